@@ -1,0 +1,104 @@
+"""What runs gave, as HTML: text with its colours, pictures, provenance, verdicts. Output is data from outside: it is escaped."""
+
+import html
+import re
+
+from nbconvert.filters import ansi2html
+
+from overlap import machine
+from overlap.book import Run
+from overlap.claim import Verdict
+
+_OPERATING_SYSTEM_COMMAND = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+def terminal(text: str) -> str:
+    """Escaped HTML of terminal output: carriage returns overwrite, ANSI colours become classes, other controls go."""
+    text = _OPERATING_SYSTEM_COMMAND.sub("", text.replace("\r\n", "\n"))
+    text = "\n".join(map(_overwritten, text.split("\n")))
+    return ansi2html(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def _overwritten(line: str) -> str:
+    shown = ""
+    for part in line.split("\r"):
+        shown = part + shown[len(part) :] if part else shown
+    return shown
+
+
+def outputs(run: Run) -> str:
+    """What the snippet printed, per stream and per rank."""
+    ranks = {output["rank"] for output in run.data["outputs"]}
+    blocks = []
+    for output in run.data["outputs"]:
+        if output["name"] == "stderr" and len(ranks) > 1:
+            continue
+        heading = f'<div class="ov-rank">rank {output["rank"]}</div>' if len(ranks) > 1 else ""
+        kind = " ov-stderr" if output["name"] == "stderr" else ""
+        blocks.append(
+            f'{heading}<pre class="ov-text{kind}" tabindex="0">{terminal("".join(output["text"])).rstrip()}</pre>'
+        )
+    return "".join(blocks)
+
+
+def figure(pictures: dict, title: str) -> str:
+    """A run's pictures and, folded away, the numbers they show."""
+    if not pictures:
+        return ""
+    images = "".join(
+        f'<div class="ov-{variant}" role="img" aria-label="{html.escape(title)}">{pictures[variant]}</div>'
+        for variant in ("wide", "narrow")
+    )
+    return f'<figure class="ov-figure">{images}{_table(pictures["table"])}</figure>'
+
+
+def _table(series: list[dict]) -> str:
+    rows = []
+    for item in series:
+        caption = " · ".join(filter(None, [item["title"], item["label"]])) or item["y"]
+        for x, y in item["points"]:
+            rows.append(
+                f"<tr><td>{html.escape(caption)}</td><td>{html.escape(str(x))}</td><td>{html.escape(str(y))}</td></tr>"
+            )
+    if not rows:
+        return ""
+    head = f"<tr><th>series</th><th>{html.escape(series[0]['x'] or 'x')}</th><th>{html.escape(series[0]['y'] or 'y')}</th></tr>"
+    return f'<details class="ov-data"><summary>The numbers in this picture</summary><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></details>'
+
+
+def provenance(run: Run) -> str:
+    """One line: which machine, which software, when, how long."""
+    here, software = run.data["machine"], run.data["software"]
+    if here["gpus"]:
+        device = f"{len(here['gpus'])} × {here['gpus'][0]['name']}"
+        if here["host_gpus"] > len(here["gpus"]):
+            device += f" (of {here['host_gpus']} in the host)"
+        device += f", driver {here['driver']}"
+    else:
+        device = f"{here['cpu']}, {here['cores']} cores"
+    torch = f"torch {software['torch']}, Python {software['python']}"
+    when = f"{'run by this build' if run.live else 'recorded'} {run.data['run']['started'][:10]} in {run.data['run']['seconds']:.1f} s"
+    badge = "" if run.grade in ("fresh", "other machine") else f" · {run.grade}"
+    return f"{device} · {torch} · {when}{badge}"
+
+
+def value(texts: dict[str, str], default: str) -> list[tuple[str, str, bool]]:
+    """(profile, text, shown first) for each machine that has the value."""
+    first = default if default in texts else next(iter(texts))
+    return [(profile, text, profile == first) for profile, text in texts.items()]
+
+
+def verdicts(found: list[Verdict]) -> str:
+    """Verdict and figures of a claim on each machine."""
+    rows = []
+    states = {True: ("holds", "✓"), False: ("false", "✗"), None: ("open", "–")}
+    for item in found:
+        state, mark = states[item.holds]
+        live = " · this build" if item.live else ""
+        rows.append(
+            f'<li class="ov-{state}" data-machine="{item.profile}"><span class="ov-mark" aria-hidden="true">{mark}</span> '
+            f'<b>{machine.label(item.profile)}</b> <span class="ov-state">{state}{live}</span> '
+            f"<code>{html.escape(item.figures)}</code></li>"
+        )
+    return f"<ul>{''.join(rows)}</ul>"

@@ -1,0 +1,96 @@
+"""MkDocs plugin: runs snippets before pages are rendered, watches them, and adds downloads, notebooks and live recordings."""
+
+import json
+from pathlib import Path
+
+from mkdocs.config import base
+from mkdocs.config import config_options as option
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import BasePlugin, event_priority, get_plugin_logger
+from mkdocs.structure.files import File, Files
+
+from overlap import OverlapError, notebook, page, recording
+from overlap.book import Book
+
+log = get_plugin_logger("overlap")
+
+
+class OverlapConfig(base.Config):
+    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs."""
+
+    execute = option.Choice(("auto", "never", "always"), default="auto")
+    claims = option.Choice(("listed", "fatal"), default="listed")
+
+
+class OverlapPlugin(BasePlugin[OverlapConfig]):
+    """See `docs/contributing.md`."""
+
+    def on_config(self, config):
+        """Make the book of this build and hand it to the Markdown extension."""
+        root = Path(config.config_file_path).resolve().parent
+        self.book = _guarded(Book, root, self.config.execute)
+        if "overlap.markdown" not in config.markdown_extensions:
+            raise PluginError("mkdocs.yml: add overlap.markdown to markdown_extensions; it inserts the outputs")
+        config.mdx_configs["overlap.markdown"] = {"book": self.book}
+        return config
+
+    def on_pre_build(self, config) -> None:
+        """Check the committed book, run what this machine can run and has not run yet, draw what is not drawn."""
+        if problems := _guarded(self.book.check):
+            raise PluginError("the book is not in order:\n" + "\n".join(problems))
+        ran = _guarded(self.book.run)
+        drawn = _guarded(self.book.draw)
+        self.machines = _guarded(self.book.machines)
+        log.info(f"{ran} runs, {drawn} pictures made; {len(self.book.snippets)} snippets")
+
+    @event_priority(100)
+    def on_files(self, files: Files, config) -> Files:
+        """Add what borrowers take home: self-contained files, notebooks, this build's own recordings."""
+        folder = self.book.cache / "notebooks"
+        for name, snippet in self.book.snippets.items():
+            self._add(files, config, f"downloads/{name}.py", _guarded(lambda s: s.download, snippet))
+            for run in _guarded(self.book.live, name).values():
+                self._add(files, config, f"live/{run.profile}/{name}.json", recording.dump(run.data))
+        for path, parts in _guarded(lambda: self.book.pages).items():
+            if any(isinstance(part, page.Block) for part in parts):
+                uri = f"notebooks/{path.removesuffix('.md')}.ipynb"
+                text = _guarded(notebook.build, self.book, path, parts)
+                if not (folder / uri).exists() or (folder / uri).read_text() != text:
+                    recording.write(folder / uri, text)
+                files.append(File(uri, str(folder), config.site_dir, config.use_directory_urls))
+                self._add(files, config, f"downloads/{path.removesuffix('.md')}.ipynb", text)
+        return files
+
+    def _add(self, files: Files, config, uri: str, text: str) -> None:
+        files.append(File.generated(config, uri, content=text))
+        self.book.published.add(uri)
+
+    def on_page_markdown(self, markdown: str, page, config, files) -> None:
+        """Remember which page is rendered, for messages."""
+        self.book.page = page.file.src_uri
+
+    def on_post_page(self, output: str, page, config) -> str:
+        """Tell the picker which machines the book has."""
+        data = json.dumps(self.machines, ensure_ascii=False).replace("<", "\\u003c")
+        tag = f'<script id="overlap-machines" type="application/json">{data}</script>'
+        return output.replace("</head>", f"{tag}</head>", 1)
+
+    def on_serve(self, server, config, builder):
+        """Watch the snippets: saving one reruns that one, because only its hash is new."""
+        server.watch(str(self.book.root / "snippets"))
+        return server
+
+    def on_post_build(self, config) -> None:
+        """List the claims that this build's own runs contradict."""
+        for message in self.book.false_live:
+            log.warning(message) if self.config.claims == "fatal" else log.info(message)
+        if self.book.false_live and self.config.claims == "fatal":
+            raise PluginError(f"{len(self.book.false_live)} claims are false on what this build ran; see above")
+
+
+def _guarded(call, *arguments):
+    """Errors a person must mend stop the build with their message and no traceback."""
+    try:
+        return call(*arguments)
+    except OverlapError as error:
+        raise PluginError(str(error)) from None

@@ -1,0 +1,91 @@
+"""A recording: what one snippet gave on one machine, as a JSON file that can be reviewed."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from overlap import OverlapError
+from overlap.snippet import Snippet
+
+SCHEMA = 1
+_KEYS = {
+    "schema",
+    "snippet",
+    "profile",
+    "source",
+    "inputs",
+    "run",
+    "machine",
+    "software",
+    "outputs",
+    "result",
+    "digest",
+}
+FRESH, CODE, ENVIRONMENT, OTHER, MISSING = "fresh", "code changed", "environment changed", "other machine", "missing"
+
+
+def digest(data: dict) -> str:
+    """SHA-256 of everything in a recording but the digest itself."""
+    body = {key: value for key, value in data.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(data: dict) -> dict:
+    """The recording with its digest, in the form it has once read back from JSON."""
+    data = json.loads(json.dumps(data))
+    return data | {"digest": digest(data)}
+
+
+def dump(data: dict) -> str:
+    """The text of a recording: sorted keys, one item a line."""
+    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def parse(text: str, origin: str) -> dict:
+    """Read a recording's text; what is not one is an error that names `origin` and the remedy."""
+    remedy = "restore the file from version control or record the snippet again"
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise OverlapError(f"{origin}: not JSON ({error}); {remedy}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {remedy}")
+    if missing := sorted(_KEYS - set(data)):
+        raise OverlapError(f"{origin}: incomplete, without {', '.join(missing)}; {remedy}")
+    return data
+
+
+def read(path: Path) -> dict:
+    """Read one recording file."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OverlapError(f"{path}: cannot be read ({error}); restore it or record the snippet again") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=".", suffix=".tmp", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(text)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> str:
+    """How fresh a recording is: by what the code means and where it ran, never by time."""
+    if data["source"]["sha256"] != snippet.hash or data["inputs"] != snippet.input_hashes:
+        return CODE
+    if data["profile"] not in profiles_here:
+        return OTHER
+    now = here["versions"]
+    changed = any(
+        data["software"].get(key) != now[key]
+        for key in now
+        if key != "python" and now[key] and data["software"].get(key)
+    )
+    return ENVIRONMENT if changed else FRESH

@@ -37,19 +37,18 @@ def _parser() -> argparse.ArgumentParser:
     add("list", _list, "what there is, what it needs, how fresh each recording is")
     add("run", _run, "run what this machine can into its cache; with names, even what is cached")
     record = add("record", _record, "run and write recordings; without names, what is not fresh for this machine")
-    record.add_argument(
-        "--bundle",
-        metavar="FILE",
-        type=Path,
-        help="append the recordings to one portable file instead of docs/recordings",
-    )
-    record.add_argument("--gpus", metavar="N,N", help="only these GPU counts; 0 is the CPU")
-    add("import", _import, "take the recordings of a bundle into docs/recordings", names=False).add_argument(
-        "file", type=Path
-    )
+    text = "append the recordings to one portable file instead of docs/recordings"
+    record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
+    record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
+    taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
+    taking.add_argument("file", type=Path)
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
     return parser
+
+
+def _counts(text: str) -> set[int]:
+    return {int(part) for part in text.split(",")}
 
 
 def _names(book: Book, names: list[str]) -> list[str] | None:
@@ -65,9 +64,7 @@ def _list(book: Book, options) -> int:
     rows = [("SNIPPET", "GPUS", "RECORDED", "SUMMARY")]
     for name in _names(book, options.names) or book.snippets:
         snippet, runs = book.snippets[name], book.committed.get(name, {})
-        grades = ", ".join(
-            f"{profile} ({run.grade})" for profile, run in sorted(runs.items(), key=lambda i: machine.order(i[0]))
-        )
+        grades = ", ".join(f"{profile} ({runs[profile].grade})" for profile in sorted(runs, key=machine.order))
         rows.append((name, ",".join(map(str, snippet.options["gpus"])), grades or "nothing", snippet.summary))
     _print_table(rows)
     return 0
@@ -75,31 +72,29 @@ def _list(book: Book, options) -> int:
 
 def _run(book: Book, options) -> int:
     ran = book.run(_names(book, options.names), force=bool(options.names))
-    print(f"{ran} runs; what had run before was left alone" if not options.names else f"{ran} runs")
+    print(f"{ran} runs" if options.names else f"{ran} runs; what had run before was left alone")
     for name in _names(book, options.names) or ():
         for run in book.live(name).values():
-            print(
-                f"\n{name} on {machine.label(run.profile)}\n{''.join(line for o in run.data['outputs'] for line in o['text'])}",
-                end="",
-            )
+            text = "".join(line for output in run.data["outputs"] for line in output["text"])
+            print(f"\n{name} on {machine.label(run.profile)}\n{text}", end="")
     return 0
 
 
 def _record(book: Book, options) -> int:
     names = _names(book, options.names)
-    counts = {int(part) for part in options.gpus.split(",")} if options.gpus else None
-    wanted = []
-    for snippet, gpus in book.runnable(names):
-        name = machine.profile(machine.here()["gpus"][0] if gpus else None, gpus)
-        run = book.committed.get(snippet.name, {}).get(name)
-        if (names or run is None or run.grade != recording.FRESH) and (counts is None or gpus in counts):
-            wanted.append((snippet, gpus))
+
+    def is_fresh(snippet, gpus) -> bool:
+        run = book.committed.get(snippet.name, {}).get(machine.profile(machine.here()["gpus"][:gpus]))
+        return run is not None and run.grade == recording.FRESH
+
+    able = [item for item in book.runnable(names) if options.gpus is None or item[1] in options.gpus]
+    wanted = [item for item in able if names or not is_fresh(*item)]
     written = []
 
     def keep(snippet, gpus, data) -> None:
         if options.bundle:
             with open(options.bundle, "a", encoding="utf-8") as file:
-                file.write(json.dumps(data, sort_keys=True, ensure_ascii=False) + "\n")
+                file.write(json.dumps(data, sort_keys=True) + "\n")
         else:
             recording.write(book.recordings / data["profile"] / f"{snippet.name}.json", recording.dump(data))
         written.append(f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s")
@@ -107,9 +102,7 @@ def _record(book: Book, options) -> int:
     with Runner(book.root) as runner:
         failures = runner.run_all(wanted, keep, "recording")
     print("\n".join(written + [str(error) for error in failures]))
-    print(
-        f"{len(written)} recorded, {len(failures)} failed, {len(list(book.runnable(names))) - len(wanted)} left as they were"
-    )
+    print(f"{len(written)} recorded, {len(failures)} failed, {len(able) - len(wanted)} left as they were")
     return int(bool(failures))
 
 
@@ -117,43 +110,29 @@ def _import(book: Book, options) -> int:
     try:
         lines = options.file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise OverlapError(
-            f"{options.file}: cannot be read ({error}); copy it here again from the machine that recorded"
-        ) from None
-    taken, problems = 0, []
+        raise OverlapError(f"{options.file}: cannot be read ({error}); copy it here again") from None
+    problems = []
     for number, line in enumerate(lines, 1):
-        where = f"{options.file}:{number}"
         try:
-            data = recording.parse(line, where)
+            data = recording.parse(line, "this line")
             snippet = book.snippet(data["snippet"])
             if recording.digest(data) != data["digest"]:
-                raise OverlapError(f"{where}: its digest does not match its content; record it again")
+                raise OverlapError("its digest does not match its content; record it again")
             if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
-                raise OverlapError(f"{where}: {data['snippet']} has changed since it was recorded; record it again")
-            if (
-                machine.profile(
-                    data["machine"]["gpus"][0]["name"] if data["machine"]["gpus"] else None,
-                    len(data["machine"]["gpus"]),
-                )
-                != data["profile"]
-            ):
-                raise OverlapError(
-                    f"{where}: profile {data['profile']!r} is not the machine it describes; record it again"
-                )
+                raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
+            if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
+                raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
+            recording.write(book.recordings / data["profile"] / f"{snippet.name}.json", recording.dump(data))
         except OverlapError as error:
-            problems.append(str(error))
-            continue
-        recording.write(book.recordings / data["profile"] / f"{snippet.name}.json", recording.dump(data))
-        taken += 1
-    print("\n".join([*problems, f"{taken} imported, {len(problems)} refused"]))
-    return int(bool(problems) or not taken)
+            problems.append(f"{options.file}:{number}: {error}")
+    print("\n".join([*problems, f"{len(lines) - len(problems)} imported, {len(problems)} refused"]))
+    return int(bool(problems) or not lines)
 
 
 def _check(book: Book, options) -> int:
     problems = book.check()
-    print(
-        "\n".join(problems) if problems else f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"
-    )
+    in_order = f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"
+    print("\n".join(problems) or in_order)
     return int(bool(problems))
 
 
@@ -163,19 +142,15 @@ def _compare(book: Book, options) -> int:
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
     for name in names or book.snippets:
         for profile, run in book.live(name).items():
-            others = {p: r for p, r in book.committed.get(name, {}).items() if r.gpus == run.gpus}
-            for other_profile, other in others.items():
-                theirs = dict(_numbers(other.result))
-                for key, value in _numbers(run.result):
+            for other_profile, other in book.committed.get(name, {}).items():
+                mine, theirs = dict(_numbers(run.result)), dict(_numbers(other.result))
+                for key in mine if other.gpus == run.gpus else ():
                     if key in theirs:
-                        ratio = f"{value / theirs[key]:.2f}" if theirs[key] else "–"
-                        rows.append(
-                            (f"{name} ({profile} : {other_profile})", key, f"{value:.4g}", f"{theirs[key]:.4g}", ratio)
-                        )
+                        ratio = f"{mine[key] / theirs[key]:.2f}" if theirs[key] else "–"
+                        label = f"{name} ({profile} : {other_profile})"
+                        rows.append((label, key, f"{mine[key]:.4g}", f"{theirs[key]:.4g}", ratio))
     if len(rows) == 1:
-        raise OverlapError(
-            "nothing to compare: no snippet has both a run of this machine and a recording with as many GPUs"
-        )
+        raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
     _print_table(rows)
     return 0
 

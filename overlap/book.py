@@ -14,6 +14,9 @@ from overlap.claim import Chapter, Claim, Data, Undecided, Verdict, evaluate, sh
 from overlap.runner import RunFailed, Runner
 from overlap.snippet import Snippet, discover
 
+#: The page that explains the syntax; its numbers are examples.
+_HOUSE_RULES = "contributing.md"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -63,7 +66,7 @@ class Book:
     def profiles_here(self) -> dict[str, int]:
         """Profiles this machine can be, with their GPU counts; a host of four GPUs can stand for one and two."""
         gpus = machine.here()["gpus"]
-        return {machine.profile(gpus[0] if gpus else None, count): count for count in range(len(gpus) + 1)}
+        return {machine.profile(gpus[:count]): count for count in range(len(gpus) + 1)}
 
     @cached_property
     def committed(self) -> dict[str, dict[str, Run]]:
@@ -86,11 +89,8 @@ class Book:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
         here = machine.here()
         key = json.dumps([snippet.hash, snippet.input_hashes, here, gpus], sort_keys=True)
-        return (
-            self.cache
-            / "runs"
-            / f"{snippet.name.replace('/', '-')}-{gpus}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"
-        )
+        digest = hashlib.sha256(key.encode()).hexdigest()[:20]
+        return self.cache / "runs" / f"{snippet.name.replace('/', '-')}-{gpus}-{digest}.json"
 
     def live(self, name: str) -> dict[str, Run]:
         """Runs of this machine that are in its cache."""
@@ -100,9 +100,8 @@ class Book:
         for profile, gpus in self.profiles_here.items():
             path = self.cache_path(snippet, gpus)
             if gpus in snippet.options["gpus"] and path.exists():
-                found[profile] = Run(
-                    recording.read(path), path.relative_to(self.root).as_posix(), True, recording.FRESH
-                )
+                where = path.relative_to(self.root).as_posix()
+                found[profile] = Run(recording.read(path), where, True, recording.FRESH)
         return found
 
     def runs(self, name: str) -> dict[str, Run]:
@@ -124,11 +123,12 @@ class Book:
         wanted = [item for item in self.runnable(names) if force or not self.cache_path(*item).exists()]
         if not wanted:
             return 0
+
+        def keep(snippet: Snippet, gpus: int, data: dict) -> None:
+            recording.write(self.cache_path(snippet, gpus), recording.dump(data))
+
         with Runner(self.root) as runner:
-            failures = runner.run_all(
-                wanted,
-                lambda snippet, gpus, data: recording.write(self.cache_path(snippet, gpus), recording.dump(data)),
-            )
+            failures = runner.run_all(wanted, keep)
         if failures:
             raise RunFailed("\n\n".join(map(str, failures)))
         return len(wanted)
@@ -163,26 +163,28 @@ class Book:
         }
         return chapters | own | dict(Data(run.result, name))
 
-    def value(self, value: page.Value) -> dict[str, str]:
-        """A sentence's value as text, per profile."""
+    def numbers(self, value: page.Value) -> dict:
+        """What an expression gives on each machine that has data for it; none at all is an error."""
         runs = self.runs(self.snippet(value.snippet).name)
         if value.profile:
             runs = {value.profile: runs[value.profile]} if value.profile in runs else {}
-        if not runs:
-            raise OverlapError(
-                f"{value.snippet}: no run on {value.profile or 'any machine'}; record it: overlap record {value.snippet}"
-            )
-        texts = {}
+        found, why = {}, f"; run `overlap record {value.snippet}` where that machine is" if not runs else ""
         for profile, run in runs.items():
             try:
-                texts[profile] = show(evaluate(value.expression, self.scope(value.snippet, run)), value.spec)
-            except Undecided:
-                continue
-            except (TypeError, ValueError) as error:
-                raise OverlapError(f"`{value.expression}:{value.spec}` on {profile}: {error}") from None
-        if not texts:
-            raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on any of {', '.join(runs)}")
-        return texts
+                found[profile] = evaluate(value.expression, self.scope(value.snippet, run))
+            except Undecided as error:
+                why = f" ({error})"
+        if not found:
+            on = value.profile or ", ".join(runs) or "any machine"
+            raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}")
+        return found
+
+    def value(self, value: page.Value) -> dict[str, str]:
+        """A sentence's value as text, per profile."""
+        try:
+            return {profile: show(number, value.spec) for profile, number in self.numbers(value).items()}
+        except (TypeError, ValueError) as error:
+            raise OverlapError(f"{value.snippet}: `{value.expression}:{value.spec}`: {error}") from None
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""
@@ -246,67 +248,52 @@ class Book:
 
     def check(self) -> list[str]:
         """Everything that is wrong with the committed book, each with file, reason and remedy."""
-        problems, committed = [], Book(self.root, "never")
-        for name, snippet in self.snippets.items():
-            runs = committed.committed.get(name, {})
-            problems += committed._freshness(snippet, runs)
-        shown = set()
-        for path, parts in committed.pages.items():
-            for part in parts:
-                problems += committed._part_problems(path, part)
-                shown |= {part.snippet} if isinstance(part, page.Block) else set()
-        problems += [
-            f"{self.snippets[name].path}: no page shows it; add a snippet block to docs/"
-            for name in self.snippets
-            if name not in shown
-        ]
-        return problems
+        book = Book(self.root, "never")
+        parts = [(path, part) for path, parts in book.pages.items() for part in parts]
+        problems = [problem for snippet in book.snippets.values() for problem in book._freshness(snippet)]
+        problems += [problem for path, part in parts for problem in book._problems(path, part)]
+        shown = {part.snippet for _, part in parts if isinstance(part, page.Block)}
+        hidden = (snippet for name, snippet in book.snippets.items() if name not in shown)
+        return problems + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
 
-    def _freshness(self, snippet: Snippet, runs: dict[str, Run]) -> list[str]:
-        problems, excuses = [], {int(count): why for count, why in snippet.options["missing"].items()}
-        have = {run.gpus for run in runs.values()}
+    def _freshness(self, snippet: Snippet) -> Iterator[str]:
+        runs, excuses = self.committed.get(snippet.name, {}).values(), snippet.options["missing"]
+        have, again = {run.gpus for run in runs}, f"run `overlap record {snippet.name}`"
         for count in snippet.options["gpus"]:
-            if count not in have and count not in excuses:
-                problems.append(
-                    f"{snippet.path}: missing: no recording with {count} GPUs; run `overlap record {snippet.name}` where they are"
-                )
-            if count in have and count in excuses:
-                problems.append(
-                    f"{snippet.path}: is recorded with {count} GPUs, so drop `missing.{count}` from its header"
-                )
-        for run in runs.values():
+            if count in have and str(count) in excuses:
+                yield f"{snippet.path}: is recorded with {count} GPUs, so drop `missing.{count}` from its header"
+            elif count not in have and str(count) not in excuses:
+                yield f"{snippet.path}: {recording.MISSING}: no recording with {count} GPUs; {again} where they are"
+        for run in runs:
             if run.grade == recording.CODE:
-                problems.append(
-                    f"{run.path}: out of date: the code of {snippet.path} or its imports changed; run `overlap record {snippet.name}`"
-                )
+                yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {again}"
             if recording.digest(run.data) != run.data["digest"]:
-                problems.append(
-                    f"{run.path}: edited by hand: its digest does not match; restore it or run `overlap record {snippet.name}`"
-                )
-        return problems
+                yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"
 
-    def _part_problems(self, path: str, part) -> list[str]:
-        problems = []
+    def _problems(self, path: str, part) -> Iterator[str]:
+        where = f"docs/{path}:{part.line}"
+        if isinstance(part, page.Text) and path != _HOUSE_RULES:
+            for offset, number in page.typed_numbers(part.text):
+                remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
+                yield f"docs/{path}:{part.line + offset}: `{number.strip()}` is typed in by hand; {remedy}"
         try:
             if isinstance(part, page.Block):
                 self.snippet(part.snippet).show(list(part.show))
-            elif isinstance(part, Claim):
-                for verdict in self.verdicts(part):
-                    if verdict.holds is False:
-                        problems.append(
-                            f"docs/{path}:{part.line}: claim is false: {part.text} `{part.expression}`: {verdict.figures}, in {verdict.path}"
-                        )
-                    elif verdict.holds is None:
-                        problems.append(
-                            f"docs/{path}:{part.line}: claim cannot be decided in {verdict.path}: {verdict.figures}"
-                        )
-            elif isinstance(part, page.Text):
-                for value in page.values(part.text):
-                    self.value(value)
+            for verdict in self.verdicts(part) if isinstance(part, Claim) else ():
+                if verdict.holds is False:
+                    yield f"{where}: claim is false: {part.text} `{part.expression}`: {verdict.figures}, in {verdict.path}"
+                elif verdict.holds is None:
+                    yield f"{where}: claim cannot be decided in {verdict.path}: {verdict.figures}"
         except OverlapError as error:
-            text = str(error)
-            problems.append(text if text.startswith("docs/") else f"docs/{path}:{part.line}: {text}")
-        return problems
+            yield f"{where}: {str(error).removeprefix(f'{where}: ')}"
+        found = page.values(part.text) if isinstance(part, page.Text) else ()
+        if isinstance(part, page.Insert) and part.kind == "scoreboard":
+            found = [(0, value) for row in page.scores(part, path) for value in (row.here, row.limit) if value]
+        for offset, value in found:
+            try:
+                self.value(value)
+            except OverlapError as error:
+                yield f"docs/{path}:{part.line + offset}: {error}"
 
 
 def _salt(name: str, run: Run) -> str:

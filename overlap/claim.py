@@ -134,10 +134,10 @@ class Claim:
             holds = bool(evaluate(self.expression, scope))
             figures = [_figures(self.expression, scope)]
             for value, ceiling in self.limits:
-                reached, limit = evaluate(value, scope), evaluate(ceiling, scope)
-                holds = holds and reached <= TOLERANCE * limit
-                sign = "" if reached <= TOLERANCE * limit else " — beats its ceiling"
-                figures.append(f"{show(reached)} of {show(limit)}: {reached / limit:.0%}{sign}")
+                share = evaluate(f"({value}) / ({ceiling})", scope)
+                holds = holds and share <= TOLERANCE
+                sign = "" if share <= TOLERANCE else " — beats its ceiling"
+                figures.append(f"{show(evaluate(value, scope))} of {show(evaluate(ceiling, scope))}: {share:.0%}{sign}")
         except Undecided as error:
             return Verdict(profile, None, str(error), live, path)
         return Verdict(profile, holds, " · ".join(figures), live, path)
@@ -158,5 +158,6 @@ def _side(node: ast.AST, scope: dict) -> str:
         source = ast.unparse(side)
         value = show(evaluate(source, scope))
         text += f" {_SIGNS.get(type(node.ops[i - 1]).__name__, '?')} " if i else ""
-        text += value if isinstance(side, (ast.Constant, ast.UnaryOp)) else f"{source} = {value}"
+        plain = isinstance(side, (ast.Constant, ast.UnaryOp)) or len(source) > 40
+        text += value if plain else f"{source} = {value}"
     return text

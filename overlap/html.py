@@ -1,13 +1,14 @@
 """What runs gave, as HTML: text with its colours, pictures, provenance, verdicts. Output is data from outside: it is escaped."""
 
 import html
+import math
 import re
 
 from nbconvert.filters import ansi2html
 
 from overlap import machine
 from overlap.book import Run
-from overlap.claim import Verdict
+from overlap.claim import Verdict, show
 
 _OPERATING_SYSTEM_COMMAND = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
@@ -57,7 +58,7 @@ def _table(series: list[dict]) -> str:
     rows = []
     for item in series:
         caption = " · ".join(filter(None, [item["title"], item["label"]])) or item["y"]
-        for x, y in item["points"]:
+        for x, y, *_ in item["points"]:
             rows.append(
                 f"<tr><td>{html.escape(caption)}</td><td>{html.escape(str(x))}</td><td>{html.escape(str(y))}</td></tr>"
             )
@@ -83,10 +84,38 @@ def provenance(run: Run) -> str:
     return f"{device} · {torch} · {when}{badge}"
 
 
-def value(texts: dict[str, str], default: str) -> list[tuple[str, str, bool]]:
+def value(texts: dict[str, object], default: str) -> list[tuple[str, object, bool]]:
     """(profile, text, shown first) for each machine that has the value."""
     first = default if default in texts else next(iter(texts))
     return [(profile, text, profile == first) for profile, text in texts.items()]
+
+
+def scoreboard(rows: list[tuple]) -> str:
+    """Rows of (label, printed ms, [(profile, ms, shown first)], limits by profile) as bars on one logarithmic scale."""
+    numbers = [n for _, printed, here, limits in rows for n in (printed, *(ms for _, ms, _ in here), *limits.values())]
+    low, high = math.log10(min(numbers)) - 0.3, math.log10(max(numbers))
+
+    def bar(ms: float, kind: str, more: str = "", text: str = "") -> str:
+        width = 58 * (math.log10(ms) - low) / (high - low)
+        return f'<span class="ov-bar {kind}" style="--w:{width:.1f}%" {more}><b>{show(ms)} ms</b> {text}</span>'
+
+    lines = []
+    for label, printed, here, limits in rows:
+        bars = bar(printed, "ov-theirs", text="printed")
+        parts = ""
+        for profile, ms, first in here:
+            at_best = f"· limit {show(limits[profile])} ms" if profile in limits else ""
+            shown, text = (
+                ("ov-limited " * (profile in limits) + "ov-on " * first),
+                f"on {machine.label(profile)} {at_best}",
+            )
+            mark = f"--l:{58 * (math.log10(limits[profile]) - low) / (high - low):.1f}%" if profile in limits else ""
+            span = bar(ms, f"ov-ours {shown}", f'data-machine="{profile}"', text)
+            parts += span.replace('style="', f'style="{mark};', 1) if mark else span
+        lines.append(
+            f'<div class="ov-score"><p>{html.escape(label)}</p>{bars}<div class="ov-value">{parts}</div></div>'
+        )
+    return f'<div class="ov-scoreboard">{"".join(lines)}</div>'
 
 
 def verdicts(found: list[Verdict]) -> str:

@@ -1,25 +1,24 @@
 """The machine something runs on: what it is called, and everything a recording says of it."""
 
-import json
+import contextlib
 import os
 import platform
 import re
 import shutil
 import subprocess
-import sys
 from functools import cache
 from importlib import metadata
 
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
 
 
-def profile(gpu: str | None, count: int) -> str:
-    """Name of a machine: `cpu`, or the GPU model and count, as in `h200-x2`."""
-    if count == 0:
+def profile(gpus: list[str]) -> str:
+    """Name of a machine by the names of its GPUs: `cpu`, or the model and how many, as in `h200-x2`."""
+    if not gpus:
         return "cpu"
-    words = re.sub(r"\b(nvidia|geforce|tesla)\b", " ", (gpu or "gpu").lower())
+    words = re.sub(r"\b(nvidia|geforce|tesla)\b", " ", gpus[0].lower())
     model = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
-    return model if count == 1 else f"{model}-x{count}"
+    return model if len(gpus) == 1 else f"{model}-x{len(gpus)}"
 
 
 def label(name: str) -> str:
@@ -27,7 +26,7 @@ def label(name: str) -> str:
     if name == "cpu":
         return "CPU"
     model, _, count = re.fullmatch(r"(.+?)(-x(\d+))?", name).groups()
-    return f"{count or 1} × {model.upper() if len(model) <= 4 else model.replace('-', ' ').upper()}"
+    return f"{count or 1} × {model.replace('-', ' ').upper()}"
 
 
 def order(name: str) -> tuple:
@@ -39,19 +38,14 @@ def order(name: str) -> tuple:
 @cache
 def here() -> dict:
     """What this machine is, read without importing torch: `gpus` (names), `host_gpus`, `driver`, `cpu`, `cores`, `versions`."""
-    rows = _nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader")
-    rows = host = [row.split(", ") for row in rows.splitlines() if ", " in row]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        rows = rows[: len([part for part in visible.split(",") if part.strip()])]
-    versions = {"python": platform.python_version()}
+    rows = _nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    host = [row.split(", ") for row in rows if ", " in row]
+    versions = {"python": platform.python_version()} | dict.fromkeys(_PACKAGES)
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
     return {
-        "gpus": [name for name, _ in rows],
+        "gpus": [name for name, _ in host[: len(_visible(len(host)))]],
         "host_gpus": len(host),
         "driver": host[0][1] if host else None,
         "cpu": _cpu_model(),
@@ -62,9 +56,13 @@ def here() -> dict:
 
 def visible_devices(count: int) -> str:
     """`CUDA_VISIBLE_DEVICES` that shows the first `count` GPUs a process here could see."""
+    return ",".join(_visible(here()["host_gpus"])[:count])
+
+
+def _visible(host_gpus: int) -> list[str]:
     outer = os.environ.get("CUDA_VISIBLE_DEVICES")
-    ids = outer.split(",") if outer else [str(i) for i in range(len(here()["gpus"]))]
-    return ",".join(ids[:count])
+    ids = map(str, range(host_gpus)) if outer is None else outer.split(",")
+    return [i.strip() for i in ids if i.strip() not in ("", "-1")]
 
 
 def probe() -> dict:
@@ -100,9 +98,8 @@ def probe() -> dict:
 
 
 def _links() -> list[str]:
-    return [
-        re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in _nvidia_smi("topo", "-m").splitlines() if line.strip()
-    ]
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", _nvidia_smi("topo", "-m")).splitlines()
+    return [line.rstrip() for line in lines if line.strip()]
 
 
 def _nvidia_smi(*arguments: str) -> str:
@@ -118,7 +115,3 @@ def _cpu_model() -> str:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-if __name__ == "__main__":
-    json.dump(probe(), sys.stdout)

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as etree
 from pathlib import Path
 
 from markdown import Extension, Markdown
+from markdown.extensions.toc import slugify
 from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
@@ -12,6 +13,12 @@ from markdown.util import AtomicString
 from overlap import OverlapError, find_root, html, machine, page
 from overlap.book import Book, Run
 from overlap.claim import Claim
+from overlap.snippet import Snippet
+
+_NOT_PROSE = re.compile(
+    r"(^ *```.*?^ *```|`[^`\n]+`|\[[^\]\n]*\]\([^)\n]*\)|\{[^}\n]*\}|<[^>\n]+>|^(?:#|\||!!!|\?\?\?| *\[).*?$)",
+    re.M | re.S,
+)
 
 
 class OverlapExtension(Extension):
@@ -27,6 +34,7 @@ class OverlapExtension(Extension):
         book = self.book or Book(find_root(), self.getConfig("execute"))
         md.preprocessors.register(_Blocks(md, book), "overlap", 27)
         md.inlinePatterns.register(_Values(page.VALUE.pattern, md, book), "overlap", 185)
+        md.inlinePatterns.register(_Printed(page.PRINTED.pattern, md), "overlap-printed", 184)
 
 
 def makeExtension(**options) -> OverlapExtension:
@@ -52,23 +60,58 @@ class _Values(InlineProcessor):
         return element, match.start(0), match.end(0)
 
 
+class _Printed(InlineProcessor):
+    """A figure that a source printed: shown as such, so that nobody takes it for one of ours."""
+
+    def handleMatch(self, match: re.Match, data: str):
+        title = "printed by a source, not measured here"
+        element = etree.Element("span", {"class": "ov-printed", "title": title})
+        element.text = AtomicString(match["text"])
+        return element, match.start(0), match.end(0)
+
+
 class _Blocks(Preprocessor):
     def __init__(self, md: Markdown, book: Book):
         super().__init__(md)
         self.book = book
 
     def run(self, lines: list[str]) -> list[str]:
-        rendered = []
+        rendered, self.anchored, self.terms = [], set(), self.glossary()
         for part in page.parse("\n".join(lines), self.book.page):
             if isinstance(part, page.Text):
-                rendered.append(part.text)
+                rendered.append(self.link_terms(part.text))
             elif isinstance(part, Claim):
                 rendered.append(self.claim(part))
-            elif isinstance(part, page.Table):
-                rendered.append(self.claims())
+            elif isinstance(part, page.Insert):
+                rendered.append(getattr(self, part.kind)(part))
             else:
                 rendered.append(self.block(part))
+        if self.anchored:
+            rendered.append(f"\n\n{self.measured()}\n{{ .ov-measured }}")
         return "\n".join(rendered).splitlines()
+
+    def glossary(self) -> dict[str, str]:
+        """Terms of docs/glossary.md that this page has not linked yet, with their anchors; longest first."""
+        path = self.book.docs / "glossary.md"
+        if self.book.page in ("", "glossary.md", "contributing.md") or not path.exists():
+            return {}
+        found = re.findall(r"^### (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+        return {term: slugify(term, "-") for term in sorted(found, key=len, reverse=True)}
+
+    def link_terms(self, text: str) -> str:
+        """Link the first use of each term; code, links, values, headings, tables and titles are left alone."""
+        pieces = _NOT_PROSE.split(text)
+        for i in range(0, len(pieces), 2):
+            for term, anchor in list(self.terms.items()):
+                pattern = rf"(?<![\w/-]){re.escape(term)}s?(?![\w-])"
+                linked, count = re.subn(
+                    pattern, lambda m, a=anchor: f"[{m[0]}](glossary.md#{a})", pieces[i], count=1, flags=re.I
+                )
+                if count:
+                    del self.terms[term]
+                    pieces[i : i + 1] = _NOT_PROSE.split(linked)
+                    return self.link_terms("".join(pieces))
+        return "".join(pieces)
 
     def block(self, block: page.Block) -> str:
         """Markdown for a snippet: its code, then one tab per machine, then the way to take it home."""
@@ -86,12 +129,38 @@ class _Blocks(Preprocessor):
             parts += [self.tab(snippet.name, run, block.plot, run.profile == first) for run in runs.values()]
             for count, why in snippet.options["missing"].items():
                 parts.append(f"{count} GPUs: not recorded, because {why}.\n{{ .ov-missing }}")
-        download = f"downloads/{snippet.name}.py"
-        if download in self.book.published:
-            parts.append(
-                f"[Download `{Path(snippet.path).name}`]({download}){{ .ov-download download }}: it runs alone, with `python {Path(snippet.path).name}`.\n{{ .ov-borrow }}"
-            )
+            parts.append(self.borrow(snippet))
         return "\n\n".join(["", *parts, ""])
+
+    def borrow(self, snippet: Snippet) -> str:
+        """How to take a snippet home: the file, the command, what it needs and how long it took."""
+        file, uri = Path(snippet.path).name, f"downloads/{snippet.name}.py"
+        link = f"[Download `{file}`]({uri}){{ download }}" if uri in self.book.published else f"`{snippet.path}`"
+        command = (
+            f"torchrun --nproc-per-node gpu {file}" if snippet.options["launcher"] == "torchrun" else f"python {file}"
+        )
+        least = min(snippet.options["gpus"])
+        needs = "a CPU is enough" if least == 0 else "needs a GPU" if least == 1 else f"needs {least} GPUs"
+        anchor = "" if snippet.name in self.anchored else f" #{_anchor(snippet.name)}"
+        self.anchored.add(snippet.name)
+        return f"{link} · runs alone: `{command}` or `uv run {file}` · {needs}\n{{ .ov-borrow{anchor} }}"
+
+    def measured(self) -> str:
+        """When and on what the snippets of this page ran."""
+        days: dict[str, set[str]] = {}
+        for name in self.anchored:
+            for profile, run in self.book.runs(name).items():
+                days.setdefault(profile, set()).add(run.data["run"]["started"][:10])
+        spans = (
+            f"{machine.label(profile)}, {' and '.join(sorted(days[profile]))}"
+            for profile in sorted(days, key=machine.order)
+        )
+        text, name = "Measured on this page: " + " · ".join(spans) + ".", self.book.page.removesuffix(".md")
+        if f"downloads/{name}.ipynb" in self.book.published:
+            text += (
+                f" This page as a notebook: [read it](notebooks/{name}.ipynb), [download it](downloads/{name}.ipynb)."
+            )
+        return text
 
     def tab(self, name: str, run: Run, plot: bool, first: bool) -> str:
         pictures = self.book.plot(name, run) if plot else {}
@@ -99,6 +168,8 @@ class _Blocks(Preprocessor):
         content = html.outputs(run) + html.figure(pictures, title)
         raw = f"live/{run.profile}/{name}.json" if run.live else run.path.removeprefix("docs/")
         link = f" · [raw recording]({raw})" if not run.live or raw in self.book.published else ""
+        trace = f"traces/{run.profile}/{name}.json"
+        link += f" · [trace]({trace}){{ download }} for Perfetto" if trace in self.book.published else ""
         head = f'==={"+" if first else ""} "{machine.label(run.profile)}"'
         rows = [
             self.md.htmlStash.store(f'<div class="ov-run" data-machine="{run.profile}">{content}</div>'),
@@ -119,9 +190,39 @@ class _Blocks(Preprocessor):
         sentence = f"{claim.text}\n{{ #{claim.anchor} .ov-sentence }}"
         return f'\n<div class="ov-claim ov-{worst}" markdown="block">\n\n{sentence}\n\n{rows}\n\n</div>\n'
 
-    def claims(self) -> str:
-        """All claims of the book: a table per chapter, a column per machine."""
-        rows = ["| claim | verdict |", "|---|---|"]
+    def diagram(self, part: page.Insert) -> str:
+        """An SVG of docs/assets/diagrams, inlined so that it takes the page's colours."""
+        path = self.book.docs / f"assets/diagrams/{part.name}.svg"
+        if not re.fullmatch(r"[a-z_]+", part.name) or not path.is_file():
+            raise OverlapError(f"docs/{self.book.page}:{part.line}: no diagram {part.name!r} in docs/assets/diagrams/")
+        return "\n" + self.md.htmlStash.store(f'<figure class="ov-diagram">{path.read_text()}</figure>') + "\n"
+
+    def scoreboard(self, part: page.Insert) -> str:
+        """Bars on one logarithmic scale: printed by a source, measured here, the physical limit."""
+        rows = []
+        for score in page.scores(part, self.book.page):
+            default = self.book.default(score.here.snippet)
+            here, limit = (self.book.numbers(value) if value else {} for value in (score.here, score.limit))
+            rows.append((score.label, score.printed, html.value(here, default), limit))
+        return "\n" + self.md.htmlStash.store(html.scoreboard(rows)) + "\n"
+
+    def snippets(self, part: page.Insert) -> str:
+        """All snippets: what each is, where it is shown, what it needs and how long it took."""
+        rows = ["| snippet | what it shows | run time | |", "|---|---|---|---|"]
+        for name, snippet in self.book.snippets.items():
+            times = "<br>".join(
+                f"{machine.label(p)} {r.data['run']['seconds']:.1f} s" for p, r in self.book.runs(name).items()
+            )
+            link = (
+                f"[download](downloads/{name}.py){{ download }}"
+                if f"downloads/{name}.py" in self.book.published
+                else ""
+            )
+            rows.append(f"| [`{name}`]({snippet.chapter}.md#{_anchor(name)}) | {snippet.summary} | {times} | {link} |")
+        return "\n".join(["", *rows, ""])
+
+    def claims(self, part: page.Insert) -> str:
+        """All claims of the book: a table per chapter."""
         sections = []
         for path, parts in self.book.pages.items():
             found = [part for part in parts if isinstance(part, Claim)]
@@ -135,6 +236,10 @@ class _Blocks(Preprocessor):
                 rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
             sections.append(f"## {path.removesuffix('.md').capitalize()}\n\n" + "\n".join(rows))
         return "\n\n".join(["", *sections, ""])
+
+
+def _anchor(name: str) -> str:
+    return f"snippet-{name.replace('/', '-')}"
 
 
 def _mark(holds: bool | None) -> str:

@@ -62,7 +62,8 @@ def _plain(text: str) -> str:
                 lines[-1] = ""
             quoted = False
             lines.append(line)
-    text = re.sub(r"\{ ?[.#:][^{}\n]*\}", "", "\n".join(lines))
+    text = page.PRINTED.sub(lambda match: match["text"], "\n".join(lines))
+    text = re.sub(r"\{ ?[.#:][^{}\n]*\}", "", text)
     return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../\1/\2)", text).strip()
 
 

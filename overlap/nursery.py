@@ -106,8 +106,7 @@ def _work(job: dict, out: int, err: int) -> None:
     os.dup2(err, 2)
     os.environ.update(job["env"])
     os.chdir(job["cwd"])
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, "utf-8", "replace", closefd=False) for fd in (1, 2))
     if job["kind"] == "torchrun":
         os.execv(sys.executable, [sys.executable, *job["argv"]])
     code = 1

@@ -1,16 +1,20 @@
 """A chapter's Markdown, taken apart into text, snippet blocks and claims."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from overlap import OverlapError
 from overlap.claim import Claim
 
-_FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})\s*(?P<info>.*?)\s*$")
-_VALUE = re.compile(r"\{(?P<name>[a-z_]+/[a-z_]+)(?:@(?P<profile>[\w-]+))?:\s*(?P<expression>[^{}\n]+?)\}")
+_FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*?)\s*$")
+VALUE = re.compile(r"\{(?P<name>[a-z_]+/[a-z_]+)(?:@(?P<profile>[\w-]+))?:\s*(?P<expression>[^{}\n]+?)\}")
 _SPEC = re.compile(r"^[-+,_.\d]*[bcdeEfFgGnosxX%]?$")
-_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
+_CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
+PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
+_UNITS = "ns|µs|us|ms|s|[kMGT]?B/s|[kMGT]iB|[MGT]FLOP/s|x faster|% of"
+_TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:[\s\u202f\xa0]?(?:{_UNITS})|×)(?![\w/])")
 _OPTIONS = {"show", "output", "code", "plot"}
 
 
@@ -35,10 +39,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The table of all claims, or another generated list."""
+class Insert:
+    """Something generated: the table of all claims, the index of snippets, a diagram by name, or a scoreboard."""
 
     kind: str
+    name: str
+    body: str
     line: int
 
 
@@ -61,24 +67,56 @@ class Value:
         return cls(match["name"], match["profile"], expression, spec)
 
 
-VALUE = _VALUE
+def values(text: str) -> list[tuple[int, Value]]:
+    """All values in a piece of Markdown with the line they stand in, counted from 0; code is left aside."""
+    found = (match for match in _CODE_OR_VALUE.finditer(text) if not match["ticks"])
+    return [(text.count("\n", 0, match.start()), Value.parse(match)) for match in found]
 
 
-def values(text: str) -> list[Value]:
-    """All values in a piece of Markdown, code left aside."""
-    return [Value.parse(match) for match in _VALUE.finditer(_CODE.sub("", text))]
-
-
-def replace_values(text: str, render) -> str:
+def replace_values(text: str, render: Callable[[Value], str]) -> str:
     """Replace each value outside code by `render(value)`."""
-    parts, last = [], 0
-    for code in _CODE.finditer(text):
-        parts += [_VALUE.sub(lambda m: render(Value.parse(m)), text[last : code.start()]), code.group()]
-        last = code.end()
-    return "".join([*parts, _VALUE.sub(lambda m: render(Value.parse(m)), text[last:])])
+    return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(Value.parse(match)), text)
 
 
-def parse(text: str, page: str) -> list[Text | Block | Claim | Table]:
+@dataclass(frozen=True)
+class Score:
+    """One row of a scoreboard, in milliseconds: what a source printed, what it takes here, what it can take at best."""
+
+    label: str
+    printed: float
+    here: Value
+    limit: Value | None
+
+
+def scores(part: Insert, page: str) -> list[Score]:
+    """Rows `label | printed ms | snippet: expression | expression of the limit, or -`."""
+    rows = []
+    for number, row in enumerate(filter(str.strip, part.body.splitlines()), part.line + 1):
+        cells = [cell.strip() for cell in row.split("|")]
+        try:
+            label, printed, here, limit = cells
+            name, _, expression = here.partition(":")
+            values = [
+                Value(name.strip(), None, text.strip(), "") if text != "-" else None for text in (expression, limit)
+            ]
+            rows.append(Score(label, float(printed), *values))
+        except ValueError:
+            remedy = "write `label | milliseconds | chapter/snippet: expression | limit or -`"
+            raise OverlapError(f"docs/{page}:{number}: not a row of a scoreboard: {remedy}") from None
+    return rows
+
+
+def typed_numbers(text: str) -> list[tuple[int, str]]:
+    """Measured-looking numbers that stand in prose by hand, with their line counted from 0.
+
+    A number that comes from a run is a value; one that a source or a datasheet printed is `{printed: 0.0049 s}`.
+    """
+    bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    bare = PRINTED.sub("", bare)
+    return [(bare.count("\n", 0, match.start()), match[0]) for match in _TYPED.finditer(bare)]
+
+
+def parse(text: str, page: str) -> list[Text | Block | Claim | Insert]:
     """Take a page apart; `page` is its path below docs/, for messages."""
     parts, plain, plain_line = [], [], 1
     lines, i = text.splitlines(), 0
@@ -100,7 +138,7 @@ def parse(text: str, page: str) -> list[Text | Block | Claim | Table]:
             end += 1
         kind, _, argument = fence["info"].partition(" ")
         where = f"docs/{page}:{i + 1}"
-        if kind in ("snippet", "claim", "claims"):
+        if kind in ("snippet", "claim", "claims", "snippets", "diagram", "scoreboard"):
             if fence["indent"]:
                 raise OverlapError(f"{where}: a {kind} block starts at the beginning of the line")
             if end == len(lines):
@@ -110,7 +148,9 @@ def parse(text: str, page: str) -> list[Text | Block | Claim | Table]:
             if kind == "snippet":
                 parts.append(_block(name, body, where, i + 1))
             else:
-                parts.append(Claim.parse(name, body, page, i + 1) if kind == "claim" else Table(kind, i + 1))
+                parts.append(
+                    Claim.parse(name, body, page, i + 1) if kind == "claim" else Insert(kind, name, body, i + 1)
+                )
         else:
             plain += lines[i : end + 1]
         i = end + 1

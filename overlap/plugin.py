@@ -1,6 +1,8 @@
 """MkDocs plugin: runs snippets before pages are rendered, watches them, and adds downloads, notebooks and live recordings."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 from mkdocs.config import base
@@ -9,7 +11,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import BasePlugin, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
 
-from overlap import OverlapError, notebook, page, recording
+from overlap import OverlapError, notebook, page, recording, trace
 from overlap.book import Book
 
 log = get_plugin_logger("overlap")
@@ -46,11 +48,18 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     @event_priority(100)
     def on_files(self, files: Files, config) -> Files:
         """Add what borrowers take home: self-contained files, notebooks, this build's own recordings."""
-        folder = self.book.cache / "notebooks"
-        for name, snippet in self.book.snippets.items():
-            self._add(files, config, f"downloads/{name}.py", _guarded(lambda s: s.download, snippet))
-            for run in _guarded(self.book.live, name).values():
-                self._add(files, config, f"live/{run.profile}/{name}.json", recording.dump(run.data))
+        folder, archive = self.book.cache / "notebooks", io.BytesIO()
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as everything:
+            for name, snippet in self.book.snippets.items():
+                text = _guarded(lambda snippet: snippet.download, snippet)
+                self._add(files, config, f"downloads/{name}.py", text)
+                everything.writestr(zipfile.ZipInfo(f"overlap/{name}.py"), text)
+                for run in _guarded(self.book.runs, name).values():
+                    if run.live:
+                        self._add(files, config, f"live/{run.profile}/{name}.json", recording.dump(run.data))
+                    if trace.timelines(run.result):
+                        self._add(files, config, f"traces/{run.profile}/{name}.json", trace.chrome_trace(run.result))
+        self._add(files, config, "downloads/overlap.zip", archive.getvalue())
         for path, parts in _guarded(lambda: self.book.pages).items():
             if any(isinstance(part, page.Block) for part in parts):
                 uri = f"notebooks/{path.removesuffix('.md')}.ipynb"
@@ -61,7 +70,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 self._add(files, config, f"downloads/{path.removesuffix('.md')}.ipynb", text)
         return files
 
-    def _add(self, files: Files, config, uri: str, text: str) -> None:
+    def _add(self, files: Files, config, uri: str, text: str | bytes) -> None:
         files.append(File.generated(config, uri, content=text))
         self.book.published.add(uri)
 

@@ -10,18 +10,12 @@ from overlap import OverlapError
 from overlap.snippet import Snippet
 
 SCHEMA = 1
+_TYPES = {str: "snippet profile digest", dict: "source inputs run machine software result", list: "outputs"}
 _KEYS = {
-    "schema",
-    "snippet",
-    "profile",
-    "source",
-    "inputs",
-    "run",
-    "machine",
-    "software",
-    "outputs",
-    "result",
-    "digest",
+    "source": "path sha256",
+    "run": "command started seconds exit",
+    "machine": "gpus host_gpus driver links cpu cores system",
+    "software": "python torch torch_git cuda cudnn nccl numpy triton pycuda",
 }
 FRESH, CODE, ENVIRONMENT, OTHER, MISSING = "fresh", "code changed", "environment changed", "other machine", "missing"
 
@@ -52,8 +46,11 @@ def parse(text: str, origin: str) -> dict:
         raise OverlapError(f"{origin}: not JSON ({error}); {remedy}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {remedy}")
-    if missing := sorted(_KEYS - set(data)):
-        raise OverlapError(f"{origin}: incomplete, without {', '.join(missing)}; {remedy}")
+    bad = [key for kind, keys in _TYPES.items() for key in keys.split() if not isinstance(data.get(key), kind)]
+    for part in _KEYS if not bad else ():
+        bad += [f"{part}.{key}" for key in _KEYS[part].split() if key not in data[part]]
+    if bad:
+        raise OverlapError(f"{origin}: incomplete, without a proper {', '.join(bad)}; {remedy}")
     return data
 
 
@@ -82,10 +79,8 @@ def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> 
         return CODE
     if data["profile"] not in profiles_here:
         return OTHER
-    now = here["versions"]
-    changed = any(
-        data["software"].get(key) != now[key]
-        for key in now
-        if key != "python" and now[key] and data["software"].get(key)
-    )
+    then, now = data["software"], here["versions"]
+    known = [key for key in now if key != "python" and now[key] and then[key]]
+    # torch says 2.11.0+cu130 of itself and its package 2.11.0: the build tag is not compared
+    changed = any(then[key].partition("+")[0] != now[key].partition("+")[0] for key in known)
     return ENVIRONMENT if changed else FRESH

@@ -20,6 +20,7 @@ from overlap.snippet import Snippet
 
 #: Bytes kept from the beginning and the end of a stream; what lies between is left out with a note.
 HEAD, TAIL = 48 << 10, 16 << 10
+_DIED = "the process that runs snippets died; can this Python `import torch`?"
 
 
 class RunFailed(OverlapError):
@@ -89,19 +90,14 @@ class Runner:
         """Run one job to its end; nothing it started is left when this returns."""
         cwd, result, outcome = folder / "cwd", folder / "result.json", folder / "outcome.json"
         cwd.mkdir()
-        environment = {"CUDA_VISIBLE_DEVICES": machine.visible_devices(gpus) if gpus else ""}
-        job = {
-            "kind": kind,
-            "timeout": timeout,
-            "cwd": str(cwd),
-            "result": str(result),
-            "outcome": str(outcome),
-            "env": environment,
-        }
+        job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), "outcome": str(outcome)}
+        job["env"] = {"CUDA_VISIBLE_DEVICES": machine.visible_devices(gpus) if gpus else ""}
         (folder / "job.json").write_text(json.dumps(job | more))
         pipes = [os.pipe() for _ in range(3)]
         try:
             self._send(folder / "job.json", [write for _, write in pipes])
+        except OSError:
+            raise OverlapError(_DIED) from None
         finally:
             for _, write in pipes:
                 os.close(write)
@@ -117,12 +113,10 @@ class Runner:
                         selector.unregister(key.fd)
                         os.close(key.fd)
         if not outcome.exists():
-            raise OverlapError("the process that runs snippets died; can this Python `import torch`?")
+            raise OverlapError(_DIED)
         ended = json.loads(outcome.read_text())
-        returned = json.loads(result.read_text()) if result.exists() else None
-        return Outcome(
-            ended["exit"], ended["timed_out"], ended["seconds"], captures[0].text(), captures[1].text(), returned
-        )
+        returned = json.loads(result.read_text()) if ended["exit"] == 0 and result.exists() else None
+        return Outcome(**ended, stdout=captures[0].text(), stderr=captures[1].text(), result=returned)
 
     def probe(self, gpus: int) -> dict:
         """`machine` and `software` of a recording made with this many GPUs visible."""
@@ -130,52 +124,43 @@ class Runner:
             with tempfile.TemporaryDirectory(prefix="overlap-") as folder:
                 found = self._job("probe", Path(folder), 120, gpus)
             if found.result is None:
-                raise OverlapError(
-                    f"this Python cannot tell what it runs on; can it `import torch`?\n{found.stderr[-2000:]}"
-                )
+                raise OverlapError(f"cannot tell what this is; can this Python `import torch`?\n{found.stderr[-2000:]}")
             self._probes[gpus] = found.result
         return self._probes[gpus]
 
     def run(self, snippet: Snippet, gpus: int) -> dict:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
         here = self.probe(gpus)
-        if len(here["machine"]["gpus"]) != gpus:
-            raise OverlapError(
-                f"{snippet.path}: asked for {gpus} GPU(s), this machine shows {len(here['machine']['gpus'])}"
-            )
+        if (shown := len(here["machine"]["gpus"])) != gpus:
+            raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), this machine shows {shown}")
         started = datetime.now(UTC).isoformat(timespec="seconds")
         path = str(self.root / snippet.path)
         with tempfile.TemporaryDirectory(prefix="overlap-") as temporary:
             folder = Path(temporary)
             if snippet.options["launcher"] == "torchrun":
-                command = ["torchrun", "--standalone", "--nproc-per-node", str(gpus or 1), snippet.path]
-                argv = [
-                    "-m",
-                    "torch.distributed.run",
-                    *command[1:4],
-                    "--log-dir",
-                    str(folder / "ranks"),
-                    "--redirects",
-                    "3",
-                ]
+                command = f"torchrun --standalone --nproc-per-node {gpus or 1} {snippet.path}"
+                argv = ["-m", "torch.distributed.run", *command.split()[1:4], "--redirects", "3"]
+                argv += ["--log-dir", str(folder / "ranks")]
                 argv += ["-m", "overlap.nursery", "--rank", path, str(folder / "result.json")]
                 ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
                 outputs = _rank_outputs(folder / "ranks")
             else:
-                command = ["python", snippet.path]
+                command = f"python {snippet.path}"
                 ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path)
                 outputs = _outputs(ended.stdout, ended.stderr, 0)
+        for path, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
+            for output in outputs:
+                output["text"] = [line.replace(path, short) for line in output["text"]]
         if ended.timed_out or ended.exit != 0 or not isinstance(ended.result, dict):
             raise RunFailed(_failure(snippet, gpus, ended, outputs))
-        name = machine.profile(here["machine"]["gpus"][0]["name"] if gpus else None, gpus)
         return sealed(
             {
                 "schema": SCHEMA,
                 "snippet": snippet.name,
-                "profile": name,
+                "profile": machine.profile([gpu["name"] for gpu in here["machine"]["gpus"]]),
                 "source": {"path": snippet.path, "sha256": snippet.hash},
                 "inputs": snippet.input_hashes,
-                "run": {"command": " ".join(command), "started": started, "seconds": ended.seconds, "exit": ended.exit},
+                "run": {"command": command, "started": started, "seconds": ended.seconds, "exit": ended.exit},
                 **here,
                 "outputs": outputs,
                 "result": ended.result,
@@ -208,7 +193,7 @@ class Runner:
         alone = [item for item in wanted if item[0].options["exclusive"]]
         for gpus in sorted({gpus for _, gpus in wanted}):
             self.probe(gpus)
-        with _progress(len(wanted), label) as advance, ThreadPoolExecutor(max(1, min(8, os.cpu_count() // 2))) as pool:
+        with _progress(len(wanted), label) as advance, ThreadPoolExecutor(max(2, min(8, os.cpu_count() // 2))) as pool:
             for future in as_completed([pool.submit(one, item) for item in shared]):
                 future.result()
                 advance(label)

@@ -29,9 +29,12 @@ class Snippet:
         path = (root / "snippets" / f"{name}.py").resolve()
         if not re.fullmatch(r"[a-z_]+/[a-z_]+", name) or not path.is_relative_to((root / "snippets").resolve()):
             raise OverlapError(f"{name!r}: a snippet is named <chapter>/<snippet>, lower case, inside snippets/")
-        if not path.is_file():
-            raise OverlapError(f"snippets/{name}.py: there is no such file; see `overlap list` for what there is")
-        snippet = cls(root, name, path.read_text(encoding="utf-8"))
+        try:
+            snippet = cls(root, name, path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise OverlapError(f"snippets/{name}.py: there is no such file; see `overlap list`") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise OverlapError(f"snippets/{name}.py: cannot be read ({error}); save it as UTF-8 text") from None
         snippet.options, snippet.tree  # noqa: B018 - a bad header or syntax error surfaces here, with its file
         return snippet
 
@@ -67,7 +70,7 @@ class Snippet:
             raise OverlapError(f"{self.path}: [tool.overlap] has unknown keys {unknown}; known are {sorted(_OPTIONS)}")
         options = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}} | given
         counts = options.get("gpus")
-        if not counts or not all(type(n) is int and n >= 0 for n in counts):
+        if not isinstance(counts, list) or not counts or not all(type(n) is int and n >= 0 for n in counts):
             raise OverlapError(f"{self.path}: [tool.overlap] needs gpus = [counts], for instance [0, 1]")
         if options["launcher"] not in ("python", "torchrun"):
             raise OverlapError(f"{self.path}: launcher is 'python' or 'torchrun', not {options['launcher']!r}")
@@ -79,7 +82,7 @@ class Snippet:
         try:
             return ast.parse(self.text)
         except SyntaxError as error:
-            raise OverlapError(f"{self.path}:{error.lineno}: {error.msg}") from None
+            raise OverlapError(f"{self.path}:{error.lineno}: {error.msg}; mend this line") from None
 
     @property
     def summary(self) -> str:
@@ -124,13 +127,7 @@ class Snippet:
             ).strip()
         if unknown := [name for name in names if name not in self.functions]:
             raise OverlapError(f"{self.path}: no function {', '.join(unknown)}; it has {', '.join(self.functions)}")
-        lines = self.text.splitlines()
-
-        def source(node: ast.AST) -> str:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            return "\n".join(lines[first - 1 : node.end_lineno])
-
-        return "\n\n\n".join(source(self.functions[name]) for name in names)
+        return "\n\n\n".join(_verbatim(self.text, self.functions[name]) for name in names)
 
     @cached_property
     def download(self) -> str:
@@ -138,20 +135,15 @@ class Snippet:
         text = self.text
         for other in self.inputs.values():
             module = other.path.removesuffix(".py").replace("/", ".")
-            body = [
-                node
-                for node in other.tree.body
-                if not _is_guard(node) and getattr(node, "name", "") not in ("main", "plot")
-            ]
-            kept = ast.Module([n for n in body if not _is_docstring(n)], [])
-            helper = "\n".join(_verbatim(other.text, node) for node in kept.body)
-            begin = f"# --- folded in from {other.path}: {other.summary}\n"
-            text, count = re.subn(
-                rf"^from {re.escape(module)} import (?:\([^)]*\)|.*)$",
-                lambda _, folded=begin + helper + "\n# --- end of " + other.path: folded,
-                text,
-                flags=re.M,
+            kept = (node for node in other.tree.body if not (_is_guard(node) or _is_docstring(node)))
+            kept = [node for node in kept if getattr(node, "name", "") not in ("main", "plot")]
+            helper = "\n".join(
+                "\n\n" * isinstance(node, (ast.FunctionDef, ast.ClassDef)) + _verbatim(other.text, node)
+                for node in kept
             )
+            folded = f"# --- folded in from {other.path}: {other.summary}\n{helper}\n# --- end of {other.path}"
+            line = rf"^from {re.escape(module)} import (?:\([^)]*\)|.*)$"
+            text, count = re.subn(line, lambda _, folded=folded: folded, text, flags=re.M)
             if not count:
                 raise OverlapError(
                     f"{self.path}: import {module} as `from {module} import name`, so that the download can fold it in"
@@ -162,15 +154,13 @@ class Snippet:
 def discover(root: Path) -> dict[str, Snippet]:
     """All snippets by name, in order."""
     paths = sorted((root / "snippets").glob("*/*.py"))
-    return {
-        name: Snippet.read(root, name) for p in paths if (name := f"{p.parent.name}/{p.stem}") and p.stem != "__init__"
-    }
+    names = (f"{path.parent.name}/{path.stem}" for path in paths if path.stem != "__init__")
+    return {name: Snippet.read(root, name) for name in names}
 
 
 def _verbatim(text: str, node: ast.AST) -> str:
     first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-    blank = "\n\n" if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ""
-    return blank + "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
 
 
 def _is_docstring(node: ast.AST) -> bool:
@@ -187,6 +177,10 @@ def _stripped(text: str) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             node.body = [child for i, child in enumerate(node.body) if i or not _is_docstring(child)]
+        elif isinstance(
+            node, ast.JoinedStr
+        ):  # Python 3.12 ends a nested format with an empty text, 3.11 and 3.13 do not
+            node.values = [part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]
     return tree
 
 

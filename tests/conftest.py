@@ -1,10 +1,17 @@
 """Fixtures and the `gpu` marker for all tests."""
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
+
+from overlap import __main__, book, machine, recording
+from overlap.book import Book
+from overlap.runner import Runner
+from overlap.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,3 +39,115 @@ def recorded():
         return results
 
     return load
+
+
+@contextlib.contextmanager
+def no_gpu():
+    """No GPU is visible, wherever this runs, and child processes find this checkout's `overlap`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        patch.delenv("OVERLAP_EXECUTE", raising=False)
+        machine.here.cache_clear()
+        yield
+    machine.here.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def on_cpu():
+    """The tests of a module see no GPU."""
+    with no_gpu():
+        yield
+
+
+class SmallBook:
+    """A book of a few files in a temporary folder."""
+
+    HEADER = "# /// script\n# [tool.overlap]\n{}# ///\n"
+    MAIN = 'def main():\n    print("three")\n    return {"n": 3}\n'
+
+    def __init__(self, root: Path):
+        self.root = root
+        for name in ("snippets", "docs/recordings"):
+            (root / name).mkdir(parents=True)
+
+    def snippet(self, name: str, code: str = MAIN, options: str = "gpus = [0]", header: str | None = None) -> Snippet:
+        """Write a snippet with the options as lines of TOML, and read it back."""
+        path = self.root / "snippets" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        lines = "".join(f"# {line}\n" for line in options.splitlines())
+        path.write_text((self.HEADER.format(lines) if header is None else header) + '"""A test."""\n\n' + code)
+        return Snippet.read(self.root, name)
+
+    def page(self, name: str, text: str) -> None:
+        """Write docs/<name>.md."""
+        (self.root / f"docs/{name}.md").write_text(text)
+
+    def path(self, name: str, profile: str = "cpu") -> Path:
+        """Where the recording of a snippet is committed."""
+        return self.root / f"docs/recordings/{profile}/{name}.json"
+
+    def commit(self, name: str, template: dict, result: dict | None = None, gpus: int = 0, **changes) -> Path:
+        """Commit a recording made from a real one: of this snippet, with this result, on so many H200."""
+        snippet = Snippet.read(self.root, name)
+        gpu = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
+        data = template | {"snippet": name, "result": template["result"] if result is None else result}
+        data |= {"source": {"path": snippet.path, "sha256": snippet.hash}, "inputs": snippet.input_hashes}
+        data |= {"profile": machine.profile(["NVIDIA H200"] * gpus)}
+        data |= {"machine": template["machine"] | {"gpus": [gpu] * gpus, "host_gpus": gpus}}
+        path = self.path(name, data["profile"])
+        recording.write(path, recording.dump(recording.sealed(data | changes)))
+        return path
+
+    def book(self, execute: str = "auto") -> Book:
+        """The book as it is on disk now."""
+        return Book(self.root, execute)
+
+
+@pytest.fixture
+def small_book(on_cpu, tmp_path) -> SmallBook:
+    """An empty book of its own for one test."""
+    return SmallBook(tmp_path)
+
+
+class Lab(SmallBook):
+    """A small book with one running nursery, shared by all tests because importing torch takes seconds."""
+
+    def __init__(self, root: Path, runner: Runner):
+        super().__init__(root)
+        self.runner = runner
+
+    def run(self, name: str, code: str = SmallBook.MAIN, options: str = "gpus = [0]") -> dict:
+        """Write a snippet, run it, return its recording."""
+        return self.runner.run(self.snippet(name, code, options), 0)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """A place to run snippets."""
+    root = tmp_path_factory.mktemp("lab")
+    with Runner(root) as runner:
+        with no_gpu():
+            runner.probe(0)
+        yield Lab(root, runner)
+
+
+@pytest.fixture(scope="session")
+def template(lab) -> dict:
+    """A recording that was really made on a CPU, to derive others from."""
+    return lab.run("any/three")
+
+
+@pytest.fixture
+def warm(lab, monkeypatch):
+    """Books use the lab's nursery instead of starting one of their own."""
+
+    class Warm(Runner):
+        def __init__(self, root: Path):
+            vars(self).update(vars(lab.runner) | {"root": root})
+
+        def __exit__(self, *exc_info) -> None:
+            pass
+
+    monkeypatch.setattr(book, "Runner", Warm)
+    monkeypatch.setattr(__main__, "Runner", Warm)

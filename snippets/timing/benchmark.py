@@ -13,14 +13,11 @@ from statistics import median, quantiles
 
 import torch
 
-Devices = Iterable[int] | None
 
-
-def wait_for(devices: Devices = None) -> None:
+def wait_for(devices: Iterable[int] | None = None) -> None:
     """Block until these CUDA devices (default: all visible ones, once CUDA is in use) have finished all their work."""
-    if devices is None:
-        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    for device in devices:
+    visible = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    for device in visible if devices is None else devices:
         torch.cuda.synchronize(device)
 
 
@@ -38,9 +35,7 @@ class Timing:
     @property
     def spread(self) -> float:
         """Interquartile range of the trials, in seconds; 0 for a single trial."""
-        if len(self.trials) < 2:
-            return 0.0
-        lower, _, upper = quantiles(self.trials, n=4, method="inclusive")
+        lower, _, upper = quantiles(self.trials, n=4, method="inclusive") if len(self.trials) > 1 else (0.0, 0.0, 0.0)
         return upper - lower
 
     def ms(self) -> list[float]:
@@ -48,7 +43,7 @@ class Timing:
         return [1e3 * seconds for seconds in self.trials]
 
 
-def measure(work: Callable[[], object], devices: Devices = None, warmup: int = 2, trials: int = 7) -> Timing:
+def measure(work: Callable, devices: Iterable[int] | None = None, warmup: int = 2, trials: int = 7) -> Timing:
     """Run `work` `warmup` times untimed, then `trials` times, waiting for the devices before each clock reading."""
     devices = None if devices is None else list(devices)
     for _ in range(warmup):
@@ -66,7 +61,7 @@ def measure(work: Callable[[], object], devices: Devices = None, warmup: int = 2
 class Benchmark:
     """Drop-in for D2L's `with Benchmark('label'):`, one trial, but waiting for the devices before both readings."""
 
-    def __init__(self, label: str, devices: Devices = None):
+    def __init__(self, label: str, devices: Iterable[int] | None = None):
         self.label, self.devices, self.seconds = label, None if devices is None else list(devices), float("nan")
 
     def __enter__(self) -> "Benchmark":
@@ -88,14 +83,13 @@ def main() -> dict:
         for _ in range(10):
             torch.mm(x, x)
 
-    with Benchmark("first time, waited for") as first:
-        ten_products()
+    first = measure(ten_products, warmup=0, trials=1)
     torch.testing.assert_close(torch.mm(x, x)[0], x[0] @ x, rtol=1e-3, atol=1e-2)
     unwaited = measure(ten_products, devices=(), trials=15)  # an empty list: nobody is waited for
     waited = measure(ten_products, trials=15)
-    print(f"nobody waited for, median of 15: {1e3 * unwaited.median:.3f} ms")
-    print(f"waited for, median of 15: {1e3 * waited.median:.3f} ms, interquartile range {1e3 * waited.spread:.3f} ms")
-    result = {"n": n, "device": device, "first_ms": 1e3 * first.seconds, "tflop_s": 20 * n**3 / waited.median / 1e12}
+    for label, timing in {"first time, waited for": first, "nobody waited for": unwaited, "waited for": waited}.items():
+        print(f"{label:24}{1e3 * timing.median:9.3f} ms, interquartile range {1e3 * timing.spread:.3f} ms")
+    result = {"n": n, "device": device, "first_ms": 1e3 * first.median, "tflop_s": 20 * n**3 / waited.median / 1e12}
     result |= {"unwaited_ms": 1e3 * unwaited.median, "unwaited_ms_trials": unwaited.ms()}
     result |= {"median_ms": 1e3 * waited.median, "ms_trials": waited.ms(), "spread_ms": 1e3 * waited.spread}
     return result | {"clocks": {name: vars(time.get_clock_info(name)) for name in ("time", "perf_counter")}}

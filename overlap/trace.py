@@ -1,0 +1,23 @@
+"""Timelines as trace files that Perfetto and chrome://tracing open."""
+
+import json
+
+
+def timelines(result: dict) -> dict[str, list]:
+    """Timelines in a result: lists of [lane, start_us, duration_us, name] under `events`, or by name under `timelines`."""
+    return {"events": result["events"]} if "events" in result else result.get("timelines", {})
+
+
+def chrome_trace(result: dict) -> str:
+    """Trace Event Format (complete events, times in µs): a process per timeline, a thread per lane."""
+    rows = []
+    for process, (title, events) in enumerate(timelines(result).items()):
+        rows.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": title}})
+        lanes = sorted({lane for lane, *_ in events})
+        for thread, lane in enumerate(lanes):
+            rows.append({"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": lane}})
+        for lane, start, duration, name in events:
+            rows.append(
+                {"ph": "X", "pid": process, "tid": lanes.index(lane), "ts": start, "dur": duration, "name": name}
+            )
+    return json.dumps({"traceEvents": rows, "displayTimeUnit": "ns"})

@@ -1,0 +1,237 @@
+"""The real book: layout, imports, claims and recordings, and that every file runs where it is taken."""
+
+import ast
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overlap import OverlapError
+from overlap.book import Book
+from overlap.claim import Claim, Data
+from overlap.snippet import Snippet, discover
+
+ROOT = Path(__file__).resolve().parent.parent
+SNIPPETS = discover(ROOT)
+CHAPTERS = sorted({snippet.chapter for snippet in SNIPPETS.values()})
+TOP = {"README.md", "LICENSE", "mkdocs.yml", "pyproject.toml", "docs", "snippets", "tests", "overlap"}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a file imports anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module} if node.module != "overlap" else {f"overlap.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_the_top_level_has_these_names_and_no_others():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    names = {path.split("/")[0] for path in listed.stdout.splitlines()}
+    assert {name for name in names if not name.startswith(".")} == TOP
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapter_has_a_page_and_tests_of_its_name(chapter):
+    assert (ROOT / f"docs/{chapter}.md").exists()
+    assert (ROOT / f"tests/test_{chapter}.py").exists()
+    assert f"{chapter}.md" in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_snippets_are_short_and_say_what_they_are():
+    long = {name: n for name, snippet in SNIPPETS.items() if (n := snippet.text.count("\n")) > 100}
+    assert not long
+    assert [name for name, snippet in SNIPPETS.items() if not snippet.summary] == []
+    assert [name for name, snippet in SNIPPETS.items() if "main" not in snippet.functions] == []
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_a_snippet_imports_nothing_of_the_book_but_the_benchmark(name):
+    ours = {module for module in imported(ROOT / SNIPPETS[name].path) if module.split(".")[0] in FORBIDDEN}
+    assert ours <= {"snippets.timing.benchmark"}
+
+
+FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
+ADAPTERS = {"markdown": {"markdown"}, "plugin": {"mkdocs"}, "notebook": {"nbformat"}, "html": {"nbconvert"}}
+OTHERS = {"figure": {"matplotlib", "cycler"}, "machine": {"torch"}, "runner": {"rich"}}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "overlap").glob("*.py")), ids=lambda path: path.stem)
+def test_who_may_import_whom_in_overlap(path):
+    modules = imported(path)
+    foreign = {top for module in modules if (top := module.split(".")[0]) not in sys.stdlib_module_names | {"overlap"}}
+    assert foreign <= (ADAPTERS | OTHERS).get(path.stem, set())
+    if path.stem not in ADAPTERS:
+        assert not modules & {f"overlap.{adapter}" for adapter in ADAPTERS}
+
+
+def test_nobody_imports_tests():
+    for path in [*ROOT.glob("overlap/*.py"), *ROOT.glob("snippets/*/*.py")]:
+        assert not {module for module in imported(path) if module.split(".")[0] in ("tests", "conftest")}, path
+
+
+SILENT = """
+import importlib, sys
+import torch
+names = sys.argv[1:]
+for name in names:
+    importlib.import_module("snippets." + name.replace("/", "."))
+    assert not torch.cuda.is_initialized(), name
+"""
+
+
+def test_importing_all_snippets_is_silent():
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    done = subprocess.run([sys.executable, "-c", SILENT, *SNIPPETS], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+PORTABLE = [name for name, snippet in SNIPPETS.items() if 0 in snippet.options["gpus"]]
+
+#: Runs files as `python FILE` would, each in a folder of its own, in children of a process that has imported torch.
+BORROWER = """
+import json, os, runpy, sys, time
+import torch
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("snippets", "overlap"):
+            raise ImportError(f"a borrower has no {name}")
+
+def borrow(file):
+    folder = os.path.dirname(file)
+    os.chdir(folder)
+    for fd, name in ((1, "../out"), (2, "../err")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), fd)
+    sys.meta_path.insert(0, Nothing())
+    sys.argv, code = [file], 1
+    try:
+        runpy.run_path(file, run_name="__main__")
+        code = 0
+    except SystemExit as stop:
+        code = 0 if stop.code in (None, 0) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    sys.stdout.flush()
+    os._exit(code)
+
+waiting, running, codes = sys.argv[1:], {}, {}
+while waiting or running:
+    while waiting and len(running) < 2:
+        file = waiting.pop()
+        pid = os.fork()
+        if pid == 0:
+            borrow(file)
+        running[pid] = file
+    pid, status = os.wait()
+    codes[running.pop(pid)] = os.waitstatus_to_exitcode(status)
+json.dump(codes, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def borrowed(tmp_path_factory) -> dict[str, tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of every portable snippet's download, run alone in an empty folder without GPUs."""
+    files = {}
+    for name in PORTABLE:
+        folder = tmp_path_factory.mktemp(name.replace("/", "-")) / "empty"
+        folder.mkdir()
+        files[name] = folder / f"{name.split('/')[1]}.py"
+        files[name].write_text(SNIPPETS[name].download)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    plain = {name: file for name, file in files.items() if SNIPPETS[name].options["launcher"] == "python"}
+    command = [sys.executable, "-I", "-c", BORROWER, *map(str, plain.values())]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    codes = json.loads(done.stdout)
+    found = {}
+    for name, file in files.items():
+        if name in plain:
+            texts = [(file.parent.parent / part).read_text() for part in ("out", "err")]
+            found[name] = (codes[str(file)], *texts)
+        else:
+            command = [sys.executable, "-I", "-m", "torch.distributed.run", "--standalone", file.name]
+            done = subprocess.run(command, cwd=file.parent, env=environment, capture_output=True, text=True, timeout=60)
+            found[name] = (done.returncode, done.stdout, done.stderr)
+    return found
+
+
+@pytest.mark.parametrize("name", PORTABLE)
+def test_a_borrowed_snippet_runs_alone(borrowed, name):
+    code, out, err = borrowed[name]
+    assert code == 0, err
+    assert out.strip()
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_a_download_has_its_header_and_nothing_of_the_book(name, tmp_path):
+    path = tmp_path / "borrowed.py"
+    path.write_text(SNIPPETS[name].download)
+    assert not {module for module in imported(path) if module.split(".")[0] in ("snippets", "overlap")}
+    assert path.read_text().startswith("# /// script\n")
+    assert "torch" in " ".join(Snippet(ROOT, name, path.read_text()).metadata["dependencies"])
+
+
+@pytest.fixture(scope="module")
+def book() -> Book:
+    """The committed book."""
+    return Book(ROOT, "never")
+
+
+def test_the_book_is_in_order(book):
+    assert book.check() == []
+
+
+def falsified(value):
+    """Other values of the same form, one of which a sentence about this value cannot survive."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, (int, float)):
+        return [0, -value, value * 1e-6, value * 1e6, value + 1]
+    if isinstance(value, str):
+        return ["something else"]
+    if isinstance(value, (list, dict)):
+        items = value if isinstance(value, list) else list(value.values())
+        variants = [list(column) for column in zip(*map(falsified, items), strict=False)]
+        variants += [[*items[:i], other, *items[i + 1 :]] for i in range(len(items)) for other in falsified(items[i])]
+        if isinstance(value, dict):
+            return [dict(zip(value, variant, strict=True)) for variant in variants]
+        return [*variants, [], [*value, 0]]
+    return [0]
+
+
+def can_be_false(claim: Claim, scope: dict, result: dict) -> bool:
+    """Whether other data of this snippet would make the claim false; one on other snippets' data alone is not tried."""
+    used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(result)
+    for name in used:
+        for other in falsified(result[name]):
+            with contextlib.suppress(OverlapError, ArithmeticError):
+                if claim.verdict("", scope | dict(Data({name: other}, "other"))).holds is False:
+                    return True
+    return not used
+
+
+def test_every_claim_holds_and_would_not_on_other_data(book):
+    false, empty = [], []
+    for claim in book.claims:
+        for profile, run in book.runs(claim.snippet).items():
+            if claim.applies(run.gpus):
+                scope, where = book.scope(claim.snippet, run), f"docs/{claim.page}:{claim.line} on {profile}"
+                verdict = claim.verdict(profile, scope)
+                if not verdict.holds:
+                    false.append(f"{where}: {verdict.figures}")
+                elif not can_be_false(claim, scope, run.result):
+                    empty.append(f"{where}: `{claim.expression}`")
+    assert book.claims
+    assert (false, empty) == ([], [])

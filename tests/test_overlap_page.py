@@ -1,0 +1,276 @@
+"""Pages: how they are taken apart, values in sentences, claims over recorded data."""
+
+import pytest
+
+from overlap import OverlapError, page
+from overlap.claim import Claim, Data, Undecided, evaluate, show
+from overlap.page import Block, Insert, Text
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+LONGER = "````markdown\n```snippet a/b\nshow: nothing\n```\n{a/b: x}\n````"
+PLAIN = [
+    "Only text.\n\nTwo paragraphs.",
+    LONGER,
+    LONGER.replace("````", "~~~~"),
+    "- a list\n\n    ```python\n    x = 1\n    ```",
+    "```python\nnever closed",
+    "```snippet``` is inline code",
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_what_is_no_block_is_left_as_it_is(text):
+    (part,) = page.parse(text, "a.md")
+    assert part == Text(text, 1)
+
+
+def test_a_page_is_taken_apart():
+    text = "# A\n\n```snippet a/b.py\nshow: f, g\noutput: no\n```\ntext\n~~~ claim a/b\nx > 1 for gpus >= 2\nlimit: x of y\nIt\nis.\n~~~\n```claims\n```\n```diagram two_lanes\n```"
+    assert page.parse(text, "a.md") == [
+        Text("# A\n", 1),
+        Block("a/b", ("f", "g"), True, False, True, 3),
+        Text("text", 7),
+        Claim("a/b", "x > 1", "gpus >= 2", (("x", "y"),), "It is.", "a.md", 8),
+        Insert("claims", "", "", 14),
+        Insert("diagram", "two_lanes", "", 16),
+    ]
+
+
+def test_inline_code_at_the_beginning_of_a_line_opens_no_block():
+    assert page.parse("```x``` is code\n\n```snippet a/b\n```", "a.md") == [
+        Text("```x``` is code\n", 1),
+        Block("a/b", (), True, True, True, 3),
+    ]
+
+
+BAD_PAGES = {
+    "unclosed": ("text\n\n```snippet a/b\nshow: f\n", "docs/a.md:3: the snippet block is not closed"),
+    "indented": (
+        "- x\n    ```snippet a/b\n    ```",
+        "docs/a.md:2: a snippet block starts at the beginning of the line",
+    ),
+    "indented claim": (
+        "\n  ```claim a/b\n  x\n  ```",
+        "docs/a.md:2: a claim block starts at the beginning of the line",
+    ),
+    "option": (
+        "```snippet a/b\nshoe: f\n```",
+        "docs/a.md:1: unknown option `shoe: f`; known are code, output, plot, show",
+    ),
+    "no option": ("```snippet a/b\nf, g\n```", "docs/a.md:1: unknown option `f, g`"),
+    "no sentence": (
+        "```claim a/b\nx > 1\n```",
+        "docs/a.md:1: claim a/b: needs an expression on its first line and a sent",
+    ),
+    "expression": ("```claim a/b\nx >\nText.\n```", "docs/a.md:1: claim a/b: `x >` is not an expression"),
+    "condition": ("```claim a/b\nx for gpus >\nText.\n```", "docs/a.md:1: claim a/b: `gpus >` is not an expression"),
+    "limit": ("```claim a/b\nx\nlimit: x\nText.\n```", "write `limit: VALUE of CEILING`, not `limit: x`"),
+    "limit's value": (
+        "```claim a/b\nx\nlimit: x+ of 3\nText.\n```",
+        "docs/a.md:1: claim a/b: `x+` is not an expression",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PAGES)
+def test_a_bad_page_is_an_error_with_its_place(small_book, name):
+    text, expected = BAD_PAGES[name]
+    small_book.page("a", text)
+    with pytest.raises(OverlapError) as caught:
+        small_book.book().check()
+    assert expected in str(caught.value)
+
+
+RESULT = {
+    "x": 2.0,
+    "n": 1234567,
+    "big": 98765.4,
+    "trials": [1.5, 2.5, 9],
+    "sizes": {"small": 1, "deep": {"er": 7}, "1024": 3},
+    "name": "stream",
+    "ok": True,
+    "zero": 0,
+}
+
+
+@pytest.fixture
+def measured(small_book, template):
+    """A snippet measured on the CPU (x = 2), on one H200 (x = 4) and on two (x = 8, with y); another one on the CPU and one H200."""
+    for name in ("a/b", "c/other"):
+        small_book.snippet(name, "def f():\n    pass\n\n\ndef main():\n    return {}\n", "gpus = [0]")
+        small_book.commit(name, template, RESULT)
+        small_book.commit(name, template, RESULT | {"x": 4.0}, gpus=1)
+    small_book.commit("a/b", template, RESULT | {"x": 8.0, "y": 3}, gpus=2)
+    small_book.page("shown", "```snippet a/b\n```\n```snippet c/other\n```\n")
+    return small_book
+
+
+VALUES = {
+    "{a/b: x}": {"cpu": "2", "h200": "4", "h200-x2": "8"},
+    "{a/b: x:.2f}": {"cpu": "2.00", "h200": "4.00", "h200-x2": "8.00"},
+    "{a/b: x / 3:.1%}": {"cpu": "66.7%", "h200": "133.3%", "h200-x2": "266.7%"},
+    "{a/b@h200: x:.0f}": {"h200": "4"},
+    "{a/b@h200-x2: x + gpus}": {"h200-x2": "10"},
+    "{a/b: y}": {"h200-x2": "3"},
+    "{a/b@cpu: n}": {"cpu": "1,234,567"},
+    "{a/b@cpu: n:,}": {"cpu": "1,234,567"},
+    "{a/b@cpu: n:d}": {"cpu": "1234567"},
+    "{a/b@cpu: big}": {"cpu": "98,765"},
+    "{a/b@cpu: big / 1e9}": {"cpu": "9.88e-05"},
+    "{a/b@cpu: name}": {"cpu": "stream"},
+    "{a/b@cpu: ok}": {"cpu": "True"},
+    "{a/b@cpu: trials}": {"cpu": "[1.5, 2.5, 9]"},
+    "{a/b@cpu: trials * 30}": {"cpu": "[1.5, 2.5, 9, 1.5, 2.5, 9, 1.5, 2.5, 9, 1.5, 2.5, 9, 1.5,…"},
+    "{a/b@cpu: trials[1:2]}": {"cpu": "[2.5]"},
+    "{a/b@cpu: median(trials):.1f}": {"cpu": "2.5"},
+    "{a/b@cpu: max(t for t in trials if t > x)}": {"cpu": "9"},
+    "{a/b@cpu: sizes.deep.er}": {"cpu": "7"},
+    '{a/b@cpu: sizes["1024"]}': {"cpu": "3"},
+    "{a/b@h200: ceiling.hbm_gb_s}": {"h200": "4,800"},
+    "{a/b: x / ceiling.hbm_gb_s:.4f}": {"h200": "0.0008", "h200-x2": "0.0017"},
+    "{a/b: x / c.other.x}": {"cpu": "1", "h200": "1"},
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_values(measured, text):
+    ((line, value),) = page.values(f"Some {{ .attribute }} and {{unrelated: text}}\n\na {text} b")
+    assert line == 2
+    assert measured.book().value(value) == VALUES[text]
+
+
+BAD_VALUES = {
+    "{a/b: lost}": "a/b: `lost` has no value on cpu, h200, h200-x2 (`lost`: name 'lost' is not defined; there are a, big, c,",
+    "{a/b: sizes.lost}": "a/b.sizes has no 'lost'; it has 1024, deep, small",
+    "{a/b: c.lost.x}": "no run of c/lost on h200-x2",
+    "{a/b@h200-x8: x}": "a/b: `x` has no value on h200-x8; run `overlap record a/b` where that machine is",
+    "{a/lost: x}": "snippets/a/lost.py: there is no such file",
+    "{a/b: x +}": "`x +`: not an expression",
+    "{a/b: x / zero}": "`x / zero`: ZeroDivisionError",
+    "{a/b: name:.2f}": "`name:.2f`: Unknown format code",
+    "{a/b: trials:.2f}": "`trials:.2f`: unsupported format string",
+    "{a/b: open(1)}": "name 'open' is not defined",
+}
+
+
+@pytest.mark.parametrize("text", BAD_VALUES)
+def test_a_bad_value_is_an_error_with_page_and_line(measured, text):
+    measured.page("a", f"# A\n\n```text\nplain\n```\n\nFirst {{a/b: x}},\nthen {text} and `{text}`.\n")
+    (problem,) = measured.book().check()
+    assert problem.startswith("docs/a.md:8: ")
+    assert BAD_VALUES[text] in problem
+
+
+@pytest.mark.parametrize(
+    "code", ["`{a/b: x}`", "``{a/b: x} ` ``", "```text\n{a/b: x}\n```", LONGER, "`one` and `{a/b: x}` and `two`"]
+)
+def test_code_is_left_alone(code):
+    assert page.values(code) == []
+    text = f"{{a/b: x}} {code} {{a/b: y}}"
+    assert page.replace_values(text, lambda value: f"<{value.expression}>") == f"<x> {code} <y>"
+
+
+def claim(text: str) -> Claim:
+    (part,) = page.parse(f"```claim a/b\n{text}\nThe sentence.\n```", "a.md")
+    return part
+
+
+BEATS = " — beats its ceiling"
+CLAIMS = {
+    "x >= 2": {"cpu": (True, "x = 2 ≥ 2"), "h200": (True, "x = 4 ≥ 2"), "h200-x2": (True, "x = 8 ≥ 2")},
+    "x > 2 for gpus >= 1": {"h200": (True, "x = 4 > 2"), "h200-x2": (True, "x = 8 > 2")},
+    "x > 2 for gpus in (0, 2)": {"cpu": (False, "x = 2 > 2"), "h200-x2": (True, "x = 8 > 2")},
+    "1 < x < 3 for gpus == 0": {"cpu": (True, "1 < x = 2 < 3")},
+    "x != 2 and ok for gpus < 1": {"cpu": (False, "x = 2 ≠ 2, ok: True")},
+    "name in {'stream'} for gpus == 0": {"cpu": (True, "name = stream in {'stream'} = {'stream'}")},
+    "all(t > -1 for t in trials) for gpus == 0": {"cpu": (True, "all((t > -1 for t in trials)): True")},
+    "x is ok for gpus == 0": {"cpu": (False, "x = 2 ? ok = True")},
+    "y > 2": {
+        "cpu": (None, "`y > 2`: name 'y' is not defined"),
+        "h200": (None, "`y > 2`: name 'y' is not defined"),
+        "h200-x2": (True, "y = 3 > 2"),
+    },
+    "c.other.x == x": {
+        "cpu": (True, "c.other.x = 2 = x = 2"),
+        "h200": (True, "c.other.x = 4 = x = 4"),
+        "h200-x2": (None, "no run of c/other on h200-x2"),
+    },
+    "x > 1 for gpus == 1\nlimit: x of 4": {"h200": (True, "x = 4 > 1 · 4 of 4: 100%")},
+    "x > 1 for gpus == 1\nlimit: x of 3.89": {"h200": (True, "x = 4 > 1 · 4 of 3.89: 103%")},
+    "x > 1 for gpus == 1\nlimit: x of 3.88": {"h200": (False, f"x = 4 > 1 · 4 of 3.88: 103%{BEATS}")},
+    "x > 5 for gpus == 1\nlimit: x of 3 + 5\nlimit: x of 1": {
+        "h200": (False, f"x = 4 > 5 · 4 of 8: 50% · 4 of 1: 400%{BEATS}")
+    },
+    "x > 1\nlimit: x of ceiling.sms": {
+        "cpu": (None, "ceiling has no 'sms'; it has nothing"),
+        "h200": (True, "x = 4 > 1 · 4 of 132: 3%"),
+        "h200-x2": (True, "x = 8 > 1 · 8 of 132: 6%"),
+    },
+}
+
+
+@pytest.mark.parametrize("text", CLAIMS)
+def test_verdicts(measured, text):
+    found = {verdict.profile: verdict for verdict in measured.book().verdicts(claim(text))}
+    assert {profile: verdict.holds for profile, verdict in found.items()} == {
+        profile: holds for profile, (holds, _) in CLAIMS[text].items()
+    }
+    for profile, (holds, figures) in CLAIMS[text].items():
+        assert figures in found[profile].figures if holds is None else figures == found[profile].figures
+        assert found[profile].path == f"docs/recordings/{profile}/a/b.json"
+
+
+CHECKED = {
+    "x >= 2": [],
+    "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2 ≥ 4, in docs/recordings/cpu/a/b.json"],
+    "x > 1\nlimit: x of 5": ["claim is false: The sentence. `x > 1`: x = 8 > 1 · 8 of 5: 160% — beats its ceiling, in"],
+    "c.other.x == x": [
+        "claim cannot be decided in docs/recordings/h200-x2/a/b.json: `c.other.x == x`: no run of c/other on"
+    ],
+    "x > 1 for gpus >= 4": ["claim a/b: no data decide it: no recording with such a GPU count"],
+    "lost > 1": ["claim a/b: no data decide it: `lost > 1`: name 'lost' is not defined; there are a, big, c, ceil"],
+    "x > 1 for gpus >= lost": ["`gpus >= lost`: name 'lost' is not defined; there are gpus"],
+    "name > 1": ["`name > 1`: TypeError: '>' not supported"],
+    "x > 1\nlimit: x of zero": ["`(x) / (zero)`: ZeroDivisionError"],
+    "x > 1\nlimit: name of x": ["`(name) / (x)`: TypeError"],
+}
+
+
+@pytest.mark.parametrize("text", CHECKED)
+def test_claims_are_checked_on_every_recording(measured, text):
+    measured.page("a", f"# A\n\n```claim a/b\n{text}\nThe sentence.\n```\n")
+    problems = measured.book().check()
+    assert len(problems) == len(CHECKED[text])
+    for problem, expected in zip(problems, CHECKED[text], strict=True):
+        assert problem.startswith(f"docs/a.md:3: {expected}")
+    assert [found.anchor for found in measured.book().claims] == ["claim-a-b-3"]
+
+
+def test_an_unknown_function_or_snippet_to_show(measured):
+    measured.page("a", "```snippet a/b\nshow: f, lost\n```\n```snippet a/lost\n```\n```snippet ../x\n```\n")
+    assert [problem.partition(";")[0] for problem in measured.book().check()] == [
+        "docs/a.md:1: snippets/a/b.py: no function lost",
+        "docs/a.md:4: snippets/a/lost.py: there is no such file",
+        "docs/a.md:6: '../x': a snippet is named <chapter>/<snippet>, lower case, inside snippets/",
+    ]
+
+
+def test_expressions_see_no_builtins_but_the_listed():
+    scope = {"data": Data({"a": [{"b": 1}], "c": {"d": 2}}, "s")}
+    assert evaluate("data.a[0].b + data.c.d + len([1]) + median([1, 2, 3])", scope) == 6
+    for expression, kind in {
+        "__import__('os')": Undecided,
+        "data.e": Undecided,
+        "data.a[7]": OverlapError,
+        "1 +": OverlapError,
+    }.items():
+        with pytest.raises(kind, match="`"):
+            evaluate(expression, scope)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (0.0, "0"), (-1234.5, "-1,234"), (999.96, "1e+03"), (None, "None")]
+)
+def test_show(value, text):
+    assert show(value) == text

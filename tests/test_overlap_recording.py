@@ -1,0 +1,248 @@
+"""Recordings and what the book makes of them: form, freshness, and every way they can be wrong."""
+
+import json
+import os
+
+import pytest
+
+from overlap import OverlapError, machine, recording
+from overlap.__main__ import main
+from overlap.snippet import Snippet
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+PAGE = """# A
+
+```snippet a/b
+```
+
+```claim a/b
+n == 3
+Three stays three.
+```
+"""
+
+
+@pytest.fixture
+def committed(small_book, template):
+    """A book in order: one snippet, recorded, shown, with a claim on it."""
+    small_book.snippet("a/b")
+    small_book.page("a", PAGE)
+    small_book.commit("a/b", template)
+    assert small_book.book().check() == []
+    return small_book
+
+
+def test_the_form_of_a_recording(template):
+    text = recording.dump(template)
+    assert json.loads(text) == template == recording.parse(text, "here")
+    assert text.endswith("}\n") and text.count("\n") > 40
+    keys = [line.split('"')[1] for line in text.splitlines() if line.startswith(' "')]
+    assert keys == sorted(keys) and len(keys) == 11
+    assert '"three\\n"' in text
+    assert recording.dump(recording.sealed(template)) == text
+
+
+def test_outputs_are_those_of_a_notebook(template):
+    nbformat = pytest.importorskip("nbformat")
+    outputs = [{key: value for key, value in output.items() if key != "rank"} for output in template["outputs"]]
+    cell = nbformat.v4.new_code_cell(outputs=[nbformat.from_dict(output) for output in outputs])
+    nbformat.validate(nbformat.v4.new_notebook(cells=[cell]))
+    assert outputs == [{"output_type": "stream", "name": "stdout", "text": ["three\n"]}]
+
+
+def test_a_crash_leaves_the_old_file_whole(tmp_path, monkeypatch):
+    path = tmp_path / "deep/file.json"
+    recording.write(path, "old")
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        recording.write(path, "new" * 9999)
+    assert path.read_text() == "old"
+    monkeypatch.undo()
+    recording.write(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def edited(change):
+    """A way to spoil a recording that leaves its digest as it was."""
+
+    def spoil(data: dict) -> str:
+        change(data)
+        return recording.dump(data)
+
+    return spoil
+
+
+UNREADABLE = {
+    "not JSON": (lambda data: "hello", "not JSON"),
+    "truncated": (lambda data: recording.dump(data)[:400], "not JSON"),
+    "empty": (lambda data: "", "not JSON"),
+    "not an object": (lambda data: "[]", "not a recording of schema 1"),
+    "other schema": (edited(lambda data: data.update(schema=2)), "not a recording of schema 1"),
+    "no result": (edited(lambda data: data.pop("result")), "without a proper result"),
+    "no digest": (edited(lambda data: data.pop("digest")), "without a proper digest"),
+    "result a list": (edited(lambda data: data.update(result=[1])), "without a proper result"),
+    "name a number": (edited(lambda data: data.update(snippet=1)), "without a proper snippet"),
+    "no source hash": (edited(lambda data: data["source"].pop("sha256")), "without a proper source.sha256"),
+    "no torch": (edited(lambda data: data["software"].pop("torch")), "without a proper software.torch;"),
+    "source a number": (edited(lambda data: data.update(source=5)), "without a proper source;"),
+    "no run": (edited(lambda data: data.pop("run")), "without a proper run;"),
+    "bad bytes": (lambda data: b"\xff\xfe", "cannot be read"),
+    "of another snippet": (edited(lambda data: data.update(snippet="a/c")), "says it is a/c on cpu; move or remove it"),
+    "of another machine": (edited(lambda data: data.update(profile="h200")), "says it is a/b on h200; move or remove"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_is_no_recording_is_an_error_with_file_and_remedy(committed, template, monkeypatch, capsys, name):
+    spoil, expected = UNREADABLE[name]
+    path = committed.path("a/b")
+    text = spoil(recording.read(path))
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(OverlapError, match=r"docs/recordings/cpu/a/b\.json") as caught:
+        committed.book().check()
+    assert expected in str(caught.value)
+    assert any(remedy in str(caught.value) for remedy in ("record the snippet again", "move or remove it"))
+    monkeypatch.chdir(committed.root)
+    assert main(["check"]) == 1
+    assert f"overlap: {caught.value}" in capsys.readouterr().err
+
+
+def test_a_recording_of_no_snippet_is_an_error(committed):
+    committed.snippet("a/c")
+    (committed.root / "snippets/a/b.py").unlink()
+    with pytest.raises(
+        OverlapError, match=r"docs/recordings/cpu/a/b.json: there is no snippets/a/b.py; remove the rec"
+    ):
+        committed.book().check()
+
+
+def test_a_recording_edited_by_hand_is_found(committed):
+    path = committed.path("a/b")
+    path.write_text(path.read_text().replace("three", "four"))
+    assert committed.book().check() == [
+        "docs/recordings/cpu/a/b.json: edited by hand: its digest does not match; "
+        "restore it or run `overlap record a/b`"
+    ]
+
+
+def test_a_digit_changed_makes_the_claim_false(committed):
+    path = committed.path("a/b")
+    path.write_text(path.read_text().replace('"n": 3', '"n": 4'))
+    problems = committed.book().check()
+    assert len(problems) == 2
+    assert problems[0].startswith("docs/recordings/cpu/a/b.json: edited by hand")
+    assert (
+        problems[1]
+        == "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4 = 3, in docs/recordings/cpu/a/b.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stale"),
+    [
+        ('"""A test."""', '"""Another text."""', False),
+        ("def main():", "# why\ndef main():", False),
+        ("def main():", "\n\n\n\ndef plot(r):\n    return 7\n\n\ndef main(  ):", False),
+        ("gpus = [0]", "gpus = [0]\n# timeout = 7", False),
+        ('"n": 3', '"n": 4', True),
+        ('"three"', '"drei"', True),
+    ],
+)
+def test_freshness_is_of_meaning(committed, monkeypatch, capsys, old, new, stale):
+    path = committed.root / "snippets/a/b.py"
+    path.write_text(path.read_text().replace(old, new))
+    message = "docs/recordings/cpu/a/b.json: code changed: snippets/a/b.py or what it imports is not what ran; run `overlap record a/b`"
+    assert committed.book().check() == ([message] if stale else [])
+    monkeypatch.chdir(committed.root)
+    assert main(["list"]) == 0
+    assert ("cpu (code changed)" if stale else "cpu (fresh)") in capsys.readouterr().out
+
+
+def test_a_changed_helper_makes_exactly_its_users_stale(small_book, template):
+    small_book.snippet("timing/benchmark", "def measure():\n    return 1\n\n\ndef main():\n    return {}\n")
+    user = "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure()}\n"
+    for name, code in {"a/user": user, "b/user": user + "# b\n", "a/other": small_book.MAIN}.items():
+        small_book.snippet(name, code)
+    names = ("timing/benchmark", "a/user", "b/user", "a/other")
+    for name in names:
+        small_book.commit(name, template)
+    helper = small_book.root / "snippets/timing/benchmark.py"
+    helper.write_text(helper.read_text().replace("return 1", "return 2"))
+    grades = {name: small_book.book().committed[name]["cpu"].grade for name in names}
+    assert grades == dict.fromkeys(names, recording.CODE) | {"a/other": recording.FRESH}
+
+
+HERE = {"versions": {"python": "3.12", "torch": "2.11.0", "numpy": "2.0", "triton": None, "pycuda": None}}
+THERE = {"python": "3.11", "torch": "2.11.0+cu130", "numpy": "2.0", "triton": "3.5", "pycuda": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "profiles", "grade"),
+    [
+        ({}, {"cpu"}, recording.FRESH),
+        ({"torch": "2.12.0+cu130"}, {"cpu"}, recording.ENVIRONMENT),
+        ({"numpy": "1.26"}, {"cpu"}, recording.ENVIRONMENT),
+        ({"numpy": "1.26"}, {"h200"}, recording.OTHER),
+    ],
+)
+def test_freshness_of_the_environment(small_book, template, changes, profiles, grade):
+    snippet = small_book.snippet("a/b")
+    data = recording.read(small_book.commit("a/b", template, software=template["software"] | THERE | changes))
+    assert recording.grade(data, snippet, HERE, profiles) == grade
+
+
+def test_missing_recordings_and_their_excuses(small_book, template):
+    small_book.page("a", "```snippet a/b\n```\n")
+    small_book.snippet("a/b", options='gpus = [0, 1, 8]\nmissing = { 8 = "there was none" }')
+    small_book.commit("a/b", template)
+    assert small_book.book().check() == [
+        "snippets/a/b.py: missing: no recording with 1 GPUs; run `overlap record a/b` where they are"
+    ]
+    small_book.commit("a/b", template, gpus=1)
+    assert small_book.book().check() == []
+    small_book.commit("a/b", template, gpus=8)
+    assert small_book.book().check() == [
+        "snippets/a/b.py: is recorded with 8 GPUs, so drop `missing.8` from its header"
+    ]
+    assert list(small_book.book().runs("a/b")) == ["cpu", "h200", "h200-x8"]
+    assert small_book.book().default("a/b") == "h200"
+
+
+def test_a_snippet_on_no_page_is_found(committed, template):
+    committed.snippet("a/hidden")
+    committed.commit("a/hidden", template)
+    assert committed.book().check() == ["snippets/a/hidden.py: no page shows it; add a snippet block to docs/"]
+
+
+def test_machines_of_the_book(committed, template):
+    committed.commit("a/b", template, gpus=2)
+    assert [(m["profile"], m["label"], m["live"], m["first"]) for m in committed.book().machines()] == [
+        ("cpu", "CPU", False, False),
+        ("h200-x2", "2 × H200", False, True),
+    ]
+
+
+def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
+    small_book.snippet("timing/benchmark", "def f():\n    return 1\n")
+    small_book.snippet("a/b", "from snippets.timing.benchmark import f\n\n\ndef main():\n    return {'n': f()}\n")
+
+    def path():
+        return small_book.book().cache_path(Snippet.read(small_book.root, "a/b"), 0)
+
+    paths = [path(), path()]
+    small_book.snippet("timing/benchmark", "def f():\n    return 2\n")
+    paths.append(path())
+    monkeypatch.setattr(machine, "here", lambda: {"gpus": [], "versions": {"torch": "0"}})
+    paths.append(path())
+    assert paths[0] == paths[1] and len(set(paths)) == 3
+
+
+def test_an_unknown_way_to_execute_is_refused(small_book):
+    with pytest.raises(OverlapError, match="execute is auto, never or always, not 'sometimes'"):
+        small_book.book("sometimes")

@@ -1,0 +1,327 @@
+"""The built site of a small book, with the real mkdocs.yml: what is on the pages, and what stops a build."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs")
+nbformat = pytest.importorskip("nbformat")
+
+from conftest import ROOT, SmallBook  # noqa: E402
+from markdown import markdown  # noqa: E402
+from mkdocs.commands.build import build as mkdocs_build  # noqa: E402
+from mkdocs.config import load_config  # noqa: E402
+from mkdocs.exceptions import Abort  # noqa: E402
+
+from overlap import OverlapError, recording  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("on_cpu"),
+    pytest.mark.filterwarnings("default"),  # MkDocs and its plugins warn of their own future
+]
+
+CONFIG = f"INHERIT: {ROOT}/mkdocs.yml\nsite_name: Small\nextra_css: []\nextra_javascript: []\nnav: [index.md, a.md, claims.md]\n"
+HOSTILE = r"""
+import os
+
+
+def main():
+    print("<script>alert(1)</script> & <b>bold</b>")
+    print("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jcleared")
+    print("loading 10 %\rloading 99 %")
+    os.write(1, b"broken \xff\xfe utf\n")
+    for _ in range(200):
+        os.write(1, b"x" * 9_999 + b"\n")
+    print("{a/number: n} *not emphasis* ```", "end")
+    return {"said": "<script>alert(2)</script>"}
+"""
+NUMBER = """
+def times(n: int) -> int:
+    return 2 * n
+
+
+def plot(results, ceilings):
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [0, results["n"]], label="n < 9")
+    axes.set_xlabel("time & tide")
+    return figure
+
+
+def main():
+    open(COUNTER, "a").write("x")
+    print("three")
+    return {"n": 3}
+"""
+INDEX = """# Small
+
+The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{a/number: n}` is code. It said {a/hostile: said}.
+"""
+PAGE = """# A
+
+```snippet a/number
+show: times
+```
+
+```claim a/number
+n >= 3
+limit: n of ceiling.sms for gpus
+Three, *at least*.
+```
+
+```snippet a/hostile
+code: no
+```
+""".replace(" for gpus\nThree", "\nThree").replace("n >= 3\n", "n >= 3 for gpus >= 1\n")
+
+
+def build(book: SmallBook, execute: str, extra: str = "", folder: str = "site") -> Path:
+    """Build with MkDocs, strictly; return the folder of the site."""
+    (book.root / "mkdocs.yml").write_text(CONFIG + extra)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OVERLAP_EXECUTE", execute)
+        config = load_config(str(book.root / "mkdocs.yml"), strict=True, site_dir=str(book.root / folder))
+        try:
+            mkdocs_build(config)
+        finally:
+            config.plugins.on_shutdown()
+    return book.root / folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def write_book(root: Path, template: dict) -> SmallBook:
+    book = SmallBook(root)
+    book.snippet("a/hostile", HOSTILE)
+    book.snippet("a/number", f"COUNTER = {str(root / 'ran')!r}\n" + NUMBER, "gpus = [0, 1, 2]")
+    for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
+        book.page(name, text)
+    outputs = [{"output_type": "stream", "name": "stdout", "text": [f"I am {rank}\n"], "rank": rank} for rank in (0, 1)]
+    book.commit("a/hostile", template, {"said": "<script>alert(2)</script>"})
+    book.commit("a/number", template, {"n": 3})
+    book.commit("a/number", template, {"n": 4}, gpus=1)
+    book.commit("a/number", template, {"n": 5}, gpus=2, outputs=outputs)
+    return book
+
+
+@pytest.fixture(scope="module")
+def built(on_cpu, template, tmp_path_factory):
+    """The small book, built live."""
+    book = write_book(tmp_path_factory.mktemp("site"), template)
+    book.site = build(book, "auto")
+    return book
+
+
+@pytest.fixture
+def page(built) -> str:
+    return (built.site / "a/index.html").read_text()
+
+
+def test_a_second_build_executes_nothing(built):
+    assert (built.root / "ran").read_text() == "x"
+    before = contents(built.site)
+    started = time.monotonic()
+    assert contents(build(built, "auto", folder="site2")) == before
+    assert (built.root / "ran").read_text() == "x"
+    assert time.monotonic() - started < 20
+
+
+def test_what_is_printed_is_shown_as_text(page):
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;b&gt;bold&lt;/b&gt;" in page
+    assert re.search(r'<span class="ansi-red-fg">red</span> \S*cleared', page)
+    assert "\x1b" not in page and "\x07" not in page
+    assert "\nloading 99 %\n" in page and "loading 10 %" not in page
+    assert "broken \ufffd\ufffd utf" in page
+    assert "bytes of output left out" in page and len(page) < 250_000
+    assert "{a/number: n} *not emphasis* ``` end" in page
+
+
+def test_values_of_all_machines_are_on_the_page(built):
+    index = (built.site / "index.html").read_text()
+    found = re.findall(r'<span class="ov-value">(.*?)</span></span>', index)
+    assert [re.findall(r'data-machine="([^"]+)"[^>]*>([^<]*)', value + "</span>") for value in found] == [
+        [("cpu", "3.0"), ("h200", "4.0"), ("h200-x2", "5.0")],
+        [("h200-x2", "5")],
+        [("cpu", "&lt;script&gt;alert(2)&lt;/script&gt;")],
+    ]
+    assert "<code>{a/number: n}</code>" in index
+
+
+def test_a_page_shows_code_output_and_claims_per_machine(page):
+    text = re.sub(r"<[^>]+>", "", page)
+    assert "def times(n: int)" in text and "def main" not in text
+    assert "I am 0" in text and "I am 1" in text and "rank 1" in text
+    assert "n = 4 ≥ 3 · 4 of 132: 3%" in text and "n = 5 ≥ 3 · 5 of 132: 4%" in text
+    assert "<svg" in page and "n &lt; 9" in page and "time &amp; tide" in page
+    for profile in ("cpu", "h200", "h200-x2"):
+        assert f'data-machine="{profile}"' in page
+    assert "run by this build" in page and "NVIDIA H200" in page
+
+
+def test_what_a_reader_can_take_home(built):
+    for path in ("downloads/a/number.py", "recordings/h200/a/number.json", "live/cpu/a/number.json"):
+        assert (built.site / path).exists(), path
+    assert recording.read(built.site / "live/cpu/a/number.json")["result"] == {"n": 3}
+    notebook = nbformat.read(built.site / "downloads/a.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    printed = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert any("three" in text for text in printed)
+    assert (built.site / "notebooks/a/index.html").exists()
+    claims = (built.site / "claims/index.html").read_text()
+    assert "2 × H200 ✓ holds" in claims and 'href="../a/#claim-a-number-7"' in claims
+
+
+def test_without_running_the_bytes_are_the_same(built):
+    """Also in another process, with pictures drawn anew."""
+    first = contents(build(built, "never", folder="never1"))
+    shutil.rmtree(built.root / ".cache/overlap/plots")
+    environment = os.environ | {"OVERLAP_EXECUTE": "never", "PYTHONHASHSEED": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", "never2"]
+    subprocess.run(command, cwd=built.root, env=environment, check=True, timeout=100)
+    second = contents(built.root / "never2")
+    assert first.keys() == second.keys()
+    assert [path for path in first if first[path] != second[path]] == []
+    assert not any(path.startswith("live/") for path in first)
+    assert b"run by this build" not in first["a/index.html"]
+
+
+def test_the_extension_works_without_mkdocs(built, monkeypatch):
+    """As Zensical uses it: the book is found from the working directory."""
+    monkeypatch.chdir(built.root)
+    article = markdown(
+        INDEX + PAGE, extensions=["overlap.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
+    )
+    assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article and "<script>" not in article
+
+
+def edit(path: str, old: str, new: str):
+    def change(book: SmallBook) -> None:
+        text = (book.root / path).read_text()
+        assert old in text
+        (book.root / path).write_text(text.replace(old, new))
+
+    return change
+
+
+NUMBER_JSON = "docs/recordings/h200/a/number.json"
+STOPPED = {
+    "false claim": (
+        edit(NUMBER_JSON, '"n": 4', '"n": 2'),
+        [
+            "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2 ≥ 3",
+            f"in {NUMBER_JSON}",
+            f"{NUMBER_JSON}: edited by hand",
+        ],
+    ),
+    "not JSON": (
+        edit(
+            NUMBER_JSON,
+            "{",
+            "(",
+        ),
+        ["recordings/h200/a/number.json: not JSON"],
+    ),
+    "code changed": (edit("snippets/a/number.py", "2 * n", "3 * n"), ["code changed: snippets/a/number.py"]),
+    "value": (
+        edit("docs/index.md", "number: n:", "number: lost:"),
+        ["docs/index.md:3: a/number: `lost` has no value on"],
+    ),
+    "unknown snippet": (
+        edit("docs/a.md", "snippet a/number", "snippet a/lost"),
+        ["docs/a.md:3: snippets/a/lost.py: there is no"],
+    ),
+    "leaving": (
+        edit("docs/a.md", "snippet a/number", "snippet ../../x"),
+        ["docs/a.md:3: '../../x': a snippet is named"],
+    ),
+    "unknown function": (
+        edit("docs/a.md", "show: times", "show: lost"),
+        ["docs/a.md:3: snippets/a/number.py: no function lost"],
+    ),
+    "unclosed": (edit("docs/a.md", "code: no\n```", "code: no\n"), ["docs/a.md:13: the snippet block is not closed"]),
+    "bad header": (
+        edit("snippets/a/number.py", "# gpus", "# gqus"),
+        ["snippets/a/number.py: [tool.overlap] has unknown keys"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_what_is_wrong_stops_the_build(template, tmp_path, caplog, name):
+    change, expected = STOPPED[name]
+    book = write_book(tmp_path, template)
+    change(book)
+    with pytest.raises(Abort):
+        build(book, "never")
+    for part in expected:
+        assert part in caplog.text
+
+
+def test_a_failing_run_stops_the_build(template, tmp_path, warm, caplog):
+    book = write_book(tmp_path, template)
+    book.snippet("a/hostile", "def main():\n    raise ValueError('boom')\n")
+    book.commit("a/hostile", template, {"said": ""})
+    with pytest.raises(Abort):
+        build(book, "auto")
+    assert "snippets/a/hostile.py failed with exit code 1" in caplog.text and "boom" in caplog.text
+
+
+@pytest.mark.parametrize("claims", ["listed", "fatal"])
+def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, claims):
+    """An honest difference of another machine is shown and listed; an option makes it stop the build."""
+    book = write_book(tmp_path, template)
+    book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
+    book.page("a", PAGE.replace(" for gpus >= 1\nlimit: n of ceiling.sms", ""))
+    for path in book.root.glob("docs/recordings/h200*/a/number.json"):
+        path.unlink()
+    book.page("index", "# Small\n")
+    book.commit("a/number", template, {"n": 3})
+    plugins = f"plugins:\n  - search\n  - overlap:\n      claims: {claims}\n"
+    expected = "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2 ≥ 3, in .cache/overlap/runs/a-number-0-"
+    with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
+        if claims == "fatal":
+            with pytest.raises(Abort):
+                build(book, "auto", extra=plugins)
+            assert "1 claims are false on what this build ran" in caplog.text
+        else:
+            assert (
+                'class="ov-false" data-machine="cpu"'
+                in (build(book, "auto", extra=plugins) / "a/index.html").read_text()
+            )
+    assert expected in caplog.text
+
+
+def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path, caplog):
+    with pytest.raises(Abort):
+        build(write_book(tmp_path, template), "never", extra="markdown_extensions: [admonition]\n")
+    assert "add overlap.markdown to markdown_extensions" in caplog.text
+
+
+def test_a_snippet_that_nothing_ran_cannot_be_shown(built, monkeypatch):
+    monkeypatch.chdir(built.root)
+    with pytest.raises(OverlapError, match="there is no such file"):
+        markdown("```snippet a/lost\n```", extensions=["overlap.markdown"])
+
+
+def test_the_site_loads_nothing_from_elsewhere(built):
+    for path, content in contents(built.site).items():
+        if path.endswith(".html"):
+            loaded = re.findall(rb'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:[^"]+)', content)
+            assert [url for url in loaded if b"canonical" not in url] == [], path
+
+
+def test_the_picker_knows_the_machines(page):
+    data = json.loads(re.search(r'<script id="overlap-machines"[^>]*>(.*?)</script>', page)[1])
+    assert [machine["profile"] for machine in data] == ["cpu", "h200", "h200-x2"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,15 +47,17 @@ class Run:
 class Book:
     """A checkout of the book. `execute` is `auto`, `never` (committed recordings only) or `always`.
 
-    While a site is built, `page` is the page being rendered, `published` the addresses of generated files, and
-    `false_live` the claims that what this machine itself ran contradicts.
+    While a site is built, `page` is the page being rendered, `published` the addresses of generated files,
+    `false_live` the claims that what this machine itself ran contradicts, and `serving` whether an author is at work, who
+    sees what is wrong instead of being stopped by it.
     """
 
     def __init__(self, root: Path, execute: str = "auto"):
         if execute not in ("auto", "never", "always"):
             raise OverlapError(f"execute is auto, never or always, not {execute!r}")
         self.root, self.execute = root, execute
-        self.page, self.published, self.false_live = "", set(), []
+        self.page, self.published, self.false_live, self.serving = "", set(), [], False
+        self.up = ""  # the way from the page being rendered to the root of the site
         self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / ".cache/overlap"
         self.snippets = discover(root)
 
@@ -199,6 +202,20 @@ class Book:
             raise OverlapError(f"docs/{claim.page}:{claim.line}: claim {claim.snippet}: no data decide it: {why}")
         return found
 
+    @staticmethod
+    def falsehood(claim: Claim, verdict: Verdict) -> str:
+        """What to say of a false claim: where it stands, what it says, the figures, the recording."""
+        where = f"docs/{claim.page}:{claim.line}: claim is false: {claim.text}"
+        return f"{where} `{claim.expression}`: {verdict.figures}, in {verdict.path}"
+
+    def diagram(self, name: str) -> Path:
+        """Path of a diagram; a wrong name is an error."""
+        path = self.docs / f"assets/diagrams/{name}.svg"
+        if not re.fullmatch(r"[a-z_]+", name) or not path.is_file():
+            there = ", ".join(found.stem for found in sorted(path.parent.glob("*.svg")))
+            raise OverlapError(f"no diagram {name!r} in docs/assets/diagrams/; there are {there}")
+        return path
+
     @property
     def pages(self) -> dict[str, list]:
         """Parts of every page by path below docs/."""
@@ -279,9 +296,11 @@ class Book:
         try:
             if isinstance(part, page.Block):
                 self.snippet(part.snippet).show(list(part.show))
+            if isinstance(part, page.Insert) and part.kind == "diagram":
+                self.diagram(part.name)
             for verdict in self.verdicts(part) if isinstance(part, Claim) else ():
                 if verdict.holds is False:
-                    yield f"{where}: claim is false: {part.text} `{part.expression}`: {verdict.figures}, in {verdict.path}"
+                    yield self.falsehood(part, verdict)
                 elif verdict.holds is None:
                     yield f"{where}: claim cannot be decided in {verdict.path}: {verdict.figures}"
         except OverlapError as error:

@@ -3,16 +3,12 @@
 import hashlib
 import html
 import io
-import re
 from pathlib import Path
 
-#: Colours that plots are drawn in, and the CSS variables that take their place, so that one picture serves light and dark.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_VARIABLES = {color: f"var(--ov-series-{i})" for i, color in enumerate(SERIES, 1)} | {
-    "#808080": "var(--ov-ceiling)",
-    "#1f2328": "var(--ov-ink)",
-    "#d0d7de": "var(--ov-grid)",
-}
+from overlap import svg
+
+#: The heading of durations.
+_LASTS = "lasts"
 _SIZES = {"wide": (7.0, 3.5), "narrow": (3.7, 3.5)}
 _STYLE = {
     "axes.edgecolor": "#d0d7de",
@@ -35,14 +31,16 @@ _STYLE = {
     "lines.markersize": 5,
     "svg.fonttype": "none",
     "text.color": "#1f2328",
+    "xtick.bottom": False,
     "xtick.color": "#1f2328",
     "ytick.color": "#1f2328",
+    "ytick.left": False,
 }
 
 
 def version() -> str:
-    """Hash of this module: a change of style redraws every picture."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    """Hash of what makes a picture: a change of style redraws every one."""
+    return hashlib.sha256(Path(__file__).read_bytes() + Path(svg.__file__).read_bytes()).hexdigest()[:12]
 
 
 def draw(module, results: dict, ceilings: dict, salt: str) -> dict:
@@ -53,94 +51,130 @@ def draw(module, results: dict, ceilings: dict, salt: str) -> dict:
     pictures = {}
     for variant, size in _SIZES.items():
         name = f"{salt}-{variant}"
-        style = _STYLE | {"axes.prop_cycle": cycler(color=SERIES), "figure.figsize": size, "svg.hashsalt": name}
+        style = _STYLE | {"axes.prop_cycle": cycler(color=svg.SERIES), "figure.figsize": size, "svg.hashsalt": name}
         with plt.rc_context(style):
             drawn = module.plot(results, ceilings)
             panels = max((axes.get_gridspec().nrows for axes in drawn.axes if axes.get_gridspec()), default=1)
             drawn.set_figheight(size[1] if panels == 1 else 0.6 + 1.5 * panels)
-            text = io.StringIO()
-            drawn.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+            drawn_text = io.StringIO()
+            drawn.savefig(drawn_text, format="svg", metadata={"Date": None, "Creator": None})
             series = _series(drawn)
-            pictures[variant] = _themed(text.getvalue(), name).replace("</svg>", _points(drawn, series) + "</svg>")
+            pictures[variant] = svg.themed(drawn_text.getvalue()).replace("</svg>", _marks(drawn, series) + "</svg>")
             pictures["table"] = [{key: item[key] for key in ("title", "label", "x", "y", "points")} for item in series]
             plt.close(drawn)
     return pictures
 
 
-def standalone(svg: str) -> str:
-    """A themed picture as a file of its own, in the light colours."""
-    for color, variable in _VARIABLES.items():
-        svg = svg.replace(variable, color)
-    return svg.replace("<svg ", '<svg style="background:#fff" ', 1)
-
-
-def _themed(svg: str, name: str) -> str:
-    """Cut an SVG down to what a page needs: no prologue, own ids, CSS variables for colours, the page's font."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r'(url\(#|href="#)', rf"\1{name}-", svg)
-    svg = re.sub(r"font-family: [^;\"]*(?:'[^']*'[^;\"]*)*", "font-family: inherit", svg)
-    svg = re.sub(r"font: ([\d.]+px) [^;\"]*(?:'[^']*'[^;\"]*)*", r"font-size: \1; font-family: inherit", svg)
-    svg = re.sub(r"(\d+\.\d\d)\d+", r"\1", svg)
-    for color, variable in _VARIABLES.items():
-        svg = svg.replace(color, variable)
-    return re.sub(r"\n\s*", "\n", svg).strip()
-
-
 def _series(drawn) -> list[dict]:
-    """What the picture shows: labelled lines, bars and spans of time, as points in data units, with their axes."""
+    """What the picture shows: rows of a table under two headings, and where each row lies, as a box in data units."""
     found = []
     for axes in drawn.axes:
-        heading = {"axes": axes, "x": axes.get_xlabel(), "y": axes.get_ylabel()}
-        heading["title"] = axes.get_title(loc="left") or axes.get_title()
+        x, y = axes.get_xlabel() or drawn.axes[-1].get_xlabel(), axes.get_ylabel()
 
-        def add(artist, points, heading=heading) -> None:
+        def add(artist, headings, points, boxes=(), axes=axes) -> None:
             label = str(artist.get_label())
-            if points:
-                found.append(heading | {"label": "" if label.startswith("_") else label, "points": points})
+            title = axes.get_title(loc="left") or axes.get_title()
+            item = {"axes": axes, "title": title, "label": "" if label.startswith("_") else label}
+            found.append(item | {"x": headings[0], "y": headings[1], "points": points, "boxes": boxes})
 
         for line in axes.get_lines():
-            if str(line.get_label()).startswith("_"):
-                continue
+            data = line.get_xydata().tolist()
             if line.get_transform() == axes.get_yaxis_transform(which="grid"):  # axhline: one value for every x
-                add(line, [["all", _plain(line.get_ydata()[0])]])
+                add(line, (x, y), [["all", _plain(data[0][1])]])
             elif line.get_transform() == axes.get_xaxis_transform(which="grid"):  # axvline
-                add(line, [[_plain(line.get_xdata()[0]), "all"]])
-            else:
-                add(line, [[_plain(x), _plain(y)] for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)])
+                add(line, (x, y), [[_plain(data[0][0]), "all"]])
+            elif not str(line.get_label()).startswith("_"):
+                points = [[_place(axes.xaxis, a), _place(axes.yaxis, b)] for a, b in data]
+                add(line, (x, y), points, [(a, b, a, b) for a, b in data])
         for bars in axes.containers:
-            for_bar = getattr(bars, "orientation", "vertical") == "horizontal"
-            boxes = [bar.get_bbox() for bar in getattr(bars, "patches", ())]
-            ends = [(b.x1, (b.y0 + b.y1) / 2) if for_bar else ((b.x0 + b.x1) / 2, b.y1) for b in boxes]
-            add(bars, [[_plain(x), _plain(y)] for x, y in ends])
-        for spans in axes.collections:
-            boxes = (
-                [path.get_extents() for path in spans.get_paths()] if type(spans).__name__ == "PolyCollection" else []
-            )
-            add(spans, [[_plain(b.x0), _plain((b.y0 + b.y1) / 2), _plain(b.width)] for b in boxes])
-    return found
+            boxes = [bar.get_bbox().extents.tolist() for bar in getattr(bars, "patches", ())]
+            if getattr(bars, "orientation", "") == "horizontal":
+                rows = [[_place(axes.yaxis, (b + d) / 2, 0.45), _plain(c - a)] for a, b, c, d in boxes]
+                add(bars, (y, x), rows, boxes)
+            else:
+                add(
+                    bars,
+                    (x, y),
+                    [[_place(axes.xaxis, (a + c) / 2, 0.45), _plain(d - b)] for a, b, c, d in boxes],
+                    boxes,
+                )
+        for shapes in axes.collections:
+            boxes = [path.get_extents().extents.tolist() for path in shapes.get_paths()]
+            if type(shapes).__name__ == "PolyCollection":  # broken_barh
+                add(shapes, (x or "from", _LASTS), [[_plain(a), _plain(c - a)] for a, _, c, _ in boxes], boxes)
+            elif type(shapes).__name__ == "QuadMesh":
+                cells = [
+                    (_place(axes.yaxis, (b + d) / 2, 0.45), _place(axes.xaxis, (a + c) / 2, 0.45))
+                    for a, b, c, d in boxes
+                ]
+                values = shapes.get_array().ravel().tolist()
+                rows = [[f"{row}, {column}", _plain(value)] for (row, column), value in zip(cells, values, strict=True)]
+                add(shapes, (", ".join(filter(None, (y, x))), ""), rows, boxes)
+    return [item for item in found if item["points"]]
 
 
-def _points(drawn, series: list[dict], limit: int = 600) -> str:
-    """Invisible marks over the data that tell their value to a pointer or a screen reader."""
-    scale, height = 72 / drawn.dpi, drawn.get_figheight() * 72
-    marks = []
+def _marks(drawn, series: list[dict]) -> str:
+    """Invisible boxes over the data that tell their value to a pointer, a keyboard or a screen reader.
+
+    Neighbours too close to be told apart share one.
+    """
+    scale, height, near, marks = 72 / drawn.dpi, drawn.get_figheight() * 72, 3, []
     for item in series:
-        axes = item["axes"]
-        for x, y, *width in item["points"]:
-            if isinstance(x, str) or isinstance(y, str):
+        frame, shared = item["axes"].bbox, []
+        for point, box in zip(item["points"], item["boxes"], strict=False):
+            (a, b), (c, d) = item["axes"].transData.transform([box[:2], box[2:]])
+            (left, right), (bottom, top) = sorted((a, c)), sorted((b, d))
+            if right < frame.x0 - 1 or left > frame.x1 + 1 or top < frame.y0 - 1 or bottom > frame.y1 + 1:
                 continue
-            left, bottom = axes.transData.transform((x, y)) * scale
-            text = f"{item['label']}: " if item["label"] else ""
-            text += f"{x:g} + {width[0]:g} {item['x']}" if width else f"{y:g} {item['y']} at {x:g} {item['x']}"
-            right = axes.transData.transform((x + width[0], y))[0] * scale if width else left
-            size = f'x="{left - 5:.1f}" y="{height - bottom - 6:.1f}" width="{right - left + 10:.1f}" height="12"'
-            marks.append(f'<rect class="ov-point" {size}><title>{html.escape(text.strip())}</title></rect>')
-    return f'<g class="ov-points">{"".join(marks[:limit])}</g>' if marks else ""
+            left, right, bottom, top = (
+                max(left, frame.x0),
+                min(right, frame.x1),
+                max(bottom, frame.y0),
+                min(top, frame.y1),
+            )
+            now = [left * scale, height - top * scale, right * scale, height - bottom * scale]
+            (x, y, end, _), points = shared[-1] if shared else (4 * [-99.0], [])
+            if item["y"] == _LASTS and now[0] - end < near and now[2] - x < 4 * near:
+                shared[-1] = ([x, y, *now[2:]], [*points, point])
+            elif left < right or abs(now[0] - x) >= near or abs(now[1] - y) >= near:
+                shared.append((now, [point]))
+        for (left, top, right, bottom), points in shared:
+            wide, high = (max(size, 12 if left == right else 4) for size in (right - left, bottom - top))
+            x, y = (left + right - wide) / 2, (top + bottom - high) / 2
+            sides = zip(("x", "y", "width", "height"), (x, y, wide, high), strict=True)
+            size = " ".join(f'{side}="{value:.1f}"'.replace(".0", "") for side, value in sides)
+            marks.append(f'<rect class="ov-point" {size}><title>{html.escape(_told(item, points))}</title></rect>')
+    return f"<g>{''.join(marks)}</g>" if marks else ""
 
 
-def _plain(value):
-    return float(f"{float(value):.4g}") if hasattr(value, "__float__") else str(value)
+def _told(item: dict, points: list) -> str:
+    """What a mark says; the unit of a time span stands at the axis."""
+    if item["y"] == _LASTS:
+        start, end, total = points[0][0], points[-1][0] + points[-1][1], sum(duration for _, duration in points)
+        many = f"{_LASTS} {text(total)}" if len(points) == 1 else f"{len(points)} of them last {text(total)}"
+        values = [f"{text(start)} to {text(end)}", many]
+    else:
+        values = [
+            f"{name}: {text(value)}".removeprefix(": ")
+            for name, value in zip((item["x"], item["y"]), points[0], strict=True)
+        ]
+    return " · ".join(filter(None, [item["label"], *values]))
+
+
+def text(value: float | str) -> str:
+    """A coordinate as text."""
+    return value if isinstance(value, str) else f"{_plain(value):,g}"
+
+
+def _place(axis, value: float, within: float = 1e-9) -> float | str:
+    """The word that an axis shows here, or the number."""
+    formatter, places = axis.get_major_formatter(), axis.get_majorticklocs()
+    if type(formatter).__name__ in ("FixedFormatter", "StrCategoryFormatter") and len(places):
+        i = min(range(len(places)), key=lambda i: abs(places[i] - value))
+        if abs(places[i] - value) <= within:
+            return formatter(places[i], i)
+    return _plain(value)
+
+
+def _plain(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -3,12 +3,14 @@
 import html
 import math
 import re
+from itertools import groupby
 
 from nbconvert.filters import ansi2html
 
-from overlap import machine
+from overlap import machine, svg
 from overlap.book import Run
 from overlap.claim import Verdict, show
+from overlap.figure import text
 
 _OPERATING_SYSTEM_COMMAND = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
@@ -33,8 +35,6 @@ def outputs(run: Run) -> str:
     ranks = {output["rank"] for output in run.data["outputs"]}
     blocks = []
     for output in run.data["outputs"]:
-        if output["name"] == "stderr" and len(ranks) > 1:
-            continue
         heading = f'<div class="ov-rank">rank {output["rank"]}</div>' if len(ranks) > 1 else ""
         kind = " ov-stderr" if output["name"] == "stderr" else ""
         blocks.append(
@@ -43,29 +43,35 @@ def outputs(run: Run) -> str:
     return "".join(blocks)
 
 
-def figure(pictures: dict, title: str) -> str:
-    """A run's pictures and, folded away, the numbers they show."""
-    if not pictures:
-        return ""
-    images = "".join(
-        f'<div class="ov-{variant}" role="img" aria-label="{html.escape(title)}">{pictures[variant]}</div>'
-        for variant in ("wide", "narrow")
-    )
-    return f'<figure class="ov-figure">{images}{_table(pictures["table"])}</figure>'
+def figure(pictures: dict, sources: dict[str, str], title: str) -> str:
+    """A run's picture, one file for wide and one for narrow pages, and, folded away, the numbers it shows.
+
+    The page's script takes the file in view into the page, where it gets the page's colours.
+    """
+    sizes = {variant: 'width="{}" height="{}"'.format(*svg.size(pictures[variant])) for variant in sources}
+    narrow = f'<source media="(max-width: 33rem)" srcset="{sources["narrow"]}" {sizes["narrow"]}>'
+    wide = f'<img src="{sources["wide"]}" {sizes["wide"]} loading="lazy" alt="{html.escape(title)}">'
+    return f'<figure class="ov-figure" data-search-exclude="true"><picture>{narrow}{wide}</picture>{_table(pictures["table"])}</figure>'
 
 
-def _table(series: list[dict]) -> str:
-    rows = []
-    for item in series:
-        caption = " · ".join(filter(None, [item["title"], item["label"]])) or item["y"]
-        for x, y, *_ in item["points"]:
-            rows.append(
-                f"<tr><td>{html.escape(caption)}</td><td>{html.escape(str(x))}</td><td>{html.escape(str(y))}</td></tr>"
+def _table(series: list[dict], limit: int = 200) -> str:
+    """The numbers of a picture: a table for each pair of axes, a block of rows for each series."""
+    tables, left = "", limit
+    for headings, items in groupby(series, key=lambda item: (item["x"], item["y"])):
+        head = "".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings)
+        rows = ""
+        for item in items:
+            name, shown = " · ".join(filter(None, (item["title"], item["label"]))), item["points"][: max(left, 0)]
+            if name and shown:
+                rows += f'<tr><th scope="rowgroup" colspan="2">{html.escape(name)}</th></tr>'
+            rows += "".join(
+                f"<tr><td>{html.escape(text(x))}</td><td>{html.escape(text(y))}</td></tr>" for x, y in shown
             )
-    if not rows:
-        return ""
-    head = f"<tr><th>series</th><th>{html.escape(series[0]['x'] or 'x')}</th><th>{html.escape(series[0]['y'] or 'y')}</th></tr>"
-    return f'<details class="ov-data"><summary>The numbers in this picture</summary><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></details>'
+            left -= len(item["points"])
+        tables += f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+    more = f"<p>{-left} more in the raw recording.</p>" if left < 0 else ""
+    box = f'<div class="ov-numbers" tabindex="0" role="group" aria-label="Numbers">{tables}{more}</div>'
+    return f'<details class="ov-data"><summary>The numbers in this picture</summary>{box}</details>' if tables else ""
 
 
 def provenance(run: Run) -> str:

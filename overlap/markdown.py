@@ -10,7 +10,7 @@ from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
-from overlap import OverlapError, find_root, html, machine, page
+from overlap import OverlapError, find_root, html, machine, page, svg
 from overlap.book import Book, Run
 from overlap.claim import Claim
 from overlap.snippet import Snippet
@@ -25,15 +25,20 @@ class OverlapExtension(Extension):
     """`book` is handed in by the MkDocs plugin; elsewhere the book is found from the working directory."""
 
     def __init__(self, book: Book | None = None, **options):
-        self.book = book
+        self._book = book
         self.config = {"execute": ["auto", "auto or never; where there is no plugin to say it"]}
         super().__init__(**options)
 
+    @property
+    def book(self) -> Book:
+        """The book, opened when the first page needs it."""
+        self._book = self._book or Book(find_root(), self.getConfig("execute"))
+        return self._book
+
     def extendMarkdown(self, md: Markdown) -> None:
         """Register the preprocessor for blocks and the inline processor for values."""
-        book = self.book or Book(find_root(), self.getConfig("execute"))
-        md.preprocessors.register(_Blocks(md, book), "overlap", 27)
-        md.inlinePatterns.register(_Values(page.VALUE.pattern, md, book), "overlap", 185)
+        md.preprocessors.register(_Blocks(md, self), "overlap", 27)
+        md.inlinePatterns.register(_Values(page.VALUE.pattern, md, self), "overlap", 185)
         md.inlinePatterns.register(_Printed(page.PRINTED.pattern, md), "overlap-printed", 184)
 
 
@@ -43,9 +48,13 @@ def makeExtension(**options) -> OverlapExtension:
 
 
 class _Values(InlineProcessor):
-    def __init__(self, pattern: str, md: Markdown, book: Book):
+    def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
         super().__init__(pattern, md)
-        self.book = book
+        self.extension = extension
+
+    @property
+    def book(self) -> Book:
+        return self.extension.book
 
     def handleMatch(self, match: re.Match, data: str):
         value = page.Value.parse(match)
@@ -71,9 +80,13 @@ class _Printed(InlineProcessor):
 
 
 class _Blocks(Preprocessor):
-    def __init__(self, md: Markdown, book: Book):
+    def __init__(self, md: Markdown, extension: OverlapExtension):
         super().__init__(md)
-        self.book = book
+        self.extension = extension
+
+    @property
+    def book(self) -> Book:
+        return self.extension.book
 
     def run(self, lines: list[str]) -> list[str]:
         rendered, self.anchored, self.terms = [], set(), self.glossary()
@@ -163,9 +176,7 @@ class _Blocks(Preprocessor):
         return text
 
     def tab(self, name: str, run: Run, plot: bool, first: bool) -> str:
-        pictures = self.book.plot(name, run) if plot else {}
-        title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
-        content = html.outputs(run) + html.figure(pictures, title)
+        content = html.outputs(run) + (self.figure(name, run) if plot else "")
         raw = f"live/{run.profile}/{name}.json" if run.live else run.path.removeprefix("docs/")
         link = f" · [raw recording]({raw})" if not run.live or raw in self.book.published else ""
         trace = f"traces/{run.profile}/{name}.json"
@@ -177,14 +188,25 @@ class _Blocks(Preprocessor):
         ]
         return head + "\n\n" + "\n\n".join("    " + row.replace("\n", "\n    ") for row in rows)
 
+    def figure(self, name: str, run: Run) -> str:
+        """A run's picture; where no plugin publishes it as a file, the page carries it."""
+        pictures = self.book.plot(name, run)
+        uris = {variant: f"pictures/{run.profile}/{name}-{variant}.svg" for variant in ("wide", "narrow")}
+        sources = {
+            variant: self.book.up + uri if uri in self.book.published else svg.data_uri(svg.in_file(pictures[variant]))
+            for variant, uri in uris.items()
+            if pictures
+        }
+        title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
+        return html.figure(pictures, sources, title) if pictures else ""
+
     def claim(self, claim: Claim) -> str:
         verdicts = self.book.verdicts(claim)
         for verdict in verdicts:
-            if verdict.holds is False:
-                message = f"docs/{claim.page}:{claim.line}: claim is false: {claim.text} `{claim.expression}`: {verdict.figures}, in {verdict.path}"
-                if not verdict.live:
-                    raise OverlapError(message)
-                self.book.false_live.append(message)
+            if verdict.holds is False and (verdict.live or self.book.serving):
+                self.book.false_live.append(self.book.falsehood(claim, verdict))
+            elif verdict.holds is False:
+                raise OverlapError(self.book.falsehood(claim, verdict))
         worst = "false" if any(verdict.holds is False for verdict in verdicts) else "holds"
         rows = self.md.htmlStash.store(html.verdicts(verdicts))
         sentence = f"{claim.text}\n{{ #{claim.anchor} .ov-sentence }}"
@@ -192,9 +214,10 @@ class _Blocks(Preprocessor):
 
     def diagram(self, part: page.Insert) -> str:
         """An SVG of docs/assets/diagrams, inlined so that it takes the page's colours."""
-        path = self.book.docs / f"assets/diagrams/{part.name}.svg"
-        if not re.fullmatch(r"[a-z_]+", part.name) or not path.is_file():
-            raise OverlapError(f"docs/{self.book.page}:{part.line}: no diagram {part.name!r} in docs/assets/diagrams/")
+        try:
+            path = self.book.diagram(part.name)
+        except OverlapError as error:
+            raise OverlapError(f"docs/{self.book.page}:{part.line}: {error}") from None
         return "\n" + self.md.htmlStash.store(f'<figure class="ov-diagram">{path.read_text()}</figure>') + "\n"
 
     def scoreboard(self, part: page.Insert) -> str:

@@ -1,12 +1,11 @@
 """A chapter as a notebook: the same text, the same snippets, the same outputs."""
 
-import base64
 import re
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from overlap import figure, machine, page
+from overlap import machine, page, svg
 from overlap.book import Book, Run
 from overlap.claim import Claim
 from overlap.snippet import Snippet
@@ -108,7 +107,6 @@ def _outputs(book: Book, snippet: Snippet, run: Run) -> list:
     found = [new_output("stream", name=o["name"], text="".join(o["text"])) for o in run.data["outputs"]]
     pictures = book.plot(snippet.name, run)
     if pictures:
-        svg = base64.b64encode(figure.standalone(pictures["wide"]).encode()).decode()
-        tag = f'<img alt="{snippet.summary}" src="data:image/svg+xml;base64,{svg}">'
+        tag = f'<img alt="{snippet.summary}" src="{svg.data_uri(svg.on_paper(pictures["wide"]))}">'
         found.append(new_output("display_data", {"text/html": tag, "text/plain": snippet.summary}))
     return found

@@ -101,7 +101,6 @@ def _work(job: dict, out: int, err: int) -> None:
     """Become the job: own process group, own streams, own environment. Never returns."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.environ.update(job["env"])

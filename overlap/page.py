@@ -9,7 +9,8 @@ from overlap import OverlapError
 from overlap.claim import Claim
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*?)\s*$")
-VALUE = re.compile(r"\{(?P<name>[a-z_]+/[a-z_]+)(?:@(?P<profile>[\w-]+))?:\s*(?P<expression>[^{}\n]+?)\}")
+_NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
+VALUE = re.compile(rf"\{{(?P<name>{_NAME})(?:@(?P<profile>[\w-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
 _SPEC = re.compile(r"^[-+,_.\d]*[bcdeEfFgGnosxX%]?$")
 _CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
@@ -99,6 +100,8 @@ def scores(part: Insert, page: str) -> list[Score]:
             values = [
                 Value(name.strip(), None, text.strip(), "") if text != "-" else None for text in (expression, limit)
             ]
+            if float(printed) <= 0:
+                raise ValueError(printed)
             rows.append(Score(label, float(printed), *values))
         except ValueError:
             remedy = "write `label | milliseconds | chapter/snippet: expression | limit or -`"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from mkdocs.config import base
 from mkdocs.config import config_options as option
-from mkdocs.exceptions import PluginError
+from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
 
-from overlap import OverlapError, notebook, page, recording, trace
+from overlap import OverlapError, notebook, page, recording, svg, trace
 from overlap.book import Book
 
 log = get_plugin_logger("overlap")
@@ -27,10 +27,15 @@ class OverlapConfig(base.Config):
 class OverlapPlugin(BasePlugin[OverlapConfig]):
     """See `docs/contributing.md`."""
 
+    def on_startup(self, command: str, dirty: bool) -> None:
+        """Remember whether an author is at work, who is told what is wrong instead of being stopped by it."""
+        self.serving = command == "serve"
+
     def on_config(self, config):
         """Make the book of this build and hand it to the Markdown extension."""
         root = Path(config.config_file_path).resolve().parent
         self.book = _guarded(Book, root, self.config.execute)
+        self.book.serving = getattr(self, "serving", False)
         if "overlap.markdown" not in config.markdown_extensions:
             raise PluginError("mkdocs.yml: add overlap.markdown to markdown_extensions; it inserts the outputs")
         config.mdx_configs["overlap.markdown"] = {"book": self.book}
@@ -38,7 +43,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def on_pre_build(self, config) -> None:
         """Check the committed book, run what this machine can run and has not run yet, draw what is not drawn."""
-        if problems := _guarded(self.book.check):
+        problems = _guarded(self.book.check)
+        if problems and self.book.serving:
+            log.warning("the book is not in order:\n" + "\n".join(problems))
+        elif problems:
             raise PluginError("the book is not in order:\n" + "\n".join(problems))
         ran = _guarded(self.book.run)
         drawn = _guarded(self.book.draw)
@@ -57,6 +65,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 for run in _guarded(self.book.runs, name).values():
                     if run.live:
                         self._add(files, config, f"live/{run.profile}/{name}.json", recording.dump(run.data))
+                    pictures = _guarded(self.book.plot, name, run)
+                    for variant in ("wide", "narrow") if pictures else ():
+                        picture = svg.in_file(pictures[variant])
+                        self._add(files, config, f"pictures/{run.profile}/{name}-{variant}.svg", picture)
                     if trace.timelines(run.result):
                         self._add(files, config, f"traces/{run.profile}/{name}.json", trace.chrome_trace(run.result))
         self._add(files, config, "downloads/overlap.zip", archive.getvalue())
@@ -76,7 +88,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
         """Remember which page is rendered, for messages."""
-        self.book.page = page.file.src_uri
+        self.book.page, self.book.up = page.file.src_uri, "../" * page.url.count("/")
 
     def on_post_page(self, output: str, page, config) -> str:
         """Tell the picker which machines the book has."""
@@ -88,6 +100,12 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Watch the snippets: saving one reruns that one, because only its hash is new."""
         server.watch(str(self.book.root / "snippets"))
         return server
+
+    def on_build_error(self, error: Exception) -> None:
+        """Errors a person must mend end with their message and no traceback."""
+        if isinstance(error, OverlapError):
+            where = "" if str(error).startswith("docs/") else f"docs/{self.book.page}: "
+            raise Abort(where + str(error)) from None
 
     def on_post_build(self, config) -> None:
         """List the claims that this build's own runs contradict."""

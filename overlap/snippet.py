@@ -26,8 +26,8 @@ class Snippet:
     def read(cls, root: Path, name: str) -> "Snippet":
         """Read snippets/<name>.py; a name that leaves snippets/ is refused."""
         name = name.removesuffix(".py")
-        path = (root / "snippets" / f"{name}.py").resolve()
-        if not re.fullmatch(r"[a-z_]+/[a-z_]+", name) or not path.is_relative_to((root / "snippets").resolve()):
+        folder, path = (root / "snippets").resolve(), (root / "snippets" / f"{name}.py").resolve()
+        if not re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", name) or not path.is_relative_to(folder):
             raise OverlapError(f"{name!r}: a snippet is named <chapter>/<snippet>, lower case, inside snippets/")
         try:
             snippet = cls(root, name, path.read_text(encoding="utf-8"))

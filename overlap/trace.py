@@ -5,7 +5,17 @@ import json
 
 def timelines(result: dict) -> dict[str, list]:
     """Timelines in a result: lists of [lane, start_us, duration_us, name] under `events`, or by name under `timelines`."""
-    return {"events": result["events"]} if "events" in result else result.get("timelines", {})
+    found = {"events": result["events"]} if "events" in result else result.get("timelines", {})
+    return (
+        {name: events for name, events in found.items() if all(map(_is_event, events))}
+        if isinstance(found, dict)
+        else {}
+    )
+
+
+def _is_event(event) -> bool:
+    kinds = (str, (int, float), (int, float), str)
+    return isinstance(event, list) and len(event) == 4 and all(map(isinstance, event, kinds))
 
 
 def chrome_trace(result: dict) -> str:

@@ -31,7 +31,7 @@ def ran(book) -> str:
     return "".join(sorted(text.split()))
 
 
-def test_run_executes_once(here, capsys):
+def test_run_executes_once(here, warm, capsys):
     assert main(["run"]) == 0
     assert ran(here) == "bc"
     assert capsys.readouterr().out == "2 runs; what had run before was left alone\n"

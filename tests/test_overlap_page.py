@@ -247,6 +247,46 @@ def test_claims_are_checked_on_every_recording(measured, text):
     assert [found.anchor for found in measured.book().claims] == ["claim-a-b-3"]
 
 
+TYPED = {
+    "5 ms": [(0, "5 ms")],
+    "it takes 0.5 ms, then\n1.2 GB/s.": [(0, "0.5 ms"), (1, "1.2 GB/s")],
+    "3× faster": [(0, "3×")],
+    "`5 ms`, {printed: 5 ms}, {a/b: x} ms, {a/b: x:.1f} ms, 8192 rows, v1.5 s, 5 msec": [],
+    "```\n5 ms\n```\n\n7 µs": [(4, "7 µs")],
+}
+
+
+@pytest.mark.parametrize("text", TYPED)
+def test_measured_looking_numbers_that_are_typed_in(measured, text):
+    assert page.typed_numbers(text) == TYPED[text]
+    measured.page("a", f"# A\n\n{text}\n")
+    assert [problem[:12] for problem in measured.book().check()] == [
+        f"docs/a.md:{3 + line}:"[:12] for line, _ in TYPED[text]
+    ]
+    measured.page("contributing", f"{text}\n")
+    assert not any("contributing" in problem for problem in measured.book().check())
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("The example | 5 | a/b: x | x / 2", ""),
+        ("The example | 5 | a/b: x | -", ""),
+        ("The example | five | a/b: x | -", "docs/a.md:5: not a row of a scoreboard: write `label | milliseconds |"),
+        ("The example | 5", "docs/a.md:5: not a row of a scoreboard"),
+        ("The example | 5 | a/b: lost | -", "docs/a.md:3: a/b: `lost` has no value on"),
+    ],
+)
+def test_scoreboards(measured, row, expected):
+    measured.page("a", f"# A\n\n```scoreboard\nFirst | 1 | a/b: x | -\n{row}\n```\n")
+    try:
+        problems = measured.book().check()
+    except OverlapError as error:
+        problems = [str(error)]
+    assert len(problems) == bool(expected)
+    assert all(problem.startswith(expected) for problem in problems)
+
+
 def test_an_unknown_function_or_snippet_to_show(measured):
     measured.page("a", "```snippet a/b\nshow: f, lost\n```\n```snippet a/lost\n```\n```snippet ../x\n```\n")
     assert [problem.partition(";")[0] for problem in measured.book().check()] == [

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,20 @@ from overlap import OverlapError, machine, runner
 from overlap.runner import Capture, RunFailed, Runner
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
+
+
+@pytest.fixture(autouse=True)
+def deadline():
+    """A test that waits for ever fails instead."""
+
+    def late(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(40)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def main(body: str, imports: str = "import os, subprocess, sys, time") -> str:
@@ -146,8 +161,11 @@ os.wait()
 }
 
 
-@pytest.mark.parametrize("ending", ["return {}", "time.sleep(99)", "os.kill(os.getpid(), 9)"])
-@pytest.mark.parametrize("name", LEFTOVERS)
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [(name, "return {}") for name in LEFTOVERS]
+    + [(name, ending) for name in ("daemon", "stubborn") for ending in ("time.sleep(99)", "os.kill(os.getpid(), 9)")],
+)
 def test_no_process_is_left_behind(lab, name, ending):
     marker = f"marker-{uuid.uuid4()}"
     body = LEFTOVERS[name].replace("{sleeper}", SLEEPER).format(marker=marker)
@@ -216,13 +234,9 @@ return {"sum": total.item(), "rank": os.environ["RANK"]}
 )
 
 
-def test_torchrun_is_caught_per_rank(lab):
-    made = lab.run("rank/one", RANK, 'gpus = [0]\nlauncher = "torchrun"')
-    assert [(o["rank"], o["name"], "".join(o["text"])) for o in made["outputs"]] == [
-        (0, "stdout", "rank 0 of 1\nraw\n"),
-        (0, "stderr", "err\n"),
-    ]
-    assert made["result"] == {"sum": 1.0, "rank": "0"}
+def test_torchrun_on_the_cpu_is_one_rank(lab):
+    made = lab.run("rank/one", main("print(os.environ['RANK'])\nreturn {}"), 'gpus = [0]\nlauncher = "torchrun"')
+    assert made["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["0\n"], "rank": 0}]
     assert made["run"]["command"] == "torchrun --standalone --nproc-per-node 1 snippets/rank/one.py"
 
 
@@ -235,11 +249,11 @@ def test_two_ranks(lab, monkeypatch):
     }
     monkeypatch.setitem(lab.runner._probes, 2, probed)
     made = lab.runner.run(lab.snippet("rank/two", RANK, 'gpus = [2]\nlauncher = "torchrun"'), 2)
-    assert [(o["rank"], o["name"]) for o in made["outputs"]] == [
-        (0, "stdout"),
-        (0, "stderr"),
-        (1, "stdout"),
-        (1, "stderr"),
+    assert [(o["rank"], o["name"], "".join(o["text"])) for o in made["outputs"]] == [
+        (0, "stdout", "rank 0 of 2\nraw\n"),
+        (0, "stderr", "err\n"),
+        (1, "stdout", "rank 1 of 2\nraw\n"),
+        (1, "stderr", "err\n"),
     ]
     assert (made["profile"], made["result"]) == ("h200-x2", {"sum": 2.0, "rank": "0"})
 
@@ -282,6 +296,7 @@ def main():
 
 
 def test_common_modules_work(lab):
+    pytest.importorskip("matplotlib")
     made = lab.run("common/modules", COMMON)
     assert made["result"] == {"sum": 27_000_000.0, "backend": "agg"}
     assert text(made) == "bye Point(x=1)\n"
@@ -365,6 +380,7 @@ def main():
 
 
 def test_plots_are_drawn_from_data_alone(lab):
+    pytest.importorskip("matplotlib")
     snippet = lab.snippet("plot/line", PLOT)
     drawn = lab.runner.draw(snippet, {"n": 3}, {"top": 9}, "plot-line-cpu")
     assert drawn["wide"].startswith("<svg") and drawn["narrow"].startswith("<svg")

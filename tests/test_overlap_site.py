@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mkdocs")
+for name in ("mkdocs", "material", "mkdocs_jupyter", "matplotlib"):
+    pytest.importorskip(name)
 nbformat = pytest.importorskip("nbformat")
 
 from conftest import ROOT, SmallBook  # noqa: E402
@@ -28,7 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # MkDocs and its plugins warn of their own future
 ]
 
-CONFIG = f"INHERIT: {ROOT}/mkdocs.yml\nsite_name: Small\nextra_css: []\nextra_javascript: []\nnav: [index.md, a.md, claims.md]\n"
+CONFIG = f"INHERIT: {ROOT}/mkdocs.yml\nsite_name: Small\nextra_css: []\nextra_javascript: []\nnav: [index.md, a.md, claims.md, glossary.md]\n"
 HOSTILE = r"""
 import os
 
@@ -60,11 +62,23 @@ def plot(results, ceilings):
 def main():
     open(COUNTER, "a").write("x")
     print("three")
-    return {"n": 3}
+    return {"n": 3, "events": [["stream 1", 0, 2.5, "copy"], ["CPU", 1, 1, "launch"]]}
 """
 INDEX = """# Small
 
 The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{a/number: n}` is code. It said {a/hostile: said}.
+A source printed {printed: 5 <ms>}. A widget waits for the other widget.
+
+```scoreboard
+The <example> | 50 | a/number: n | n / 2
+Another | 7 | a/number: n | -
+```
+
+```diagram lanes
+```
+
+```snippets
+```
 """
 PAGE = """# A
 
@@ -89,6 +103,7 @@ def build(book: SmallBook, execute: str, extra: str = "", folder: str = "site") 
     (book.root / "mkdocs.yml").write_text(CONFIG + extra)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OVERLAP_EXECUTE", execute)
+        patch.chdir(book.root)
         config = load_config(str(book.root / "mkdocs.yml"), strict=True, site_dir=str(book.root / folder))
         try:
             mkdocs_build(config)
@@ -107,6 +122,9 @@ def write_book(root: Path, template: dict) -> SmallBook:
     book.snippet("a/number", f"COUNTER = {str(root / 'ran')!r}\n" + NUMBER, "gpus = [0, 1, 2]")
     for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
         book.page(name, text)
+    book.page("glossary", "# Glossary\n\n### widget\n\nA thing.\n")
+    (root / "docs/assets/diagrams").mkdir(parents=True)
+    (root / "docs/assets/diagrams/lanes.svg").write_text("<svg>lanes</svg>")
     outputs = [{"output_type": "stream", "name": "stdout", "text": [f"I am {rank}\n"], "rank": rank} for rank in (0, 1)]
     book.commit("a/hostile", template, {"said": "<script>alert(2)</script>"})
     book.commit("a/number", template, {"n": 3})
@@ -150,13 +168,23 @@ def test_what_is_printed_is_shown_as_text(page):
 
 def test_values_of_all_machines_are_on_the_page(built):
     index = (built.site / "index.html").read_text()
-    found = re.findall(r'<span class="ov-value">(.*?)</span></span>', index)
+    found = re.findall(r'<span class="ov-value">(.*?)</span></span>', index.partition("scoreboard")[0])
     assert [re.findall(r'data-machine="([^"]+)"[^>]*>([^<]*)', value + "</span>") for value in found] == [
         [("cpu", "3.0"), ("h200", "4.0"), ("h200-x2", "5.0")],
         [("h200-x2", "5")],
         [("cpu", "&lt;script&gt;alert(2)&lt;/script&gt;")],
     ]
     assert "<code>{a/number: n}</code>" in index
+
+
+def test_what_else_is_inserted(built):
+    index = (built.site / "index.html").read_text()
+    assert re.search('<span class="ov-printed"[^>]*>5 &lt;ms&gt;</span>', index)
+    assert index.count('<a href="glossary/#widget">widget</a>') == 1
+    assert "<svg>lanes</svg>" in index
+    text = re.sub(r"<[^>]+>", "", index)
+    assert "The &lt;example&gt;50 ms printed3 ms on CPU · limit 1.5 ms4 ms on 1 × H200 · limit 2 ms" in text
+    assert 'href="a/#snippet-a-number"' in index and "A test." in text
 
 
 def test_a_page_shows_code_output_and_claims_per_machine(page):
@@ -173,7 +201,11 @@ def test_a_page_shows_code_output_and_claims_per_machine(page):
 def test_what_a_reader_can_take_home(built):
     for path in ("downloads/a/number.py", "recordings/h200/a/number.json", "live/cpu/a/number.json"):
         assert (built.site / path).exists(), path
-    assert recording.read(built.site / "live/cpu/a/number.json")["result"] == {"n": 3}
+    assert recording.read(built.site / "live/cpu/a/number.json")["result"]["n"] == 3
+    trace = json.loads((built.site / "traces/cpu/a/number.json").read_text())["traceEvents"]
+    assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace
+    with zipfile.ZipFile(built.site / "downloads/overlap.zip") as everything:
+        assert everything.namelist() == ["overlap/a/hostile.py", "overlap/a/number.py"]
     notebook = nbformat.read(built.site / "downloads/a.ipynb", as_version=4)
     nbformat.validate(notebook)
     printed = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -309,10 +341,22 @@ def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path, caplog):
     assert "add overlap.markdown to markdown_extensions" in caplog.text
 
 
-def test_a_snippet_that_nothing_ran_cannot_be_shown(built, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    {
+        "snippet": ("```snippet a/lost\n```", "snippets/a/lost.py: there is no such file"),
+        "diagram": ("\n```diagram lost\n```", "2: no diagram 'lost' in docs/assets/diagrams/"),
+        "leaving": ("```diagram ../overlap\n```", "1: no diagram '../overlap' in docs/assets/diagrams/"),
+        "not recorded": ("```snippet a/rare\n```", "a/rare.py: nothing recorded and this machine cannot run it"),
+    }.values(),
+)
+def test_what_cannot_be_inserted(built, monkeypatch, text, expected):
     monkeypatch.chdir(built.root)
-    with pytest.raises(OverlapError, match="there is no such file"):
-        markdown("```snippet a/lost\n```", extensions=["overlap.markdown"])
+    built.snippet("a/rare", options="gpus = [8]")
+    with pytest.raises(OverlapError) as caught:
+        markdown(text, extensions=["overlap.markdown"])
+    (built.root / "snippets/a/rare.py").unlink()
+    assert expected in str(caught.value)
 
 
 def test_the_site_loads_nothing_from_elsewhere(built):

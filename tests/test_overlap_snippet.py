@@ -45,7 +45,7 @@ def test_a_bad_file_is_an_error_with_file_reason_and_remedy(tmp_path, text, expe
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/link"])
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link"])
 def test_a_name_that_leaves_snippets_is_refused(tmp_path, name):
     (tmp_path / "snippets/a").mkdir(parents=True)
     (tmp_path / "x.py").write_text(HEADER)

@@ -1,17 +1,66 @@
 """The machine chapter: what runs the code, and what pycuda, PyTorch and NVML say about the GPUs."""
 
+import contextlib
 import json
+import os
 import sys
 from dataclasses import asdict
+from statistics import median
 from types import ModuleType, SimpleNamespace
 
+import matplotlib
 import pytest
 import torch
 
-from snippets.machine import device_card, env_report
+from snippets.machine import device_card, env_report, hbm_bandwidth, latency_ladder, launch_cost, matmul_peak
 from snippets.machine.device_card import DeviceCard
 
+matplotlib.use("Agg")
+
 H200 = DeviceCard("NVIDIA H200", "9.0", 132, 150_000_000_000, 62_914_560)
+
+
+CEILINGS = {"bf16_tflop_s": 989, "tf32_tflop_s": 494, "fp32_tflop_s": 67, "hbm_gb_s": 4800}
+
+
+class Gpu:
+    """Two clocks in seconds: what the CPU reads, and when the GPU will have done all it was given."""
+
+    def __init__(self):
+        self.now = self.done = 0.0
+
+    def launch(self, gpu_s: float = 0.0, cpu_s: float = 10e-6) -> None:
+        self.now += cpu_s
+        self.done = max(self.done, self.now) + gpu_s
+
+    def wait(self, device=None) -> None:
+        self.now = max(self.now, self.done)
+
+    def event(self, enable_timing: bool = False) -> SimpleNamespace:
+        event = SimpleNamespace(at=0.0, synchronize=self.wait)
+        event.record = lambda: setattr(event, "at", max(self.now, self.done))
+        event.elapsed_time = lambda end: 1e3 * (end.at - event.at)
+        return event
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> Gpu:
+    """A GPU whose kernels take the time they are told to take; tensors are on the CPU."""
+    gpu = Gpu()
+
+    def anywhere(make):
+        return lambda *args, device=None, pin_memory=None, **options: make(*args, **options)
+
+    for name in ("empty", "zeros", "randn", "empty_like"):
+        monkeypatch.setattr(torch, name, anywhere(getattr(torch, name)))
+    monkeypatch.setattr(torch.cuda, "Event", gpu.event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(cycles / 2e9))
+    monkeypatch.setattr(torch.cuda, "synchronize", gpu.wait)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for module in (launch_cost, latency_ladder):
+        monkeypatch.setattr(module.time, "perf_counter", lambda: gpu.now)
+    return gpu
 
 
 @pytest.fixture
@@ -201,3 +250,277 @@ def test_recorded_reports_name_their_device(recorded):
         assert result["device"] == ("cpu" if profile == "cpu" else "cuda")
         assert (len(result["gpus_visible"]) == 0) == (profile == "cpu")
         assert set(result["versions"]) == {"python", "torch", "cuda", "cudnn", "nccl", "triton", "numpy"}
+
+
+def test_copy_and_triad_move_two_and_three_tensors():
+    a, b, c = torch.zeros(4), torch.arange(4.0), torch.ones(4)
+    hbm_bandwidth.copy(a, b, c)
+    assert a.tolist() == [0, 1, 2, 3]
+    hbm_bandwidth.triad(a, b, c)
+    assert a.tolist() == [3, 4, 5, 6]
+    assert [hbm_bandwidth.MOVED[kernel] for kernel in (hbm_bandwidth.copy, hbm_bandwidth.triad)] == [2, 3]
+
+
+def test_bandwidth_is_timed_on_the_gpu_without_the_launches(gpu):
+    assert hbm_bandwidth.gpu_us(lambda: gpu.launch(5e-6, cpu_s=20e-6)) == pytest.approx(5)
+
+
+def test_bytes_are_counted_read_and_written_and_the_result_is_checked(gpu, monkeypatch):
+    monkeypatch.setattr(hbm_bandwidth, "gpu_us", lambda work: work() or 2.0)
+    assert hbm_bandwidth.trials_gb_s(hbm_bandwidth.copy, 1000) == [pytest.approx(2 * 1000 / 2e-6 / 1e9)] * 7
+    assert hbm_bandwidth.trials_gb_s(hbm_bandwidth.triad, 1000)[0] == pytest.approx(3 * 1000 / 2e-6 / 1e9)
+    monkeypatch.setattr(hbm_bandwidth, "gpu_us", lambda work: 2.0)
+    with pytest.raises(AssertionError, match="triad of 1000 bytes is wrong"):
+        hbm_bandwidth.trials_gb_s(hbm_bandwidth.triad, 1000)
+
+
+def test_bandwidth_main_tells_plateau_from_hump(monkeypatch, capsys):
+    import matplotlib.pyplot as plt
+
+    rate = {size: 5000.0 if size == 2**24 else 4000.0 for size in hbm_bandwidth.SIZES}
+    monkeypatch.setattr(hbm_bandwidth, "trials_gb_s", lambda kernel, size: [rate[size], 0.0, 9e9])
+    properties = SimpleNamespace(L2_cache_size=60 * 2**20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    result = hbm_bandwidth.main()
+    assert (result["copy_gb_s"], result["hump_gb_s"], result["hump_bytes"]) == (4000, 5000, 2**24)
+    told = capsys.readouterr().out
+    assert "    16 MiB: copy   5000 GB/s, triad   5000 GB/s" in told and "holds 60 MiB" in told
+    ax = hbm_bandwidth.plot(json.loads(json.dumps(result)), CEILINGS).axes[0]
+    assert [line.get_label() for line in ax.lines][:3] == ["copy", "triad", "HBM, datasheet"]
+    assert ax.lines[0].get_xdata()[-1] == 4096 and ax.lines[2].get_ydata()[0] == 4800
+    assert ax.lines[3].get_xdata()[0] == 30, "two tensors of 30 MiB fill the cache"
+    assert len(hbm_bandwidth.plot(result, {}).axes[0].lines) == 3
+    plt.close("all")
+
+
+def test_products_are_compared_with_float64(gpu, monkeypatch):
+    x, y = matmul_peak.operands(64, torch.bfloat16)
+    assert x.shape == y.shape == (64, 64) and x.dtype == torch.bfloat16 and not torch.equal(x, y)
+    monkeypatch.setattr(torch, "randn", lambda *shape, **options: torch.full(shape, 1e3, dtype=options["dtype"]))
+    monkeypatch.setattr(torch.Tensor, "double", lambda self: self * 2)
+    with pytest.raises(AssertionError, match="not close"):
+        matmul_peak.operands(64, torch.float32)
+
+
+def test_a_burst_is_flop_over_gpu_time(gpu, monkeypatch):
+    outs = []
+    monkeypatch.setattr(torch, "mm", lambda x, y, out: outs.append(out) or gpu.launch(1e-3))
+    monkeypatch.setattr(torch.cuda, "clock_rate", lambda: 1980)
+    x = torch.ones(100, 100)
+    assert matmul_peak.burst(x, x, 7) == (pytest.approx(2 * 100**3 / 1e-3 / 1e12), 1980)
+    assert len(outs) == 7 and outs[0].shape == x.shape and outs[0] is not x
+
+    def no_nvml():
+        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+
+    monkeypatch.setattr(torch.cuda, "clock_rate", no_nvml)
+    assert matmul_peak.burst(x, x, 1)[1] == 0
+
+
+def test_two_bursts_warm_up():
+    row = matmul_peak.summary([(9.0, 9), (9.0, 9), (1.0, 100), (2.0, 300), (6.0, 200)])
+    assert (row["tflop_s"], row["mhz"]) == (2.0, 200)
+    assert (row["tflop_s_trials"], row["mhz_trials"]) == ([1.0, 2.0, 6.0], [100, 300, 200])
+
+
+def test_the_sweep_sets_the_precision_and_gives_it_back(monkeypatch):
+    seen = []
+    monkeypatch.setattr(matmul_peak, "operands", lambda n, dtype: (n, dtype))
+
+    def burst(n, dtype, calls):
+        seen.append((n, calls, torch.get_float32_matmul_precision()))
+        return float(n), 1000
+
+    monkeypatch.setattr(matmul_peak, "burst", burst)
+    before = torch.get_float32_matmul_precision()
+    rows = matmul_peak.sweep(torch.float32, "high", 2)
+    assert torch.get_float32_matmul_precision() == before == "highest"
+    assert seen[::7] == [(1024, 200, "high"), (2048, 128, "high"), (4096, 16, "high"), (8192, 2, "high")]
+    assert {name: len(row["tflop_s_trials"]) for name, row in rows.items()} == dict.fromkeys(
+        ("n1024", "n2048", "n4096", "n8192"), 5
+    )
+
+
+def test_matmul_main_takes_random_and_zeros_in_turn(monkeypatch, capsys):
+    import matplotlib.pyplot as plt
+
+    order = []
+    monkeypatch.setattr(matmul_peak, "SIZES", (16, 32))
+    monkeypatch.setattr(matmul_peak, "LENGTHS", {"short": 3})
+    monkeypatch.setattr(matmul_peak, "operands", lambda n, dtype: (torch.ones(n, n, dtype=dtype),) * 2)
+
+    def burst(x, y, calls):
+        order.append("random" if x.any() else "zeros")
+        return 100.0 * x.dtype.itemsize + x.shape[0], 1500
+
+    monkeypatch.setattr(matmul_peak, "burst", burst)
+    result = matmul_peak.main()
+    assert order[-14:] == ["random", "zeros"] * 7, "in turn"
+    assert len(result["fill"]["short"]["zeros"]["tflop_s_trials"]) == 5
+    assert result["best_tflop_s"] == {"fp32": 432.0, "tf32": 432.0, "bf16": 232.0}
+    told = capsys.readouterr().out
+    assert "fp32" in told and " n32" in told and told.count("TFLOP/s") == 4
+    axes = matmul_peak.plot(json.loads(json.dumps(result)), CEILINGS).axes[0]
+    assert [line.get_label() for line in axes.lines][:2] == ["fp32", "fp32, datasheet"]
+    assert axes.lines[-1].get_ydata()[0] == 989 and list(axes.lines[-2].get_ydata()) == [216.0, 232.0]
+    assert len(matmul_peak.plot(result, {}).axes[0].lines) == 3
+    plt.close("all")
+
+
+def test_a_launch_is_timed_until_it_returned_and_a_kernel_until_it_ran(gpu):
+    def launch():
+        gpu.launch(gpu_s=2e-6, cpu_s=7e-6)
+
+    assert launch_cost.enqueue_us(launch) == pytest.approx(7)
+    assert launch_cost.kernel_us(launch) == pytest.approx(2)
+    assert gpu.now == gpu.done, "the next trial finds an idle GPU"
+
+
+def test_launch_main_compares_three_launches(gpu, monkeypatch, capsys):
+    import matplotlib.pyplot as plt
+
+    kernels, add = [], torch.Tensor.add_
+
+    class Graph:
+        def replay(self):
+            for kernel in self.kernels:
+                kernel()
+            gpu.launch(gpu_s=1e-6 * len(self.kernels), cpu_s=0)
+
+    @contextlib.contextmanager
+    def capture(graph):
+        kernels.clear()
+        yield
+        graph.kernels = list(kernels)
+
+    def launch_add(x, one):
+        kernels.append(lambda: add(x, one))
+        gpu.launch(2e-6, 7e-6)
+        return add(x, one)
+
+    def launch_mm(a, b):
+        kernels.append(lambda: None)
+        gpu.launch(5e-6, 11e-6)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(torch.Tensor, "add_", launch_add)
+    monkeypatch.setattr(torch, "mm", launch_mm)
+    result = launch_cost.main()
+    assert result["us"]["add"]["launch"] == pytest.approx(7) and result["us"]["add"]["kernel"] == pytest.approx(2)
+    assert result["us"]["add"]["node"] == pytest.approx(1) and result["us"]["mm"]["node"] == pytest.approx(1)
+    assert all(len(trials) == 9 for row in result["us_trials"].values() for trials in row.values())
+    assert "torch.mm(m, m)  eager launch, CPU 11.00 µs" in capsys.readouterr().out
+    figure = launch_cost.plot(result, {})
+    widths = [[bar.get_width() for bar in bars] for bars in figure.axes[0].containers]
+    assert widths[0] == [result["us"][name]["launch"] for name in ("bare", "add", "mm")] and len(widths) == 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(launch_cost.KINDS.values())
+    plt.close("all")
+
+
+def test_a_graph_that_added_nothing_is_found_out(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())
+    with pytest.raises(AssertionError, match="not close"):
+        launch_cost.main()
+
+
+def test_each_rung_finds_an_idle_gpu(gpu):
+    before = []
+    trials = latency_ladder.each_us(lambda: gpu.launch(1.0, cpu_s=3e-6), calls=4, before=lambda: before.append(gpu.now))
+    assert trials == [pytest.approx(3)] * 9 and len(before) == 11
+
+
+def test_the_first_call_is_timed_in_processes_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(latency_ladder, "FIRST_CALL", "input(); print(12.5)")
+    assert latency_ladder.first_cuda_call_us(processes=2) == [12.5, 12.5]
+
+
+def test_compiling_starts_from_empty_caches(gpu, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    caches = []
+
+    def compile(function):
+        caches.append((os.environ["TORCHINDUCTOR_CACHE_DIR"], os.listdir(os.environ["TORCHINDUCTOR_CACHE_DIR"])))
+        return lambda x: gpu.launch(0, cpu_s=2.0) or function(x)
+
+    monkeypatch.setattr(torch, "compile", compile)
+    assert latency_ladder.first_compiled_call_us(torch.zeros(1)) == [pytest.approx(2e6)]
+    ((folder, entries),) = caches
+    assert folder != "/elsewhere" and entries == [] and not os.path.exists(folder)
+
+
+def test_the_ladder_has_ten_rungs(gpu, monkeypatch, capsys):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(latency_ladder, "first_cuda_call_us", lambda: [2e5, 3e5, 4e5])
+    monkeypatch.setattr(latency_ladder, "first_compiled_call_us", lambda x: [5e6])
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(latency_ladder.each_us, "__defaults__", (300, lambda: None))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: gpu.launch(1e-6, 8e-6)))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    monkeypatch.setattr(torch.Tensor, "item", lambda self: gpu.launch(0, 19e-6))
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, other, non_blocking: gpu.launch(4e-6, 5e-6))
+    result = latency_ladder.main()
+    assert result["us"]["first_cuda_call"] == 3e5 and len(result["us"]) == 10
+    assert result["us"]["item"] == pytest.approx(19) and result["us"]["graph_replay"] == pytest.approx(8)
+    assert result["us"]["pinned_copy_and_wait"] == pytest.approx(9), "the copy is waited for"
+    assert len(emptied) == 11, "every trial asks CUDA for memory, not PyTorch's cache"
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "first_compiled_call     5,000,000.00 µs"
+    result["us"]["python_call"] = 0.05
+    bars = latency_ladder.plot(result, {}).axes[0].containers[0]
+    assert bars[0].get_width() == 5 and bars[1].get_width() == pytest.approx(0.3)
+    plt.close("all")
+
+
+@pytest.mark.gpu
+def test_a_large_copy_stays_below_the_datasheet():
+    rates = hbm_bandwidth.trials_gb_s(hbm_bandwidth.copy, 2**30)
+    assert 1000 < median(rates) < 1.03 * 4800 or torch.cuda.get_device_name() != "NVIDIA H200"
+
+
+@pytest.mark.gpu
+def test_a_graph_node_is_cheaper_than_a_launch():
+    x = torch.zeros(1, device="cuda")
+    rows = launch_cost.trials_us(lambda: x.add_(1), launch_cost.captured(lambda: x.add_(1)))
+    assert median(rows["node"]) < median(rows["launch"])
+
+
+def test_recorded_bandwidths_follow_from_their_trials(recorded):
+    import matplotlib.pyplot as plt
+
+    for profile, result in recorded("machine/hbm_bandwidth").items():
+        for name, rows in result["gb_s_trials"].items():
+            assert result["rates_gb_s"][name] == pytest.approx([median(row) for row in rows]), profile
+        assert result["copy_gb_s"] == result["rates_gb_s"]["copy"][-1]
+        assert list(hbm_bandwidth.plot(result, {}).axes[0].lines[1].get_ydata()) == result["rates_gb_s"]["triad"]
+    plt.close("all")
+
+
+def test_recorded_products_follow_from_their_trials(recorded):
+    import matplotlib.pyplot as plt
+
+    for profile, result in recorded("machine/matmul_peak").items():
+        for rows in [*result["rates"].values(), *result["fill"].values()]:
+            for row in rows.values():
+                assert row["tflop_s"] == pytest.approx(median(row["tflop_s_trials"])), profile
+                assert len(row["mhz_trials"]) == len(row["tflop_s_trials"]) == 5, profile
+        assert set(result["rates"]) == set(matmul_peak.DTYPES) and set(result["fill"]) == set(matmul_peak.LENGTHS)
+        assert len(matmul_peak.plot(result, CEILINGS).axes[0].lines) == 6
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("name", "module"), [("launch_cost", launch_cost), ("latency_ladder", latency_ladder)])
+def test_recorded_latencies_follow_from_their_trials(recorded, name, module):
+    import matplotlib.pyplot as plt
+
+    for profile, result in recorded(f"machine/{name}").items():
+        rows = result["us_trials"] if name == "launch_cost" else {"": result["us_trials"]}
+        for key, trials in rows.items():
+            measured = result["us"][key] if key else result["us"]
+            assert measured == pytest.approx({kind: median(times) for kind, times in trials.items()}), profile
+        assert module.plot(result, {}).axes[0].patches, profile
+    plt.close("all")

@@ -1,0 +1,507 @@
+"""The built site in a browser: what a reader sees, picks, reaches by keyboard, prints and finds.
+
+`OVERLAP_SITE=folder` tests a site that is already built; otherwise the real book is built once, from its recordings.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+
+pytest.importorskip("mkdocs")
+playwright = pytest.importorskip("playwright.sync_api")
+
+from conftest import ROOT  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+    " --no-first-run --disable-quic"
+)
+pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
+
+#: Pages with values, claims and runs on several machines; and one page of every kind.
+CHAPTERS = ("asynchrony/", "devices/", "training/")
+KINDS = ("", *CHAPTERS, "claims/", "snippets/", "glossary/", "notebooks/timing/")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """Folder of the site."""
+    if folder := os.environ.get("OVERLAP_SITE"):
+        return Path(folder)
+    folder = tmp_path_factory.mktemp("site")
+    environment = os.environ | {"OVERLAP_EXECUTE": "never", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def paths(site) -> list[str]:
+    """Addresses of all pages, below the root of the site."""
+    found = sorted(file.parent.relative_to(site).as_posix() for file in site.rglob("index.html"))
+    return [f"{path}/".removeprefix("./") for path in found]
+
+
+@pytest.fixture(scope="session")
+def chapters(site, paths) -> list[str]:
+    """Addresses of the pages that show what snippets gave."""
+    return [path for path in paths if 'class="ov-run"' in (site / path / "index.html").read_text()]
+
+
+@pytest.fixture(scope="session")
+def address(site, paths):
+    """Where the site is served. The map of the site names this address, as `site_url` makes it where it is published."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+        def do_GET(self):
+            if self.path != "/sitemap.xml":
+                return super().do_GET()
+            urls = "".join(f"<url><loc>http://{self.headers['Host']}/{path}</loc></url>" for path in paths)
+            content = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{urls}</urlset>'.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with playwright.sync_playwright() as api:
+        browser = api.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """`visit(path, width, scheme, **options)` opens a page of the site as a new reader."""
+    contexts = []
+
+    def visit(path: str, width: int = 1280, scheme: str = "light", **options):
+        contexts.append(
+            browser.new_context(
+                base_url=address, viewport={"width": width, "height": 900}, color_scheme=scheme, **options
+            )
+        )
+        page = contexts[-1].new_page()
+        page.goto(path, wait_until="load")
+        if options.get("java_script_enabled", True):
+            page.wait_for_function("document.documentElement.dataset.machine")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+# The machine picker
+
+#: What follows the picked machine: for each value and each set of tabs, the machines it has and the one that is to be seen.
+FOLLOWERS = """() => {
+  const seen = element => element.getClientRects().length > 0
+  const groups = (group, part) => [...document.querySelectorAll(group)].map(set => {
+    const parts = [...set.querySelectorAll(part)]
+    return {
+      has: parts.map(part => part.dataset.machine),
+      seen: parts.filter(seen).map(part => part.dataset.machine),
+      checked: set.querySelector(":scope > .tabbed-labels > :nth-child(" + (
+        [...set.querySelectorAll(":scope > input")].findIndex(input => input.checked) + 1) + ")")?.innerText,
+      note: set.previousElementSibling?.matches(".ov-nearest-note") ? set.previousElementSibling.innerText : "",
+    }
+  })
+  const look = row => getComputedStyle(row).color
+  return {
+    values: groups(".md-content .ov-value", ":scope > [data-machine]"),
+    tabs: groups(".tabbed-set:has(.ov-run)", ".ov-run"),
+    claims: [...document.querySelectorAll(".ov-claim ul")].map(list => [...list.children].map(row =>
+      ({machine: row.dataset.machine, picked: row.matches(".ov-picked"), look: look(row)}))),
+    text: document.querySelector(".md-content").innerText,
+  }
+}"""
+
+
+def picker(page):
+    """The one control of that name."""
+    return page.get_by_role("combobox", name="Machine")
+
+
+def options(page) -> dict[str, str]:
+    """Machines that can be picked: label by profile."""
+    return dict(picker(page).locator("option").evaluate_all("all => all.map(o => [o.value, o.label])"))
+
+
+def check_follows(page, machine: str, labels: dict[str, str]) -> dict:
+    """Everything on the page shows this machine, or says that it shows the nearest."""
+    found = page.evaluate(FOLLOWERS)
+    for kind in ("values", "tabs"):
+        for item in found[kind]:
+            assert len(item["seen"]) == 1, item
+            assert machine not in item["has"] or item["seen"] == [machine], item
+    for item in found["tabs"]:
+        assert item["checked"] == labels[item["seen"][0]]
+        told = f"Not run on {labels[machine]}; shown is {item['checked']}."
+        assert item["note"] == ("" if machine in item["has"] else told)
+    for rows in found["claims"]:
+        assert [row["machine"] for row in rows if row["picked"]] == [r["machine"] for r in rows if r["machine"] == machine]
+        looks = {picked: {row["look"] for row in rows if row["picked"] is picked} for picked in (True, False)}
+        assert not looks[True] & looks[False]
+    return found
+
+
+@pytest.mark.parametrize("path", CHAPTERS)
+def test_everything_follows_the_machine_picker(visit, path):
+    page = visit(path)
+    labels = options(page)
+    before = check_follows(page, picker(page).input_value(), labels)
+    texts = set()
+    for machine in labels:
+        picker(page).select_option(machine)
+        found = check_follows(page, machine, labels)
+        texts.add(found["text"])
+    assert len(texts) > 1 and before["text"] in texts
+    assert before["values"] and before["tabs"] and before["claims"]
+    assert any(len(item["has"]) > 1 for item in before["values"])
+
+
+def test_the_picker_works_by_keyboard(visit):
+    page = visit("devices/")
+    labels = list(options(page))
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if picker(page).evaluate("select => select === document.activeElement"):
+            break
+    before = picker(page).input_value()
+    page.keyboard.press("ArrowDown")
+    after = picker(page).input_value()
+    assert labels.index(after) == labels.index(before) + 1
+    check_follows(page, after, options(page))
+
+
+def test_the_picked_machine_stays(visit):
+    """Over a change of page without a reload, back again, a reload, and a new tab."""
+    page = visit("devices/")
+    picker(page).select_option("h200-x2")
+    page.evaluate("window.notReloaded = true")
+    for title, path in (("Training", "training/"), ("Asynchrony", "asynchrony/")):
+        page.get_by_role("navigation", name="Navigation").get_by_role("link", name=title, exact=True).click()
+        page.wait_for_url(f"**/{path}")
+        page.wait_for_function("document.querySelector('.ov-picked, .ov-nearest-note')")
+        assert page.evaluate("window.notReloaded")
+        assert picker(page).input_value() == "h200-x2"
+        check_follows(page, "h200-x2", options(page))
+    page.go_back()
+    page.wait_for_url("**/training/")
+    page.wait_for_function("document.querySelector('.ov-picked')")
+    check_follows(page, "h200-x2", options(page))
+    page.reload()
+    page.wait_for_function("document.documentElement.dataset.machine")
+    check_follows(page, "h200-x2", options(page))
+    other = page.context.new_page()
+    other.goto("devices/")
+    other.wait_for_function("document.documentElement.dataset.machine")
+    check_follows(other, "h200-x2", options(other))
+
+
+def test_an_address_can_name_the_machine(visit):
+    page = visit("devices/?machine=h200-x4")
+    assert picker(page).input_value() == "h200-x4"
+    check_follows(page, "h200-x4", options(page))
+    picker(page).select_option("h200")
+    assert page.url.endswith("?machine=h200")
+    assert picker(visit("devices/?machine=abacus")).input_value() == "h200"
+
+
+# Every page: console, network, width, links
+
+
+@pytest.fixture(scope="session")
+def visits(browser, address, paths) -> dict[str, dict]:
+    """What happens when each page is opened on a narrow screen, by path."""
+    found = {}
+    context = browser.new_context(base_url=address, viewport={"width": 360, "height": 800})
+    for path in [*paths, "404.html"]:
+        messages, elsewhere, failed = [], [], []
+        page = context.new_page()
+        page.on("console", lambda message, to=messages: to.append(message.text) if message.type != "log" else None)
+        page.on("pageerror", lambda error, to=messages: to.append(str(error)))
+        page.on("request", lambda request, to=elsewhere: to.append(request.url))
+        page.on("response", lambda response, to=failed: to.append(response.url) if response.status >= 400 else None)
+        page.goto(path, wait_until="load")
+        page.wait_for_function("document.documentElement.dataset.machine")
+        widths = {}
+        for machine in options(page):
+            picker(page).select_option(machine)
+            widths[machine] = page.evaluate("document.documentElement.scrollWidth")
+        elsewhere = [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))]
+        found[path] = {"messages": messages, "elsewhere": elsewhere, "failed": failed, "widths": widths}
+        page.close()
+    context.close()
+    return found
+
+
+def test_no_page_complains(visits):
+    assert {path: seen["messages"] for path, seen in visits.items() if seen["messages"]} == {}
+    assert {path: seen["failed"] for path, seen in visits.items() if seen["failed"]} == {}
+
+
+def test_no_page_asks_another_host(visits):
+    assert {path: seen["elsewhere"] for path, seen in visits.items() if seen["elsewhere"]} == {}
+
+
+def test_no_page_is_wider_than_a_narrow_screen(visits):
+    assert {path: seen["widths"] for path, seen in visits.items() if max(seen["widths"].values()) > 360} == {}
+
+
+class Document(HTMLParser):
+    """Ids and links of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.ids, self.links = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links |= {attributes[key] for key in ("href", "src", "xlink:href") if attributes.get(key)}
+
+
+@pytest.fixture(scope="session")
+def documents(site, paths) -> dict[str, Document]:
+    """All pages, taken apart."""
+    return {path: Document((site / path / "index.html").read_text()) for path in paths}
+
+
+def test_no_link_is_broken(site, documents):
+    broken, linked = [], set()
+    for path, document in documents.items():
+        for link in document.links:
+            if link.startswith(("http:", "https:", "data:", "mailto:")):
+                continue
+            target, anchor = urldefrag(urljoin(f"/{path}", link))
+            target = unquote(target).lstrip("/")
+            file = site / target / "index.html" if target in documents else site / target
+            linked.add(file)
+            if not file.is_file() or not file.stat().st_size:
+                broken.append(f"{path}: {link}: there is no such file")
+            elif anchor and target in documents and unquote(anchor) not in {*documents[target].ids, "__top"}:
+                broken.append(f"{path}: {link}: there is no such anchor")
+    assert broken == []
+    for file in linked:
+        if file.suffix in (".json", ".ipynb"):
+            json.loads(file.read_text())
+    kinds = {file.relative_to(site).parts[0] for file in linked}
+    assert {"downloads", "recordings", "notebooks", "traces"} <= kinds
+
+
+def test_no_id_is_given_twice(documents):
+    twice = {path: {i for i in page.ids if page.ids.count(i) > 1} for path, page in documents.items()}
+    assert {path: ids for path, ids in twice.items() if ids} == {}
+
+
+# Accessibility
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core."""
+    package = find_spec("axe_playwright_python") or pytest.skip("axe-playwright-python is not installed")
+    return (Path(package.origin).parent / "axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", KINDS)
+def test_axe_finds_nothing_serious(visit, axe, path, scheme):
+    page = visit(path, scheme=scheme)
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    serious = [
+        f"{item['id']}: {item['help']}: {[node['html'][:200] + str(node['any'][:1] and node['any'][0]['message']) for node in item['nodes'][:5]]} of {len(item['nodes'])}"
+        for item in found
+        if item["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+# Weight, speed, no script
+
+
+def test_a_chapter_is_light_and_soon_there(browser, address, chapters):
+    """At most 500 kB apart from fonts and the search index; the largest part of the view within a second."""
+    heavy, slow = {}, {}
+    for path in chapters:
+        context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
+        page, responses = context.new_page(), []
+        page.on("response", lambda response, to=responses: to.append(response))
+        page.goto(path, wait_until="networkidle")
+        sizes = {
+            response.url.removeprefix(address): len(response.body())
+            for response in responses
+            if not response.url.endswith((".woff2", "search_index.json")) and response.url.startswith(address)
+        }
+        painted = page.evaluate(
+            """() => new Promise(resolve => new PerformanceObserver(list => resolve(list.getEntries().at(-1).startTime))
+                 .observe({type: "largest-contentful-paint", buffered: true}))"""
+        )
+        if sum(sizes.values()) > 500_000:
+            heavy[path] = sizes
+        if painted > 1000:
+            slow[path] = painted
+        context.close()
+    assert heavy == {}
+    assert slow == {}
+
+
+def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
+    for path in chapters:
+        page = visit(path, java_script_enabled=False)
+        # evaluate() works all the same: what is off is the page's own script
+        found = page.evaluate(FOLLOWERS)
+        assert [item for item in found["values"] + found["tabs"] if len(item["seen"]) != 1] == []
+        for code in page.locator(".md-content pre > code").all():
+            assert code.is_visible()
+
+
+# Print
+
+
+def test_a_chapter_prints_whole(visit):
+    page = visit("devices/", width=718)  # A4 without its margins
+    page.emulate_media(media="print")
+    hidden = page.locator(".md-header, .md-sidebar, .md-footer, .md-top, .md-code__nav, .ov-picker").all()
+    assert hidden and not any(element.is_visible() for element in hidden)
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll(".md-content pre, .md-content pre > code, .md-content table, .ov-figure")]
+          .filter(box => box.getClientRects().length)
+          .filter(box => box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1)
+          .map(box => box.outerHTML.slice(0, 200))"""
+    )
+    assert cut == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert len(page.pdf(format="A4")) > 50_000
+
+
+# Plots
+
+
+def test_marks_of_a_plot_tell_their_value(visit):
+    """To a pointer by their title; to the keyboard by a line under the picture that screen readers speak."""
+    page = visit("devices/")
+    figure = page.locator(".ov-figure:visible", has=page.locator(".ov-point")).first
+    group = figure.get_by_role("group")
+    assert group.get_attribute("aria-label")
+    figure.scroll_into_view_if_needed()
+    marks = group.locator("rect.ov-point")
+    titles = [title.text_content() for title in marks.locator("title").all()]
+    assert len(titles) > 1 and all(titles)
+    box = marks.first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert page.evaluate("document.querySelector('rect.ov-point:hover > title').textContent") in titles
+    told = figure.locator("[aria-live=polite]")
+    group.focus()
+    page.keyboard.press("ArrowRight")
+    assert told.inner_text() == titles[0]
+    page.keyboard.press("ArrowRight")
+    assert told.inner_text() == titles[1]
+    page.keyboard.press("End")
+    assert told.inner_text() == titles[-1]
+    page.keyboard.press("ArrowLeft")
+    assert told.inner_text() == titles[-2]
+    assert figure.locator(".ov-point.ov-at").count() == 1
+    page.keyboard.press("Tab")
+    assert told.inner_text() == "" and figure.locator(".ov-point.ov-at").count() == 0
+
+
+def test_a_picture_has_its_numbers_as_a_table(visit):
+    page = visit("devices/")
+    details = page.locator(".ov-data:visible").first
+    details.locator("summary").click()
+    assert details.locator("tbody tr").count() > 1
+    assert details.locator("tbody tr").first.is_visible()
+
+
+# Taking things home
+
+
+def test_the_copy_button_copies_the_code(visit):
+    page = visit("devices/", permissions=["clipboard-read", "clipboard-write"])
+    blocks = page.locator(".md-content .highlight:has(pre > code)")
+    assert page.locator(".md-content .highlight button[data-md-type=copy]").count() == blocks.count() > 1
+    blocks.first.scroll_into_view_if_needed()
+    blocks.first.hover()
+    blocks.first.get_by_role("button").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == blocks.first.locator("code").text_content().strip()
+
+
+def test_downloads_arrive(visit, site):
+    page = visit("devices/")
+    link = page.locator("a[download][href$='.py']").first
+    with page.expect_download() as download:
+        link.click()
+    name = download.value.suggested_filename
+    taken = Path(download.value.path()).read_text()
+    assert taken.startswith("# /// script") and taken == (site / f"downloads/devices/{name}").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_notebook_page_follows_the_scheme(visit, scheme):
+    page = visit("notebooks/timing/", scheme=scheme)
+    colours = page.evaluate(
+        """() => Object.fromEntries([".md-content p", ".jp-InputArea pre", ".jp-OutputArea pre"].map(part => {
+          const element = document.querySelector(part)
+          let behind = element
+          while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement
+          return [part, [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(
+            colour => colour.match(/[\\d.]+/g).slice(0, 3).reduce((sum, n) => sum + Number(n) / 765, 0))]
+        }))"""
+    )
+    for part, (text, behind) in colours.items():
+        dark, bright = (text, behind) if scheme == "light" else (behind, text)
+        assert dark < 0.4 and bright > 0.6, (part, colours)
+
+
+# Search
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("fork_join", "streams/"),
+        ("slow", "graphs/"),
+        ("operation not permitted when stream is capturing", "graphs/"),
+    ],
+)
+def test_search_finds(visit, words, path):
+    page = visit("")
+    page.get_by_role("textbox", name="Search").click()
+    page.keyboard.type(words)
+    results = page.locator(".md-search-result__list a")
+    results.first.wait_for()
+    found = results.evaluate_all("links => links.map(link => new URL(link.href).pathname.slice(1))")
+    assert path in found
+    assert not [link for link in found if link.startswith("notebooks/")]

@@ -144,7 +144,7 @@ def _marks(drawn, series: list[dict]) -> str:
             sides = zip(("x", "y", "width", "height"), (x, y, wide, high), strict=True)
             size = " ".join(f'{side}="{value:.1f}"'.replace(".0", "") for side, value in sides)
             marks.append(f'<rect class="ov-point" {size}><title>{html.escape(_told(item, points))}</title></rect>')
-    return f"<g>{''.join(marks)}</g>" if marks else ""
+    return f'<g style="fill:transparent">{"".join(marks)}</g>' if marks else ""
 
 
 def _told(item: dict, points: list) -> str:

@@ -230,19 +230,20 @@ class _Blocks(Preprocessor):
         return "\n" + self.md.htmlStash.store(html.scoreboard(rows)) + "\n"
 
     def snippets(self, part: page.Insert) -> str:
-        """All snippets: what each is, where it is shown, what it needs and how long it took."""
-        rows = ["| snippet | what it shows | run time | |", "|---|---|---|---|"]
+        """All snippets: what each is, where it is shown and how long it took; a table per chapter."""
+        sections: dict[str, list[str]] = {}
         for name, snippet in self.book.snippets.items():
-            times = "<br>".join(
-                f"{machine.label(p)} {r.data['run']['seconds']:.1f} s" for p, r in self.book.runs(name).items()
+            runs, uri = self.book.runs(name), f"downloads/{name}.py"
+            times = (_together(f"{machine.label(p)} {r.data['run']['seconds']:.1f} s") for p, r in runs.items())
+            link = f"[download]({uri}){{ download }}" if uri in self.book.published else ""
+            shown = _together(f"[`{name.split('/')[1]}`]({snippet.chapter}.md#{_anchor(name)})")
+            rows = sections.setdefault(
+                snippet.chapter, ["| snippet | what it shows | run time | file |", "|---|---|---|---|"]
             )
-            link = (
-                f"[download](downloads/{name}.py){{ download }}"
-                if f"downloads/{name}.py" in self.book.published
-                else ""
-            )
-            rows.append(f"| [`{name}`]({snippet.chapter}.md#{_anchor(name)}) | {snippet.summary} | {times} | {link} |")
-        return "\n".join(["", *rows, ""])
+            rows.append(f"| {shown} | {snippet.summary} | {'<br>'.join(times)} | {link} |")
+        return "\n\n".join(
+            ["", *(f"## {title.capitalize()}\n\n" + "\n".join(rows) for title, rows in sections.items()), ""]
+        )
 
     def claims(self, part: page.Insert) -> str:
         """All claims of the book: a table per chapter."""
@@ -253,9 +254,9 @@ class _Blocks(Preprocessor):
                 continue
             rows = ["| claim | expression | verdict |", "|---|---|---|"]
             for claim in found:
-                marks = [f"{machine.label(v.profile)} {_mark(v.holds)}" for v in self.book.verdicts(claim)]
+                marks = [_together(f"{machine.label(v.profile)} {_mark(v.holds)}") for v in self.book.verdicts(claim)]
                 expression = claim.expression + (f" for {claim.condition}" if claim.condition else "")
-                cells = (f"[{claim.text}]({path}#{claim.anchor})", f"`{expression}`", "<br>".join(marks))
+                cells = (f"[{claim.text}]({path}#{claim.anchor})", _wide(f"`{expression}`"), "<br>".join(marks))
                 rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
             sections.append(f"## {path.removesuffix('.md').capitalize()}\n\n" + "\n".join(rows))
         return "\n\n".join(["", *sections, ""])
@@ -263,6 +264,16 @@ class _Blocks(Preprocessor):
 
 def _anchor(name: str) -> str:
     return f"snippet-{name.replace('/', '-')}"
+
+
+def _together(text: str) -> str:
+    """A line of a table cell that is not broken."""
+    return f'<span class="ov-together">{text}</span>'
+
+
+def _wide(text: str) -> str:
+    """The content of a table cell that is not squeezed on a narrow page."""
+    return f'<span class="ov-wide">{text}</span>'
 
 
 def _mark(holds: bool | None) -> str:

@@ -27,7 +27,9 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(book):
         assert text == notebook.build(book, path, parts), f"{path}: not the same bytes twice"
         cells = nbformat.reads(text, as_version=4).cells
         assert sum(cell.cell_type == "code" for cell in cells) >= 1, path
-        assert all(cell.get("outputs") for cell in cells if cell.cell_type == "code" and "writefile" not in cell.source), path
+        assert all(
+            cell.get("outputs") for cell in cells if cell.cell_type == "code" and "writefile" not in cell.source
+        ), path
         prose = "".join(cell.source for cell in cells if cell.cell_type == "markdown")
         assert "{printed:" not in prose and "!!! " not in prose and ".md)" not in prose, path
 
@@ -40,7 +42,11 @@ def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(book, chapter, t
     for cell in made.cells:
         if cell.cell_type == "code":
             cell.outputs = []
-    client = nbclient.NotebookClient(made, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(
+        made, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.execute()
-    printed = [o.text for cell in made.cells if cell.cell_type == "code" for o in cell.outputs if o.output_type == "stream"]
+    printed = [
+        o.text for cell in made.cells if cell.cell_type == "code" for o in cell.outputs if o.output_type == "stream"
+    ]
     assert len("".join(printed)) > 200

@@ -166,7 +166,9 @@ def check_follows(page, machine: str, labels: dict[str, str]) -> dict:
         told = f"Not run on {labels[machine]}; shown is {item['checked']}."
         assert item["note"] == ("" if machine in item["has"] else told)
     for rows in found["claims"]:
-        assert [row["machine"] for row in rows if row["picked"]] == [r["machine"] for r in rows if r["machine"] == machine]
+        assert [row["machine"] for row in rows if row["picked"]] == [
+            r["machine"] for r in rows if r["machine"] == machine
+        ]
         looks = {picked: {row["look"] for row in rows if row["picked"] is picked} for picked in (True, False)}
         assert not looks[True] & looks[False]
     return found

@@ -284,7 +284,7 @@ def test_clocks_main_names_what_is_missing(monkeypatch, on_this_cpu, capsys):
 
 
 def test_clocks_are_drawn_beside_the_least_possible_time():
-    results = {"flop": 2 * 10**12, "ms": {"time": 0.02, "measure": 2.7, "profiler": 2.6}}
+    results = {"flop": 2 * 10**12, "ms": {"profiler": 2.6, "time": 0.02, "measure": 2.7}}  # sorted in a recording
     (ax,) = clocks_compared.plot(results, {"fp32_tflop_s": 1000}).axes
     assert [bar.get_width() for bar in ax.patches] == [0.02, 2.7, 2.6]
     (line,) = ax.get_lines()
@@ -497,7 +497,9 @@ def test_profile_main_reports_each_shape(monkeypatch, on_this_cpu, capsys):
 
 
 def test_profile_is_drawn_as_lanes_with_the_cpu_on_top():
-    row = {"events": [["CPU", 0.0, 9.0, "cudaLaunchKernel"], ["stream 7", 10.0, 2.0, "softmax"]]}
+    first = [["CPU", 0.0, 900.0, "cudaLaunchKernel"], ["stream 7", 901.0, 2.0, "softmax"]]
+    later = [["CPU", 920.0, 9.0, "cudaLaunchKernel"], ["stream 7", 930.0, 2.0, "softmax"]]
+    row = {"events": first + later}
     figure = profile_reading.plot({"tiny": row, "one_row": row, "many_rows": row}, {})
     assert [ax.get_title() for ax in figure.axes] == ["tiny", "one row", "many rows"]
     for ax in figure.axes:

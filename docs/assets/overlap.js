@@ -1,5 +1,6 @@
 /* The machine picker: one select in the header that tabs, values and verdicts on every page follow.
-   Without this script each page shows one machine, and its tabs can still be switched. */
+   Pictures: the one in view becomes part of the page, where its marks tell their values.
+   Without this script each page shows one machine, its tabs can still be switched, and pictures are images. */
 
 (() => {
   const KEY = "overlap.machine"
@@ -12,22 +13,24 @@
 
   /* The machine among `profiles` that is nearest to the wanted one: same model, then the closest GPU count. */
   const nearest = (wanted, profiles) => {
+    if (profiles.includes(wanted)) return wanted
     const { model, count } = parts(wanted)
     const distance = profile => {
       const other = parts(profile)
-      return (profile === wanted ? 0 : 1) + (other.model === model ? 0 : 100) + Math.abs(other.count - count)
+      return (other.model === model ? 0 : 100) + Math.abs(other.count - count)
         + (other.count === 0 ? 1000 : 0)
     }
     return [...profiles].sort((a, b) => distance(a) - distance(b))[0]
   }
 
+  /* Before the set, not in it: the theme finds a set's blocks by counting its children. */
   const note = (set, wanted, shown) => {
-    let line = set.querySelector(":scope > .ov-nearest-note")
+    let line = set.previousElementSibling?.matches(".ov-nearest-note") ? set.previousElementSibling : null
     if (wanted === shown) return line?.remove()
     if (!line) {
       line = document.createElement("p")
       line.className = "ov-nearest-note"
-      set.prepend(line)
+      set.before(line)
     }
     line.textContent = `Not run on ${label[wanted]}; shown is ${label[shown] ?? shown}.`
   }
@@ -54,6 +57,70 @@
       row.classList.toggle("ov-picked", row.dataset.machine === wanted)
     }
   }
+
+  const narrow = matchMedia("(max-width: 33rem)")
+
+  /* Arrow keys, a pointer or a finger move between the marks of a picture; the line below it tells the value. */
+  const speak = (box, told, label) => {
+    const marks = [...box.querySelectorAll(".ov-point")]
+    box.role = marks.length ? "group" : "img"
+    box.ariaLabel = label + (marks.length ? ` Arrow keys tell its ${marks.length} values.` : "")
+    if (!marks.length) return
+    box.tabIndex = 0
+    let at = -1
+    const tell = to => {
+      marks[at]?.classList.remove("ov-at")
+      at = to
+      marks[at]?.classList.add("ov-at")
+      told.textContent = marks[at]?.textContent ?? ""
+    }
+    box.addEventListener("keydown", event => {
+      const last = marks.length - 1
+      const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: last }[event.key]
+      if (to === undefined || event.altKey || event.ctrlKey || event.metaKey) return
+      event.preventDefault()
+      tell(Math.max(0, Math.min(last, to)))
+    })
+    box.addEventListener("pointerover", event => tell(marks.indexOf(event.target)))
+    box.addEventListener("pointerleave", () => tell(-1))
+    box.addEventListener("blur", () => tell(-1))
+  }
+
+  const inline = async picture => {
+    const image = picture.querySelector("img")
+    const answer = await fetch(narrow.matches ? picture.querySelector("source").srcset : image.src).catch(() => null)
+    if (!answer?.ok || picture.hidden) return
+    const svg = new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement
+    svg.querySelector("style")?.remove()
+    svg.setAttribute("aria-hidden", "true")
+    const box = document.createElement("div"), told = document.createElement("p")
+    box.className = "ov-picture"
+    box.append(svg)
+    told.className = "ov-told"
+    told.ariaLive = "polite"
+    picture.hidden = true
+    picture.after(box, told)
+    speak(box, told, image.alt)
+  }
+
+  const inView = new IntersectionObserver(seen => {
+    for (const { isIntersecting, target } of seen) {
+      if (!isIntersecting) continue
+      inView.unobserve(target)
+      inline(target)
+    }
+  }, { rootMargin: "400px" })
+
+  const watch = () => {
+    inView.disconnect()
+    for (const picture of document.querySelectorAll(".ov-figure picture:not([hidden])")) inView.observe(picture)
+  }
+
+  narrow.addEventListener("change", () => {
+    for (const part of document.querySelectorAll(".ov-picture, .ov-told")) part.remove()
+    for (const picture of document.querySelectorAll(".ov-figure picture")) picture.hidden = false
+    watch()
+  })
 
   const picked = () => {
     const asked = new URLSearchParams(location.search).get("machine")
@@ -85,8 +152,18 @@
     header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
   }
 
+  /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
+  const mend = () => {
+    document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
+    for (const box of document.querySelectorAll(".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output)")) {
+      box.tabIndex = 0
+    }
+  }
+
   const start = () => {
     build()
+    mend()
+    watch()
     const wanted = picked()
     if (!wanted) return
     const select = document.querySelector(".ov-picker select")

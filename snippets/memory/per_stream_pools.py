@@ -1,0 +1,77 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Use many side streams once each: whose memory it is, and how much of it stays behind."""
+
+from collections.abc import Callable
+
+import torch
+
+BLOCK_MIB, TIMES = 64, 40
+
+
+def tensor() -> torch.Tensor:
+    """64 MiB on the GPU, in memory that belongs to the current stream from now on."""
+    return torch.empty(BLOCK_MIB * 2**20, dtype=torch.uint8, device="cuda")
+
+
+def on_main(side: torch.cuda.Stream) -> None:
+    """Allocate and fill on the main stream; the side stream is not used."""
+    tensor().fill_(1)
+
+
+def on_side(side: torch.cuda.Stream) -> None:
+    """Allocate and fill on the side stream."""
+    with torch.cuda.stream(side):
+        tensor().fill_(1)
+
+
+def lent_to_side(side: torch.cuda.Stream) -> None:
+    """Allocate on the main stream, fill on the side stream, join before the tensor is freed."""
+    main, x = torch.cuda.current_stream(), tensor()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        x.fill_(1)
+    main.wait_stream(side)
+
+
+def reserved_mib(use: Callable[[torch.cuda.Stream], None]) -> list[float]:
+    """MiB that PyTorch keeps at first, and after each use of 64 MiB with a stream of its own."""
+    torch.cuda.empty_cache()
+    on_main(None)
+    found = [torch.cuda.memory_reserved() / 2**20]
+    for _ in range(TIMES):
+        use(torch.cuda.Stream())
+        found.append(torch.cuda.memory_reserved() / 2**20)
+    return found
+
+
+def main() -> dict:
+    results = {"block_mib": BLOCK_MIB}
+    for use in (on_main, lent_to_side, on_side):
+        results[use.__name__] = kept = reserved_mib(use)
+        shown = f"{kept[0]:.0f} at first, {kept[1]:.0f} after one use, {kept[-1]:.0f} after {TIMES}"
+        print(f"{use.__name__:<13} MiB kept: {shown}")
+    torch.cuda.empty_cache()
+    results["emptied_mib"] = torch.cuda.memory_reserved() / 2**20
+    print(f"after empty_cache() {results['emptied_mib']:.0f} MiB")
+    return results
+
+
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    for name in ("on_side", "lent_to_side"):
+        ax.plot(results[name], label=name.replace("_", " "))
+    ax.axhline(results["block_mib"], color="gray", linestyle="--", label="in use at any time")
+    ax.set(xlabel="streams used once", ylabel="MiB kept by PyTorch", ylim=(0, None))
+    ax.legend()
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from overlap import OverlapError
 #: A result may beat its ceiling by this factor before that is an error: clocks and counters are not exact.
 TOLERANCE = 1.03
 _FUNCTIONS = {f.__name__: f for f in (abs, all, any, len, max, median, min, range, round, set, sorted, str, sum, zip)}
-_SIGNS = {"GtE": "≥", "LtE": "≤", "Gt": ">", "Lt": "<", "Eq": "=", "NotEq": "≠", "In": "in", "NotIn": "not in"}
+_SIGNS = {"GtE": "≥", "LtE": "≤", "Gt": ">", "Lt": "<", "Eq": "==", "NotEq": "≠", "In": "in", "NotIn": "not in"}
 
 
 class Undecided(OverlapError):

@@ -240,7 +240,7 @@ class _Blocks(Preprocessor):
             rows = sections.setdefault(
                 snippet.chapter, ["| snippet | what it shows | run time | file |", "|---|---|---|---|"]
             )
-            rows.append(f"| {shown} | {snippet.summary} | {'<br>'.join(times)} | {link} |")
+            rows.append(f"| {shown} | {_wide(snippet.summary)} | {'<br>'.join(times)} | {link} |")
         return "\n\n".join(
             ["", *(f"## {title.capitalize()}\n\n" + "\n".join(rows) for title, rows in sections.items()), ""]
         )

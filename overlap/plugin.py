@@ -87,8 +87,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.book.published.add(uri)
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
-        """Remember which page is rendered, for messages."""
+        """Remember which page is rendered. Search leaves out notebooks: they say what a chapter says."""
         self.book.page, self.book.up = page.file.src_uri, "../" * page.url.count("/")
+        if self.book.page.startswith("notebooks/"):
+            page.meta["search"] = {"exclude": True}
 
     def on_post_page(self, output: str, page, config) -> str:
         """Tell the picker which machines the book has."""

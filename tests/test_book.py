@@ -4,6 +4,7 @@ import ast
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -235,3 +236,32 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
                     empty.append(f"{where}: `{claim.expression}`")
     assert book.claims
     assert (false, empty) == ([], [])
+
+
+ARTICLE_ITEMS = [
+    f"{letter}{n}" for letter, count in zip("ABCDE", (13, 10, 6, 20, 9), strict=True) for n in range(1, count + 1)
+]
+VERDICTS = ("holds with limits", "holds", "dated", "wrong")
+
+
+def test_every_item_of_the_articles_has_a_row_with_a_verdict_and_a_place():
+    rows = [
+        line.split(" | ")
+        for line in (ROOT / "docs/sources.md").read_text().splitlines()
+        if re.match(r"\| [A-E]\d+ \|", line)
+    ]
+    assert [row[0].strip("| ") for row in rows] == ARTICLE_ITEMS
+    for item, _, verdict, where, _ in rows:
+        assert verdict.startswith(VERDICTS), f"{item}: {verdict!r} begins with none of {VERDICTS}"
+        page, _, anchor = re.search(r"\]\(([\w.]+)#?([\w-]*)\)", where)[0][2:-1].partition("#")
+        text = (ROOT / "docs" / page).read_text()
+        snippet = anchor.removeprefix("snippet-").replace("-", "/", 1)
+        assert not anchor or f"```snippet {snippet}\n" in text, f"{item}: {page} does not show {snippet}"
+
+
+@pytest.mark.parametrize("page", sorted({path.parent.name for path in ROOT.glob("snippets/*/*.py")}))
+def test_each_chapter_lets_the_reader_guess_and_ends_with_a_table(page):
+    text = (ROOT / f"docs/{page}.md").read_text()
+    assert "Guess first" in text
+    last = text.rpartition("\n## ")[2]
+    assert "\n|" in last and "{" in last, "the last section has no table of recorded values"

@@ -192,8 +192,8 @@ CLAIMS = {
         "h200-x2": (True, "y = 3 > 2"),
     },
     "c.other.x == x": {
-        "cpu": (True, "c.other.x = 2 = x = 2"),
-        "h200": (True, "c.other.x = 4 = x = 4"),
+        "cpu": (True, "c.other.x = 2 == x = 2"),
+        "h200": (True, "c.other.x = 4 == x = 4"),
         "h200-x2": (None, "no run of c/other on h200-x2"),
     },
     "x > 1 for gpus == 1\nlimit: x of 4": {"h200": (True, "x = 4 > 1 · 4 of 4: 100%")},

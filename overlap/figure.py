@@ -168,11 +168,12 @@ def text(value: float | str) -> str:
 
 def _place(axis, value: float, within: float = 1e-9) -> float | str:
     """The word that an axis shows here, or the number."""
-    formatter, places = axis.get_major_formatter(), axis.get_majorticklocs()
-    if type(formatter).__name__ in ("FixedFormatter", "StrCategoryFormatter") and len(places):
-        i = min(range(len(places)), key=lambda i: abs(places[i] - value))
-        if abs(places[i] - value) <= within:
-            return formatter(places[i], i)
+    places, formatter = axis.get_majorticklocs(), axis.get_major_formatter()
+    if type(axis.get_major_locator()).__name__ in ("FixedLocator", "StrCategoryLocator"):
+        for i, place in enumerate(places):
+            word = str(formatter(place, i)) if abs(place - value) <= within else ""
+            if word and "$" not in word:
+                return word
     return _plain(value)
 
 

@@ -54,7 +54,7 @@ def figure(pictures: dict, sources: dict[str, str], title: str) -> str:
     return f'<figure class="ov-figure" data-search-exclude="true"><picture>{narrow}{wide}</picture>{_table(pictures["table"])}</figure>'
 
 
-def _table(series: list[dict], limit: int = 200) -> str:
+def _table(series: list[dict], limit: int = 100) -> str:
     """The numbers of a picture: a table for each pair of axes, a block of rows for each series."""
     tables, left = "", limit
     for headings, items in groupby(series, key=lambda item: (item["x"], item["y"])):
@@ -68,7 +68,7 @@ def _table(series: list[dict], limit: int = 200) -> str:
                 f"<tr><td>{html.escape(text(x))}</td><td>{html.escape(text(y))}</td></tr>" for x, y in shown
             )
             left -= len(item["points"])
-        tables += f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        tables += f'<table class="ov-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>' if rows else ""
     more = f"<p>{-left} more in the raw recording.</p>" if left < 0 else ""
     box = f'<div class="ov-numbers" tabindex="0" role="group" aria-label="Numbers">{tables}{more}</div>'
     return f'<details class="ov-data"><summary>The numbers in this picture</summary>{box}</details>' if tables else ""

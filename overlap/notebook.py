@@ -62,6 +62,7 @@ def _plain(text: str) -> str:
             quoted = False
             lines.append(line)
     text = page.PRINTED.sub(lambda match: match["text"], "\n".join(lines))
+    text = re.sub(r"^#+ .*`.*$", lambda match: match[0].replace("`", ""), text, flags=re.M)  # else the contents miss it
     text = re.sub(r"\{ ?[.#:][^{}\n]*\}", "", text)
     return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../\1/\2)", text).strip()
 

@@ -10,7 +10,7 @@ from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
-from overlap import OverlapError, find_root, html, machine, page, svg
+from overlap import OverlapError, find_root, html, machine, page, recording, svg
 from overlap.book import Book, Run
 from overlap.claim import Claim
 from overlap.snippet import Snippet
@@ -152,11 +152,13 @@ class _Blocks(Preprocessor):
         command = (
             f"torchrun --nproc-per-node gpu {file}" if snippet.options["launcher"] == "torchrun" else f"python {file}"
         )
-        least = min(snippet.options["gpus"])
-        needs = "a CPU is enough" if least == 0 else "needs a GPU" if least == 1 else f"needs {least} GPUs"
+        times = (
+            f"{machine.label(p)} {r.data['run']['seconds']:.1f} s" for p, r in self.book.runs(snippet.name).items()
+        )
         anchor = "" if snippet.name in self.anchored else f" #{_anchor(snippet.name)}"
         self.anchored.add(snippet.name)
-        return f"{link} · runs alone: `{command}` or `uv run {file}` · {needs}\n{{ .ov-borrow{anchor} }}"
+        alone = f"`{command}`, `uv run {file}` or `pipx run {file}`"
+        return f"{link} · runs alone: {alone} · {_needs(snippet)} · took {', '.join(times)}\n{{ .ov-borrow{anchor} }}"
 
     def measured(self) -> str:
         """When and on what the snippets of this page ran."""
@@ -234,13 +236,18 @@ class _Blocks(Preprocessor):
         sections: dict[str, list[str]] = {}
         for name, snippet in self.book.snippets.items():
             runs, uri = self.book.runs(name), f"downloads/{name}.py"
-            times = (_together(f"{machine.label(p)} {r.data['run']['seconds']:.1f} s") for p, r in runs.items())
+            times = (
+                _together(f"{machine.label(p)} {r.data['run']['seconds']:.1f} s") + f", {_freshness(r)}"
+                for p, r in runs.items()
+            )
             link = f"[download]({uri}){{ download }}" if uri in self.book.published else ""
             shown = _together(f"[`{name.split('/')[1]}`]({snippet.chapter}.md#{_anchor(name)})")
             rows = sections.setdefault(
-                snippet.chapter, ["| snippet | what it shows | run time | file |", "|---|---|---|---|"]
+                snippet.chapter,
+                ["| snippet | what it shows | needs | run time, freshness | file |", "|---|---|---|---|---|"],
             )
-            rows.append(f"| {shown} | {_wide(snippet.summary)} | {'<br>'.join(times)} | {link} |")
+            cells = (shown, _wide(snippet.summary), _needs(snippet), "<br>".join(times), link)
+            rows.append(f"| {' | '.join(cells)} |")
         return "\n\n".join(
             ["", *(f"## {title.capitalize()}\n\n" + "\n".join(rows) for title, rows in sections.items()), ""]
         )
@@ -260,6 +267,15 @@ class _Blocks(Preprocessor):
                 rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
             sections.append(f"## {path.removesuffix('.md').capitalize()}\n\n" + "\n".join(rows))
         return "\n\n".join(["", *sections, ""])
+
+
+def _needs(snippet: Snippet) -> str:
+    least = min(snippet.options["gpus"])
+    return "a CPU is enough" if least == 0 else "needs a GPU" if least == 1 else f"needs {least} GPUs"
+
+
+def _freshness(run: Run) -> str:
+    return "this build" if run.live else recording.FRESH if run.grade == recording.OTHER else run.grade
 
 
 def _anchor(name: str) -> str:

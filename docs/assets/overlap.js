@@ -155,9 +155,8 @@
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
-    for (const box of document.querySelectorAll(".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output)")) {
-      box.tabIndex = 0
-    }
+    const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"
+    for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
   }
 
   const start = () => {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from overlap import OverlapError, figure, machine, page, recording
+from overlap import OverlapError, figure, machine, margin, page, recording
 from overlap.ceiling import ceilings
 from overlap.claim import Chapter, Claim, Data, Undecided, Verdict, evaluate, show
 from overlap.runner import RunFailed, Runner
@@ -202,6 +202,15 @@ class Book:
             raise OverlapError(f"docs/{claim.page}:{claim.line}: claim {claim.snippet}: no data decide it: {why}")
         return found
 
+    def thin(self, claim: Claim, run: Run) -> Iterator[str]:
+        """What may not move by three times its spread without making the claim false there."""
+        seen, names = set(), set(re.findall(r"[A-Za-z_]\w*", claim.expression))
+        for key, spread in margin.moved(run.result, names):
+            if key not in seen and not evaluate(claim.expression, self.scope(claim.snippet, run)):
+                seen.add(key)
+                where = f"docs/{claim.page}:{claim.line}: claim holds by less than {margin.SPREADS} times the spread of"
+                yield f"{where} `{key}` ({spread:.1%}): `{claim.expression}`, in {run.path}; measure longer or claim less"
+
     @staticmethod
     def falsehood(claim: Claim, verdict: Verdict) -> str:
         """What to say of a false claim: where it stands, what it says, the figures, the recording."""
@@ -299,7 +308,9 @@ class Book:
             if isinstance(part, page.Insert) and part.kind == "diagram":
                 self.diagram(part.name)
             for verdict in self.verdicts(part) if isinstance(part, Claim) else ():
-                if verdict.holds is False:
+                if verdict.holds:
+                    yield from self.thin(part, self.runs(part.snippet)[verdict.profile])
+                elif verdict.holds is False:
                     yield self.falsehood(part, verdict)
                 elif verdict.holds is None:
                     yield f"{where}: claim cannot be decided in {verdict.path}: {verdict.figures}"

@@ -67,17 +67,17 @@ def main() -> dict:
     f64 = np.random.normal(size=(N, N))
     f32, x = f64.astype(np.float32), torch.from_numpy(f64).float().to(device)
     torch.testing.assert_close(torch.mm(x, x).double().cpu(), torch.from_numpy(f64 @ f64), rtol=1e-3, atol=1e-2)
-    trials = {}
-    _, trials["numpy_draw"] = returned_and_finished(numpy_loop, 5)
-    _, trials["numpy_f64"] = returned_and_finished(lambda: square(np.dot, f64), 5)
-    _, trials["numpy_f32"] = returned_and_finished(lambda: square(np.dot, f32), 5)
+    works = [numpy_loop, lambda: square(np.dot, f64), lambda: square(np.dot, f32)]
+    trials = {row: returned_and_finished(work, 5)[1] for row, work in zip(NUMPY_ROWS, works, strict=True)}
     trials["torch_returned"], trials["torch_finished"] = returned_and_finished(lambda: square(torch.mm, x), 15)
     trials["torch_draw_returned"], trials["torch_draw_finished"] = returned_and_finished(lambda: torch_loop(device), 15)
     ms = {row: median(trials[row]) for row in ROWS}
     print(*(f"{row.replace('_', ' '):24}{ms[row]:9.3f} ms" for row in ROWS), sep="\n")
     print(*(f"{cause.replace('_', ' ')} {factor:,.1f}×" for cause, factor in split(ms).items()), sep=", ")
     print(f"torch ran on: {device}" + (", where there is nothing to wait for" if device == "cpu" else ""))
-    return {"device": device, "ms": ms, "ms_trials": trials, "factors": split(ms), "flop": ROUNDS * 2 * N**3}
+    pairs = zip(trials["torch_finished"], trials["torch_returned"], strict=True)  # both of one trial
+    result = {"device": device, "ms": ms, "ms_trials": trials, "factors": split(ms), "flop": ROUNDS * 2 * N**3}
+    return result | {"factors_trials": {"waiting": [finished / returned for finished, returned in pairs]}}
 
 
 def plot(results: dict, ceilings: dict):

@@ -69,9 +69,10 @@ def measured(line: str, names: dict) -> dict:
     code = compile(line, line, "exec")
     exec(code, names)  # warm-up
     trials = [blocked(code, names) for _ in range(3)]
-    times = {"blocked_ms": median(ms for ms, _ in trials), "trials_ms": trials}
-    share = median(ms / busy for ms, busy in trials)
-    return times | {"share": share, "warnings": warned(code, names)}
+    ms, busy_ms = (list(column) for column in zip(*trials, strict=True))
+    shares = [one / busy for one, busy in trials]
+    row = {"blocked_ms": median(ms), "blocked_ms_trials": ms, "busy_ms_trials": busy_ms}
+    return row | {"share": median(shares), "share_trials": shares, "warnings": warned(code, names)}
 
 
 def main() -> dict:
@@ -85,7 +86,7 @@ def main() -> dict:
     missed = [line for line in waits if not rows[line]["warnings"]]
     accused = [line for line in returns if rows[line]["warnings"]]
     print(f"{len(waits)} wait, {len(returns)} do not; no warning for {len(missed)} that wait")
-    busy_ms = median(busy for row in rows.values() for _, busy in row["trials_ms"])
+    busy_ms = median(busy for row in rows.values() for busy in row["busy_ms_trials"])
     verdicts = {"waits": waits, "returns": returns, "missed": missed, "accused": accused}
     return verdicts | {"lines": rows, "busy_ms": busy_ms}
 

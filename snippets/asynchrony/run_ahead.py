@@ -64,9 +64,9 @@ def queue_us() -> list[float]:
 
 def knee(trials: list[list[float]]) -> dict:
     """Launches accepted before the one that took longest, and what such a launch takes."""
-    accepted, slowest = zip(*((us.index(max(us)), max(us)) for us in trials), strict=True)
-    row = {"accepted": median(accepted), "accepted_trials": accepted}
-    row |= {"launch_us": median(trials[0]), "blocked_us": median(slowest)}
+    kinds = {"accepted": [us.index(max(us)) for us in trials], "launch_us": [median(us) for us in trials]}
+    kinds["blocked_us"] = [max(us) for us in trials]
+    row = {f"{kind}_trials": values for kind, values in kinds.items()} | {kind: median(kinds[kind]) for kind in kinds}
     return row | {"of_ten_us": [max(trials[0][i : i + 10]) for i in range(0, LAUNCHES, 10)]}
 
 

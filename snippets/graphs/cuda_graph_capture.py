@@ -69,12 +69,12 @@ def death_of(program: str) -> dict:
 
 
 def main() -> dict:
-    trials = [eager_and_replayed(n, products) for n, products in PRODUCTS.items()]
-    eager_us, graph_us = ([median(pair[way]) for pair in trials] for way in (0, 1))
+    trials = list(zip(*(eager_and_replayed(n, products) for n, products in PRODUCTS.items()), strict=True))
+    eager_us, graph_us = ([median(of_size) for of_size in way] for way in trials)
     for n, eager, graph in zip(PRODUCTS, eager_us, graph_us, strict=True):
         print(f"mm {n:>4}: eager {eager:8.2f} µs, graph {graph:8.2f} µs, {eager / graph:.2f}× sooner")
-    results = {"n": list(PRODUCTS), "eager_us": eager_us, "graph_us": graph_us, "eager_and_graph_us_trials": trials}
-    results |= {"answer": stale_input(), "item": death_of(ITEM_IN_CAPTURE)}
+    results = {"n": list(PRODUCTS), "eager_us": eager_us, "graph_us": graph_us, "answer": stale_input()}
+    results |= {"eager_us_trials": trials[0], "graph_us_trials": trials[1], "item": death_of(ITEM_IN_CAPTURE)}
     print("replay: new tensor, old name {new_name:g}; copied {copied:g}; right {right:g}".format(**results["answer"]))
     print(".item() while capturing: {error}".format(**results["item"]))
     return results

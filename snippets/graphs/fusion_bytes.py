@@ -37,6 +37,7 @@ def kernels(work: Callable[[], object]) -> int:
 def figures(name: str, timing: Timing, moved: int) -> dict:
     """Median and trials in ms, and the bandwidth, if so many bytes were read and written."""
     found = {"ms": 1e3 * timing.median, "ms_trials": timing.ms(), "gb_s": moved / timing.median / 1e9}
+    found["gb_s_trials"] = [moved / seconds / 1e9 for seconds in timing.trials]
     print(f"{name:26}{found['ms']:8.3f} ms{moved / 2**30:6.0f} GiB{found['gb_s']:8,.0f} GB/s")
     return found
 

@@ -56,10 +56,12 @@ def main() -> dict:
     for size, one, two in zip(SIZES, rates["copy"], rates["triad"], strict=True):
         print(f"{size / 2**20:6.0f} MiB: copy {one:6.0f} GB/s, triad {two:6.0f} GB/s")
     print(f"the L2 cache holds {l2_bytes / 2**20:.0f} MiB")
-    result = {"bytes": SIZES, "rates_gb_s": rates, "gb_s_trials": trials, "l2_bytes": l2_bytes}
-    result |= {"copy_gb_s": rates["copy"][-1], "triad_gb_s": rates["triad"][-1]}
-    hump = max(rates["copy"])
-    return result | {"hump_gb_s": hump, "hump_bytes": SIZES[rates["copy"].index(hump)]}
+    result = {"bytes": SIZES, "rates_gb_s": rates, "rates_gb_s_trials": trials, "l2_bytes": l2_bytes}
+    for name in rates:
+        result |= {f"{name}_gb_s": rates[name][-1], f"{name}_gb_s_trials": trials[name][-1]}
+    hump = rates["copy"].index(max(rates["copy"]))
+    result |= {"hump_gb_s": rates["copy"][hump], "hump_gb_s_trials": trials["copy"][hump]}
+    return result | {"hump_bytes": SIZES[hump]}
 
 
 def plot(results: dict, ceilings: dict):

@@ -25,9 +25,9 @@ print(1e6 * (time.perf_counter() - start))"""
 
 
 def each_us(call: Callable, calls: int = 300, before: Callable = torch.cuda.init) -> list[float]:
-    """Microseconds per call until the calls have returned, in 9 trials that find an idle GPU."""
+    """Microseconds per call until the calls have returned, in 15 trials that find an idle GPU."""
     trials = []
-    for _ in range(2 + 9):
+    for _ in range(2 + 15):
         before()
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def ladder() -> dict[str, list[float]]:
         pinned.copy_(x, non_blocking=True)
         torch.cuda.synchronize()
 
-    allocate = partial(torch.empty, 64 * 2**20, dtype=torch.uint8, device="cuda")
+    kept, new = [], partial(torch.empty, 64 * 2**20, dtype=torch.uint8, device="cuda")
     rungs["cpu_operation"] = each_us(lambda: on_cpu.add_(1))
     rungs["eager_launch"] = each_us(lambda: x.add_(1))
     with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
@@ -72,7 +72,7 @@ def ladder() -> dict[str, list[float]]:
     rungs["idle_synchronize"] = each_us(torch.cuda.synchronize)
     rungs["pinned_copy_and_wait"] = each_us(copy_and_wait)
     rungs["item"] = each_us(x.item)
-    rungs["cuda_malloc"] = each_us(allocate, calls=1, before=torch.cuda.empty_cache)
+    rungs["cuda_malloc"] = each_us(lambda: kept.append(new()), 50, lambda: kept.clear() or torch.cuda.empty_cache())
     return rungs | {"first_compiled_call": first_compiled_call_us(x)}
 
 

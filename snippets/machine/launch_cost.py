@@ -14,7 +14,8 @@ import torch
 
 from snippets.timing.benchmark import measure
 
-CALLS, TRIALS = 500, 9  # fewer calls than the launch queue holds, so that none waits for room
+CALLS, TRIALS = 500, 15  # fewer calls than the launch queue holds, so that none waits for room
+ROUNDS = 10  # of such calls in a trial of the CPU, which other programs disturb
 LABELS = {"bare": "bare kernel", "add": "x.add_(1)", "mm": "torch.mm(m, m)"}
 KINDS = {"launch": "eager launch, CPU", "kernel": "kernel, GPU", "node": "graph node"}
 
@@ -26,12 +27,13 @@ def repeat(launch: Callable[[], object]) -> None:
 
 def enqueue_us(launch: Callable[[], object]) -> float:
     """Microseconds of the CPU per launch: the clock stops when the calls have returned."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    repeat(launch)
-    returned = time.perf_counter()
-    torch.cuda.synchronize()
-    return 1e6 * (returned - start) / CALLS
+    seconds = 0.0
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        repeat(launch)
+        seconds += time.perf_counter() - start
+    return 1e6 * seconds / (ROUNDS * CALLS)
 
 
 def kernel_us(launch: Callable[[], object]) -> float:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import get_context
+from statistics import median
 
 import torch
 
@@ -57,13 +58,13 @@ def main() -> dict:
     twins = in_child(first_twins, 40)
     results = {"asked": len(twins), "different": len(set(twins)), "first_twins": twins}
     print(f"{len(twins)} streams asked for, {len(set(twins))} different; 33 is {twins[32]} again")
-    results |= {"streams": list(STREAMS), "side_by_side": {}, "ms_trials": {}}
+    results |= {"streams": list(STREAMS), "side_by_side": {}, "side_by_side_trials": {}}
     for connections in CONNECTIONS:
         trials = in_child(sweep, connections)
-        ms = [sorted(each)[len(each) // 2] for each in trials]
-        at_once = [n * ms[0] / each for n, each in zip(STREAMS, ms, strict=True)]
-        results["ms_trials"][f"c{connections}"] = trials
-        results["side_by_side"][f"c{connections}"] = at_once
+        one = median(trials[0])
+        at_once = [[n * one / ms for ms in each] for n, each in zip(STREAMS, trials, strict=True)]
+        results["side_by_side_trials"][f"c{connections}"] = at_once
+        at_once = results["side_by_side"][f"c{connections}"] = [median(each) for each in at_once]
         print(f"{connections:>2} queues:", *(f"{n:5.1f}" for n in at_once))
     print("streams:  ", *(f"{n:5}" for n in STREAMS))
     return results

@@ -67,8 +67,9 @@ def main() -> dict:
         for way, same_work in ways.items():
             check()  # of what was launched last
             trials = trials_ms(same_work)
-            ms = [median(each) for each in trials]
-            results[way][name] = {"speedup": [ms[0] / each for each in ms], "ms_trials": trials}
+            ratios = [[one / ms for one, ms in zip(trials[0], each, strict=True)] for each in trials]
+            row = {"speedup": [median(each) for each in ratios], "speedup_trials": ratios}
+            results[way][name] = row | {"ms_trials": trials}
         check()
         shown = [f"{way} {results[way][name]['speedup'][-1]:5.2f}×" for way in ways]
         print(f"{name:<13} on {STREAMS[-1]} streams: {', '.join(shown)}")

@@ -53,10 +53,12 @@ def in_fresh_processes(device: str) -> list[list[list[float]]]:
 
 def summary(trials: list[list[list[float]]]) -> dict:
     """Medians over the processes: of each call, of the pieces of the first, and of the later half of the calls."""
-    calls = [median(map(sum, same)) for same in zip(*trials, strict=True)]
+    each = [[sum(pieces) for pieces in same] for same in zip(*trials, strict=True)]  # call by call, of each process
+    calls, steady = [median(ms) for ms in each], [median(ms) for ms in zip(*each[CALLS // 2 :], strict=True)]
     pieces = [[median(ms) for ms in zip(*same, strict=True)] for same in zip(*trials, strict=True)]
     later = [median(ms) for ms in zip(*pieces[CALLS // 2 :], strict=True)]
-    found = {"calls_ms": calls, "first_ms": calls[0], "steady_ms": median(calls[CALLS // 2 :])}
+    found = {"calls_ms": calls, "first_ms": calls[0], "steady_ms": median(steady)}
+    found |= {"calls_ms_trials": each, "first_ms_trials": each[0], "steady_ms_trials": steady}
     return found | {
         "first_pieces_ms": dict(zip(PIECES, pieces[0], strict=True)),
         "steady_pieces_ms": dict(zip(PIECES, later, strict=True)),

@@ -51,10 +51,10 @@ def cell(copying, multiplying) -> dict[str, list[float]]:
 
 def summary(trials: dict[str, list[float]]) -> dict:
     """Medians in ms, and the share of the shorter leg that either order hides."""
-    ms = {name: median(trials[name]) for name in trials}
-    both, shorter = ms["transfer"] + ms["products"], min(ms["transfer"], ms["products"])
-    hidden = {order: (both - ms[order]) / shorter for order in ORDERS}
-    return {"ms": ms, "hidden": hidden, "ms_trials": trials}
+    legs = list(zip(trials["transfer"], trials["products"], strict=True))
+    hidden = {at: [(sum(leg) - ms) / min(leg) for leg, ms in zip(legs, trials[at], strict=True)] for at in ORDERS}
+    ms, shares = ({name: median(values) for name, values in each.items()} for each in (trials, hidden))
+    return {"ms": ms, "hidden": shares, "ms_trials": trials, "hidden_trials": hidden}
 
 
 def main() -> dict:

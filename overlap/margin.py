@@ -1,0 +1,74 @@
+"""Margins: how far what a claim reads may move, by its recorded spread, before the claim is false."""
+
+from collections.abc import Iterator
+from statistics import quantiles
+
+#: A claim must still hold when any one measurement that it reads moves by this many interquartile ranges of its trials.
+SPREADS = 3
+_SUFFIX = "_trials"
+
+
+def spread(trials: list[float]) -> float:
+    """Interquartile range of the trials, as a share of their median."""
+    lower, middle, upper = quantiles(trials, n=4, method="inclusive")
+    return (upper - lower) / abs(middle) if middle else 0.0
+
+
+def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
+    """(path, raw trials) of each number that has trials, and of each list of trials itself.
+
+    The trials of `result["ms"]["copy"]` are in `result["ms_trials"]["copy"]` or `result["ms"]["copy_trials"]`: the same
+    path, but with one key followed by `_trials`.
+    """
+    for path in _leaves(result):
+        if _is_trials(trials := _at(result, path)):
+            yield path, trials
+        for i, key in enumerate(path):
+            if isinstance(key, str) and _is_trials(trials := _at(result, (*path[:i], key + _SUFFIX, *path[i + 1 :]))):
+                yield path, trials
+                break
+
+
+def moved(result: dict, keys: set[str]) -> Iterator[tuple[str, float]]:
+    """Move each measurement below `keys` down, then up, in `result` itself, and yield its path and its spread each time.
+
+    No time and no rate is moved to zero or below.
+    """
+    for path, trials in list(measurements(result)):
+        if not keys.intersection(path):
+            continue
+        holder, share, last = _at(result, path[:-1]), spread(trials), path[-1]
+        before = holder[last]
+        try:
+            for factor in (max(1 - SPREADS * share, 1e-9), 1 + SPREADS * share):
+                holder[last] = [factor * each for each in before] if isinstance(before, list) else factor * before
+                yield ".".join(map(str, path)), share
+        finally:
+            holder[last] = before
+
+
+def _leaves(item, path: tuple = ()) -> Iterator[tuple]:
+    """Paths of all numbers, and of all lists of trials."""
+    if _is_number(item) or (_is_trials(item) and any(str(key).endswith(_SUFFIX) for key in path)):
+        yield path
+    elif isinstance(item, (dict, list)):
+        for key, value in item.items() if isinstance(item, dict) else enumerate(item):
+            yield from _leaves(value, (*path, key))
+
+
+def _at(item, path: tuple):
+    """What is at this path, or None."""
+    for key in path:
+        try:
+            item = item[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return item
+
+
+def _is_number(item) -> bool:
+    return isinstance(item, (int, float)) and not isinstance(item, bool)
+
+
+def _is_trials(item) -> bool:
+    return isinstance(item, list) and len(item) > 2 and all(map(_is_number, item))

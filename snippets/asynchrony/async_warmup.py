@@ -69,8 +69,8 @@ def main() -> dict:
     torch.testing.assert_close(torch.mm(x, x).double().cpu(), torch.from_numpy(f64 @ f64), rtol=1e-3, atol=1e-2)
     works = [numpy_loop, lambda: square(np.dot, f64), lambda: square(np.dot, f32)]
     trials = {row: returned_and_finished(work, 5)[1] for row, work in zip(NUMPY_ROWS, works, strict=True)}
-    trials["torch_returned"], trials["torch_finished"] = returned_and_finished(lambda: square(torch.mm, x), 15)
-    trials["torch_draw_returned"], trials["torch_draw_finished"] = returned_and_finished(lambda: torch_loop(device), 15)
+    trials["torch_returned"], trials["torch_finished"] = returned_and_finished(lambda: square(torch.mm, x), 41)
+    trials["torch_draw_returned"], trials["torch_draw_finished"] = returned_and_finished(lambda: torch_loop(device), 41)
     ms = {row: median(trials[row]) for row in ROWS}
     print(*(f"{row.replace('_', ' '):24}{ms[row]:9.3f} ms" for row in ROWS), sep="\n")
     print(*(f"{cause.replace('_', ' ')} {factor:,.1f}×" for cause, factor in split(ms).items()), sep=", ")

@@ -67,8 +67,7 @@ def warned(code, names: dict) -> int:
 def measured(line: str, names: dict) -> dict:
     """Trials in ms, the share of the kernel's time that the line was blocked, the warnings."""
     code = compile(line, line, "exec")
-    exec(code, names)  # warm-up
-    trials = [blocked(code, names) for _ in range(3)]
+    trials = [blocked(code, names) for _ in range(6)][1:]  # the first one warms up
     ms, busy_ms = (list(column) for column in zip(*trials, strict=True))
     shares = [one / busy for one, busy in trials]
     row = {"blocked_ms": median(ms), "blocked_ms_trials": ms, "busy_ms_trials": busy_ms}

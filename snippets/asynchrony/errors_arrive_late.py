@@ -21,10 +21,10 @@ index = torch.tensor([1000], device="cuda")
 
 def launches_us():
     start = time.perf_counter()
-    for _ in range(1000):
+    for _ in range(10_000):
         x.add_(1)
     torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start)
+    return 1e2 * (time.perf_counter() - start)
 
 def step():
     torch.cuda._sleep(200_000_000)
@@ -32,8 +32,9 @@ def step():
     right = x + 1
     return right.sum().item()
 
-input()
-facts = {"us_trials": [launches_us() for _ in range(11)][2:]}
+while input() == "measure":
+    print(launches_us(), flush=True)
+facts = {}
 try:
     step()
 except RuntimeError as error:
@@ -65,25 +66,33 @@ def crash(blocking: bool) -> subprocess.Popen:
     )
 
 
-def report(child: subprocess.Popen) -> dict:
+def launch_us(child: subprocess.Popen) -> float:
+    """Microseconds of a launch in this process, over ten thousand of them."""
+    print("measure", file=child.stdin, flush=True)
+    return float(child.stdout.readline())
+
+
+def report(child: subprocess.Popen, trials: list[float]) -> dict:
     """What it found out about its own death, and whether the GPU's own message names the cause."""
-    out, err = child.communicate("go\n")
-    facts = json.loads(out)
-    facts |= {"code": source(facts["line"]), "us": median(facts["us_trials"])}
+    out, err = child.communicate("crash\n")
+    facts = json.loads(out) | {"us": median(trials), "us_trials": trials}
+    facts["code"] = source(facts["line"])
     facts["hint"] = any("CUDA_LAUNCH_BLOCKING=1" in line for line in facts["error"])
     return facts | {"assertion": "index out of bounds" in err, "exit_code": child.returncode}
 
 
 def main() -> dict:
     children = {"default": crash(blocking=False), "blocking": crash(blocking=True)}
-    reports = {mode: report(child) for mode, child in children.items()}
+    rounds = [{mode: launch_us(child) for mode, child in children.items()} for _ in range(13)][2:]  # in turn
+    reports = {mode: report(child, [each[mode] for each in rounds]) for mode, child in children.items()}
     fault = next(n for n, line in enumerate(CRASH.splitlines(), 1) if "wrong = " in line)
     print(f"the fault     line {fault}: {source(fault)}")
     for mode, facts in reports.items():
         print(f"{mode:<9}blames line {facts['line']}: {facts['code']}")
         print(f"{'':9}{facts['error'][0]}; {facts['us']:.1f} µs per launch")
-    slower = reports["blocking"]["us"] / reports["default"]["us"]
-    return reports | {"fault": {"line": fault, "code": source(fault)}, "slowdown": slower}
+    slower = [each["blocking"] / each["default"] for each in rounds]
+    reports |= {"slowdown": median(slower), "slowdown_trials": slower}
+    return reports | {"fault": {"line": fault, "code": source(fault)}}
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def crossover(launch_us: float, rate_tflop_s: float) -> float:
 def main() -> dict:
     sweep = {}
     print("    n   enqueue    finish   ratio     TFLOP/s")
+    xs = {n: checked_matrix(n) for n in SIZES}
+    rounds = [{n: enqueue_and_finish(x) for n, x in xs.items()} for _ in range(23)][2:]  # the first two warm up
     for n in SIZES:
-        x = checked_matrix(n)
-        trials = [enqueue_and_finish(x) for _ in range(13)][2:]  # the first two warm up
-        row = sweep[f"n{n}"] = summary(n, trials)
+        row = sweep[f"n{n}"] = summary(n, [each[n] for each in rounds])
         times = f"{row['enqueue_us']:7.1f} µs{row['finish_us']:7.1f} µs"
         print(f"{n:5}{times}{row['ratio']:7.1f}×{row['rate_tflop_s']:12.1f}")
     launch_us = median(row["enqueue_us"] for row in sweep.values())

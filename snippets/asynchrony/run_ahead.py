@@ -27,10 +27,10 @@ def increments(x: torch.Tensor, steps: int, wait: bool) -> torch.Tensor:
     return y
 
 
-def step_us(x: torch.Tensor, wait: bool) -> list[float]:
-    """Microseconds per step in each trial, all finished; fewer steps for large tensors."""
-    steps = STEPS if x.numel() == 1 else STEPS // 10
-    return [1e3 * ms / steps for ms in measure(lambda: increments(x, steps, wait), trials=5).ms()]
+def step_us(x: torch.Tensor, wait: bool) -> float:
+    """Microseconds per step, all finished; fewer steps for large tensors."""
+    steps = STEPS if x.numel() <= 2**22 else STEPS // 10
+    return 1e3 * measure(lambda: increments(x, steps, wait), warmup=0, trials=1).ms()[0] / steps
 
 
 def gpu_us(x: torch.Tensor, calls: int = 500) -> float:
@@ -73,16 +73,16 @@ def knee(trials: list[list[float]]) -> dict:
 def main() -> dict:
     xs = [torch.randn(n, device="cuda") for n in ELEMENTS]
     assert all(torch.equal(increments(x, 2, wait=False), x + 1) for x in xs)
-    trials = {name: [step_us(x, name == "wait") for x in xs] for name in ("wait", "ahead")}
-    trials["gpu"] = [[gpu_us(x) for _ in range(5)] for x in xs]
+    kinds = {"wait": lambda x: step_us(x, True), "ahead": lambda x: step_us(x, False), "gpu": gpu_us}
+    rounds = [{name: [us(x) for x in xs] for name, us in kinds.items()} for _ in range(8)][1:]  # all take turns
+    trials = {name: [list(us) for us in zip(*(each[name] for each in rounds), strict=True)] for name in kinds}
     us = {name: [median(row) for row in rows] for name, rows in trials.items()}
-    expected = model(**us)
     row = "{:>10,} numbers: GPU {:5.1f} µs a step, waiting {:5.1f} µs, running ahead {:5.1f} µs"
     for n, *times in zip(ELEMENTS, us["gpu"], us["wait"], us["ahead"], strict=True):
         print(row.format(n, *times))
     queue = knee([queue_us() for _ in range(6)][1:])
     print("queued: {accepted} at {launch_us:.1f} µs, then {blocked_us:,.0f} µs".format(**queue))
-    result = {"us": us, "us_trials": trials, "model_us": expected, "queue": queue}
+    result = {"us": us, "us_trials": trials, "model_us": model(**us), "queue": queue}
     return result | {"elements": ELEMENTS, "steps": STEPS}
 
 

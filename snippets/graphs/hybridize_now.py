@@ -12,13 +12,12 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
+from statistics import median
 
 import torch
 from torch import nn
 
 from snippets.timing.benchmark import measure, wait_for
-
-CALLS = 1000
 
 
 def mlp() -> nn.Module:
@@ -37,8 +36,7 @@ def captured(net: nn.Module, x: torch.Tensor) -> Callable:
     """A call that copies its input into the captured one and replays all launches of the network at once."""
     held = x.clone()
     net(held)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
         y = net(held)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -67,9 +65,9 @@ def launches(call: Callable, x: torch.Tensor) -> int:
     return sum("Launch" in event.name for event in profiler.events())
 
 
-def thousand(call: Callable, x: torch.Tensor) -> None:
-    for _ in range(CALLS):
-        call(x)
+def call_us(call: Callable, x: torch.Tensor) -> float:
+    """Microseconds per call, of a thousand in a row."""
+    return 1e3 * measure(lambda: [call(x) for _ in range(1000)], warmup=0, trials=1).median
 
 
 @torch.no_grad()
@@ -82,13 +80,14 @@ def main() -> dict:
     (script, script_warns), (loaded, file_bytes) = scripted(net), exported(net, x)
     ways = {"eager": net, "script": script, "compile": torch.compile(net)}
     ways |= {"reduce_overhead": torch.compile(net, mode="reduce-overhead"), "graph": captured(net, x)}
-    results = {"calls": CALLS, "us": {}, "us_trials": {}, "launches": {}, "differs_by": {}}
+    rounds = [{name: call_us(way, x) for name, way in ways.items()} for _ in range(17)][2:]  # in turn, two to warm up
+    results = {"us": {}, "us_trials": {}, "speedup": {}, "speedup_trials": {}, "launches": {}, "differs_by": {}}
     for name, way in ways.items():
-        timing = measure(lambda: thousand(way, x), trials=5)  # noqa: B023
         torch.testing.assert_close(way(other), net(other), rtol=1e-4, atol=1e-5)
         results["differs_by"][name] = float((way(other) - net(other)).abs().max())
-        results["us_trials"][name] = us = [1e6 * seconds / CALLS for seconds in timing.trials]
-        results["us"][name] = sorted(us)[len(us) // 2]
+        results["us_trials"][name] = us = [each[name] for each in rounds]
+        results["speedup_trials"][name] = faster = [each["eager"] / each[name] for each in rounds]
+        results["us"][name], results["speedup"][name] = median(us), median(faster)
         results["launches"][name] = launches(way, x)
         print(f"{name:17}{results['us'][name]:8.1f} µs a call, {results['launches'][name]:2} launches")
     results |= {"script_warns": script_warns, "loaded_equal": torch.equal(loaded(other), net(other))}

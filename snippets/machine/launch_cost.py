@@ -55,12 +55,10 @@ def captured(launch: Callable[[], object]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def trials_us(launch: Callable[[], object], graph: torch.cuda.CUDAGraph) -> dict[str, list[float]]:
-    """Trials in microseconds; the first two of each kind warm up and are dropped."""
-    enqueue = [enqueue_us(launch) for _ in range(2 + TRIALS)][2:]
-    kernel = [kernel_us(launch) for _ in range(2 + TRIALS)][2:]
-    node = [1e3 * ms / CALLS for ms in measure(graph.replay, trials=TRIALS).ms()]
-    return {"launch": enqueue, "kernel": kernel, "node": node}
+def costs_us(launch: Callable[[], object], graph: torch.cuda.CUDAGraph) -> dict[str, float]:
+    """Microseconds of a launch, of its kernel, and of its node in the graph."""
+    node = 1e3 * measure(graph.replay, warmup=0, trials=1).ms()[0] / CALLS
+    return {"launch": enqueue_us(launch), "kernel": kernel_us(launch), "node": node}
 
 
 def main() -> dict:
@@ -71,7 +69,8 @@ def main() -> dict:
     x.zero_()
     graphs["add"].replay()
     torch.testing.assert_close(x, torch.full_like(x, CALLS))
-    trials = {name: trials_us(launch, graphs[name]) for name, launch in launches.items()}
+    rounds = [{name: costs_us(launches[name], graphs[name]) for name in LABELS} for _ in range(2 + TRIALS)][2:]
+    trials = {name: {kind: [each[name][kind] for each in rounds] for kind in KINDS} for name in LABELS}
     us = {name: {kind: median(row[kind]) for kind in KINDS} for name, row in trials.items()}
     for name, row in us.items():
         texts = (f"{label} {row[kind]:5.2f} µs" for kind, label in KINDS.items())

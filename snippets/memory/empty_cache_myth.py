@@ -38,7 +38,7 @@ def given_back() -> dict[str, dict[str, int]]:
 def allocation_us(mib: int, prepare) -> list[float]:
     """Trials in µs per tensor allocated and dropped; `prepare` runs before each, untimed."""
     found = []
-    for _ in range(9):
+    for _ in range(17):
         prepare()
         timing = measure(lambda: [tensor(mib) for _ in range(COUNT)], warmup=0, trials=1)
         found.append(1e6 * timing.median / COUNT)

@@ -61,10 +61,9 @@ def timeline(work) -> list[list]:
     """[lane, start_us, duration_us, name] of each launch, in lane CPU, and of each kernel, one lane per stream."""
     with torch.profiler.profile(acc_events=True) as profiler:
         measure(work, warmup=0, trials=1)
-    events = [e for e in profiler.events() if e.device_type.name == "CUDA" or "Launch" in e.name]
-    lanes = ["CPU" if e.device_type.name == "CPU" else f"stream {e.device_resource_id:>3}" for e in events]
-    spans = [(e.time_range.start - events[0].time_range.start, e.time_range.elapsed_us()) for e in events]
-    return [[at, *(round(us, 1) for us in span), e.name[:40]] for at, span, e in zip(lanes, spans, events, strict=True)]
+    es = [e for e in profiler.events() if e.device_type.name == "CUDA" or "Launch" in e.name]
+    rows = [("CPU" if e.device_type.name == "CPU" else f"stream {e.device_resource_id:>3}", e) for e in es]
+    return [[at, e.time_range.start - es[0].time_range.start, e.time_range.elapsed_us(), e.name[:40]] for at, e in rows]
 
 
 def main() -> dict:
@@ -77,11 +76,12 @@ def main() -> dict:
     torch.testing.assert_close([scores[name] for name in SHOWN], 3 * [scores["serial"]], rtol=1e-4, atol=0)
     ten = {name: lambda run=run: [run() for _ in range(10)] for name, run in runs.items()}
     rounds = [{name: measure(ten[name], warmup=0, trials=1).ms()[0] / 10 for name in runs} for _ in range(23)][2:]
-    ms = {name: sorted(each[name] for each in rounds)[10] for name in runs}  # the median, as all take turns
+    trials = {name: [each[name] for each in rounds] for name in runs}
+    ms = {name: sorted(trials[name])[10] for name in runs}  # the median
     print(*(f"{name:<13}{ms[name]:7.3f} ms" for name in runs), sep="\n")
-    timeline(runs["serial"])  # the first profile of a process also starts the profiler
-    result = {"ms": ms, "ms_trials": {name: [each[name] for each in rounds] for name in runs}, "scores": scores}
-    return result | {"timelines": {name: timeline(runs[name]) for name in SHOWN}}
+    timelines = {name: timeline(runs[name]) for name in ("serial", *SHOWN)}  # the first profile starts the profiler
+    faster = {name: [each["serial"] / each[name] for each in rounds] for name in runs}
+    return {"ms": ms, "ms_trials": trials, "speedup_trials": faster, "scores": scores, "timelines": timelines}
 
 
 def plot(results: dict, ceilings: dict):

@@ -6,6 +6,7 @@
 # ///
 """Deal out kernels of growing size to one to eight streams, launched one by one and in a graph."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -15,7 +16,7 @@ import torch
 from snippets.timing.benchmark import measure
 
 STREAMS = (1, 2, 4, 8)
-PRODUCTS = {128: 400, 256: 400, 512: 200, 1024: 80, 2048: 16, 4096: 8}  # n of fp32: launches
+PRODUCTS = {128: 1600, 256: 400, 512: 200, 1024: 80, 2048: 16, 4096: 8}  # n of fp32: launches
 
 
 def product(n: int, dtype: torch.dtype = torch.float32) -> tuple[Callable, Callable]:
@@ -50,9 +51,9 @@ def captured(work: Callable) -> Callable:
     return graph.replay
 
 
-def trials_ms(works: list[Callable]) -> list[list[float]]:
-    """Five trials of each, one of each in turn, so that the GPU's clock treats them alike."""
-    rounds = [[measure(work, warmup=0, trials=1).ms()[0] for work in works] for _ in range(6)]
+def trials_ms(works: list[Callable], rest_s: float) -> list[list[float]]:
+    """Eleven trials of each, one of each in turn and after a rest, so that the GPU's clock treats them alike."""
+    rounds = [[time.sleep(rest_s) or measure(work, warmup=0, trials=1).ms()[0] for work in works] for _ in range(12)]
     return [list(trials) for trials in zip(*rounds[1:], strict=True)]
 
 
@@ -66,7 +67,7 @@ def main() -> dict:
         ways = {"eager": works, "graph": [captured(work) for work in works]}
         for way, same_work in ways.items():
             check()  # of what was launched last
-            trials = trials_ms(same_work)
+            trials = trials_ms(same_work, 0.05 if launches <= 8 else 0)  # the large ones reach the power limit
             ratios = [[one / ms for one, ms in zip(trials[0], each, strict=True)] for each in trials]
             row = {"speedup": [median(each) for each in ratios], "speedup_trials": ratios}
             results[way][name] = row | {"ms_trials": trials}

@@ -147,10 +147,9 @@ def test_main_reports_the_median_of_each_way(monkeypatch, capsys):
 
 def test_recorded_sweep_is_the_median_of_its_trials(recorded):
     for result in recorded("graphs/cuda_graph_capture").values():
-        pairs = result["eager_and_graph_us_trials"]
-        assert all(len(trials) >= 5 for pair in pairs for trials in pair)
-        assert [median(eager) for eager, _ in pairs] == result["eager_us"]
-        assert [median(graph) for _, graph in pairs] == result["graph_us"]
+        for way in ("eager", "graph"):
+            assert all(len(trials) >= 5 for trials in result[f"{way}_us_trials"])
+            assert [median(trials) for trials in result[f"{way}_us_trials"]] == result[f"{way}_us"]
         assert result["n"] == list(cuda_graph_capture.PRODUCTS)
 
 
@@ -291,19 +290,19 @@ def test_launches_are_counted_by_name(monkeypatch):
     profiler_that_saw([*SEEN, event("cudaGraphLaunch", "CPU"), event("cudaMemcpyAsync", "CPU")], monkeypatch)
     calls = []
     assert hybridize_now.launches(calls.append, "x") == 2 and calls == ["x"]
-    hybridize_now.thousand(calls.append, "y")
-    assert len(calls) == 1 + hybridize_now.CALLS
+    assert 0 < hybridize_now.call_us(calls.append, "y") < 1000 and len(calls) == 1 + 1000
 
 
 def test_hybridize_main_compares_every_way(monkeypatch, on_this_cpu, capsys):
     monkeypatch.setattr(torch, "compile", lambda net, mode=None: net)
     monkeypatch.setattr(hybridize_now, "captured", lambda net, x: lambda other: net(other) + 5e-6)
     monkeypatch.setattr(hybridize_now, "launches", lambda way, x: 5)
-    monkeypatch.setattr(hybridize_now, "CALLS", 2)
-    monkeypatch.setattr(hybridize_now, "measure", lambda work, trials: work() or Timing([1e-3, 2e-3, 9e-3]))
+    turns = []
+    monkeypatch.setattr(hybridize_now, "call_us", lambda way, x: turns.append(way) or 1.0 + (len(turns) - 1) % 5)
     result = hybridize_now.main()
     assert list(result["us"]) == ["eager", "script", "compile", "reduce_overhead", "graph"]
-    assert set(result["us"].values()) == {1000.0} and result["ms_trials"]["graph"] == [1.0, 2.0, 9.0]
+    assert list(result["us"].values()) == [1, 2, 3, 4, 5] and turns[:5] == turns[-5:], "in turn"
+    assert result["speedup"]["graph"] == 0.2 and result["speedup_trials"]["eager"] == [1.0] * 15
     assert 0 < result["differs_by"]["graph"] < 1e-5 and result["differs_by"]["eager"] == 0
     assert result["loaded_equal"] is True and result["parameters"] == 164_482
     monkeypatch.setattr(hybridize_now, "captured", lambda net, x: lambda other: net(other) + 1)
@@ -424,15 +423,18 @@ def test_kernels_are_counted_without_annotations(monkeypatch):
     assert fusion_bytes.kernels(lambda: None) == 2
 
 
-def test_figures_are_bytes_over_time(capsys):
-    found = fusion_bytes.figures("a copy", Timing([1e-3, 2e-3, 4e-3]), 2 * 2**30)
-    assert found["ms"] == 2.0 and found["gb_s"] == pytest.approx(2**30 / 1e6)
+def test_figures_are_bytes_over_time(capsys, monkeypatch):
+    calls = []
+    monkeypatch.setattr(fusion_bytes, "measure", lambda work: work() or Timing([1e-2, 2e-2, 4e-2]))
+    found = fusion_bytes.figures("a copy", lambda: calls.append(1), 2 * 2**30)
+    assert found["ms"] == 2.0 and found["gb_s"] == pytest.approx(2**30 / 1e6) and len(calls) == 10
+    assert found["gb_s_trials"] == pytest.approx([2**31 / 1e6, 2**30 / 1e6, 2**29 / 1e6])
     assert "a copy                       2.000 ms     2 GiB   1,074 GB/s" in capsys.readouterr().out
 
 
 def test_fusion_compares_both_chains(on_this_cpu, monkeypatch):
     monkeypatch.setattr(fusion_bytes, "ELEMENTS", 1000)
-    monkeypatch.setattr(fusion_bytes, "measure", lambda work: (work() is None) or Timing([1e-3]))
+    monkeypatch.setattr(fusion_bytes, "measure", lambda work: work() or Timing([1e-3]))
     monkeypatch.setattr(fusion_bytes, "kernels", lambda work: work.args[1])
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: work(x, length))
     result = fusion_bytes.main()
@@ -551,7 +553,9 @@ def test_recorded_network_is_one_network(recorded):
     for profile, result in recorded("graphs/hybridize_now").items():
         assert result["loaded_equal"] and max(result["differs_by"].values()) < 1e-3, profile
         for way, us in result["us"].items():
-            assert us == pytest.approx(1e3 * median(result["ms_trials"][way]) / result["calls"]), (profile, way)
+            assert us == pytest.approx(median(result["us_trials"][way])), (profile, way)
+            pairs = zip(result["us_trials"]["eager"], result["us_trials"][way], strict=True)
+            assert result["speedup_trials"][way] == pytest.approx([eager / one for eager, one in pairs]), (profile, way)
 
 
 def test_recorded_break_even_is_computed_from_the_calls(recorded):

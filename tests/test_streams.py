@@ -304,7 +304,7 @@ def test_timeline_has_a_lane_per_stream(monkeypatch):
     profiler = contextlib.nullcontext(SimpleNamespace(events=lambda: events))
     monkeypatch.setattr(torch.profiler, "profile", lambda **options: profiler)
     assert three_streams_cka.timeline(lambda: work.append(1)) == [
-        ["CPU", 0.0, 4.0, "cudaLaunchKernel"],
+        ["CPU", 0.0, pytest.approx(4.04), "cudaLaunchKernel"],
         ["stream   7", 6.0, 3.0, "void kernel" + "x" * 29],
         ["stream  13", 7.0, 1.0, "Memset"],
     ]
@@ -329,13 +329,16 @@ def test_main_compares_and_times_every_form(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "Stream", lambda: "stream")
     monkeypatch.setattr(three_streams_cka, "captured", lambda work: work)
     monkeypatch.setattr(three_streams_cka, "timeline", lambda work: [])
-    monkeypatch.setattr(three_streams_cka, "measure", lambda work, trials: Timing([1e-3 * i for i in range(trials)]))
+    clock = iter(range(10**6))
+    monkeypatch.setattr(three_streams_cka, "measure", lambda work, warmup, trials: Timing([1e-2 * next(clock)]))
     monkeypatch.setattr(three_streams_cka, "fork_join", lambda branches, _: torch.stack([b() for b in branches]))
     result = three_streams_cka.main()
     assert result["timelines"] == {name: [] for name in three_streams_cka.SHOWN}
-    assert set(result["ms"].values()) == {10.0} and len(result["ms"]) == len(result["ms_trials"]) == 10
+    assert result["ms_trials"]["mlp"] == pytest.approx([10.0 * turn for turn in range(2, 23)]), "ten runs, in turn"
+    assert result["ms"]["mlp"] == pytest.approx(120) and len(result["ms"]) == len(result["ms_trials"]) == 10
+    assert result["speedup_trials"]["mlp"][0] == pytest.approx(23 / 20)
     assert all(0 < score < 1 for score in result["scores"]["forked_graph"])
-    assert "forked_graph  10.000 ms" in capsys.readouterr().out
+    assert "forked_graph 129.000 ms" in capsys.readouterr().out
     monkeypatch.setattr(three_streams_cka, "fork_join", lambda branches, _: torch.zeros(3))
     with pytest.raises(AssertionError, match="not close"):
         three_streams_cka.main()
@@ -475,23 +478,24 @@ def no_graphs(monkeypatch):
 
 
 def test_trials_take_turns(monkeypatch):
-    runs = []
+    runs, rests = [], []
 
     def measured(work, warmup, trials) -> Timing:
         work()
         return Timing([1e-3 * len(runs)])
 
     monkeypatch.setattr(when_streams_help, "measure", measured)
-    trials = when_streams_help.trials_ms([partial(runs.append, "a"), partial(runs.append, "b")])
-    assert runs == ["a", "b"] * 6
-    assert trials == [pytest.approx([3, 5, 7, 9, 11]), pytest.approx([4, 6, 8, 10, 12])]
+    monkeypatch.setattr(when_streams_help.time, "sleep", lambda seconds: rests.append(seconds))
+    trials = when_streams_help.trials_ms([partial(runs.append, "a"), partial(runs.append, "b")], 0.5)
+    assert runs == ["a", "b"] * 12 and rests == [0.5] * 24
+    assert trials == [pytest.approx(range(3, 25, 2)), pytest.approx(range(4, 25, 2))]
 
 
 def test_speedup_is_over_one_stream(no_graphs, monkeypatch, capsys):
     checks, launched = [], []
     ms = [[8.0, 9.0, 1.0], [4.0, 4.0, 4.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
 
-    def trials_ms(works) -> list[list[float]]:
+    def trials_ms(works, rest_s) -> list[list[float]]:
         for work in works:
             work()
         return ms
@@ -507,7 +511,9 @@ def test_speedup_is_over_one_stream(no_graphs, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "Stream", lambda: "stream")
     result = when_streams_help.main()
     assert result["kernels"] == ["one_block", "mm_4", "bf16_mm_8192"] and checks == [4] * 3 + [8192] * 3
-    assert result["graph"]["mm_4"] == {"speedup": [1.0, 2.0, 4.0, 8.0], "ms_trials": ms}
+    ratios = [[1.0, 1.0, 1.0], [2.0, 2.25, 0.25], [4.0, 4.5, 0.5], [8.0, 9.0, 1.0]]
+    expected = {"speedup": [1.0, 2.0, 4.0, 8.0], "speedup_trials": ratios, "ms_trials": ms}
+    assert result["graph"]["mm_4"] == expected, "each is over the one stream of its own round"
     assert len(no_graphs) == 3 * 4, "the graphs were replayed, not their work"
     assert launched == [1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 4, 8] * 2
     assert "mm_4          on 8 streams: eager  8.00×, graph  8.00×" in capsys.readouterr().out
@@ -779,7 +785,8 @@ def test_kernels_side_by_side_are_work_over_time(fake_gpu, monkeypatch, capsys):
     monkeypatch.setattr(stream_pool_wraps, "in_child", lambda work, argument: work(argument))
     result = stream_pool_wraps.main()
     assert (result["asked"], result["different"]) == (40, 32)
-    assert result["side_by_side"]["c8"] == [1, 2, 2, 4, 8, 16, 32] and set(result["ms_trials"]) == {"c1", "c8", "c32"}
+    assert result["side_by_side"]["c8"] == [1, 2, 2, 4, 8, 16, 32]
+    assert set(result["side_by_side_trials"]) == {"c1", "c8", "c32"}
     assert "40 streams asked for, 32 different; 33 is 1 again" in capsys.readouterr().out
 
 
@@ -807,8 +814,10 @@ def test_recorded_speedups_follow_from_the_trials(recorded):
     for result in recorded("streams/when_streams_help").values():
         assert sorted(result["kernels"]) == sorted(result["eager"]) == sorted(result["graph"])
         for row in (*result["eager"].values(), *result["graph"].values()):
-            ms = [sorted(trials)[2] for trials in row["ms_trials"]]
-            assert row["speedup"] == pytest.approx([ms[0] / each for each in ms])
+            ms = row["ms_trials"]
+            ratios = [[one / other for one, other in zip(ms[0], each, strict=True)] for each in ms]
+            assert [pytest.approx(each) for each in ratios] == row["speedup_trials"]
+            assert row["speedup"] == pytest.approx([sorted(each)[len(each) // 2] for each in ratios])
         assert len(when_streams_help.plot(result, {}).axes[0].texts) == len(result["kernels"]) * len(result["streams"])
         plt.close("all")
 
@@ -836,10 +845,9 @@ def test_recorded_policies_and_pools(recorded):
                 assert len(policy["changed"]) == result["steps"]
     for result in recorded("streams/stream_pool_wraps").values():
         assert result["different"] == len(set(result["first_twins"]))
-        for connections, trials in result["ms_trials"].items():
-            ms = [sorted(each)[2] for each in trials]
-            at_once = [n * ms[0] / each for n, each in zip(result["streams"], ms, strict=True)]
-            assert result["side_by_side"][connections] == pytest.approx(at_once)
+        for connections, trials in result["side_by_side_trials"].items():
+            assert result["side_by_side"][connections] == pytest.approx([sorted(each)[2] for each in trials])
+            assert trials[0][2] > 0 and result["side_by_side"][connections][0] == pytest.approx(1)
         stream_pool_wraps.plot(result, {})
         plt.close("all")
 

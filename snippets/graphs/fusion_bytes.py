@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import Timing, measure, wait_for
+from snippets.timing.benchmark import measure, wait_for
 
 ELEMENTS, LENGTHS = 2**28, (1, 2, 5, 10)  # float32: 1 GiB
 
@@ -34,10 +35,16 @@ def kernels(work: Callable[[], object]) -> int:
     return sum(event.device_type.name == "CUDA" and not event.is_user_annotation for event in profiler.events())
 
 
-def figures(name: str, timing: Timing, moved: int) -> dict:
-    """Median and trials in ms, and the bandwidth, if so many bytes were read and written."""
-    found = {"ms": 1e3 * timing.median, "ms_trials": timing.ms(), "gb_s": moved / timing.median / 1e9}
-    found["gb_s_trials"] = [moved / seconds / 1e9 for seconds in timing.trials]
+def figures(name: str, work: Callable[[], object], moved: int) -> dict:
+    """ms of a call, one of ten in a row, and the bandwidth, if it reads and writes so many bytes."""
+
+    def ten() -> None:
+        for _ in range(10):
+            work()
+
+    trials = [ms / 10 for ms in measure(ten).ms()]
+    found = {"ms": median(trials), "ms_trials": trials, "gb_s_trials": [moved / ms / 1e6 for ms in trials]}
+    found["gb_s"] = median(found["gb_s_trials"])
     print(f"{name:26}{found['ms']:8.3f} ms{moved / 2**30:6.0f} GiB{found['gb_s']:8,.0f} GB/s")
     return found
 
@@ -48,7 +55,7 @@ def compare(x: torch.Tensor, length: int, fused: Callable) -> dict:
     row, size = {"length": length}, x.numel() * x.element_size()
     for name, way, passes in (("eager", chain, length), ("fused", fused, 1)):
         work = partial(way, x, length)
-        row[name] = figures(f"{length:2} operations, {name}", measure(work), 2 * size * passes)
+        row[name] = figures(f"{length:2} operations, {name}", work, 2 * size * passes)
         row[name]["kernels"] = kernels(work)
     return row
 
@@ -57,7 +64,7 @@ def main() -> dict:
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         raise SystemExit("torch.compile uses Triton here, and Triton a C compiler: install gcc, or name one in CC")
     x, y = (torch.rand(ELEMENTS, device="cuda") for _ in range(2))
-    copy = figures("copy, for comparison", measure(lambda: y.copy_(x)), 2 * 4 * ELEMENTS)
+    copy = figures("copy, for comparison", lambda: y.copy_(x), 2 * 4 * ELEMENTS)
     assert torch.equal(x, y)
     fused = torch.compile(chain, dynamic=False)
     rows = [compare(x, length, fused) for length in LENGTHS]

@@ -15,7 +15,7 @@ from torch.utils.benchmark import Timer
 
 from snippets.timing.benchmark import measure, wait_for
 
-N, TRIALS = 4096, 11
+N, TRIALS = 6144, 11
 
 
 def host_clock(work, now, wait=lambda: None) -> list[float]:

@@ -64,14 +64,12 @@ def main() -> dict:
     works["together"] = lambda: together(x, landing, ROUNDS)
     trials = in_turn(works)
     ms = {name: median(trials[name]) for name in trials}
-    rounds = zip(*(trials[name] for name in works), strict=True)
-    shares = [(one + other - both) / min(one, other) for one, other, both in rounds]
-    hidden = median(shares)
+    shares = [(one + other - both) / min(one, other) for one, other, both in zip(*trials.values(), strict=True)]
     table = [f"{name:<9}{ms[name]:8.1f} ms" for name in ms]
-    print(*table, f"hidden   {hidden:8.0%} of the shorter leg", sep="\n")
+    print(*table, f"hidden   {median(shares):8.0%} of the shorter leg", sep="\n")
     events = [timeline(lambda: together(x, landing, 6)) for _ in range(2)][1]  # the first is slow
     result = {"rounds": ROUNDS, "bytes": ROUNDS * x.nbytes, "flop": ROUNDS * 2 * N**3, "ms": ms}
-    return result | {"ms_trials": trials, "hidden": hidden, "hidden_trials": shares, "events": events}
+    return result | {"ms_trials": trials, "hidden": median(shares), "hidden_trials": shares, "events": events}
 
 
 def plot(results: dict, ceilings: dict):

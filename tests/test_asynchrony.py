@@ -337,6 +337,7 @@ def test_run_ahead_main_on_a_small_scale(gpu, monkeypatch, capsys):
     assert result["us"] == {"wait": [21.0, 1020.0], "ahead": [7.0, 7.0], "gpu": [2.0, 2.0]}
     assert result["model_us"] == run_ahead.model(**result["us"])
     assert result["us_trials"]["wait"] == [[21.0] * 7, [1020.0] * 7], "size by size, seven rounds"
+    assert result["slowdown_trials"] == [3.0] * 7, "waiting over running ahead, on one number"
     assert result["queue"]["accepted"] == 21 and len(result["queue"]["accepted_trials"]) == 5
     told = capsys.readouterr().out.splitlines()
     assert told[1].startswith("     1,000 numbers: GPU   2.0 µs a step, waiting 1020.0 µs")

@@ -74,8 +74,8 @@ def main() -> dict:
     xs = [torch.randn(n, device="cuda") for n in ELEMENTS]
     assert all(torch.equal(increments(x, 2, wait=False), x + 1) for x in xs)
     kinds = {"wait": lambda x: step_us(x, True), "ahead": lambda x: step_us(x, False), "gpu": gpu_us}
-    rounds = [{name: [us(x) for x in xs] for name, us in kinds.items()} for _ in range(8)][1:]  # all take turns
-    trials = {name: [list(us) for us in zip(*(each[name] for each in rounds), strict=True)] for name in kinds}
+    rounds = [[[us(x) for us in kinds.values()] for x in xs] for _ in range(8)][1:]  # all take turns
+    trials = {name: [[each[i][k] for each in rounds] for i in range(len(xs))] for k, name in enumerate(kinds)}
     us = {name: [median(row) for row in rows] for name, rows in trials.items()}
     row = "{:>10,} numbers: GPU {:5.1f} µs a step, waiting {:5.1f} µs, running ahead {:5.1f} µs"
     for n, *times in zip(ELEMENTS, us["gpu"], us["wait"], us["ahead"], strict=True):
@@ -83,7 +83,7 @@ def main() -> dict:
     queue = knee([queue_us() for _ in range(6)][1:])
     print("queued: {accepted} at {launch_us:.1f} µs, then {blocked_us:,.0f} µs".format(**queue))
     result = {"us": us, "us_trials": trials, "model_us": model(**us), "queue": queue}
-    return result | {"elements": ELEMENTS, "steps": STEPS}
+    return result | {"elements": ELEMENTS, "steps": STEPS, "slowdown_trials": [us[0][0] / us[0][1] for us in rounds]}
 
 
 def plot(results: dict, ceilings: dict):

@@ -8,12 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from overlap import OverlapError
+from overlap import OverlapError, margin
 from overlap.book import Book
-from overlap.claim import Claim, Data
+from overlap.claim import Claim, Data, _wrap, evaluate
 from overlap.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,6 +237,97 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
                     empty.append(f"{where}: `{claim.expression}`")
     assert book.claims
     assert (false, empty) == ([], [])
+
+
+class Spy(Data):
+    """Data that write down which of them were read."""
+
+    seen: ClassVar[set[str]] = set()
+
+    def __getitem__(self, key):
+        self.seen.add(f"{self.of}.{key}")
+        return super().__getitem__(key)
+
+    def values(self):
+        return [self[key] for key in self]
+
+    def items(self):
+        return [(key, self[key]) for key in self]
+
+
+def read_by(claim: Claim, scope: dict, result: dict) -> set[str]:
+    """Paths of what the claim's expression reads of this result."""
+    Spy.seen.clear()
+    evaluate(claim.expression, scope | {key: _wrap(value, key) for key, value in result.items()})
+    names = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)}
+    return Spy.seen | (names & set(result))
+
+
+def leaves(item, path: tuple = ()):
+    """(path, value) of everything that is no dict and no list; raw trials are left out."""
+    if isinstance(item, (dict, list)):
+        for key, value in item.items() if isinstance(item, dict) else enumerate(item):
+            if not str(key).endswith("_trials"):
+                yield from leaves(value, (*path, key))
+    else:
+        yield path, item
+
+
+#: Floats in claims that need no trials of their own, by snippet and the first key, and why.
+ONCE = {
+    "a trace: the claim is about order": {
+        "asynchrony/dependency_trace": "cpu gpu first_wait",
+        "streams/one_stream_is_serial": "events",
+        "streams/race_broken": "events",
+        "streams/race_fixed": "events",
+        "streams/three_streams_cka": "timelines",
+        "timing/profile_reading": "one_row tiny",
+    },
+    "computed from times that have trials": {
+        "asynchrony/run_ahead": "model_us",
+        "devices/launch_bound_crossover": "speedup",
+        "transfers/loader_workers": "expected_ms",
+        "timing/benchmark": "median_ms spread_ms",
+    },
+    "happens once in a process": {
+        "graphs/compile_cold_start": "cold reduce_overhead",
+        "machine/latency_ladder": "us",
+        "timing/benchmark": "first_ms",
+        "devices/auto_parallel_original": "printed_s",
+    },
+    "arithmetic or bytes: the same in every run": {
+        "graphs/cuda_graph_capture": "answer",
+        "graphs/stale_input_broken": "last_reported last_true noise_variance",
+        "graphs/stale_input_fixed": "last_true noise_variance",
+        "graphs/hybridize_now": "differs_by",
+        "streams/three_streams_cka": "scores",
+        "streams/freed_too_early_fixed": "policies x_mib",
+        "memory/fragmentation": "settings",
+        "memory/per_stream_pools": "on_main on_side emptied_mib lent_to_side",
+        "training/dp_vs_ddp": "hand_vs_dp hand_vs_one_gpu dp_gradient_norm ddp_gradient_norm dp_peak_gb",
+    },
+}
+
+
+def test_what_a_claim_reads_has_its_trials_recorded(book, monkeypatch):
+    monkeypatch.setattr("overlap.claim.Data", Spy)
+    excused = {(name, key) for names in ONCE.values() for name, keys in names.items() for key in keys.split()}
+    bare, used = set(), set()
+    for claim in book.claims:
+        for run in book.runs(claim.snippet).values():
+            if not claim.applies(run.gpus):
+                continue
+            reads = read_by(claim, book.scope(claim.snippet, run), run.result)
+            measured = {path for path, _ in margin.measurements(run.result)}
+            for path, number in leaves(run.result):
+                inner = max(k for k, key in enumerate(path, 1) if isinstance(key, str))  # of a list, all is read
+                name = ".".join(map(str, path[:inner]))
+                if name in reads and isinstance(number, float) and path not in measured:
+                    used.add((claim.snippet, path[0]))
+                    if (claim.snippet, path[0]) not in excused:
+                        bare.add(f"docs/{claim.page}:{claim.line}: {claim.snippet} has no trials of {name}")
+    assert sorted(bare) == []
+    assert excused <= used, "excuses that nothing needs"
 
 
 ARTICLE_ITEMS = [

@@ -84,6 +84,8 @@ def test_a_bad_page_is_an_error_with_its_place(small_book, name):
 
 RESULT = {
     "x": 2.0,
+    "ms": {"mm": 10.0},
+    "ms_trials": {"mm": [9.0, 10.0, 11.0]},
     "n": 1234567,
     "big": 98765.4,
     "trials": [1.5, 2.5, 9],
@@ -223,6 +225,11 @@ def test_verdicts(measured, text):
 
 CHECKED = {
     "x >= 2": [],
+    "ms.mm > 6.9": [],
+    "ms.mm > 7.1": [
+        f"claim holds by less than 3 times the spread of `ms.mm` (10.0%): `ms.mm > 7.1`, in docs/recordings/{profile}/"
+        for profile in ("cpu", "h200", "h200-x2")
+    ],
     "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2 ≥ 4, in docs/recordings/cpu/a/b.json"],
     "x > 1\nlimit: x of 5": ["claim is false: The sentence. `x > 1`: x = 8 > 1 · 8 of 5: 160% — beats its ceiling, in"],
     "c.other.x == x": [

@@ -38,7 +38,7 @@ def each_us(call: Callable, calls: int = 300, before: Callable = torch.cuda.init
 
 
 def first_cuda_call_us(processes: int = 3) -> list[float]:
-    """The first use of the GPU in processes that have imported torch, one after the other."""
+    """The first use of the GPU, one process after the other; all have imported torch before."""
     program = [sys.executable, "-c", FIRST_CALL]
     children = [Popen(program, stdin=PIPE, stdout=PIPE) for _ in range(processes)]
     return [float(child.communicate(b"go\n")[0]) for child in children]

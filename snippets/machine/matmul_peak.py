@@ -29,7 +29,7 @@ def operands(n: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def burst(x: torch.Tensor, y: torch.Tensor, calls: int) -> tuple[float, int]:
-    """TFLOP/s of products back to back, timed by the GPU, and its MHz then (0 without NVML)."""
+    """TFLOP/s of products back to back, timed by the GPU, and its MHz as they begin (0 without NVML)."""
     out, mhz = torch.empty_like(x), 0
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(50_000 * calls)  # it spins until all are queued: no launch is timed
@@ -63,7 +63,7 @@ def sweep(dtype: torch.dtype, precision: str, products: int) -> dict[str, dict]:
 
 
 def random_and_zeros(calls: int) -> dict[str, dict]:
-    """bf16 products of random numbers and of zeros, in turn, so that neither has a hotter GPU."""
+    """bf16 products of random numbers and of zeros, in turn: each burst meets the clock that the other has left."""
     data = {"random": operands(SIZES[-1], torch.bfloat16)}
     data["zeros"] = [torch.zeros_like(x) for x in data["random"]]
     rounds = [{fill: burst(*data[fill], calls) for fill in data} for _ in range(7)]

@@ -129,7 +129,7 @@ class _Blocks(Preprocessor):
     def block(self, block: page.Block) -> str:
         """Markdown for a snippet: its code, then one tab per machine, then the way to take it home."""
         snippet = self.book.snippet(block.snippet)
-        parts = []
+        parts = [self.mark(snippet.name)] if block.output else []
         if block.code:
             parts.append(f'```python title="{snippet.path}"\n{snippet.show(list(block.show))}\n```')
         if block.output:
@@ -145,6 +145,13 @@ class _Blocks(Preprocessor):
             parts.append(self.borrow(snippet))
         return "\n\n".join(["", *parts, ""])
 
+    def mark(self, name: str) -> str:
+        """Where links to a snippet lead: above the first place of the page that shows it with its output."""
+        if name in self.anchored:
+            return ""
+        self.anchored.add(name)
+        return f"&#8203;\n{{ .ov-here #{_anchor(name)} }}"
+
     def borrow(self, snippet: Snippet) -> str:
         """How to take a snippet home: the file, the command, what it needs and how long it took."""
         file, uri = Path(snippet.path).name, f"downloads/{snippet.name}.py"
@@ -155,10 +162,8 @@ class _Blocks(Preprocessor):
         times = (
             f"{machine.label(p)} {r.data['run']['seconds']:.1f} s" for p, r in self.book.runs(snippet.name).items()
         )
-        anchor = "" if snippet.name in self.anchored else f" #{_anchor(snippet.name)}"
-        self.anchored.add(snippet.name)
         alone = f"`{command}`, `uv run {file}` or `pipx run {file}`"
-        return f"{link} · runs alone: {alone} · {_needs(snippet)} · took {', '.join(times)}\n{{ .ov-borrow{anchor} }}"
+        return f"{link} · runs alone: {alone} · {_needs(snippet)} · took {', '.join(times)}\n{{ .ov-borrow }}"
 
     def measured(self) -> str:
         """When and on what the snippets of this page ran."""

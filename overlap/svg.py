@@ -56,6 +56,7 @@ def themed(svg: str) -> str:
     svg = re.sub(rectangle, r"M\1 \2V\3H\4V\2z", svg)
     filled = r'<path d="([^"]+z)"((?![^>]*opacity)[^>]*)/>'
     svg = re.sub(rf"{filled}(?:<path d=\"[^\"]+z\"\2/>)+", _one_path, svg)
+    svg = re.sub(r"(<text[^>]*>)( +)", lambda match: match[1] + "\u00a0" * len(match[2]), svg)  # else they are dropped
     for color, variable in _VARIABLES.items():
         svg = svg.replace(color, variable)
     return svg.replace("<svg", '<svg style="fill:var(--ov-ink);font-size:10px;stroke-linejoin:round"', 1).strip()

@@ -187,6 +187,11 @@ def test_what_else_is_inserted(built):
     assert 'href="a/#snippet-a-number"' in index and "A test." in text
 
 
+def test_a_link_to_a_snippet_leads_above_its_code(page):
+    assert page.count('id="snippet-a-number"') == 1
+    assert page.index('id="snippet-a-number"') < page.index("snippets/a/number.py") < page.index("ov-borrow")
+
+
 def test_a_page_shows_code_output_and_claims_per_machine(page):
     text = re.sub(r"<[^>]+>", "", page)
     assert "def times(n: int)" in text and "def main" not in text

@@ -89,7 +89,7 @@ def plot(results: dict, ceilings: dict):
         ax.text(SIZES[-1], rates[-1], f"  {name}", va="center")
         if peak := ceilings.get(f"{name}_tflop_s"):
             ax.axhline(peak, color="gray", linestyle="--", label=f"{name}, datasheet")
-            ax.text(SIZES[0], peak, f"{name}, datasheet", color="gray", va="bottom")
+            ax.annotate(f"{name}, datasheet", (SIZES[0], peak), (0, 2), textcoords="offset points", color="gray")
     ax.set(xscale="log", xlabel="n", xticks=SIZES, xticklabels=SIZES, xmargin=0.1)
     ax.set(yscale="log", ylabel="TFLOP/s", yticks=(50, 200, 800), yticklabels=(50, 200, 800))
     ax.minorticks_off()

@@ -84,7 +84,7 @@ def plot(results: dict, ceilings: dict):
         for lanes, name in ((1, "one way"), (2, "both ways")):
             limit = lanes * ceilings["pcie_gb_s"]
             ax.axhline(limit, color="gray", linestyle="--", label=f"{limit:g} GB/s, {name}")
-            ax.text(mib[0], limit, f"PCIe, {name}", color="gray", va="bottom")
+            ax.annotate(f"PCIe, {name}", (mib[0], limit), (0, 2), textcoords="offset points", color="gray")
     ax.set(xscale="log", xlabel="MiB per copy", ylabel="GB/s", ylim=(0, None))
     ax.set_xticks([1 / 16, 1, 16, 256], labels=["1/16", "1", "16", "256"])
     ax.minorticks_off()

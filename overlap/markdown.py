@@ -108,7 +108,7 @@ class _Blocks(Preprocessor):
         path = self.book.docs / "glossary.md"
         if self.book.page in ("", "glossary.md", "contributing.md") or not path.exists():
             return {}
-        found = re.findall(r"^### (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+        found = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
         return {term: slugify(term, "-") for term in sorted(found, key=len, reverse=True)}
 
     def link_terms(self, text: str) -> str:

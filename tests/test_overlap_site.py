@@ -122,7 +122,7 @@ def write_book(root: Path, template: dict) -> SmallBook:
     book.snippet("a/number", f"COUNTER = {str(root / 'ran')!r}\n" + NUMBER, "gpus = [0, 1, 2]")
     for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
         book.page(name, text)
-    book.page("glossary", "# Glossary\n\n### widget\n\nA thing.\n")
+    book.page("glossary", "# Glossary\n\n## widget\n\nA thing.\n")
     (root / "docs/assets/diagrams").mkdir(parents=True)
     (root / "docs/assets/diagrams/lanes.svg").write_text("<svg>lanes</svg>")
     outputs = [{"output_type": "stream", "name": "stdout", "text": [f"I am {rank}\n"], "rank": rank} for rank in (0, 1)]

@@ -28,6 +28,7 @@ from snippets.streams import (
     race_fixed,
     race_under_sanitizer,
     stream_pool_wraps,
+    stream_priority,
     three_streams_cka,
     when_streams_help,
 )
@@ -796,6 +797,90 @@ def test_streams_are_drawn_under_what_is_possible():
     drawn = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
     assert drawn == {"1 queue": [1, 1.3], "8 queues": [1, 8], "32 queues": [1, 29], "different streams": [1, 32]}
     plt.close("all")
+
+
+class Diary:
+    """A stream that writes down what happens."""
+
+    def __init__(self, diary: list, name: str):
+        self.diary, self.name = diary, name
+
+    def record_event(self):
+        place = len(self.diary)
+        return SimpleNamespace(synchronize=lambda: self.diary.append(f"wait for {place} on {self.name}"))
+
+
+def test_the_first_large_kernel_is_over_and_the_others_stand_ahead(monkeypatch):
+    diary = []
+    monkeypatch.setattr(stream_priority, "QUEUED", 3)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Diary(diary, "main"))
+    stream_priority.fill(lambda: diary.append("large"))
+    assert diary == ["large"] * 4 + ["wait for 1 on main"]
+
+
+def test_latency_is_from_launch_to_result(monkeypatch):
+    diary, clock = [], iter([1.0, 1.25])
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext(diary.append(stream.name)))
+    monkeypatch.setattr(stream_priority.time, "perf_counter", lambda: next(clock))
+    x, product = torch.full((2, 2), 2.0), torch.zeros(2, 2)
+    assert stream_priority.latency_ms(Diary(diary, "urgent"), x, product) == 250.0
+    assert diary == ["urgent", "wait for 1 on urgent"] and product.tolist() == [[8.0] * 2] * 2
+
+
+@pytest.mark.parametrize("way", stream_priority.WAYS)
+def test_only_the_idle_gpu_is_not_filled_and_a_wrong_product_is_found(monkeypatch, way):
+    filled = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(stream_priority, "fill", filled.append)
+    monkeypatch.setattr(stream_priority, "latency_ms", lambda stream, x, product: product.fill_(8) is not None and 0.5)
+    assert stream_priority.trial(way, "stream", "crowd", torch.full((2, 2), 2.0)) == 0.5
+    assert filled == ([] if way == "idle" else ["crowd"])
+    with pytest.raises(AssertionError, match="not close"):
+        stream_priority.trial(way, "stream", "crowd", torch.full((2, 2), 3.0))
+
+
+def test_priority_main_lets_all_ways_take_turns(monkeypatch, capsys):
+    turns, randn = [], torch.randn
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: randn(*shape))
+    streams = {0: "plain", -1: "urgent stream"}
+    stream = SimpleNamespace(priority_range=lambda: (0, -3))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda priority=0: streams[priority])
+    torch.cuda.Stream.priority_range = stream.priority_range
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "main")
+    monkeypatch.setattr(stream_priority, "crowds", lambda: {"short_blocks": "sum", "long_blocks": "product"})
+    monkeypatch.setattr(stream_priority, "trial", lambda *args: turns.append(args[:3]) or float(len(turns)))
+    result = stream_priority.main()
+    assert turns[:4] == [
+        ("idle", "plain", "sum"),
+        ("urgent", "urgent stream", "sum"),
+        ("other", "plain", "sum"),
+        ("same", "main", "sum"),
+    ]
+    assert turns[4:8] == turns[:4] and turns[-1] == ("same", "main", "product") and len(turns) == 2 * 17 * 4
+    assert result["short_blocks"]["ms_trials"]["idle"] == [float(1 + 4 * turn) for turn in range(2, 17)]
+    assert result["short_blocks"]["ms"]["idle"] == 37.0 and result["priorities"] == [0, -3]
+    assert "beside kernels of long blocks" in capsys.readouterr().out
+    (ax,) = stream_priority.plot(result, {}).axes
+    widths = [[bar.get_width() for bar in bars] for bars in ax.containers]
+    assert widths == [
+        [result[name]["ms"][way] for way in stream_priority.WAYS] for name in ("short_blocks", "long_blocks")
+    ]
+    plt.close("all")
+
+
+@pytest.mark.gpu
+def test_priority_lets_a_small_kernel_through():
+    x, crowd = torch.randn(512, 512, device="cuda"), stream_priority.crowds()["short_blocks"]
+    streams = {"urgent": torch.cuda.Stream(priority=-1), "same": torch.cuda.current_stream()}
+    rounds = [{way: stream_priority.trial(way, stream, crowd, x) for way, stream in streams.items()} for _ in range(5)]
+    assert sorted(one["urgent"] / one["same"] for one in rounds)[2] < 0.5
+
+
+def test_recorded_latencies_are_medians(recorded):
+    for result in recorded("streams/stream_priority").values():
+        for name in ("short_blocks", "long_blocks"):
+            for way, trials in result[name]["ms_trials"].items():
+                assert result[name]["ms"][way] == sorted(trials)[len(trials) // 2]
 
 
 @pytest.mark.parametrize("twin", ["broken", "fixed"])

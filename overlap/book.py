@@ -272,12 +272,12 @@ class Book:
         drawn = runner.draw(self.snippets[name], run.result, ceilings(run.data["machine"]), _salt(name, run))
         recording.write(self._plot_path(name, run), json.dumps(drawn))
 
-    def check(self) -> list[str]:
-        """Everything that is wrong with the committed book, each with file, reason and remedy."""
+    def check(self, margins: bool = True) -> list[str]:
+        """Everything that is wrong with the committed book, each with file, reason and remedy; `margins`: thin ones, too."""
         book = Book(self.root, "never")
         parts = [(path, part) for path, parts in book.pages.items() for part in parts]
         problems = [problem for snippet in book.snippets.values() for problem in book._freshness(snippet)]
-        problems += [problem for path, part in parts for problem in book._problems(path, part)]
+        problems += [problem for path, part in parts for problem in book._problems(path, part, margins)]
         shown = {part.snippet for _, part in parts if isinstance(part, page.Block)}
         hidden = (snippet for name, snippet in book.snippets.items() if name not in shown)
         return problems + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
@@ -296,7 +296,7 @@ class Book:
             if recording.digest(run.data) != run.data["digest"]:
                 yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"
 
-    def _problems(self, path: str, part) -> Iterator[str]:
+    def _problems(self, path: str, part, margins: bool) -> Iterator[str]:
         where = f"docs/{path}:{part.line}"
         if isinstance(part, page.Text) and path != _HOUSE_RULES:
             for offset, number in page.typed_numbers(part.text):
@@ -308,7 +308,7 @@ class Book:
             if isinstance(part, page.Insert) and part.kind == "diagram":
                 self.diagram(part.name)
             for verdict in self.verdicts(part) if isinstance(part, Claim) else ():
-                if verdict.holds:
+                if verdict.holds and margins:
                     yield from self.thin(part, self.runs(part.snippet)[verdict.profile])
                 elif verdict.holds is False:
                     yield self.falsehood(part, verdict)

@@ -69,7 +69,9 @@ def _short(tag: str) -> str:
     tag = re.sub(r"font-family: [^;\"]*(?:'[^']*'[^;\"]*)*;? ?", "", tag)
     tag = re.sub(r"font: ([\d.]+px) [^;\"]*(?:'[^']*'[^;\"]*)*", r"font-size: \1", tag)
     tag = re.sub(r'font-size: 10px;? ?| transform="rotate\(-0 [^"]*"', "", tag)
-    tag = re.sub(r";? ?fill: #1f2328", "", tag) if tag.startswith("<text") else tag
+    if tag.startswith("<text"):  # matplotlib leaves out black, this book the page's own colour
+        tag = tag if "fill:" in tag else tag.replace('style="', 'style="fill: #000000; ')
+        tag = re.sub(r";? ?fill: #1f2328", "", tag)
     tag = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
     tag = re.sub(r"\s+", " ", tag).replace(": ", ":").replace("; ", ";")
     return re.sub(r' d="([^"]*)"', lambda d: ' d="' + re.sub(r" ?([A-Za-z]) ?", r"\1", d[1]).strip() + '"', tag)

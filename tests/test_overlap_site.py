@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,9 +22,10 @@ from conftest import ROOT, SmallBook  # noqa: E402
 from markdown import markdown  # noqa: E402
 from mkdocs.commands.build import build as mkdocs_build  # noqa: E402
 from mkdocs.config import load_config  # noqa: E402
-from mkdocs.exceptions import Abort  # noqa: E402
+from mkdocs.exceptions import Abort, PluginError  # noqa: E402
 
 from overlap import OverlapError, recording  # noqa: E402
+from overlap.plugin import OverlapPlugin  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -241,6 +243,17 @@ def test_the_extension_works_without_mkdocs(built, monkeypatch):
         INDEX + PAGE, extensions=["overlap.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
     )
     assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article and "<script>" not in article
+
+
+def test_a_thin_margin_stops_an_author_and_no_build():
+    checked = SimpleNamespace(run=lambda: 0, draw=lambda: 0, machines=lambda: [], snippets={}, serving=False)
+    checked.check = lambda margins: ["thin"] if margins else []
+    build = OverlapPlugin()
+    build.book = checked
+    build.on_pre_build(None)
+    checked.check = lambda margins: ["false"]
+    with pytest.raises(PluginError, match="not in order:\nfalse"):
+        build.on_pre_build(None)
 
 
 def edit(path: str, old: str, new: str):

@@ -133,6 +133,8 @@ def test_warmup_main_on_this_machine(small, capsys):
     ):
         assert returned <= finished
     assert result["factors"] == async_warmup.split(result["ms"]) and result["flop"] == 20 * 64**3
+    waiting, ms = result["factors_trials"]["waiting"], result["ms_trials"]
+    assert waiting[0] == ms["torch_finished"][0] / ms["torch_returned"][0] and min(waiting) >= 1
     json.dumps(result, allow_nan=False)
 
 

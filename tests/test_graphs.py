@@ -141,6 +141,8 @@ def test_main_reports_the_median_of_each_way(monkeypatch, capsys):
     monkeypatch.setattr(cuda_graph_capture, "ITEM_IN_CAPTURE", "raise RuntimeError('capturing')")
     result = cuda_graph_capture.main()
     assert (result["n"], result["eager_us"], result["graph_us"]) == ([64, 128], [64.0, 128.0], [32.0, 64.0])
+    assert [trials[0] for trials in result["eager_us_trials"]] == [64.0, 128.0]
+    assert [trials[0] for trials in result["graph_us_trials"]] == [32.0, 64.0]
     assert result["item"] == {"exit_code": 1, "error": "RuntimeError: capturing"}
     assert "2.00×" in capsys.readouterr().out
 

@@ -243,6 +243,8 @@ def test_the_extension_works_without_mkdocs(built, monkeypatch):
         INDEX + PAGE, extensions=["overlap.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
     )
     assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article and "<script>" not in article
+    twice = markdown("```snippet a/number\n```\n\n" * 2, extensions=["overlap.markdown", "attr_list"])
+    assert twice.count("runs alone") == 2 and twice.count('id="snippet-a-number"') == 1, "links lead to the first place"
 
 
 def test_a_thin_margin_stops_an_author_and_no_build():

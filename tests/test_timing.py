@@ -489,9 +489,10 @@ def test_profile_main_reports_each_shape(monkeypatch, on_this_cpu, capsys):
     monkeypatch.setattr(profile_reading, "trace", lambda x: x)
     monkeypatch.setattr(profile_reading, "read", lambda x: {"blocks": len(x), "busy_percent": 50.0, "events": []})
     monkeypatch.setattr(profile_reading, "watch", lambda x, probes: {name: [probe()] for name, probe in probes.items()})
-    monkeypatch.setattr(profile_reading, "measure", lambda work: work() or Timing([1e-6]))
+    monkeypatch.setattr(profile_reading, "measure", lambda work: work() or Timing([1e-6, 2e-6, 1e-7]))
     result = profile_reading.main()
     assert result["tiny"]["gb_s"] == pytest.approx(8 * 32 * 2 / 1e-6 / 1e9) and result["one_row"]["blocks"] == 1
+    assert result["tiny"]["gb_s_trials"] == pytest.approx([0.512, 0.256, 5.12])
     assert result["tiny"]["utilisation_percent"] == [97]
     assert "one_row       1 blocks, running  50 %,     1.02 GB/s, utilisation_percent 97" in capsys.readouterr().out
 

@@ -5,9 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from overlap import OverlapError, find_root, machine, recording
-from overlap.book import Book
-from overlap.runner import Runner
+from overlap import OverlapError, find_root
+from overlap.book.book import Book
+from overlap.run import machine, recording
+from overlap.run.runner import Runner
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from overlap import __main__, book, machine, recording
-from overlap.book import Book
-from overlap.runner import Runner
-from overlap.snippet import Snippet
+from overlap import __main__
+from overlap.book import book
+from overlap.book.book import Book
+from overlap.run import machine, recording
+from overlap.run.runner import Runner
+from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import pytest
 
-from overlap import OverlapError, margin
-from overlap.book import Book
-from overlap.claim import Claim, Data, _wrap, evaluate
-from overlap.snippet import Snippet, discover
+from overlap import OverlapError
+from overlap.book.book import Book, margin
+from overlap.book.claim import Claim, Data, _wrap, evaluate
+from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
 SNIPPETS = discover(ROOT)
@@ -310,7 +310,7 @@ ONCE = {
 
 
 def test_what_a_claim_reads_has_its_trials_recorded(book, monkeypatch):
-    monkeypatch.setattr("overlap.claim.Data", Spy)
+    monkeypatch.setattr("overlap.book.claim.Data", Spy)
     excused = {(name, key) for names in ONCE.values() for name, keys in names.items() for key in keys.split()}
     bare, used = set(), set()
     for claim in book.claims:

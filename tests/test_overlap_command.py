@@ -5,8 +5,8 @@ import json
 import pytest
 
 from overlap import __main__ as command
-from overlap import recording
 from overlap.__main__ import main
+from overlap.run import recording
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 

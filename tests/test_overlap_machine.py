@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from overlap import machine
-from overlap.ceiling import ceilings
+from overlap.book.ceiling import ceilings
+from overlap.run import machine
 
 H200 = "NVIDIA H200"
 

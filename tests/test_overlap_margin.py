@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from overlap import margin
+from overlap.book import margin
 
 
 def measured(result: dict) -> dict[str, list[float]]:

@@ -8,8 +8,9 @@ pytest.importorskip("ipykernel")
 
 from conftest import ROOT  # noqa: E402
 
-from overlap import notebook, page  # noqa: E402
-from overlap.book import Book  # noqa: E402
+from overlap.book import page  # noqa: E402
+from overlap.book.book import Book  # noqa: E402
+from overlap.site import notebook  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from overlap import OverlapError, page
-from overlap.claim import Claim, Data, Undecided, evaluate, show
-from overlap.page import Block, Insert, Text
+from overlap import OverlapError
+from overlap.book import page
+from overlap.book.claim import Claim, Data, Undecided, evaluate, show
+from overlap.book.page import Block, Insert, Text
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 

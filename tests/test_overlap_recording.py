@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from overlap import OverlapError, machine, recording
+from overlap import OverlapError
 from overlap.__main__ import main
-from overlap.snippet import Snippet
+from overlap.run import machine, recording
+from overlap.run.snippet import Snippet
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 

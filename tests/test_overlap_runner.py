@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from overlap import OverlapError, machine, runner
-from overlap.runner import Capture, RunFailed, Runner
+from overlap import OverlapError
+from overlap.run import machine, runner
+from overlap.run.runner import Capture, RunFailed, Runner
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -348,8 +349,8 @@ def test_when_the_build_dies_its_runs_die(lab, tmp_path):
     code = """
 import sys
 from pathlib import Path
-from overlap.runner import Runner
-from overlap.snippet import Snippet
+from overlap.run.runner import Runner
+from overlap.run.snippet import Snippet
 root = Path(sys.argv[1])
 Runner(root).run(Snippet.read(root, "left/orphan"), 0)
 """

@@ -24,8 +24,9 @@ from mkdocs.commands.build import build as mkdocs_build  # noqa: E402
 from mkdocs.config import load_config  # noqa: E402
 from mkdocs.exceptions import Abort, PluginError  # noqa: E402
 
-from overlap import OverlapError, recording  # noqa: E402
-from overlap.plugin import OverlapPlugin  # noqa: E402
+from overlap import OverlapError  # noqa: E402
+from overlap.run import recording  # noqa: E402
+from overlap.site.plugin import OverlapPlugin  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -240,10 +241,10 @@ def test_the_extension_works_without_mkdocs(built, monkeypatch):
     """As Zensical uses it: the book is found from the working directory."""
     monkeypatch.chdir(built.root)
     article = markdown(
-        INDEX + PAGE, extensions=["overlap.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
+        INDEX + PAGE, extensions=["overlap.site.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
     )
     assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article and "<script>" not in article
-    twice = markdown("```snippet a/number\n```\n\n" * 2, extensions=["overlap.markdown", "attr_list"])
+    twice = markdown("```snippet a/number\n```\n\n" * 2, extensions=["overlap.site.markdown", "attr_list"])
     assert twice.count("runs alone") == 2 and twice.count('id="snippet-a-number"') == 1, "links lead to the first place"
 
 
@@ -358,7 +359,7 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
 def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path, caplog):
     with pytest.raises(Abort):
         build(write_book(tmp_path, template), "never", extra="markdown_extensions: [admonition]\n")
-    assert "add overlap.markdown to markdown_extensions" in caplog.text
+    assert "add overlap.site.markdown to markdown_extensions" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -374,7 +375,7 @@ def test_what_cannot_be_inserted(built, monkeypatch, text, expected):
     monkeypatch.chdir(built.root)
     built.snippet("a/rare", options="gpus = [8]")
     with pytest.raises(OverlapError) as caught:
-        markdown(text, extensions=["overlap.markdown"])
+        markdown(text, extensions=["overlap.site.markdown"])
     (built.root / "snippets/a/rare.py").unlink()
     assert expected in str(caught.value)
 

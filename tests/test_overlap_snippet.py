@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError, find_root
-from overlap.snippet import Snippet, discover
+from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
@@ -167,7 +167,7 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
     assert hash_of(EVERY_SYNTAX) == KNOWN
     (tmp_path / "snippets/a").mkdir(parents=True)
     (tmp_path / "snippets/a/b.py").write_text(HEADER + EVERY_SYNTAX)
-    ask = "import sys; from pathlib import Path; from overlap.snippet import Snippet; print(Snippet.read(Path(sys.argv[1]), 'a/b').hash)"
+    ask = "import sys; from pathlib import Path; from overlap.run.snippet import Snippet; print(Snippet.read(Path(sys.argv[1]), 'a/b').hash)"
     for version in ("3.11", "3.12", "3.13", "3.14"):
         installed = (Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python")
         python = next(map(str, installed), None) or shutil.which(f"python{version}")

@@ -5,10 +5,11 @@ import re
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from overlap import machine, page, svg
-from overlap.book import Book, Run
-from overlap.claim import Claim
-from overlap.snippet import Snippet
+from overlap.book.book import Book, Run, page
+from overlap.book.claim import Claim
+from overlap.run import machine
+from overlap.run.snippet import Snippet
+from overlap.site import svg
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

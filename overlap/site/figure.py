@@ -5,7 +5,7 @@ import html
 import io
 from pathlib import Path
 
-from overlap import svg
+from overlap.site import svg
 
 #: The heading of durations.
 _LASTS = "lasts"

@@ -12,8 +12,10 @@ from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
 
-from overlap import OverlapError, notebook, page, recording, svg, trace
-from overlap.book import Book
+from overlap import OverlapError
+from overlap.book.book import Book, page
+from overlap.run import recording
+from overlap.site import notebook, svg, trace
 
 log = get_plugin_logger("overlap")
 
@@ -40,9 +42,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         root = Path(config.config_file_path).resolve().parent
         self.book = _guarded(Book, root, self.config.execute)
         self.book.serving = getattr(self, "serving", False)
-        if "overlap.markdown" not in config.markdown_extensions:
-            raise PluginError("mkdocs.yml: add overlap.markdown to markdown_extensions; it inserts the outputs")
-        config.mdx_configs["overlap.markdown"] = {"book": self.book}
+        if "overlap.site.markdown" not in config.markdown_extensions:
+            raise PluginError("mkdocs.yml: add overlap.site.markdown to markdown_extensions; it inserts the outputs")
+        config.mdx_configs["overlap.site.markdown"] = {"book": self.book}
         return config
 
     def on_pre_build(self, config) -> None:

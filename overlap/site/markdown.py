@@ -10,10 +10,12 @@ from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
-from overlap import OverlapError, find_root, html, machine, page, recording, svg
-from overlap.book import Book, Run
-from overlap.claim import Claim
-from overlap.snippet import Snippet
+from overlap import OverlapError, find_root
+from overlap.book.book import Book, Run, page
+from overlap.book.claim import Claim
+from overlap.run import machine, recording
+from overlap.run.snippet import Snippet
+from overlap.site import html, svg
 
 _NOT_PROSE = re.compile(
     r"(^ *```.*?^ *```|`[^`\n]+`|\[[^\]\n]*\]\([^)\n]*\)|\{[^}\n]*\}|<[^>\n]+>|^(?:#|\||!!!|\?\?\?| *\[).*?$)",

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.snippet import Snippet
+from overlap.run.snippet import Snippet
 
 SCHEMA = 1
 _TYPES = {str: "snippet profile digest", dict: "source inputs run machine software result", list: "outputs"}

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from overlap import OverlapError, machine
-from overlap.recording import SCHEMA, sealed
-from overlap.snippet import Snippet
+from overlap import OverlapError
+from overlap.run import machine
+from overlap.run.recording import SCHEMA, sealed
+from overlap.run.snippet import Snippet
 
 #: Bytes kept from the beginning and the end of a stream; what lies between is left out with a note.
 HEAD, TAIL = 48 << 10, 16 << 10
@@ -79,7 +80,7 @@ class Runner:
                 self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
                 environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"}
-                command = [sys.executable, "-m", "overlap.nursery", str(theirs.fileno())]
+                command = [sys.executable, "-m", "overlap.run.nursery", str(theirs.fileno())]
                 self._nursery = subprocess.Popen(
                     command, pass_fds=[theirs.fileno()], env=environment, cwd=self.root, stdin=subprocess.DEVNULL
                 )
@@ -141,7 +142,7 @@ class Runner:
                 command = f"torchrun --standalone --nproc-per-node {gpus or 1} {snippet.path}"
                 argv = ["-m", "torch.distributed.run", *command.split()[1:4], "--redirects", "3"]
                 argv += ["--log-dir", str(folder / "ranks")]
-                argv += ["-m", "overlap.nursery", "--rank", path, str(folder / "result.json")]
+                argv += ["-m", "overlap.run.nursery", "--rank", path, str(folder / "result.json")]
                 ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
                 outputs = _rank_outputs(folder / "ranks")
             else:

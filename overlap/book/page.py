@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.claim import Claim
+from overlap.book.claim import Claim
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*?)\s*$")
 _NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"

@@ -1,11 +1,11 @@
 """A process that has imported torch and does nothing else, and forks one supervised child per job.
 
-Started by `overlap.runner` as `python -m overlap.nursery FD`, where FD is a Unix socket. Each message is the path of one
+Started by `overlap.run.runner` as `python -m overlap.run.nursery FD`, where FD is a Unix socket. Each message is the path of one
 job in JSON, with the file descriptors of its stdout, its stderr and a pipe that closes when the job and everything
 it started are gone. Importing torch once instead of in every job saves seconds a snippet; the parent computes
 nothing, because a child forked after that would hang in its first matrix product.
 
-`python -m overlap.nursery --rank FILE RESULT` runs one snippet in this very process: what torchrun starts per GPU.
+`python -m overlap.run.nursery --rank FILE RESULT` runs one snippet in this very process: what torchrun starts per GPU.
 """
 
 import atexit
@@ -150,7 +150,7 @@ def run_snippet(job: dict) -> None:
 
 def draw_plot(job: dict) -> None:
     """Draw the snippet's `plot(results, ceilings)` in the book's style and write its pictures to `result` as JSON."""
-    from overlap import figure
+    from overlap.site import figure
 
     Path(job["result"]).write_text(
         json.dumps(figure.draw(load(job["path"]), job["data"], job["ceilings"], job["salt"]))
@@ -159,7 +159,7 @@ def draw_plot(job: dict) -> None:
 
 def write_probe(job: dict) -> None:
     """Write what this machine is to `result`."""
-    from overlap import machine
+    from overlap.run import machine
 
     Path(job["result"]).write_text(json.dumps(machine.probe()))
 

@@ -7,10 +7,11 @@ from itertools import groupby
 
 from nbconvert.filters import ansi2html
 
-from overlap import machine, svg
-from overlap.book import Run
-from overlap.claim import Verdict, show
-from overlap.figure import text
+from overlap.book.book import Run
+from overlap.book.claim import Verdict, show
+from overlap.run import machine
+from overlap.site import svg
+from overlap.site.figure import text
 
 _OPERATING_SYSTEM_COMMAND = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from overlap import OverlapError, figure, machine, margin, page, recording
-from overlap.ceiling import ceilings
-from overlap.claim import Chapter, Claim, Data, Undecided, Verdict, evaluate, show
-from overlap.runner import RunFailed, Runner
-from overlap.snippet import Snippet, discover
+from overlap import OverlapError
+from overlap.book import margin, page
+from overlap.book.ceiling import ceilings
+from overlap.book.claim import Chapter, Claim, Data, Undecided, Verdict, evaluate, show
+from overlap.run import machine, recording
+from overlap.run.runner import RunFailed, Runner
+from overlap.run.snippet import Snippet, discover
+from overlap.site import figure
 
 #: The page that explains the syntax; its numbers are examples.
 _HOUSE_RULES = "contributing.md"

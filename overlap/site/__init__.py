@@ -1,0 +1,1 @@
+"""What makes pages: MkDocs, Markdown, matplotlib, notebooks."""

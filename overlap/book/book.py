@@ -129,15 +129,15 @@ class Book:
         wanted = [item for item in self.runnable(names) if force or not self.cache_path(*item).exists()]
         if not wanted:
             return 0
-
-        def keep(snippet: Snippet, gpus: int, data: dict) -> None:
-            recording.write(self.cache_path(snippet, gpus), recording.dump(data))
-
         with Runner(self.root) as runner:
-            failures = runner.run_all(wanted, keep)
+            failures = runner.run_all(wanted, self.keep)
         if failures:
             raise RunFailed("\n\n".join(map(str, failures)))
         return len(wanted)
+
+    def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
+        """Put what a snippet gave into this machine's cache."""
+        recording.write(self.cache_path(snippet, gpus), recording.dump(data))
 
     def machines(self) -> list[dict]:
         """All machines something ran on: profile, label, whether this build ran on it, and which one is shown first."""
@@ -272,7 +272,10 @@ class Book:
         return len(wanted)
 
     def _draw(self, runner: Runner, name: str, run: Run) -> None:
-        drawn = runner.draw(self.snippets[name], run.result, ceilings(run.data["machine"]), _salt(name, run))
+        limits = ceilings(run.data["machine"])
+        drawn = runner.call(
+            "overlap.site.figure:draw", self.snippets[name], results=run.result, ceilings=limits, salt=_salt(name, run)
+        )
         recording.write(self._plot_path(name, run), json.dumps(drawn))
 
     def check(self, margins: bool = True) -> list[str]:

@@ -81,21 +81,29 @@ class Nursery:
     def start(self, job: dict, path: Path, fds: list[int]) -> None:
         """Begin a job; `fds` are its stdout, its stderr and where its supervisor says how it ended."""
         with self._lock:
-            if self._closed:
-                raise OverlapError("stopped")
-            if self._process is None or self._process.poll() is not None:
-                self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                with theirs:
-                    self._process = subprocess.Popen(
-                        [*_module(), str(theirs.fileno())],
-                        pass_fds=[theirs.fileno()],
-                        env=_environment(self.root),
-                        cwd=self.root,
-                        stdin=subprocess.DEVNULL,
-                        start_new_session=True,  # Ctrl-C is for who asked, who then closes this
-                    )
+            self._begin()
             with contextlib.suppress(OSError):  # it died: no word will come from the job
                 socket.send_fds(self._channel, [f"{job['kind']} {path}".encode()], fds)
+
+    def warm(self) -> None:
+        """Begin to import, so that the first job waits less."""
+        with self._lock:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._closed:
+            raise OverlapError("stopped")
+        if self._process is None or self._process.poll() is not None:
+            self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [*_module(), str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    env=_environment(self.root),
+                    cwd=self.root,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for who asked, who then closes this
+                )
 
     def lost(self) -> None:
         """Have what a killed supervisor left ended."""
@@ -157,6 +165,9 @@ class Plain:
         exit_code = None if timed_out else process.returncode
         os.write(done, json.dumps({"exit": exit_code, "timed_out": timed_out, "seconds": round(seconds, 3)}).encode())
         os.close(done)
+
+    def warm(self) -> None:
+        """Nothing to begin with."""
 
     def lost(self) -> None:
         """Nothing to end: no supervisor can be killed without its job."""
@@ -227,6 +238,10 @@ class Runner:
 
     def __exit__(self, *exc_info) -> None:
         self._starter.close()
+
+    def start(self) -> None:
+        """Begin to import what snippets need, while there is something else to do."""
+        self._starter.warm()
 
     def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
         """Run one job to its end; nothing it started is left when this returns."""

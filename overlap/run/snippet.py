@@ -150,6 +150,11 @@ class Snippet:
                 )
         return text
 
+    @property
+    def body(self) -> str:
+        """The download without its header."""
+        return _HEADER.sub("", self.download).strip()
+
 
 def discover(root: Path) -> dict[str, Snippet]:
     """All snippets by name, in order."""

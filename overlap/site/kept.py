@@ -1,5 +1,6 @@
 """Pages and notebooks that have not changed are not made again: each is kept under a key of everything it was made from."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -114,10 +115,8 @@ def _keep(page: Page, path: Path, key: str) -> None:
     links = [(file.src_uri, anchors) for file, anchors in (page.links_to_anchors or {}).items()]
     made = {"content": page.content, "toc": list(map(_token, page.toc)), "title": page._title_from_render}
     made |= {"anchors": sorted(page.present_anchor_ids), "links": links}
-    try:
+    with contextlib.suppress(OSError, OverlapError):  # a page that cannot be kept is made again
         recording.write(path, json.dumps({"key": key, "sha256": hashed(made), **made}))
-    except (OSError, OverlapError):
-        pass  # a page that cannot be kept is made again
 
 
 def _take(page: Page, path: Path, key: str, files: Files) -> bool:

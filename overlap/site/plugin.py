@@ -102,7 +102,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 made = self.kept.notebook(page.name, key, lambda page=page: notebook.build(page))
                 uri = f"notebooks/{page.name}.ipynb"
                 files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
-                self._add(files, config, f"downloads/{page.name}.ipynb", abs_src_path=str(made))
+                self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
         return files
 
     def _add(self, files: Files, config, uri: str, **content) -> None:

@@ -155,11 +155,11 @@ def parse(expression: str) -> ast.Expression:
         raise OverlapError(f"`{expression[:200]}` is not an expression ({error.msg})") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise OverlapError(f"`{expression[:60]}…` is not an expression ({type(error).__name__})") from None
-    _allow(tree, expression, {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}, 0)
+    _allow(tree, expression, 0)
     return tree
 
 
-def _allow(node: ast.AST, expression: str, called: set, depth: int) -> None:
+def _allow(node: ast.AST, expression: str, depth: int, called: bool = False) -> None:
     def refuse(what: str) -> None:
         raise OverlapError(f"`{expression}` is not an expression of this book: {what}; see docs/contributing.md")
 
@@ -178,10 +178,10 @@ def _allow(node: ast.AST, expression: str, called: set, depth: int) -> None:
             refuse(f"`{ast.unparse(node.func)}` is none of the functions there are: {', '.join(sorted(FUNCTIONS))}")
         if any(keyword.arg is None for keyword in node.keywords):
             refuse("** is not allowed")
-    if isinstance(node, ast.Name) and node.id in FUNCTIONS and node not in called:
+    if isinstance(node, ast.Name) and node.id in FUNCTIONS and not called:
         refuse(f"{node.id} is a function; call it")
     for child in ast.iter_child_nodes(node):
-        _allow(child, expression, called, depth + 1)
+        _allow(child, expression, depth + 1, called=child is getattr(node, "func", None))
 
 
 class _Guarded(ast.NodeTransformer):
@@ -322,14 +322,24 @@ def sides(expression: str, scope: Mapping) -> str:
 def _side(node: ast.AST, scope: Mapping) -> str:
     if not isinstance(node, ast.Compare):
         return f"{ast.unparse(node)}: {show(evaluate(ast.unparse(node), scope))}"
-    text = ""
-    for i, side in enumerate([node.left, *node.comparators]):
-        source = ast.unparse(side)
-        value = show(evaluate(source, scope))
-        text += f" {SIGNS[type(node.ops[i - 1]).__name__]} " if i else ""
-        plain = isinstance(side, (ast.Constant, ast.UnaryOp)) or len(source) > 40
-        text += value if plain else f"{source} = {value}"
+    sources = [ast.unparse(side) for side in (node.left, *node.comparators)]
+    text = _valued(node.left, sources[0], scope)
+    for i, operator in enumerate(node.ops):
+        true = evaluate(
+            ast.unparse(
+                ast.Compare(node.left if not i else node.comparators[i - 1], [operator], [node.comparators[i]])
+            ),
+            scope,
+        )
+        sign = SIGNS[type(operator).__name__]
+        text += f" {sign} " if true else f", not {sign} "
+        text += _valued(node.comparators[i], sources[i + 1], scope)
     return text
+
+
+def _valued(node: ast.AST, source: str, scope: Mapping) -> str:
+    value = show(evaluate(source, scope))
+    return value if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > 40 else f"{source} = {value}"
 
 
 def names(expression: str) -> set[str]:

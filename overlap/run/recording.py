@@ -63,7 +63,7 @@ def dump(data: dict) -> str:
 def parse(text: str | bytes, origin: str) -> Recording:
     """Read a recording's text; what is not one is an error that names `origin`, what is wrong, and the remedy."""
     data = strict.loads(text, origin, _REMEDY)
-    if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or data.get("schema") != SCHEMA:
+    if not isinstance(data, dict) or type(data.get("schema")) is not int or data["schema"] != SCHEMA:
         raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {_REMEDY}")
     schema = strict.schema()
     strict.refuse(origin, schema.problems(schema.Recording, data) if schema else _bare_problems(data), _REMEDY)

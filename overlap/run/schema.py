@@ -41,7 +41,7 @@ def _gpu_name(name: str) -> str:
     except OverlapError as error:
         raise ValueError(str(error)) from None
     if profile in ("", "cpu") or re.fullmatch(r"(.*-)?x\d+", profile):
-        raise ValueError(f"{strict.shown(name)} cannot name a machine: it gives the profile {profile!r}")
+        raise ValueError(f"must name a machine, but {strict.shown(name)} gives the profile {profile!r}")
     return name
 
 
@@ -198,13 +198,18 @@ class Header(_Form):
     tool: Tool
 
 
+_TYPES = {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list"}
+_REASONS = {f"{kind}_type": f"must be {words}" for kind, words in _TYPES.items()}
+_REASONS |= {"model_type": "must be a table of keys", "dict_type": "must be a table of keys"}
+
+
 def problems(model: type[BaseModel], data) -> list[tuple[str, str]]:
     """What is wrong with data that should be of this form, as (dotted path, reason); empty when nothing is."""
     try:
         model.model_validate(data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        return [(strict.dotted(item["loc"]), _why(model, item)) for item in found]
+        return [(strict.dotted(step for step in item["loc"] if step != "[key]"), _why(model, item)) for item in found]
     return []
 
 
@@ -219,9 +224,9 @@ def _why(model: type[BaseModel], error: dict) -> str:
         return f"is unknown, did you mean {near[0]}?" if near else f"is unknown; known are {', '.join(known)}"
     if kind == "value_error":
         return str(error["ctx"]["error"])
-    if kind in ("model_type", "dict_type"):
-        return f"must be a table of keys, not {strict.shown(error['input'])}"
-    reason = re.sub(r"^(Input|String|List) should ", "must ", error["msg"]).replace("valid ", "")
+    if kind in ("too_short", "string_too_short"):
+        return "must not be empty"
+    reason = _REASONS.get(kind) or re.sub(r"^\w+ should ", "must ", error["msg"]).partition(" after validation")[0]
     return f"{reason}, not {strict.shown(error['input'])}"
 
 

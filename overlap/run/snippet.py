@@ -166,7 +166,7 @@ class Snippet:
 
     def _folded(self, name: str, text: str, before: ast.stmt) -> str:
         """What is used of another snippet, as text; imports that `text` has `before` already are left out."""
-        other, parts = self.others[name], self._borrowed[name]
+        parts, other = self._borrowed[name], self.others[name]
         above = "\n".join(text.split("\n")[: before.lineno - 1])
         here = {(part["module"], part["alias"]) for part in _imports(meaning.parts(_tree(above, self.path), self.path))}
         modules: dict[str, list[str]] = {}
@@ -248,7 +248,7 @@ def _metadata(text: str, origin: str) -> dict:
         raise OverlapError(f"{origin}:{starts[1]}: a second `# /// script` header; keep one")
     found = _HEADER.search(text)
     if not found:
-        raise OverlapError(f"{origin}: no `# /// script` header that ends with `# ///`; {_HOUSE_RULE}")
+        raise OverlapError(f"{origin}: no `# /// script` header; {_HOUSE_RULE}")
     lines = (line[2:] if line.startswith("# ") else line[1:] for line in found[1].splitlines())
     try:
         return tomllib.loads("\n".join(lines))

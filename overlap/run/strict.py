@@ -62,7 +62,11 @@ def loads(raw: str | bytes, origin: str, remedy: str):
 
 def refuse(origin: str, problems: Iterable[tuple[str, str]], remedy: str) -> None:
     """Raise one error for all problems (where, why), the first five in words; without any, do nothing."""
-    texts = [f"{where}: {why}" if where else why for where, why in problems]
+    texts = [
+        f"{where} {why}" if why.startswith(("is ", "must ", "stands ")) else f"{where}: {why}"
+        for where, why in problems
+    ]
+    texts = [text.removeprefix(": ") for text in texts]
     if len(texts) == 1:
         raise OverlapError(f"{origin}: {texts[0]}; {remedy}")
     if texts:
@@ -82,7 +86,7 @@ def dotted(steps: Iterable[str | int]) -> str:
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif re.fullmatch(r"[\w/.-]{1,80}", step):
+        elif re.fullmatch(r"[\w-]{1,80}", step):
             path += f".{step}" if path else step
         else:
             path += f"[{shown(step)}]"
@@ -112,7 +116,7 @@ def _problems(data) -> Iterator[tuple[str, str]]:
     while todo:
         path, node = todo.pop()
         if len(path) >= MAX_DEPTH:
-            yield dotted(path[:3]) + "…", f"nested deeper than {MAX_DEPTH} levels"
+            yield dotted(path[:3]) + "…", f"is nested deeper than {MAX_DEPTH} levels"
             continue
         for key in node.keys_twice if isinstance(node, _Twice) else ():
             yield dotted((*path, key)), "stands twice in its object"
@@ -128,9 +132,9 @@ def _problems(data) -> Iterator[tuple[str, str]]:
 def _scalar(value) -> str | None:
     if isinstance(value, str):
         lone = None if value.isascii() else _SURROGATE.search(value)
-        return f"{shown(value)} is no text: it has half a character (a lone surrogate)" if lone else None
+        return f"is no text: {shown(value)} has half a character (a lone surrogate)" if lone else None
     if isinstance(value, int) and value.bit_length() > 1023:
-        return f"{shown(value)} is too large for a number"
+        return f"is too large for a number: {shown(value)}"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is no finite number; NaN, Infinity and numbers beyond 1e308 are not JSON"
+        return f"is {value}, but NaN, Infinity and numbers beyond 1e308 are not JSON"
     return None

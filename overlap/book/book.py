@@ -17,6 +17,7 @@ from overlap.book.page import Page
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
 from overlap.run import machine, recording
+from overlap.run.memo import Memo
 from overlap.run.runner import RunFailed, Runner
 from overlap.run.snippet import Snippet, discover
 
@@ -66,7 +67,8 @@ class Book:
             raise OverlapError(f"execute is auto, never or always, not {execute!r}; mend OVERLAP_EXECUTE or mkdocs.yml")
         self.root, self.execute, self.runner = root, execute, runner
         self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / ".cache/overlap"
-        self.snippets = discover(root)
+        self.memo = Memo(self.cache / "memo.json")
+        self.snippets = discover(root, self.memo)
         self._forget()
 
     def _forget(self) -> None:
@@ -87,7 +89,7 @@ class Book:
 
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""
-        return self.snippets.get(name) or Snippet.read(self.root, name)
+        return self.snippets.get(name) or Snippet.read(self.root, name, self.memo)
 
     @cached_property
     def profiles_here(self) -> dict[str, int]:
@@ -100,7 +102,7 @@ class Book:
         """Committed recordings by snippet and profile."""
         found: dict[str, dict[str, Run]] = {}
         for path in sorted(self.recordings.glob("*/*/*.json")):
-            data = recording.read(path)
+            data = recording.read(path, self.memo)
             where = path.relative_to(self.root).as_posix()
             name, profile = f"{path.parent.name}/{path.stem}", path.parent.parent.name
             if (data["snippet"], data["profile"]) != (name, profile):
@@ -126,7 +128,7 @@ class Book:
             path = self.cache_path(snippet, gpus)
             if gpus in snippet.options["gpus"] and path.exists():
                 where = path.relative_to(self.root).as_posix()
-                found[profile] = Run(recording.read(path), where, True, recording.FRESH)
+                found[profile] = Run(recording.read(path, self.memo), where, True, recording.FRESH)
         return found
 
     def runs(self, name: str) -> dict[str, Run]:

@@ -39,5 +39,5 @@ def _freshness(book, snippet: Snippet) -> Iterator[str]:
     for run in runs:
         if run.grade == recording.CODE:
             yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {again}"
-        if recording.digest(run.data) != run.data["digest"]:
+        if not run.data.intact:
             yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"

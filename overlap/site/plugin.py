@@ -137,6 +137,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """List the claims that this machine's own runs contradict."""
         self._close()
         book, false = self.site.book, []
+        book.memo.save()
         for claim in book.claims:
             false += [claim.falsehood(v) for v in book.verdicts(claim) if v.state is State.FALSE]
         for message in false:

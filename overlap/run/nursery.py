@@ -1,11 +1,13 @@
 """A process that has imported torch and does nothing else, and forks one supervised child per job.
 
-Started by `overlap.run.runner` as `python -m overlap.run.nursery FD`, where FD is a Unix socket. Each message is the path of one
-job in JSON, with the file descriptors of its stdout, its stderr and a pipe that closes when the job and everything
-it started are gone. Importing torch once instead of in every job saves seconds a snippet; the parent computes
-nothing, because a child forked after that would hang in its first matrix product.
+Started by `overlap.run.runner` as `python -m overlap.run.nursery FD`, where FD is a Unix socket. Each message is the kind of one
+job and the path of the rest of it in JSON, with the file descriptors of its stdout, its stderr and a pipe that closes when the
+job and everything it started are gone; the pipe says which process it is and, last, how it ended. Importing torch once instead of
+in every job saves seconds a snippet; the parent computes nothing, because a child forked after that would hang in its first
+matrix product.
 
-`python -m overlap.run.nursery --rank FILE RESULT` runs one snippet in this very process: what torchrun starts per GPU.
+`python -m overlap.run.nursery --job FILE` does one job in this very process, where no nursery can run;
+`python -m overlap.run.nursery --rank FILE RESULT` runs one snippet so: what torchrun starts per GPU.
 """
 
 import atexit
@@ -23,69 +25,119 @@ import traceback
 import types
 from pathlib import Path
 
-_PRELOAD = ("numpy", "torch", "matplotlib.pyplot")
-_GRACE_S = 0.5
+_PRELOAD = {"": ("numpy", "torch"), "call": ("matplotlib.pyplot",)}
+_GRACE_S, _UNKILLABLE_S = 0.5, 10
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+#: Asks for an end of what a supervisor left that was killed itself.
+SWEEP = b"sweep"
 
 
 def serve(channel: socket.socket) -> None:
-    """Fork a supervisor for each job until the other end closes."""
-    for name in _PRELOAD:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    """Fork a supervisor for each job until the other end closes, then end what still runs. Never returns."""
+    _preload("")
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # from here on, only the other end says when to stop
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    supervisors = set()
     while True:
         message, fds, _, _ = socket.recv_fds(channel, 1 << 12, 3)
         if not message:
-            return
-        if os.fork() == 0:
-            channel.close()
-            _supervise(json.loads(Path(message.decode()).read_text()), *fds)
+            break
+        if message == SWEEP:
+            _sweep(supervisors)
+            continue
+        kind, _, path = message.decode().partition(" ")
+        _preload(kind)
+        supervisor = os.fork()
+        if not supervisor:
+            try:
+                channel.close()
+                _supervise(json.loads(Path(path).read_text()), *fds)
+            finally:
+                os._exit(1)
+        supervisors.add(supervisor)
         for fd in fds:
             os.close(fd)
+    for pid in supervisors & set(_children()):
+        os.kill(pid, signal.SIGTERM)
+    while set(_children()) & supervisors:
+        time.sleep(0.01)
+    _sweep(set())
+    os._exit(0)
+
+
+def _preload(kind: str) -> None:
+    for name in _PRELOAD.get(kind, ()):
+        with contextlib.suppress(Exception):  # the job itself says what is missing
+            importlib.import_module(name)
+
+
+def _sweep(supervisors: set[int]) -> None:
+    """Kill what the supervisors that were killed left to this process, and whoever that was a parent of."""
+    while orphans := set(_children()) - supervisors:
+        _kill(orphans)
+        time.sleep(0.01)
 
 
 def _supervise(job: dict, out: int, err: int, done: int) -> None:
-    """Fork the worker, wait for it within the limit, then end all it left behind. Never returns."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    """Fork the worker, wait for it within the limit, then end all it left behind."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that sigtimedwait gets it
     worker = os.fork()
     if worker == 0:
         os.close(done)
-        _work(job, out, err)
+        _become(out, err)
+        do(job)
     os.close(out)
     os.close(err)
+    os.write(done, b"%d\n" % worker)
     signal.signal(signal.SIGTERM, lambda *_: (_end_all(worker), os._exit(1)))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     started = time.monotonic()
-    status, timed_out = None, False
-    while status is None and not timed_out:
-        time.sleep(0.01)
-        pid, code = os.waitpid(worker, os.WNOHANG)
-        status = os.waitstatus_to_exitcode(code) if pid else None
-        timed_out = status is None and time.monotonic() - started > job["timeout"]
+    pid, status = os.waitpid(worker, os.WNOHANG)
+    while not pid and (left := started + job["timeout"] - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, left)
+        pid, status = os.waitpid(worker, os.WNOHANG)
     seconds = time.monotonic() - started
-    _end_all(worker, grace=0 if timed_out else _GRACE_S)
-    Path(job["outcome"]).write_text(json.dumps({"exit": status, "timed_out": timed_out, "seconds": round(seconds, 3)}))
+    _end_all(worker, _GRACE_S if pid else 0)
+    ended = {
+        "exit": os.waitstatus_to_exitcode(status) if pid else None,
+        "timed_out": not pid,
+        "seconds": round(seconds, 3),
+    }
+    os.write(done, json.dumps(ended).encode())
     os._exit(0)
 
 
 def _end_all(worker: int, grace: float = 0) -> None:
     """Kill the worker's process group and, by adoption, every descendant that escaped it."""
     deadline = time.monotonic() + grace
+    while _any_left() and (left := deadline - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, left)
+    if _any_left():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker, signal.SIGKILL)
+    while _any_left() and time.monotonic() < deadline + _UNKILLABLE_S:
+        _kill(_children())
+        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
+
+
+def _any_left() -> bool:
+    """Reap who has ended; whether a child is left."""
     with contextlib.suppress(ChildProcessError):
-        while time.monotonic() < deadline:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(worker, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            for pid in _children():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            os.waitpid(-1, 0)
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
+
+
+def _kill(pids) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _children() -> list[int]:
@@ -97,20 +149,26 @@ def _children() -> list[int]:
     return found
 
 
-def _work(job: dict, out: int, err: int) -> None:
-    """Become the job: own process group, own streams, own environment. Never returns."""
+def _become(out: int, err: int) -> None:
+    """Become the worker: own process group, own streams, and no life without a supervisor."""
     os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.dup2(out, 1)
     os.dup2(err, 2)
+
+
+def do(job: dict) -> None:
+    """Do the job in its own environment and folder, then exit as a Python program would. Never returns."""
+    sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, "utf-8", "replace", closefd=False) for fd in (1, 2))
     os.environ.update(job["env"])
     os.chdir(job["cwd"])
-    sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, "utf-8", "replace", closefd=False) for fd in (1, 2))
     if job["kind"] == "torchrun":
         os.execv(sys.executable, [sys.executable, *job["argv"]])
     code = 1
     try:
-        {"snippet": run_snippet, "plot": draw_plot, "probe": write_probe}[job["kind"]](job)
+        text = {"snippet": run_snippet, "call": call, "probe": probe}[job["kind"]](job)
+        Path(job["result"]).write_text(text)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -137,31 +195,34 @@ def load(path: str) -> types.ModuleType:
     return module
 
 
-def run_snippet(job: dict) -> None:
-    """Run `main()` of the file at `path` and write what it returned to `result` as JSON."""
-    returned = load(job["path"]).main()
+def run_snippet(job: dict) -> str:
+    """What `main()` of the file at `path` returned, as JSON."""
+    main = getattr(load(job["path"]), "main", None)
+    if not callable(main):
+        raise SystemExit(f"{job['path']} has no main(); write `def main() -> dict`")
+    returned = main()
     try:
-        text = json.dumps(returned, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return json.dumps(returned, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
         raise SystemExit(f"{job['path']}: main() must return plain JSON data without NaN: {error}") from None
-    if int(os.environ.get("RANK", "0")) == 0:
-        Path(job["result"]).write_text(text)
 
 
-def draw_plot(job: dict) -> None:
-    """Draw the snippet's `plot(results, ceilings)` in the book's style and write its pictures to `result` as JSON."""
-    from overlap.site import figure
-
-    Path(job["result"]).write_text(
-        json.dumps(figure.draw(load(job["path"]), job["data"], job["ceilings"], job["salt"]))
-    )
+def call(job: dict) -> str:
+    """What `function` returned for the file at `path` as a module, and the arguments, as JSON."""
+    module, _, name = job["function"].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    return json.dumps(function(load(job["path"]), **job["arguments"]))
 
 
-def write_probe(job: dict) -> None:
-    """Write what this machine is to `result`."""
+def probe(job: dict) -> str:
+    """What this machine is, as JSON."""
     from overlap.run import machine
 
-    Path(job["result"]).write_text(json.dumps(machine.probe()))
+    try:
+        import torch  # noqa: F401
+    except Exception as error:
+        raise SystemExit(f"{sys.executable} cannot `import torch`: {type(error).__name__}: {error}") from None
+    return json.dumps(machine.probe())
 
 
 def _prctl(option: int, value: int) -> None:
@@ -170,7 +231,11 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--rank":
-        run_snippet({"path": sys.argv[2], "result": sys.argv[3]})
+    if sys.argv[1] == "--job":
+        do(json.loads(Path(sys.argv[2]).read_text()))
+    elif sys.argv[1] == "--rank":
+        returned = run_snippet({"path": sys.argv[2]})
+        if os.environ["RANK"] == "0":
+            Path(sys.argv[3]).write_text(returned)
     else:
         serve(socket.socket(fileno=int(sys.argv[1])))

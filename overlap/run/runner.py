@@ -1,14 +1,18 @@
 """Runs snippets as processes: time limit, process group, capture of file descriptors 1 and 2, one at a time or side by side."""
 
 import contextlib
+import ctypes
 import json
 import os
 import selectors
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,12 +20,14 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.run import machine
+from overlap.run.nursery import SWEEP
+from overlap.run.progress import progress
 from overlap.run.recording import SCHEMA, sealed
 from overlap.run.snippet import Snippet
 
 #: Bytes kept from the beginning and the end of a stream; what lies between is left out with a note.
 HEAD, TAIL = 48 << 10, 16 << 10
-_DIED = "the process that runs snippets died; can this Python `import torch`?"
+_GRACE_S, _STUCK_S = 0.5, 15
 
 
 class RunFailed(OverlapError):
@@ -30,7 +36,7 @@ class RunFailed(OverlapError):
 
 @dataclass
 class Outcome:
-    """How a process ended and what it wrote."""
+    """How a process ended and what it wrote; without exit code and not timed out: its supervisor was killed."""
 
     exit: int | None
     timed_out: bool
@@ -60,99 +66,266 @@ class Capture:
         return bytes(self.head + note + self.tail).decode("utf-8", "replace")
 
 
-class Runner:
-    """Runs jobs in children of one nursery process; use it as a context manager."""
+class Nursery:
+    """Starts jobs as children of one process that has imported torch; see `overlap.run.nursery`."""
 
     def __init__(self, root: Path):
-        self.root, self._lock, self._nursery, self._probes = root, threading.Lock(), None, {}
+        self.root, self._lock, self._process, self._closed = root, threading.Lock(), None, False
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this system has all it needs."""
+        needed = [(os, "fork"), (socket, "SOCK_SEQPACKET"), (socket, "recv_fds"), (signal, "sigtimedwait")]
+        return all(hasattr(*pair) for pair in needed) and hasattr(ctypes.CDLL(None), "prctl")
+
+    def start(self, job: dict, path: Path, fds: list[int]) -> None:
+        """Begin a job; `fds` are its stdout, its stderr and where its supervisor says how it ended."""
+        with self._lock:
+            self._begin()
+            with contextlib.suppress(OSError):  # it died: no word will come from the job
+                socket.send_fds(self._channel, [f"{job['kind']} {path}".encode()], fds)
+
+    def warm(self) -> None:
+        """Begin to import, so that the first job waits less."""
+        with self._lock:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._closed:
+            raise OverlapError("stopped")
+        if self._process is None or self._process.poll() is not None:
+            self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [*_module(), str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    env=_environment(self.root),
+                    cwd=self.root,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for who asked, who then closes this
+                )
+
+    def lost(self) -> None:
+        """Have what a killed supervisor left ended."""
+        with self._lock, contextlib.suppress(OSError):
+            self._channel.send(SWEEP)
+
+    def ended(self) -> int | None:
+        """Exit code of the nursery, if it died."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(0.2)
+
+    def close(self) -> None:
+        """End the nursery and whatever runs in it."""
+        with self._lock:
+            self._closed = True
+            if self._process:
+                self._channel.close()
+                self._process.terminate()  # heard only while it still imports
+                try:
+                    self._process.wait(_STUCK_S)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+
+
+class Plain:
+    """Starts each job as a process of its own, where there can be no nursery: slower, and what leaves its group escapes."""
+
+    def __init__(self, root: Path):
+        self.root, self._lock, self._running, self._closed = root, threading.Lock(), set(), False
+
+    def start(self, job: dict, path: Path, fds: list[int]) -> None:
+        """Begin a job, as a nursery would."""
+        out, err, done = fds
+        with self._lock:
+            if self._closed:
+                raise OverlapError("stopped")
+            process = subprocess.Popen(
+                [*_module(), "--job", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=_environment(self.root),
+                cwd=self.root,
+                start_new_session=True,
+            )
+            self._running.add(process)
+        threading.Thread(target=self._supervise, args=(process, job, os.dup(done))).start()
+
+    def _supervise(self, process: subprocess.Popen, job: dict, done: int) -> None:
+        started, timed_out = time.monotonic(), False
+        os.write(done, b"%d\n" % process.pid)
+        try:
+            process.wait(job["timeout"])
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        seconds = time.monotonic() - started
+        _end_group(process, _GRACE_S * (not timed_out), gently=job["kind"] == "torchrun")
+        self._running.discard(process)
+        exit_code = None if timed_out else process.returncode
+        os.write(done, json.dumps({"exit": exit_code, "timed_out": timed_out, "seconds": round(seconds, 3)}).encode())
+        os.close(done)
+
+    def warm(self) -> None:
+        """Nothing to begin with."""
+
+    def lost(self) -> None:
+        """Nothing to end: no supervisor can be killed without its job."""
+
+    def ended(self) -> int | None:
+        """Nothing that could have died."""
+
+    def close(self) -> None:
+        """End what still runs."""
+        with self._lock:
+            self._closed = True
+        for process in list(self._running):
+            _end_group(process, 0)
+
+
+def _end_group(process: subprocess.Popen, grace: float, gently: bool = False) -> None:
+    """Kill a process group; torchrun is asked first, since its ranks have left the group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if gently and process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _module() -> list[str]:
+    return [sys.executable, "-m", "overlap.run.nursery"]
+
+
+def _environment(root: Path) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"}
+
+
+def ranks(snippet: Snippet, gpus: int) -> int:
+    """How many processes a run has: under torchrun one per GPU, or on the CPU as many as the header says."""
+    if snippet.options["launcher"] != "torchrun":
+        return 1
+    if not (count := gpus or snippet.options.get("ranks")):
+        raise OverlapError(
+            f"{snippet.path}: torchrun on the CPU needs a number of processes; add `ranks = 2` to the header"
+        )
+    return count
+
+
+def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
+    """What a reader types to run `file`: with `gpus` GPUs, or on whatever machine the reader has."""
+    if snippet.options["launcher"] != "torchrun":
+        return f"python {file}"
+    anywhere = gpus is None and 0 not in snippet.options["gpus"]
+    return f"torchrun --nproc-per-node {'gpu' if anywhere else ranks(snippet, gpus or 0)} {file}"
+
+
+class Runner:
+    """Runs jobs in children of one nursery, or in plain processes; use it as a context manager."""
+
+    def __init__(self, root: Path):
+        self.root, self._probes = root, {}
+        self._starter = Nursery(root) if Nursery.possible() else Plain(root)
 
     def __enter__(self) -> "Runner":
         return self
 
     def __exit__(self, *exc_info) -> None:
-        if self._nursery:
-            self._channel.close()
-            self._nursery.wait()
+        self._starter.close()
 
-    def _send(self, job: Path, fds: list[int]) -> None:
-        with self._lock:
-            if self._nursery is None:
-                self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
-                environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"}
-                command = [sys.executable, "-m", "overlap.run.nursery", str(theirs.fileno())]
-                self._nursery = subprocess.Popen(
-                    command, pass_fds=[theirs.fileno()], env=environment, cwd=self.root, stdin=subprocess.DEVNULL
-                )
-                theirs.close()
-            socket.send_fds(self._channel, [str(job).encode()], fds)
+    def start(self) -> None:
+        """Begin to import what snippets need, while there is something else to do."""
+        self._starter.warm()
 
     def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
         """Run one job to its end; nothing it started is left when this returns."""
-        cwd, result, outcome = folder / "cwd", folder / "result.json", folder / "outcome.json"
-        cwd.mkdir()
-        job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), "outcome": str(outcome)}
-        job["env"] = {"CUDA_VISIBLE_DEVICES": machine.visible_devices(gpus) if gpus else ""}
-        (folder / "job.json").write_text(json.dumps(job | more))
+        cwd, result, path = folder / "cwd", folder / "result.json", folder / "job.json"
+        visible = machine.visible_devices(gpus) if gpus else ""
+        job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), **more}
+        job["env"] = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order of nvidia-smi
+        for _ in range(2):  # a neighbour may have killed the nursery
+            shutil.rmtree(cwd, ignore_errors=True)
+            cwd.mkdir(parents=True)
+            path.write_text(json.dumps(job))
+            out, err, word = self._begin(job, path)
+            worker, _, ended = word.partition("\n")
+            if ended or (code := self._starter.ended()) is None:
+                break
+        else:
+            if not worker:
+                how = f"`{' '.join(_module())}` ended with exit code {code} before it began"
+                raise OverlapError(f"nothing can be run: {how}; what it says above is the reason")
+        if not ended:
+            self._starter.lost()
+            return Outcome(None, False, 0.0, out, err, None)
+        outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None)
+        if outcome.exit == 0:
+            with contextlib.suppress(OSError, ValueError):  # gone or half: as if nothing was returned
+                outcome.result = json.loads(result.read_text())
+        return outcome
+
+    def _begin(self, job: dict, path: Path) -> list[str]:
+        """Start a job and read its stdout, its stderr and the word of its supervisor until that one is gone."""
         pipes = [os.pipe() for _ in range(3)]
         try:
-            self._send(folder / "job.json", [write for _, write in pipes])
-        except OSError:
-            raise OverlapError(_DIED) from None
+            try:
+                self._starter.start(job, path, [write for _, write in pipes])
+            finally:
+                for _, write in pipes:
+                    os.close(write)
+            return _read([read for read, _ in pipes])
+        except BaseException:
+            self._starter.close()
+            raise
         finally:
-            for _, write in pipes:
-                os.close(write)
-        captures = [Capture() for _ in pipes]
-        with selectors.DefaultSelector() as selector:
-            for (read, _), capture in zip(pipes, captures, strict=True):
-                selector.register(read, selectors.EVENT_READ, capture)
-            while selector.get_map():
-                for key, _ in selector.select():
-                    chunk = os.read(key.fd, 1 << 16)
-                    key.data.add(chunk)
-                    if not chunk:
-                        selector.unregister(key.fd)
-                        os.close(key.fd)
-        if not outcome.exists():
-            raise OverlapError(_DIED)
-        ended = json.loads(outcome.read_text())
-        returned = json.loads(result.read_text()) if ended["exit"] == 0 and result.exists() else None
-        return Outcome(**ended, stdout=captures[0].text(), stderr=captures[1].text(), result=returned)
+            for read, _ in pipes:
+                os.close(read)
 
     def probe(self, gpus: int) -> dict:
         """`machine` and `software` of a recording made with this many GPUs visible."""
         if gpus not in self._probes:
-            with tempfile.TemporaryDirectory(prefix="overlap-") as folder:
-                found = self._job("probe", Path(folder), 120, gpus)
+            with _folder() as folder:
+                found = self._job("probe", folder, 120, gpus)
             if found.result is None:
-                raise OverlapError(f"cannot tell what this is; can this Python `import torch`?\n{found.stderr[-2000:]}")
+                raise OverlapError(f"cannot tell what this machine is:\n{_last(found.stderr)}")
             self._probes[gpus] = found.result
         return self._probes[gpus]
 
     def run(self, snippet: Snippet, gpus: int) -> dict:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
-        here = self.probe(gpus)
+        count, here = ranks(snippet, gpus), self.probe(gpus)
         if (shown := len(here["machine"]["gpus"])) != gpus:
-            raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), this machine shows {shown}")
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        path = str(self.root / snippet.path)
-        with tempfile.TemporaryDirectory(prefix="overlap-") as temporary:
-            folder = Path(temporary)
+            why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
+            raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
+        started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
+        with _folder() as folder:
             if snippet.options["launcher"] == "torchrun":
-                command = f"torchrun --standalone --nproc-per-node {gpus or 1} {snippet.path}"
-                argv = ["-m", "torch.distributed.run", *command.split()[1:4], "--redirects", "3"]
+                argv = [
+                    "-m",
+                    "torch.distributed.run",
+                    "--standalone",
+                    "--nproc-per-node",
+                    str(count),
+                    "--redirects",
+                    "3",
+                ]
                 argv += ["--log-dir", str(folder / "ranks")]
                 argv += ["-m", "overlap.run.nursery", "--rank", path, str(folder / "result.json")]
                 ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
                 outputs = _rank_outputs(folder / "ranks")
             else:
-                command = f"python {snippet.path}"
                 ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path)
                 outputs = _outputs(ended.stdout, ended.stderr, 0)
-        for path, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
+        for long, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
             for output in outputs:
-                output["text"] = [line.replace(path, short) for line in output["text"]]
-        if ended.timed_out or ended.exit != 0 or not isinstance(ended.result, dict):
+                output["text"] = [line.replace(long, short) for line in output["text"]]
+        if ended.exit != 0 or not isinstance(ended.result, dict):
             raise RunFailed(_failure(snippet, gpus, ended, outputs))
         return sealed(
             {
@@ -161,21 +334,26 @@ class Runner:
                 "profile": machine.profile([gpu["name"] for gpu in here["machine"]["gpus"]]),
                 "source": {"path": snippet.path, "sha256": snippet.hash},
                 "inputs": snippet.input_hashes,
-                "run": {"command": command, "started": started, "seconds": ended.seconds, "exit": ended.exit},
+                "run": {
+                    "command": command(snippet, snippet.path, gpus),
+                    "started": started,
+                    "seconds": ended.seconds,
+                    "exit": ended.exit,
+                },
                 **here,
                 "outputs": outputs,
                 "result": ended.result,
             }
         )
 
-    def draw(self, snippet: Snippet, data: dict, ceilings: dict, salt: str) -> list[dict]:
-        """Draw a snippet's plot from recorded data, in a process of its own."""
-        with tempfile.TemporaryDirectory(prefix="overlap-") as folder:
+    def call(self, function: str, snippet: Snippet, timeout: float = 60, **arguments) -> object:
+        """What `function`, as in `package.module:name`, gives for the snippet as a module and the arguments, all plain data."""
+        with _folder() as folder:
             path = str(self.root / snippet.path)
-            ended = self._job("plot", Path(folder), 60, 0, path=path, data=data, ceilings=ceilings, salt=salt)
-        if ended.exit != 0:
-            last = "\n".join(ended.stderr.splitlines()[-8:])
-            raise RunFailed(f"{snippet.path}: plot(results, ceilings) failed on recorded data of {salt}:\n{last}")
+            ended = self._job("call", folder, timeout, 0, path=path, function=function, arguments=arguments)
+        if ended.exit != 0 or ended.result is None:
+            why = _why(ended, f"was stopped after {timeout} s", "gave nothing")
+            raise RunFailed(f"{snippet.path}: {function} {why}. Its last lines:\n{_last(ended.stderr or ended.stdout)}")
         return ended.result
 
     def run_all(
@@ -184,25 +362,66 @@ class Runner:
         """Run many: measurements one at a time, the rest side by side. Failures are returned, after all had their turn."""
         failures = []
 
-        def one(item: tuple[Snippet, int]) -> None:
+        def one(item: tuple[Snippet, int]) -> float | None:
             try:
-                done(*item, self.run(*item))
+                made = self.run(*item)
+                done(*item, made)
+                return made["run"]["seconds"]
+            except RunFailed as error:
+                again = f"overlap run {item[0].name}"
+                if len(wanted) == 1:
+                    again = f"PYTHONPATH=. {command(item[0], item[0].path, item[1])}"
+                failures.append(RunFailed(f"{error}\n  Run it alone: {again}"))
             except OverlapError as error:
                 failures.append(error)
+            return None
 
         shared = [item for item in wanted if not item[0].options["exclusive"]]
         alone = [item for item in wanted if item[0].options["exclusive"]]
         for gpus in sorted({gpus for _, gpus in wanted}):
             self.probe(gpus)
-        with _progress(len(wanted), label) as advance, ThreadPoolExecutor(max(2, min(8, os.cpu_count() // 2))) as pool:
-            for future in as_completed([pool.submit(one, item) for item in shared]):
-                future.result()
-                advance(label)
-            for item in alone:
-                advance(f"{item[0].name} on {item[1]} GPU(s)" if item[1] else item[0].name, 0)
-                one(item)
-                advance(label)
+        pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() // 2)))
+        try:
+            with progress(self.root, wanted, label) as shown:
+                futures = {pool.submit(one, item): item for item in shared}
+                for future in as_completed(futures):
+                    shown.ended(futures[future], future.result())
+                for item in alone:
+                    shown.begun(item)
+                    shown.ended(item, one(item))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._starter.close()
+            raise
+        finally:
+            pool.shutdown()
         return failures
+
+
+@contextlib.contextmanager
+def _folder():
+    with tempfile.TemporaryDirectory(prefix="overlap-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _read(fds: list[int]) -> list[str]:
+    """Texts from these descriptors, read until the last of them closes and the others have no more."""
+    captures, over = {fd: Capture() for fd in fds}, None
+    with selectors.DefaultSelector() as selector:
+        for fd in fds:
+            selector.register(fd, selectors.EVENT_READ)
+        while selector.get_map() and (over is None or time.monotonic() < over):
+            ready = selector.select(None if over is None else 0)
+            for key, _ in ready:
+                chunk = os.read(key.fd, 1 << 16)
+                captures[key.fd].add(chunk)
+                if not chunk:
+                    selector.unregister(key.fd)
+                if not chunk and key.fd == fds[-1]:
+                    over = time.monotonic() + 1  # whoever still holds the others is no part of the job
+            if over and not ready:
+                break
+    return [capture.text() for capture in captures.values()]
 
 
 def _outputs(stdout: str, stderr: str, rank: int) -> list[dict]:
@@ -217,7 +436,7 @@ def _outputs(stdout: str, stderr: str, rank: int) -> list[dict]:
 
 def _rank_outputs(logs: Path) -> list[dict]:
     outputs = []
-    for folder in sorted(logs.glob("*/attempt_0/*"), key=lambda path: int(path.name)):
+    for folder in sorted(logs.glob("*/attempt_0/[0-9]*"), key=lambda path: int(path.name)):
         texts = []
         for name in ("stdout.log", "stderr.log"):
             capture = Capture()
@@ -230,31 +449,23 @@ def _rank_outputs(logs: Path) -> list[dict]:
 
 
 def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict]) -> str:
-    if ended.timed_out:
-        why = f"still ran after its limit of {snippet.options['timeout']} s and was stopped"
-    elif ended.exit < 0:
-        why = f"was killed by signal {-ended.exit}"
-    elif ended.exit:
-        why = f"failed with exit code {ended.exit}"
-    else:
-        why = "returned no dict from main()"
-    lines = [line.rstrip() for output in outputs for line in output["text"]] or ended.stderr.splitlines()
-    last = "\n".join(f"    {line[:300]}" for line in lines[-12:]) or "    (it printed nothing)"
+    limit = snippet.options["timeout"]
+    late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
+    text = "".join(line for output in outputs for line in output["text"]) or ended.stderr
     where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
-    again = f"overlap run {snippet.name}"
-    return f"{snippet.path} {why}, {where}. Its last lines:\n{last}\n  Run it alone: {again}"
+    why = _why(ended, late, "returned no dict from main()")
+    return f"{snippet.path} {why}, {where}. Its last lines:\n{_last(text)}"
 
 
-@contextlib.contextmanager
-def _progress(total: int, label: str):
-    """A progress bar on stderr where rich is installed; `advance(label, step)` moves it."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:
-        yield lambda text, step=1: print(text, file=sys.stderr, flush=True) if not step else None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not total) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda text, step=1: bar.update(task, description=text, advance=step)
+def _why(ended: Outcome, late: str, nothing: str) -> str:
+    if ended.timed_out:
+        return late
+    if ended.exit is None:
+        return "ended without a word: the process that watches over it was killed, perhaps by its own code"
+    if ended.exit < 0:
+        return f"was killed by signal {-ended.exit}"
+    return f"failed with exit code {ended.exit}" if ended.exit else nothing
+
+
+def _last(text: str) -> str:
+    return "\n".join(f"    {line.rstrip()[:300]}" for line in text.splitlines()[-12:]) or "    (it printed nothing)"

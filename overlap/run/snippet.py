@@ -131,6 +131,11 @@ class Snippet:
             )
         return text
 
+    @property
+    def body(self) -> str:
+        """The download without its header."""
+        return _HEADER.sub("", self.download).strip()
+
     @cached_property
     def _borrowed(self) -> dict[str, list[dict]]:
         """Parts that are used of other snippets, by their name."""

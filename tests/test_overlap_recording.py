@@ -150,7 +150,7 @@ def test_a_digit_changed_makes_the_claim_false(committed):
     assert problems[0].startswith("docs/recordings/cpu/a/b.json: edited by hand")
     assert (
         problems[1]
-        == "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4 == 3, in docs/recordings/cpu/a/b.json"
+        == "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4, not == 3, in docs/recordings/cpu/a/b.json"
     )
 
 

@@ -144,7 +144,6 @@ BAD_FIELDS = [
     ("machine.gpus[1].name", "é", "must name a machine"),
     ("machine.gpus[1].name", "CPU", "must name a machine"),
     ("machine.gpus[1].name", "H200-x4", "must name a machine"),
-    ("machine.gpus[1].name", "x4", "must name a machine"),
     ("machine.gpus[1].name", "H200\x1b[1m", "must be printable"),
     ("machine.gpus[1].name", "H" * 101, "must have at most 100 characters"),
     ("machine.gpus[1].name", 200, TEXT),

@@ -176,11 +176,11 @@ class Snippet:
         here = {(part["module"], part["alias"]) for part in _imports(meaning.parts(_tree(above, self.path), self.path))}
         modules: dict[str, list[str]] = {}
         for part in _imports(parts):
-            if (part["module"], part["alias"]) not in here and not part["borrows"]:
+            if (part["module"], part["alias"]) not in here:
                 start = f"from {part['module']} import" if part["module"] else f"import {part['alias']}"
                 modules.setdefault(start, []).extend([part["alias"]] if part["module"] else [])
         code = [f"{start} {', '.join(aliases)}".rstrip() for start, aliases in modules.items()]
-        rest = [part for part in parts if "alias" not in part or part["borrows"]]
+        rest = [part for part in parts if "alias" not in part]
         for lines, (part, *_) in groupby(rest, key=lambda part: part["lines"]):
             code.append("\n\n" * (not other.functions.keys().isdisjoint(part["binds"])) + _lines(other.text, lines))
         if any(line.startswith("from __future__") for line in code):

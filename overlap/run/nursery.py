@@ -231,11 +231,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--job":
-        do(json.loads(Path(sys.argv[2]).read_text()))
-    elif sys.argv[1] == "--rank":
-        returned = run_snippet({"path": sys.argv[2]})
+    option, *files = sys.argv[1:]
+    if option == "--job":
+        do(json.loads(Path(files[0]).read_text()))
+    elif option == "--rank":
+        returned = run_snippet({"path": files[0]})
         if os.environ["RANK"] == "0":
-            Path(sys.argv[3]).write_text(returned)
+            Path(files[1]).write_text(returned)
     else:
-        serve(socket.socket(fileno=int(sys.argv[1])))
+        serve(socket.socket(fileno=int(option)))

@@ -70,7 +70,7 @@ class Nursery:
     """Starts jobs as children of one process that has imported torch; see `overlap.run.nursery`."""
 
     def __init__(self, root: Path):
-        self.root, self._lock, self._process, self._closed = root, threading.Lock(), None, False
+        self.root, self._lock, self._process, self._channel, self._closed = root, threading.Lock(), None, None, False
 
     @staticmethod
     def possible() -> bool:
@@ -84,6 +84,8 @@ class Nursery:
             if self._closed:
                 raise OverlapError("stopped")
             if self._process is None or self._process.poll() is not None:
+                if self._channel:
+                    self._channel.close()
                 self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     self._process = subprocess.Popen(
@@ -219,7 +221,7 @@ class Runner:
     """Runs jobs in children of one nursery, or in plain processes; use it as a context manager."""
 
     def __init__(self, root: Path):
-        self.root, self._probes = root, {}
+        self.root, self._probes, self._again = root, {}, threading.Lock()
         self._starter = Nursery(root) if Nursery.possible() else Plain(root)
 
     def __enter__(self) -> "Runner":
@@ -234,11 +236,12 @@ class Runner:
         visible = machine.visible_devices(gpus) if gpus else ""
         job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), **more}
         job["env"] = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order of nvidia-smi
-        for _ in range(2):  # a neighbour may have killed the nursery
+        for turn in (contextlib.nullcontext(), self._again):  # a neighbour may have killed the nursery
             shutil.rmtree(cwd, ignore_errors=True)
             cwd.mkdir(parents=True)
             path.write_text(json.dumps(job))
-            out, err, word = self._begin(job, path)
+            with turn:
+                out, err, word = self._begin(job, path)
             worker, _, ended = word.partition("\n")
             if ended or (code := self._starter.ended()) is None:
                 break
@@ -436,7 +439,8 @@ def _rank_outputs(logs: Path) -> list[dict]:
 def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict]) -> str:
     limit = snippet.options["timeout"]
     late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
-    text = "".join(line for output in outputs for line in output["text"]) or ended.stderr
+    errors_last = sorted(outputs, key=lambda output: output["name"] == "stderr")
+    text = "".join(line for output in errors_last for line in output["text"]) or ended.stderr
     where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
     why = _why(ended, late, "returned no dict from main()")
     return f"{snippet.path} {why}, {where}. Its last lines:\n{_last(text)}"

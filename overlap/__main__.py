@@ -101,8 +101,8 @@ def _names(book: Book, typed: list[str]) -> list[str] | None:
     for given in typed:
         name = given.removeprefix("snippets/").removesuffix(".py").strip("/")
         if name not in chapters | book.snippets.keys():
-            near = difflib.get_close_matches(name.lower(), [*sorted(chapters), *book.snippets], 3)
-            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            near = difflib.get_close_matches(name.lower(), [*sorted(chapters), *book.snippets], 1)
+            hint = f"did you mean {near[0]}? " if near else ""
             raise OverlapError(f"{given}: no such chapter or snippet; {hint}`overlap list` shows what there is")
         found += [n for n in book.snippets if name in (n, n.split("/")[0])]
     return list(dict.fromkeys(found)) or None
@@ -218,11 +218,10 @@ def _import(book: Book, options) -> int:
             problems.append(
                 f"{options.file}:{number}: not a recording ({type(error).__name__}: {error}); record it again"
             )
-    turned = [
-        f"{where} on {profile}: {_WORDS[before.get((where, profile), (True, ''))[0]]} -> {_WORDS[holds]}: {text}"
-        for (where, profile), (holds, text) in _verdicts(book.root).items()
-        if holds != before.get((where, profile), (True, ""))[0]
-    ]
+    turned, after = [], _verdicts(book.root)
+    for key, (holds, text) in (before | after).items():
+        then, now = before.get(key, (True, text))[0], holds if key in after else None
+        turned += [f"{' on '.join(key)}: {_WORDS[then]} -> {_WORDS[now]}: {text}"] if then != now else []
     _say(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
     return int(bool(problems) or not taken)
 

@@ -192,11 +192,11 @@ class Runner:
             worker, _, ended = word.partition("\n")
             if ended or (code := self._starter.died()) is None:
                 break
-        if not worker:
+        if not ended and not worker and code is not None:
             how = f"`{sys.executable} -m overlap.run.nursery` ended with exit code {code} before it began"
             raise OverlapError(f"nothing can be run: {how}; what it says above is the reason")
         if not ended:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
                 os.killpg(int(worker), signal.SIGKILL)
             return Outcome(None, False, 0.0, out, err, None)
         outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None)

@@ -197,7 +197,7 @@ def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bu
     assert capsys.readouterr().out.splitlines() == [
         f"replaced: a/b on cpu, 2020-02-02 -> {today}",
         f"new: a/c on h200, {today}",
-        "docs/a.md:1 on cpu: false -> true: Three.",
+        "docs/a.md:1 on cpu: false -> holds: Three.",
         "docs/a.md:9 on cpu: true -> open: X.",
         "2 imported, 0 refused",
     ]

@@ -211,18 +211,13 @@ def _import(book: Book, options) -> int:
         raise OverlapError(f"{options.file}: cannot be read ({error}); copy it here again") from None
     before, taken, problems = _verdicts(book.root), [], []
     for number, line in enumerate(lines, 1):
+        where = f"{options.file}:{number}"
         try:
-            taken += [_take(book, line)] if line.strip() else []
+            taken += [_take(book, line, where)] if line.strip() else []
         except OverlapError as error:
-            problems.append(f"{options.file}:{number}: {error}")
+            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
         except OSError as error:
-            problems.append(
-                f"{options.file}:{number}: {error.filename} cannot be written ({error.strerror}); mend this"
-            )
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            problems.append(
-                f"{options.file}:{number}: not a recording ({type(error).__name__}: {error}); record it again"
-            )
+            problems.append(f"{where}: {error.filename} cannot be written ({error.strerror}); mend this")
     turned, after = [], _verdicts(book.root)
     for key, (state, text) in (before | after).items():
         then, now = before.get(key, (State.HOLDS, text))[0], state if key in after else State.OPEN
@@ -231,9 +226,9 @@ def _import(book: Book, options) -> int:
     return int(bool(problems) or not taken)
 
 
-def _take(book: Book, line: str) -> str:
+def _take(book: Book, line: str, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
-    data = recording.parse(line, "this line")
+    data = recording.parse(line, where, "record it again")
     snippet, text = book.snippet(data["snippet"]), recording.dump(data)
     if recording.digest(data) != data["digest"]:
         raise OverlapError("its digest does not match its content; record it again")
@@ -241,7 +236,6 @@ def _take(book: Book, line: str) -> str:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
         raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
-    text.encode()  # an error before anything is written
     path, kind, now = book.recordings / data["profile"] / f"{snippet.name}.json", "new", data["run"]["started"]
     if path.exists():
         kind = "replaced"

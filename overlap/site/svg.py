@@ -1,7 +1,11 @@
 """What matplotlib writes as SVG, cut down to what a page needs and coloured by the page."""
 
 import base64
+import io
 import re
+import unicodedata
+from collections.abc import Iterator
+from xml.etree import ElementTree
 
 #: Colours that plots are drawn in, and the CSS variables that take their place, so that one picture serves light and dark.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -10,16 +14,94 @@ _VARIABLES = {color: f"var(--ov-series-{i})" for i, color in enumerate(SERIES, 1
     "#1f2328": "var(--ov-ink)",
     "#d0d7de": "var(--ov-grid)",
 }
-
-
 _DARK = {"#808080": "#a5aeb8", "#1f2328": "#e3e7eb", "#d0d7de": "#343b44"}
+
+#: What matplotlib draws with. All else goes: scripts, handlers, links, what only says who drew it.
+ELEMENTS = frozenset(
+    ["svg", "g", "defs", "clipPath", "pattern", "path", "rect", "use", "image", "text", "tspan", "title"]
+)
+ATTRIBUTES = frozenset(
+    [
+        "id",
+        "class",
+        "d",
+        "x",
+        "y",
+        "width",
+        "height",
+        "transform",
+        "clip-path",
+        "style",
+        "viewBox",
+        "patternUnits",
+        "href",
+        "xlink:href",
+        "xml:space",
+    ]
+)
+PROPERTIES = frozenset(
+    [
+        "fill",
+        "fill-opacity",
+        "stroke",
+        "stroke-opacity",
+        "stroke-width",
+        "stroke-dasharray",
+        "stroke-dashoffset",
+        "stroke-linejoin",
+        "stroke-linecap",
+        "stroke-miterlimit",
+        "opacity",
+        "text-anchor",
+        "font-size",
+        "font-style",
+        "font-weight",
+        "image-rendering",
+    ]
+)
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_NAMES = {f"{{{_SVG}}}": "", f"{{{_XLINK}}}": "xlink:"}
+_REFERENCE = re.compile(r"#[\w.-]+|data:image/png;base64,[A-Za-z0-9+/=\s]+")
+
+
+def themed(svg: str, marks: tuple = ()) -> str:
+    """Cut an SVG of matplotlib down to what a page needs: few bytes, known parts only, CSS variables for colours.
+
+    `marks` are (x, y, width, height, text) of invisible boxes that tell their text.
+    """
+    root = ElementTree.Element("svg", {"xmlns": _SVG, "xmlns:xlink": _XLINK, "xml:space": "preserve"})
+    drawn = ElementTree.fromstring(printable(svg))
+    root.set("viewBox", drawn.get("viewBox"))
+    root.set("style", "fill:var(--ov-ink);font-size:10px;stroke-linejoin:round")
+    root.extend(_joined(_known(drawn)))
+    small = _small(ElementTree.tostring(root, encoding="unicode"))
+    return small.removesuffix("</svg>") + _transparent(marks) + "</svg>"
+
+
+def _small(svg: str) -> str:
+    from scour import scour  # here, as a machine that only records has none
+
+    options = scour.sanitizeOptions()
+    vars(options).update(embed_rasters=False, newlines=False, quiet=True, strip_ids=True, strip_xml_prolog=True)
+    vars(options).update(style_to_xml=False)
+    return scour.scourString(svg, options).strip()
+
+
+def printable(text: str) -> str:
+    """Text in which what XML cannot hold or nobody can see, such as a control character, is a replacement character."""
+    bad = {c for c in text if (unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n") or c in "\ufffe\uffff"}
+    return text.translate(dict.fromkeys(map(ord, bad), "\N{REPLACEMENT CHARACTER}")) if bad else text
 
 
 def on_paper(svg: str) -> str:
     """A themed picture as a file of its own, in the light colours on white."""
-    for color, variable in _VARIABLES.items():
-        svg = svg.replace(variable, color)
-    return svg.replace('<svg style="', '<svg style="background:#fff;font-family:sans-serif;', 1)
+    colors = {variable: color for color, variable in _VARIABLES.items()}
+    root = ElementTree.fromstring(svg)
+    for element in root.iter():
+        if style := element.get("style"):
+            element.set("style", _style({name: colors.get(value, value) for name, value in _properties(style)}))
+    root.set("style", f"background:#fff;font-family:sans-serif;{root.get('style')}")
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def in_file(svg: str) -> str:
@@ -30,7 +112,8 @@ def in_file(svg: str) -> str:
         return f"svg:root{{font-family:sans-serif;{values}}}"
 
     both = rule({color: color for color in _VARIABLES}) + f"@media(prefers-color-scheme:dark){{{rule(_DARK)}}}"
-    return svg.replace(">", f"><style>{both}</style>", 1)
+    opening, end, rest = svg.partition(">")
+    return f"{opening}{end}<style>{both}</style>{rest}"
 
 
 def data_uri(svg: str) -> str:
@@ -40,57 +123,102 @@ def data_uri(svg: str) -> str:
 
 def size(svg: str) -> tuple[int, int]:
     """Width and height."""
-    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()
+    _, root = next(ElementTree.iterparse(io.StringIO(svg), ["start"]))
+    width, height = root.get("viewBox").split()[2:]
     return round(float(width)), round(float(height))
 
 
-def themed(svg: str) -> str:
-    """Cut an SVG down to what a page needs: no prologue, few bytes, CSS variables for colours, the page's font."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>", "", svg, flags=re.S)
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))  # these ids are hashes of what is drawn and the salt
-    svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
-    svg = re.sub(r"<[^>]+>", lambda tag: _short(tag[0]), svg)
-    svg = re.sub(r'\s*\n\s*|<path [^>]*style="fill:none"/>', "", _without_bare_groups(svg))
-    rectangle = r"M([\d.]+) ([\d.]+)L\1 ([\d.]+)L([\d.]+) \3L\4 \2(?:L\1 \2)?z"
-    svg = re.sub(rectangle, r"M\1 \2V\3H\4V\2z", svg)
-    filled = r'<path d="([^"]+z)"((?![^>]*opacity)[^>]*)/>'
-    svg = re.sub(rf"{filled}(?:<path d=\"[^\"]+z\"\2/>)+", _one_path, svg)
-    svg = re.sub(r"(<text[^>]*>)( +)", lambda match: match[1] + "\u00a0" * len(match[2]), svg)  # else they are dropped
-    for color, variable in _VARIABLES.items():
-        svg = svg.replace(color, variable)
-    return svg.replace("<svg", '<svg style="fill:var(--ov-ink);font-size:10px;stroke-linejoin:round"', 1).strip()
+def _known(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """The known elements below `parent`, with known attributes and themed style; groups and links only hold theirs."""
+    for child in parent:
+        name = _name(child.tag)
+        if name in ("g", "a") and not child.get("clip-path"):
+            yield from _known(child)
+        elif name in ELEMENTS:
+            known = ElementTree.Element(name, dict(_attributes(name, child)))
+            known.text = child.text if name in ("text", "tspan") else None
+            known.tail = child.tail if name == "tspan" else None
+            known.extend(_joined(_known(child)))
+            yield known
 
 
-def _short(tag: str) -> str:
-    """A tag without what goes without saying, with two decimals, and with paths in their short form."""
-    if tag.startswith("<svg"):
-        tag = re.sub(r' (?:width|height|version)="[^"]*"', "", tag)
-    tag = re.sub(r"font-family: [^;\"]*(?:'[^']*'[^;\"]*)*;? ?", "", tag)
-    tag = re.sub(r"font: ([\d.]+px) [^;\"]*(?:'[^']*'[^;\"]*)*", r"font-size: \1", tag)
-    tag = re.sub(r'font-size: 10px;? ?| transform="rotate\(-0 [^"]*"', "", tag)
-    if tag.startswith("<text"):  # matplotlib leaves out black, this book the page's own colour
-        tag = tag if "fill:" in tag else tag.replace('style="', 'style="fill: #000000; ')
-        tag = re.sub(r";? ?fill: #1f2328", "", tag)
-    tag = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)
-    tag = re.sub(r"\s+", " ", tag).replace(": ", ":").replace("; ", ";")
-    return re.sub(r' d="([^"]*)"', lambda d: ' d="' + re.sub(r" ?([A-Za-z]) ?", r"\1", d[1]).strip() + '"', tag)
+def _name(tag: str) -> str:
+    space, brace, name = tag.rpartition("}")
+    return _NAMES.get(space + brace, "?:" if space else "") + name
 
 
-def _without_bare_groups(svg: str) -> str:
-    """Groups without attributes only cost bytes."""
+def _attributes(name: str, element: ElementTree.Element) -> Iterator[tuple[str, str]]:
+    for tag, value in element.items():
+        attribute = _name(tag)
+        if attribute == "style":
+            yield attribute, _themed_style(name, value)
+        elif attribute in ("d", "x", "y", "transform"):
+            if not value.startswith("rotate(-0 "):
+                yield attribute, re.sub(r"-?\d+\.\d+", _two_decimals, value)
+        elif attribute.endswith("href"):
+            if _REFERENCE.fullmatch(value):
+                yield attribute, value
+        elif attribute in ATTRIBUTES:
+            yield attribute, value
+    if name == "text" and element.get("style") is None:
+        yield "style", _themed_style(name, "")
+
+
+def _two_decimals(number: re.Match) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _themed_style(name: str, style: str) -> str:
+    """The page gives font and ink; matplotlib leaves out black, which is not the page's ink."""
+    shown = {"fill": "#000000"} if name == "text" else {}
+    for key, value in _properties(style):
+        if key == "font":  # such as: italic 12px 'DejaVu Sans'
+            shown |= {"font-size": word for word in value.split() if word.endswith("px")}
+        elif key in PROPERTIES:
+            shown[key] = _VARIABLES.get(value, value)
+    without = {("font-size", "10px"), ("stroke-dashoffset", "0")} | (
+        {("fill", "var(--ov-ink)")} if name == "text" else set()
+    )
+    return _style({key: value for key, value in shown.items() if (key, value) not in without})
+
+
+def _properties(style: str) -> Iterator[tuple[str, str]]:
+    for declaration in style.split(";"):
+        key, _, value = declaration.partition(":")
+        if value:
+            yield key.strip(), value.strip()
+
+
+def _style(properties: dict) -> str:
+    return ";".join(f"{key}:{value}" for key, value in properties.items())
+
+
+def _joined(elements: Iterator[ElementTree.Element]) -> list[ElementTree.Element]:
+    """Neighbouring closed paths that look alike as one; what shows nothing goes."""
     kept = []
+    for element in elements:
+        look = {key: value for key, value in element.items() if key != "d"}
+        if element.tag == "path" and look == {"style": "fill:none"}:
+            continue
+        last = kept[-1] if kept else None
+        closed = (
+            element.tag == "path"
+            and element.get("d", "").rstrip().endswith("z")
+            and "opacity" not in look.get("style", "")
+        )
+        if closed and last is not None and last.tag == "path" and {**last.attrib, "d": ""} == {**look, "d": ""}:
+            last.set("d", last.get("d") + element.get("d"))
+        else:
+            kept.append(element)
+    return kept
 
-    def keep(tag: re.Match) -> str:
-        if tag[0] != "</g>":
-            kept.append(tag[0] != "<g>")
-            return tag[0] if kept[-1] else ""
-        return tag[0] if kept.pop() else ""
 
-    return re.sub(r"<g(?: [^>]*)?>|</g>", keep, svg)
-
-
-def _one_path(paths: re.Match) -> str:
-    """Neighbours that look alike, as one path."""
-    outlines = "".join(re.findall(r' d="([^"]+)"', paths[0]))
-    return f'<path d="{outlines}"{paths[2]}/>'
+def _transparent(marks: tuple) -> str:
+    group = ElementTree.Element("g", style="fill:transparent")
+    for *sides, text in marks:
+        box = dict(
+            zip(("x", "y", "width", "height"), (f"{side:.1f}".removesuffix(".0") for side in sides), strict=True)
+        )
+        mark = ElementTree.SubElement(group, "rect", {"class": "ov-point"} | box)
+        ElementTree.SubElement(mark, "title").text = printable(text)
+    return ElementTree.tostring(group, encoding="unicode") if marks else ""

@@ -51,19 +51,23 @@ def version() -> str:
 
 def draw(module, results: dict, ceilings: dict, salt: str) -> dict:
     """Call `module.plot(results, ceilings)`; return SVG text for wide and narrow pages and the plotted data as series."""
-    pictures = {}
+    pictures, results = {}, _printable(results)
     for variant, size in _SIZES.items():
         with _style(size, f"{salt}-{variant}"):
             try:
-                drawn = _checked(module.plot(_printable(results), ceilings))
+                drawn = module.plot(results, ceilings)
+                noted = _axes(drawn)
             except OverlapError as error:
                 raise OverlapError(f"{module.__file__}: plot() {error}") from None
+            for axes in noted:
+                axes.write_powers()
             panels = max((axes.get_gridspec().nrows for axes in drawn.axes if axes.get_gridspec()), default=1)
             drawn.set_figheight(size[1] if panels == 1 else 0.6 + 1.5 * panels)
-            text = io.StringIO()
-            drawn.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-            series = [item for axes in _axes(drawn) for item in _series(axes, drawn.axes[-1].get_xlabel())]
-            pictures[variant] = svg.themed(text.getvalue(), tuple(_marks(drawn, series)))
+            written = io.StringIO()
+            drawn.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+            shared = next(filter(None, (axes.get_xlabel() for axes in reversed(drawn.axes))), "")
+            series = [item for axes in noted for item in _series(axes, shared)]
+            pictures[variant] = svg.themed(written.getvalue(), _marks(drawn, series))
             pictures["table"] = [{key: item[key] for key in ("title", "label", "x", "y", "points")} for item in series]
     return pictures
 
@@ -93,32 +97,27 @@ def _style(size: tuple[float, float], salt: str) -> Iterator[None]:
 def _printable(data):
     """Recorded data, with keys and texts that can be drawn."""
     if isinstance(data, dict):
-        return {_printable(key): _printable(value) for key, value in data.items()}
+        names = {key: _printable(key) for key in data}
+        apart = len(set(names.values())) == len(names)
+        return {names[key] if apart else key: _printable(value) for key, value in data.items()}
     if isinstance(data, list):
         return [_printable(value) for value in data]
     return svg.printable(data) if isinstance(data, str) else data
 
 
-def _checked(drawn):
-    """The figure if it is one whose numbers are known."""
+def _axes(drawn) -> list:
+    """The axes of a figure, with those in others; an error where they take no notes."""
     from matplotlib.figure import Figure
 
     from overlap.site.plotted import NotedAxes
 
     if not isinstance(drawn, Figure):
-        raise OverlapError(f"must return a matplotlib figure, not {drawn!r:.80}")
-    for axes in drawn.axes:
-        if not isinstance(axes, NotedAxes):
-            raise OverlapError(f"draws on {type(axes).__name__}, whose numbers the page could not show; use plain axes")
-        axes.write_powers()
-    return drawn
-
-
-def _axes(drawn) -> Iterator:
-    """All axes that take notes; a colour scale has none."""
-    for axes in drawn.axes:
-        yield axes
-        yield from (inset for inset in axes.child_axes if hasattr(inset, "noted"))
+        raise OverlapError(f"must return a matplotlib figure, not {type(drawn).__name__}")
+    unknown = [type(axes).__name__ for axes in drawn.axes if not isinstance(axes, NotedAxes)]
+    if unknown:
+        raise OverlapError(f"draws on {unknown[0]}, whose numbers the page could not show; use plain axes")
+    insets = [inset for axes in drawn.axes for inset in axes.child_axes if isinstance(inset, NotedAxes)]
+    return [*drawn.axes, *insets]
 
 
 def _series(axes, shared: str) -> Iterator[dict]:
@@ -230,7 +229,9 @@ def _marks(drawn, series: list[dict]) -> Iterator[tuple]:
             elif left < right or abs(left - x) >= near or abs(top - y) >= near:
                 shared.append(([left, top, right, bottom], [point]))
         for (left, top, right, bottom), points in shared:
-            wide, high = (max(size, 12 if left == right else 4) for size in (right - left, bottom - top))
+            wide, high = (
+                max(size, 12 if left == right and top == bottom else 4) for size in (right - left, bottom - top)
+            )
             yield (left + right - wide) / 2, (top + bottom - high) / 2, wide, high, _told(item, points)
 
 

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -87,8 +87,8 @@ def _image(image: AxesImage) -> Iterator[Drawn]:
         np.linspace(left, right, values.shape[1] + 1).tolist(),
         np.linspace(first, last, values.shape[0] + 1).tolist(),
     )
-    sides = product(zip(y, y[1:], strict=False), zip(x, x[1:], strict=False))
-    yield Drawn("cell", image, [(a, b, c, d) for (b, d), (a, c) in sides], values.ravel().tolist())
+    boxes = [(a, b, c, d) for (b, d), (a, c) in product(pairwise(y), pairwise(x))]
+    yield Drawn("cell", image, boxes, values.ravel().tolist())
 
 
 #: How to read what a plotting method of matplotlib gave back.
@@ -141,7 +141,7 @@ class NotedAxes(Axes):
         super().clear()
 
     def write_powers(self) -> None:
-        """Let scales write powers of ten as text: `$` is no formula in the book, as recorded names may have one."""
+        """Write powers of ten as text: `$` begins no formula in the book, as recorded names may have one."""
         for axis in (self.xaxis, self.yaxis):
             for ticks, change in ((axis.major, axis.set_major_formatter), (axis.minor, axis.set_minor_formatter)):
                 if isinstance(ticks.formatter, (LogFormatterMathtext, LogitFormatter)):

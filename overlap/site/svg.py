@@ -4,7 +4,7 @@ import base64
 import io
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
 #: Colours that plots are drawn in, and the CSS variables that take their place, so that one picture serves light and dark.
@@ -14,30 +14,13 @@ _VARIABLES = {color: f"var(--ov-series-{i})" for i, color in enumerate(SERIES, 1
     "#1f2328": "var(--ov-ink)",
     "#d0d7de": "var(--ov-grid)",
 }
+_COLORS = {variable: color for color, variable in _VARIABLES.items()}
 _DARK = {"#808080": "#a5aeb8", "#1f2328": "#e3e7eb", "#d0d7de": "#343b44"}
 
-#: What matplotlib draws with. All else goes: scripts, handlers, links, what only says who drew it.
-ELEMENTS = frozenset(
-    ["svg", "g", "defs", "clipPath", "pattern", "path", "rect", "use", "image", "text", "tspan", "title"]
-)
+#: What matplotlib draws with. All else goes: what says who drew it, and anything that could act.
+ELEMENTS = frozenset(["svg", "g", "defs", "clipPath", "pattern", "path", "rect", "use", "image", "text", "tspan"])
 ATTRIBUTES = frozenset(
-    [
-        "id",
-        "class",
-        "d",
-        "x",
-        "y",
-        "width",
-        "height",
-        "transform",
-        "clip-path",
-        "style",
-        "viewBox",
-        "patternUnits",
-        "href",
-        "xlink:href",
-        "xml:space",
-    ]
+    ["id", "d", "x", "y", "width", "height", "transform", "opacity", "clip-path", "style", "patternUnits", "xlink:href"]
 )
 PROPERTIES = frozenset(
     [
@@ -59,47 +42,38 @@ PROPERTIES = frozenset(
         "image-rendering",
     ]
 )
-_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-_NAMES = {f"{{{_SVG}}}": "", f"{{{_XLINK}}}": "xlink:"}
-_REFERENCE = re.compile(r"#[\w.-]+|data:image/png;base64,[A-Za-z0-9+/=\s]+")
+_VALUE = re.compile(r"[\w\s#.,%()+-]*|url\(#[\w.-]+\)|#[\w.-]+|data:image/png;base64,[\w+/=\s]+", re.ASCII)
+_SPACES = {"": "http://www.w3.org/2000/svg", "xlink": "http://www.w3.org/1999/xlink"}
+for _prefix, _space in _SPACES.items():
+    ElementTree.register_namespace(_prefix, _space)
 
 
-def themed(svg: str, marks: tuple = ()) -> str:
-    """Cut an SVG of matplotlib down to what a page needs: few bytes, known parts only, CSS variables for colours.
+def themed(svg: str, marks: Iterable[tuple] = ()) -> str:
+    """Cut an SVG of matplotlib down to what a page needs: known parts, few bytes, CSS variables for colours.
 
     `marks` are (x, y, width, height, text) of invisible boxes that tell their text.
     """
-    root = ElementTree.Element("svg", {"xmlns": _SVG, "xmlns:xlink": _XLINK, "xml:space": "preserve"})
     drawn = ElementTree.fromstring(printable(svg))
+    root = ElementTree.Element("svg", {"xmlns": _SPACES[""], "xmlns:xlink": _SPACES["xlink"], "xml:space": "preserve"})
     root.set("viewBox", drawn.get("viewBox"))
     root.set("style", "fill:var(--ov-ink);font-size:10px;stroke-linejoin:round")
-    root.extend(_joined(_known(drawn)))
-    small = _small(ElementTree.tostring(root, encoding="unicode"))
+    root.extend(_known(drawn))
+    small = _scoured(ElementTree.tostring(root, encoding="unicode"))
     return small.removesuffix("</svg>") + _transparent(marks) + "</svg>"
 
 
-def _small(svg: str) -> str:
-    from scour import scour  # here, as a machine that only records has none
-
-    options = scour.sanitizeOptions()
-    vars(options).update(embed_rasters=False, newlines=False, quiet=True, strip_ids=True, strip_xml_prolog=True)
-    vars(options).update(style_to_xml=False)
-    return scour.scourString(svg, options).strip()
-
-
 def printable(text: str) -> str:
-    """Text in which what XML cannot hold or nobody can see, such as a control character, is a replacement character."""
-    bad = {c for c in text if (unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n") or c in "\ufffe\uffff"}
-    return text.translate(dict.fromkeys(map(ord, bad), "\N{REPLACEMENT CHARACTER}")) if bad else text
+    """Text with a replacement character for each control character and whatever else XML cannot hold."""
+    bad = {c for c in set(text) if c in "\ufffe\uffff" or (unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n")}
+    return text.translate({ord(c): "\N{REPLACEMENT CHARACTER}" for c in bad}) if bad else text
 
 
 def on_paper(svg: str) -> str:
     """A themed picture as a file of its own, in the light colours on white."""
-    colors = {variable: color for color, variable in _VARIABLES.items()}
     root = ElementTree.fromstring(svg)
     for element in root.iter():
         if style := element.get("style"):
-            element.set("style", _style({name: colors.get(value, value) for name, value in _properties(style)}))
+            element.set("style", _style({name: _COLORS.get(value, value) for name, value in _properties(style)}))
     root.set("style", f"background:#fff;font-family:sans-serif;{root.get('style')}")
     return ElementTree.tostring(root, encoding="unicode")
 
@@ -128,97 +102,87 @@ def size(svg: str) -> tuple[int, int]:
     return round(float(width)), round(float(height))
 
 
-def _known(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """The known elements below `parent`, with known attributes and themed style; groups and links only hold theirs."""
-    for child in parent:
-        name = _name(child.tag)
-        if name in ("g", "a") and not child.get("clip-path"):
-            yield from _known(child)
-        elif name in ELEMENTS:
-            known = ElementTree.Element(name, dict(_attributes(name, child)))
-            known.text = child.text if name in ("text", "tspan") else None
-            known.tail = child.tail if name == "tspan" else None
-            known.extend(_joined(_known(child)))
-            yield known
+def _scoured(svg: str) -> str:
+    from scour import scour  # here, as a machine that only records has none
+
+    options = scour.sanitizeOptions()
+    vars(options).update(embed_rasters=False, newlines=False, strip_ids=True, strip_xml_prolog=True, style_to_xml=False)
+    return scour.scourString(svg, options).strip()
 
 
-def _name(tag: str) -> str:
-    space, brace, name = tag.rpartition("}")
-    return _NAMES.get(space + brace, "?:" if space else "") + name
-
-
-def _attributes(name: str, element: ElementTree.Element) -> Iterator[tuple[str, str]]:
-    for tag, value in element.items():
-        attribute = _name(tag)
-        if attribute == "style":
-            yield attribute, _themed_style(name, value)
-        elif attribute in ("d", "x", "y", "transform"):
-            if not value.startswith("rotate(-0 "):
-                yield attribute, re.sub(r"-?\d+\.\d+", _two_decimals, value)
-        elif attribute.endswith("href"):
-            if _REFERENCE.fullmatch(value):
-                yield attribute, value
-        elif attribute in ATTRIBUTES:
-            yield attribute, value
-    if name == "text" and element.get("style") is None:
-        yield "style", _themed_style(name, "")
-
-
-def _two_decimals(number: re.Match) -> str:
-    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
-
-
-def _themed_style(name: str, style: str) -> str:
-    """The page gives font and ink; matplotlib leaves out black, which is not the page's ink."""
-    shown = {"fill": "#000000"} if name == "text" else {}
-    for key, value in _properties(style):
-        if key == "font":  # such as: italic 12px 'DejaVu Sans'
-            shown |= {"font-size": word for word in value.split() if word.endswith("px")}
-        elif key in PROPERTIES:
-            shown[key] = _VARIABLES.get(value, value)
-    without = {("font-size", "10px"), ("stroke-dashoffset", "0")} | (
-        {("fill", "var(--ov-ink)")} if name == "text" else set()
-    )
-    return _style({key: value for key, value in shown.items() if (key, value) not in without})
-
-
-def _properties(style: str) -> Iterator[tuple[str, str]]:
-    for declaration in style.split(";"):
-        key, _, value = declaration.partition(":")
-        if value:
-            yield key.strip(), value.strip()
-
-
-def _style(properties: dict) -> str:
-    return ";".join(f"{key}:{value}" for key, value in properties.items())
-
-
-def _joined(elements: Iterator[ElementTree.Element]) -> list[ElementTree.Element]:
-    """Neighbouring closed paths that look alike as one; what shows nothing goes."""
+def _known(parent: ElementTree.Element) -> list[ElementTree.Element]:
+    """What is known and seen below `parent`, without bare groups; neighbouring areas that look alike are one."""
     kept = []
-    for element in elements:
-        look = {key: value for key, value in element.items() if key != "d"}
-        if element.tag == "path" and look == {"style": "fill:none"}:
-            continue
-        last = kept[-1] if kept else None
-        closed = (
-            element.tag == "path"
-            and element.get("d", "").rstrip().endswith("z")
-            and "opacity" not in look.get("style", "")
-        )
-        if closed and last is not None and last.tag == "path" and {**last.attrib, "d": ""} == {**look, "d": ""}:
-            last.set("d", last.get("d") + element.get("d"))
-        else:
+    for element in _elements(parent):
+        look = {name: value for name, value in element.items() if name != "d"}
+        area = element.tag == "path" and element.get("d", "").endswith("z") and "opacity" not in look.get("style", "")
+        if area and kept and kept[-1].tag == "path" and kept[-1].attrib | {"d": ""} == look | {"d": ""}:
+            kept[-1].set("d", kept[-1].get("d") + element.get("d"))
+        elif look != {"style": "fill:none"}:
             kept.append(element)
     return kept
 
 
-def _transparent(marks: tuple) -> str:
+def _elements(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    for child in parent:
+        name = _name(child.tag)
+        element = ElementTree.Element(name, dict(_attributes(name, child)))
+        if name == "a" or (name == "g" and set(element.keys()) <= {"id"}):
+            yield from _elements(child)
+        elif name in ELEMENTS:
+            if name in ("text", "tspan"):
+                element.text, element.tail = child.text, child.tail if name == "tspan" else None
+            element.extend(_known(child))
+            yield element
+
+
+def _name(tag: str) -> str:
+    space, _, name = tag.removeprefix("{").rpartition("}")
+    prefixes = {space: f"{prefix}:" if prefix else "" for prefix, space in _SPACES.items()} | {"": ""}
+    return prefixes.get(space, "unknown:") + name
+
+
+def _attributes(element: str, drawn: ElementTree.Element) -> Iterator[tuple[str, str]]:
+    for tag, value in (({"style": ""} if element == "text" else {}) | drawn.attrib).items():
+        name = _name(tag)
+        if name == "style":
+            yield name, _themed_style(element, value)
+        elif name in ("d", "x", "y", "transform"):
+            if not value.startswith("rotate(-0 "):
+                yield name, re.sub(r"-?\d+\.\d+", lambda n: f"{float(n[0]):.2f}".rstrip("0").rstrip("."), value).strip()
+        elif name in ATTRIBUTES and _VALUE.fullmatch(value):
+            yield name, value
+
+
+def _themed_style(element: str, style: str) -> str:
+    """The page gives font and ink. matplotlib leaves out black, which is not the page's ink."""
+    shown = {"fill": "#000000"} if element == "text" else {}
+    for name, value in _properties(style):
+        if name == "font":  # older ones write the size here, as in: 12px 'DejaVu Sans'
+            name, value = "font-size", next(word for word in value.split() if word.endswith("px"))
+        if name in PROPERTIES and _VALUE.fullmatch(value):
+            shown[name] = _VARIABLES.get(value, value)
+    needless = {"font-size": "10px", "stroke-dashoffset": "0"} | (
+        {"fill": "var(--ov-ink)"} if element == "text" else {}
+    )
+    return _style({name: value for name, value in shown.items() if needless.get(name) != value})
+
+
+def _properties(style: str) -> Iterator[tuple[str, str]]:
+    for declaration in filter(str.strip, style.split(";")):
+        name, _, value = declaration.partition(":")
+        yield name.strip(), value.strip()
+
+
+def _style(properties: dict[str, str]) -> str:
+    return ";".join(f"{name}:{value}" for name, value in properties.items())
+
+
+def _transparent(marks: Iterable[tuple]) -> str:
     group = ElementTree.Element("g", style="fill:transparent")
     for *sides, text in marks:
-        box = dict(
-            zip(("x", "y", "width", "height"), (f"{side:.1f}".removesuffix(".0") for side in sides), strict=True)
-        )
+        texts = (f"{side:.1f}".removesuffix(".0") for side in sides)
+        box = dict(zip(("x", "y", "width", "height"), texts, strict=True))
         mark = ElementTree.SubElement(group, "rect", {"class": "ov-point"} | box)
         ElementTree.SubElement(mark, "title").text = printable(text)
-    return ElementTree.tostring(group, encoding="unicode") if marks else ""
+    return ElementTree.tostring(group, encoding="unicode") if len(group) else ""

@@ -330,6 +330,10 @@ DROPPED = {
     ),
     "black text": ("<text>a</text>", '<text style="fill:#000000">a</text>'),
     "ink": ("<text style=\"fill: #1f2328; font: 12px 'X'\">a</text>", '<text style="font-size:12px">a</text>'),
+    "formula": (
+        '<text style="fill: #1f2328">\n <tspan x="1">10</tspan>\n <tspan x="2">  3</tspan>\n</text>',
+        '<text><tspan x="1">10</tspan><tspan x="2">  3</tspan></text>',
+    ),
     "unturned": (
         '<text x="1.23456" transform="rotate(-0 1 2)" style="fill: #1f2328">a</text>',
         '<text x="1.23">a</text>',
@@ -358,6 +362,7 @@ def test_colours_are_the_pages():
     picture = drawn(plot)["wide"]
     styles = " ".join(found.get("style", "") for found in ElementTree.fromstring(picture).iter())
     assert all(f"stroke:var(--ov-{name})" in styles for name in ("series-1", "series-6", "ceiling", "grid"))
+    assert "white-space:pre" in ElementTree.fromstring(picture).get("style"), "as words may begin with spaces"
     assert "fill:var(--ov-ink)" in styles and "#0072b2" not in styles and "stroke-dasharray" in styles
     assert "font-family" not in picture and "width" not in ElementTree.fromstring(picture).attrib
     black = [found.text for found in elements(picture, "text") if "fill:#000000" in found.get("style", "")]

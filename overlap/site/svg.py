@@ -42,7 +42,7 @@ PROPERTIES = frozenset(
         "image-rendering",
     ]
 )
-_VALUE = re.compile(r"[\w\s#.,%()+-]*|url\(#[\w.-]+\)|#[\w.-]+|data:image/png;base64,[\w+/=\s]+", re.ASCII)
+_VALUE = re.compile(r"[\w\s#.,%+-]*|url\(#[\w.-]+\)|#[\w.-]+|data:image/png;base64,[\w+/=\s]+", re.ASCII)
 _SPACES = {"": "http://www.w3.org/2000/svg", "xlink": "http://www.w3.org/1999/xlink"}
 for _prefix, _space in _SPACES.items():
     ElementTree.register_namespace(_prefix, _space)
@@ -56,7 +56,7 @@ def themed(svg: str, marks: Iterable[tuple] = ()) -> str:
     drawn = ElementTree.fromstring(printable(svg))
     root = ElementTree.Element("svg", {"xmlns": _SPACES[""], "xmlns:xlink": _SPACES["xlink"], "xml:space": "preserve"})
     root.set("viewBox", drawn.get("viewBox"))
-    root.set("style", "fill:var(--ov-ink);font-size:10px;stroke-linejoin:round")
+    root.set("style", "fill:var(--ov-ink);font-size:10px;stroke-linejoin:round;white-space:pre")
     root.extend(_known(drawn))
     small = _scoured(ElementTree.tostring(root, encoding="unicode"))
     return small.removesuffix("</svg>") + _transparent(marks) + "</svg>"
@@ -130,8 +130,8 @@ def _elements(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
         if name == "a" or (name == "g" and set(element.keys()) <= {"id"}):
             yield from _elements(child)
         elif name in ELEMENTS:
-            if name in ("text", "tspan"):
-                element.text, element.tail = child.text, child.tail if name == "tspan" else None
+            if name in ("text", "tspan") and not len(child):
+                element.text = child.text
             element.extend(_known(child))
             yield element
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import resource
 import signal
 import socket

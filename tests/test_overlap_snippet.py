@@ -16,14 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link"])
+@pytest.mark.parametrize(
+    "name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link", "a/b\n"]
+)
 def test_a_name_that_leaves_snippets_is_refused(tmp_path, name):
     (tmp_path / "snippets/a").mkdir(parents=True)
     (tmp_path / "x.py").write_text(HEADER)
     (tmp_path / "snippets/a/link.py").symlink_to(tmp_path / "x.py")
     with pytest.raises(OverlapError, match="inside snippets/") as caught:
         Snippet.read(tmp_path, name)
-    assert name in str(caught.value)
+    assert repr(name) in str(caught.value)
 
 
 def test_an_unknown_file_is_named_with_the_remedy(tmp_path):

@@ -73,6 +73,8 @@ def parse(text: str | bytes, origin: str) -> Recording:
 def read(path: Path, memo: "Memo | None" = None) -> Recording:
     """Read one recording file; what the memo knows to be valid is not validated again."""
     try:
+        if not path.is_file() and path.exists():
+            raise OverlapError(f"{path}: is no file; remove it or name it otherwise")
         if path.stat().st_size > strict.MAX_BYTES:
             raise OverlapError(f"{path}: larger than {strict.MAX_BYTES >> 20} MiB; {_REMEDY}")
         raw = path.read_bytes()

@@ -1,27 +1,68 @@
 """The command line; see `overlap --help`. It needs torch and numpy, not MkDocs."""
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
-from overlap import OverlapError, find_root
-from overlap.book.book import Book
-from overlap.run import machine, recording
-from overlap.run.runner import Runner
+try:
+    import argparse
+    import contextlib
+    import difflib
+    import os
+    import re
+    import signal
+    import tempfile
+    from pathlib import Path
+
+    from overlap import OverlapError, find_root
+    from overlap.book.book import Book
+    from overlap.book.verdict import State
+    from overlap.run import machine, recording
+    from overlap.run.bundle import Bundle
+    from overlap.run.runner import Runner
+    from overlap.run.text import plain
+except KeyboardInterrupt:
+    sys.exit(130)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return the exit code."""
-    options = _parser().parse_args(arguments)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        root = find_root()
-        return options.command(Book(root), options)
+        for number in before:
+            if before[number] != signal.SIG_IGN:
+                signal.signal(number, _stop)
+        sys.stdout.reconfigure(errors="replace")
+        options = _parser().parse_args(arguments)
+        book = Book(find_root())
+        code = options.command(book, options)
+        book.memo.save()
+        sys.stdout.flush()
+        return code
     except OverlapError as error:
-        print(f"overlap: {error}", file=sys.stderr)
+        print(plain(f"overlap: {error}"), file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except BrokenPipeError:  # whoever read this has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        print(plain(f"overlap: {error.filename}: {error.strerror}; mend this and try again"), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        return 128 + (stop.args or (signal.SIGINT,))[0]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame) -> None:
+    for again in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(again, signal.SIG_IGN)  # let the first one tidy up
+    raise KeyboardInterrupt(number)
+
+
+def _say(*lines: str) -> None:
+    """Print text that may come from recordings or snippets."""
+    for line in lines:
+        print(plain(line))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,27 +79,61 @@ def _parser() -> argparse.ArgumentParser:
     add("list", _list, "what there is, what it needs, how fresh each recording is")
     add("run", _run, "run what this machine can into its cache; with names, even what is cached")
     record = add("record", _record, "run and write recordings; without names, what is not fresh for this machine")
-    text = "append the recordings to one portable file instead of docs/recordings"
+    text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
+    text = "give recordings the hashes of today's rule, where it is proved that the code is what ran"
+    add("reseal", _reseal, text)
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
     return parser
 
 
 def _counts(text: str) -> set[int]:
-    return {int(part) for part in text.split(",")}
+    have = len(machine.here()["gpus"])
+    counts = set(map(int, text.split(","))) if re.fullmatch(r"\d+(,\d+)*", text) else {have + 1}
+    if max(counts) > have:
+        why = f"{text!r} is not a list of GPU counts from 0 to {have}, as in 0,1; GPUs here: {machine.described()}"
+        raise argparse.ArgumentTypeError(why)
+    return counts
 
 
-def _names(book: Book, names: list[str]) -> list[str] | None:
+def _names(book: Book, typed: list[str]) -> list[str] | None:
     """Snippet names for what was typed; a chapter stands for all its snippets."""
-    found = []
+    found, chapters = [], {name.split("/")[0] for name in book.snippets}
+    for given in typed:
+        name = given.removeprefix("snippets/").removesuffix(".py").strip("/")
+        if name not in chapters | book.snippets.keys():
+            near = difflib.get_close_matches(name.lower(), [*sorted(chapters), *book.snippets], 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise OverlapError(f"{given}: no such chapter or snippet; {hint}`overlap list` shows what there is")
+        found += [n for n in book.snippets if name in (n, n.split("/")[0])]
+    return list(dict.fromkeys(found)) or None
+
+
+def _lacking(book: Book, names: list[str]) -> str:
+    """What these snippets need that this machine has not."""
+    needs = {}
     for name in names:
-        name = name.removeprefix("snippets/").removesuffix(".py").strip("/")
-        found += [n for n in book.snippets if n.split("/")[0] == name] or [book.snippet(name).name]
-    return found or None
+        counts = " or ".join(map(str, book.snippets[name].options["gpus"]))
+        needs.setdefault(f"{counts} GPU{'s' * (counts != '1')}", []).append(name)
+    some = {
+        need: ", ".join(found[:5])
+        + (f" and {len(found) - 5} more need" if found[5:] else " need" + "s" * (len(found) == 1))
+        for need, found in needs.items()
+    }
+    return "; ".join(f"{found} {need}" for need, found in some.items()) + f"; this machine has {machine.described()}"
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        why = f"{folder}: cannot be written ({error.strerror})"
+        raise OverlapError(f"{why}; make it a folder you may write to, or move away what is in its place") from None
 
 
 def _list(book: Book, options) -> int:
@@ -72,69 +147,126 @@ def _list(book: Book, options) -> int:
 
 
 def _run(book: Book, options) -> int:
-    ran = book.run(_names(book, options.names), force=bool(options.names))
-    print(f"{ran} runs" if options.names else f"{ran} runs; what had run before was left alone")
-    for name in _names(book, options.names) or ():
+    names = _names(book, options.names)
+    able = list(book.runnable(names))
+    if names and not able:
+        raise OverlapError(_lacking(book, names))
+    for item in able[:1]:
+        _check_writable(book.cache_path(*item).parent)
+    ran = book.run(names, force=bool(names))
+    print(f"{ran} run{'s' * (ran != 1)}" + ("" if names else "; what had run before was left alone"))
+    for name in names or ():
         for run in book.live(name).values():
             text = "".join(line for output in run.data["outputs"] for line in output["text"])
-            print(f"\n{name} on {machine.label(run.profile)}\n{text}", end="")
+            _say("", f"{name} on {machine.label(run.profile)}", text.removesuffix("\n"))
     return 0
 
 
 def _record(book: Book, options) -> int:
-    names = _names(book, options.names)
-
-    def is_fresh(snippet, gpus) -> bool:
-        run = book.committed.get(snippet.name, {}).get(machine.profile(machine.here()["gpus"][:gpus]))
-        return run is not None and run.grade == recording.FRESH
-
+    names, written, failures = _names(book, options.names), [], []
     able = [item for item in book.runnable(names) if options.gpus is None or item[1] in options.gpus]
-    wanted = [item for item in able if names or not is_fresh(*item)]
-    written = []
+    unable = [name for name in names or book.snippets if name not in {snippet.name for snippet, _ in able}]
+    if not able:
+        raise OverlapError(_lacking(book, unable) + (" and --gpus leaves out the rest" if options.gpus else ""))
+    if names and unable:
+        _say(_lacking(book, unable))
+    bundle = Bundle(options.bundle) if options.bundle else None
+
+    def is_done(snippet, gpus) -> bool:
+        profile = machine.profile(machine.here()["gpus"][:gpus])
+        run = None if names else book.committed.get(snippet.name, {}).get(profile)
+        return bool(bundle and bundle.has(snippet, profile)) or (run is not None and run.grade == recording.FRESH)
+
+    wanted = [item for item in able if not is_done(*item)]
+    for item in wanted[:1]:
+        _check_writable(book.cache_path(*item).parent)
+        _check_writable(options.bundle.absolute().parent if bundle else book.recordings)
 
     def keep(snippet, gpus, data) -> None:
-        if options.bundle:
-            with open(options.bundle, "a", encoding="utf-8") as file:
-                file.write(json.dumps(data, sort_keys=True) + "\n")
+        if bundle:
+            bundle.add(data)
         else:
             recording.write(book.recordings / data["profile"] / f"{snippet.name}.json", recording.dump(data))
+        book.keep(snippet, gpus, data)
         written.append(f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s")
 
-    with Runner(book.root) as runner:
-        failures = runner.run_all(wanted, keep, "recording")
-    print("\n".join(written + [str(error) for error in failures]))
-    print(f"{len(written)} recorded, {len(failures)} failed, {len(able) - len(wanted)} left as they were")
+    try:
+        with Runner(book.root) as runner:
+            failures = runner.run_all(wanted, keep, "recording")
+    finally:
+        _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
+        left, missed = len(able) - len(wanted), len(wanted) - len(written) - len(failures)
+        why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left else ""
+        _say(
+            f"{len(written)} recorded, {len(failures)} failed, {left} left as they were{why}"
+            + (f", {missed} not run" if missed else "")
+        )
     return int(bool(failures))
 
 
 def _import(book: Book, options) -> int:
     try:
-        lines = options.file.read_text(encoding="utf-8").splitlines()
+        lines = options.file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise OverlapError(f"{options.file}: cannot be read ({error}); copy it here again") from None
-    problems = []
+    before, taken, problems = _verdicts(book.root), [], []
     for number, line in enumerate(lines, 1):
+        where = f"{options.file}:{number}"
         try:
-            data = recording.parse(line, "this line")
-            snippet = book.snippet(data["snippet"])
-            if recording.digest(data) != data["digest"]:
-                raise OverlapError("its digest does not match its content; record it again")
-            if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
-                raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
-            if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
-                raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
-            recording.write(book.recordings / data["profile"] / f"{snippet.name}.json", recording.dump(data))
+            taken += [_take(book, line, where)] if line.strip() else []
         except OverlapError as error:
-            problems.append(f"{options.file}:{number}: {error}")
-    print("\n".join([*problems, f"{len(lines) - len(problems)} imported, {len(problems)} refused"]))
-    return int(bool(problems) or not lines)
+            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
+        except OSError as error:
+            problems.append(f"{where}: {error.filename} cannot be written ({error.strerror}); mend this")
+    turned, after = [], _verdicts(book.root)
+    for key, (state, text) in (before | after).items():
+        then, now = before.get(key, (State.HOLDS, text))[0], state if key in after else State.OPEN
+        turned += [f"{' on '.join(key)}: {then.word} -> {now.word}: {text}"] if then != now else []
+    _say(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
+    return int(bool(problems) or not taken)
+
+
+def _take(book: Book, line: str, where: str) -> str:
+    """Write the recording of one line to where it belongs, and say what it is."""
+    data = recording.parse(line, where, "record it again")
+    snippet, text = book.snippet(data["snippet"]), recording.dump(data)
+    if recording.digest(data) != data["digest"]:
+        raise OverlapError("its digest does not match its content; record it again")
+    if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
+        raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
+    if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
+        raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
+    path, kind, now = book.recordings / data["profile"] / f"{snippet.name}.json", "new", data["run"]["started"]
+    if path.exists():
+        kind = "replaced"
+        with contextlib.suppress(OverlapError):
+            now = f"{recording.read(path)['run']['started']} -> {now}"
+    recording.write(path, text)
+    return f"{kind}: {snippet.name} on {data['profile']}, {now}"
+
+
+def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:
+    """The verdict on each claim, and its text, by where it stands and profile; without what cannot be told."""
+    found = {}
+    with contextlib.suppress(OverlapError):
+        book = Book(root, "never")
+        for claim in book.claims:
+            with contextlib.suppress(OverlapError):
+                for verdict in book.verdicts(claim):
+                    found[f"docs/{claim.page}:{claim.line}", verdict.profile] = (verdict.state, claim.text)
+    return found
 
 
 def _check(book: Book, options) -> int:
     problems = book.check()
-    in_order = f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"
-    print("\n".join(problems) or in_order)
+    _say(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
     return int(bool(problems))
+
+
+def _reseal(book: Book, options) -> int:
+    paths = recording.reseal(book.root, _names(book, options.names))
+    _say(*paths, f"{len(paths)} resealed")
+    return 0
 
 
 def _compare(book: Book, options) -> int:
@@ -156,19 +288,23 @@ def _compare(book: Book, options) -> int:
     return 0
 
 
-def _numbers(result, prefix: str = ""):
-    """(dotted key, number) of everything measured, raw trials left out."""
-    for key, value in result.items():
-        if isinstance(value, dict):
-            yield from _numbers(value, f"{prefix}{key}.")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield f"{prefix}{key}", value
+def _numbers(value, key: str = ""):
+    """(key as in `rows[0].finish_ms`, number) of everything measured, raw trials left out."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not name.endswith("_trials"):
+                yield from _numbers(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _numbers(inner, f"{key}[{i}]")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield key, value
 
 
 def _print_table(rows: list[tuple]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,19 @@
 """The command line, from outside: what it prints, writes and returns."""
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
 
 import pytest
 
 from overlap import __main__ as command
 from overlap.__main__ import main
 from overlap.run import recording
+from overlap.run.text import plain
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -40,7 +47,7 @@ def test_run_executes_once(here, warm, capsys):
     assert capsys.readouterr().out == "0 runs; what had run before was left alone\n"
     assert main(["run", "snippets/a/b.py"]) == 0
     assert ran(here) == "b"
-    assert capsys.readouterr().out == "1 runs\n\na/b on CPU\nthree\n"
+    assert capsys.readouterr().out == "1 run\n\na/b on CPU\nthree\n"
     here.snippet("a/c", here.MAIN + "# changed\n")
     assert here.book().live("a/c") == {}
     assert here.book("never").live("a/b") == {} and here.book("never").run() == 0
@@ -62,10 +69,8 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert main(["check"]) == 0
     assert capsys.readouterr().out == "2 snippets, 1 claims: all in order\n"
 
-    assert main(["record", "--gpus", "1,2"]) == 0
-    assert "0 recorded, 0 failed, 0 left as they were" in capsys.readouterr().out
     assert main(["record"]) == 0
-    assert "0 recorded, 0 failed, 2 left as they were" in capsys.readouterr().out
+    assert capsys.readouterr().out == "0 recorded, 0 failed, 2 left as they were (fresh)\n"
     assert ran(here) == ""
 
     assert main(["list", "a"]) == 0
@@ -75,14 +80,34 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
         "a/c      0,1   cpu (fresh), h200 (other machine)  A test.",
     ]
 
-    here.commit("a/b", template, {"n": 2, "deep": {"er": 0, "other": 1}, "trials": [1], "name": "x", "ok": True})
+    code = "def main():\n    return {'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}\n"
+    here.snippet("a/b", code)
+    other = {"n": 2, "deep": {"er": 0, "other": 1}, "rows": [{"ms": 4, "ms_trials": [2]}, [2, 9]], "n_trials": {"a": 1}}
+    here.commit("a/b", template, other | {"name": "x", "ok": True})
     assert main(["compare", "a/b"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO"],
         ["a/b", "(cpu", ":", "cpu)", "deep.er", "0", "0", "–"],
         ["a/b", "(cpu", ":", "cpu)", "n", "3", "2", "1.50"],
+        ["a/b", "(cpu", ":", "cpu)", "rows[0].ms", "2", "4", "0.50"],
+        ["a/b", "(cpu", ":", "cpu)", "rows[1][0]", "4", "2", "2.00"],
     ]
-    assert ran(here) == "b"
+
+
+def test_a_new_recording_takes_the_place_of_an_older_run(here, warm, capsys):
+    here.snippet("a/b", "import time\n\n\ndef main():\n    return {'n': time.time()}\n")
+    for options in ([], ["--bundle", "bundle"]):
+        assert main(["run", "a/b"]) == 0
+        old = here.book().live("a/b")["cpu"].result
+        assert main(["record", "a/b", *options]) == 0
+        new = here.book().live("a/b")["cpu"].result
+        assert new != old
+        if options:
+            assert json.loads((here.root / "bundle").read_text())["result"] == new
+        else:
+            assert recording.read(here.path("a/b"))["result"] == new
+        assert here.book().run(["a/b"]) == 0
+        capsys.readouterr()
 
 
 def test_failures_are_reported_after_all_had_their_turn(here, warm, capsys):
@@ -131,6 +156,56 @@ def test_bundle_and_import(here, warm, capsys):
     ]
 
 
+@pytest.mark.parametrize("names", [[], ["a"]])
+@pytest.mark.parametrize("torn", [0, 1, 5, 300])
+def test_record_goes_on_where_a_bundle_ends(here, warm, capsys, names, torn):
+    bundle = here.root / "bundle.jsonl"
+    assert main(["record", *names, "--bundle", str(bundle)]) == 0
+    ran(here)
+    first, second = bundle.read_bytes().splitlines(keepends=True)
+    again = json.loads(second)["snippet"][-1]
+    bundle.write_bytes(first + second[:torn])
+    capsys.readouterr()
+    assert main(["record", *names, "--bundle", str(bundle)]) == 0
+    out = capsys.readouterr().out
+    assert (f"{bundle}: the last line was torn ({torn} bytes) and is cut off\n" in out) == bool(torn)
+    assert f"1 recorded, 0 failed, 1 left as they were (fresh, or in {bundle} already)" in out
+    assert ran(here) == again
+    bundle.write_bytes(bundle.read_bytes()[:-1])
+    assert main(["record", *names, "--bundle", str(bundle)]) == 0
+    assert ran(here) == "" and bundle.read_bytes().endswith(b"}\n")
+    here.snippet(f"a/{again}", "def main():\n    return {}\n")
+    assert main(["record", *names, "--bundle", str(bundle)]) == 0
+    assert "1 recorded" in capsys.readouterr().out
+    assert len(bundle.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("content", ["my notes", "my notes\n", '{"mine": 1}', '{"mine": 1}\n', "[", "\xff"])
+def test_a_file_that_is_no_bundle_stays_as_it_is(here, warm, capsys, content):
+    notes = here.root / "notes"
+    notes.write_text(content, "latin-1")
+    assert main(["record", "--bundle", str(notes)]) == 1
+    assert f"overlap: {notes}" in capsys.readouterr().err
+    assert notes.read_text("latin-1") == content and ran(here) == ""
+
+
+def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bundle, template, capsys):
+    here.page("a", "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n")
+    here.commit("a/b", template, {"n": 2, "x": 2}, run=template["run"] | {"started": "2020-02-02T00:00:00+00:00"})
+    assert main(["import", str(bundle)]) == 0
+    today = template["run"]["started"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"replaced: a/b on cpu, 2020-02-02T00:00:00+00:00 -> {today}",
+        f"new: a/c on h200, {today}",
+        "docs/a.md:1 on cpu: false -> holds: Three.",
+        "docs/a.md:9 on cpu: holds -> open: X.",
+        "2 imported, 0 refused",
+    ]
+    here.path("a/b").write_text("{")
+    assert main(["import", str(bundle)]) == 0
+    assert f"replaced: a/b on cpu, {today}\n" in capsys.readouterr().out
+
+
 def resealed(**changes):
     """A way to change a line of a bundle so that only one thing is wrong with it."""
     return lambda line: json.dumps(recording.sealed(json.loads(line) | changes))
@@ -139,16 +214,25 @@ def resealed(**changes):
 REFUSED = {
     "truncated": (lambda line: line[: len(line) // 2], "not JSON"),
     "changed by hand": (lambda line: line.replace('"n": 3', '"n": 4'), "its digest does not match its content"),
-    "other code": (resealed(source={"path": "x", "sha256": "0"}), "snippets/a/c.py has changed since it was recorded"),
+    "other code": (
+        resealed(source={"path": "snippets/a/c.py", "sha256": "0" * 64}),
+        "snippets/a/c.py has changed since it was recorded",
+    ),
     "other inputs": (
-        resealed(inputs={"snippets/timing/benchmark.py": "0"}),
+        resealed(inputs={"snippets/timing/benchmark.py": "0" * 64}),
         "snippets/a/c.py has changed since it was recorded",
     ),
     "other profile": (resealed(profile="h200-x8"), "'h200-x8' is not the machine it describes"),
-    "leaving the folder": (resealed(profile="../../.."), "'../../..' is not the machine it describes"),
-    "another path": (resealed(snippet="../x"), "inside snippets/"),
-    "no such snippet": (resealed(snippet="a/lost"), "there is no such file"),
-    "other schema": (resealed(schema=0), "not a recording of schema 1"),
+    "leaving the folder": (resealed(profile="../../.."), "profile must be "),
+    "another path": (resealed(snippet="../x"), "snippet must be "),
+    "no such snippet": (
+        resealed(snippet="a/lost", source={"path": "snippets/a/lost.py", "sha256": "0" * 64}),
+        "there is no such file",
+    ),
+    "other schema": (resealed(schema=0), "not a recording of schema 1; record it again"),
+    "lone surrogate": (lambda line: line.replace('"n": 3', '"n": "\\ud800"'), "surrogate"),
+    "too deep": (lambda line: "[" * 100_000 + "]" * 100_000, "nested deeper than 100 levels; record it again"),
+    "odd GPUs": (lambda line: line.replace('"gpus": [{', '"gpus": [7, {'), "machine.gpus[0] must be "),
 }
 
 
@@ -156,11 +240,12 @@ REFUSED = {
 def test_import_refuses_a_wrong_line_and_takes_the_rest(here, bundle, capsys, name):
     spoil, expected = REFUSED[name]
     first, second = bundle.read_text().splitlines()
-    bundle.write_text(f"{first}\n{spoil(second)}")
+    bundle.write_text(f"nonsense\n{spoil(second)}\n{first}\n")
     assert main(["import", str(bundle)]) == 1
     out = capsys.readouterr().out
-    assert out.startswith(f"{bundle}:2: ") and expected in out and out.endswith("1 imported, 1 refused\n")
-    assert [path.relative_to(here.root).as_posix() for path in here.root.glob("docs/recordings/**/*.json")] == [
+    assert f"\n{bundle}:1: not JSON" in out
+    assert f"\n{bundle}:2: " in out and expected in out and out.endswith("1 imported, 2 refused\n")
+    assert [path.relative_to(here.root).as_posix() for path in here.root.glob("docs/recordings/**/*.*")] == [
         "docs/recordings/cpu/a/b.json"
     ]
 
@@ -183,14 +268,26 @@ def test_nothing_to_compare(here, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["run", "a/lost"], "overlap: snippets/a/lost.py: there is no such file"),
-        (["list", "../x"], "overlap: '../x': a snippet is named"),
-        (["record", "--gpus", "many"], "argument --gpus: invalid"),
+        (["run", "a/lost"], "overlap: a/lost: no such chapter or snippet; `overlap list` shows"),
+        (["list", "../x"], "overlap: ../x: no such chapter or snippet"),
+        (["run", "proceses"], "did you mean processes?"),
+        (["run", "snippets/Processes/share_memry.py"], "did you mean processes/share_memory?"),
+        (["run", "gpu/one"], "overlap: gpu/one needs 1 GPU; this machine has none ("),
+        (["record", "gpu"], "overlap: gpu/one needs 1 GPU; gpu/two needs 2 or 4 GPUs; this machine has none ("),
+        (
+            ["record", "a/b", "--gpus", "99"],
+            "argument --gpus: '99' is not a list of GPU counts from 0 to 0, as in 0,1;",
+        ),
+        (["record", "--gpus", "-1"], "argument --gpus: '-1' is not a list of GPU counts"),
+        (["record", "--gpus", "many"], "argument --gpus: 'many' is not a list of GPU counts"),
+        (["record", "--gpus", ""], "argument --gpus: '' is not a list of GPU counts"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),
     ],
 )
 def test_wrong_arguments(here, capsys, arguments, expected):
+    for name, gpus in (("gpu/one", [1]), ("gpu/two", [2, 4]), ("processes/share_memory", [0])):
+        here.snippet(name, options=f"gpus = {gpus}")
     try:
         code = main(arguments)
     except SystemExit as stop:
@@ -211,3 +308,102 @@ def test_an_interrupt_is_no_traceback(here, monkeypatch):
 
     monkeypatch.setattr(command.Book, "check", interrupted)
     assert main(["check"]) == 130
+
+
+def test_what_can_run_is_recorded_and_the_rest_named(here, warm, capsys):
+    here.snippet("a/gpu", options="gpus = [1]")
+    assert main(["record", "a", "a/b"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("a/gpu needs 1 GPU; this machine has none (") and "2 recorded" in out
+    assert ran(here) == "bc"
+
+
+def test_a_terminal_gets_no_control_characters(here, warm, capsys):
+    here.snippet("a/b", "def main():\n    print('\\x1b[2Jx\\x9b\\ty\\r\\x07')\n    return {}\n")
+    assert main(["run", "a/b"]) == 0
+    here.snippet("a/b", "def main():\n    print('\\x1b]0;x')\n    raise ValueError('\\x9b')\n")
+    assert main(["run", "a/b"]) == 1
+    printed = capsys.readouterr()
+    assert "\ufffd[2Jx\ufffd\ty\ufffd\ufffd\n" in printed.out and "\ufffd]0;x" in printed.err
+    assert not set(printed.out + printed.err) & {"\x1b", "\x9b", "\r", "\x07"}
+    assert plain("a\tb\n\ud800\x00\x7f\x85é中") == "a\tb\n\ufffd\ufffd\ufffd\ufffdé中"
+
+
+@pytest.mark.parametrize(
+    ("in_the_way", "arguments"),
+    [
+        (".cache", ["run"]),
+        (".cache", ["record"]),
+        (".cache/overlap/runs", ["record", "--bundle", "bundle"]),
+        ("docs/recordings/cpu", ["record"]),
+        ("docs/recordings/cpu", ["import", "bundle.jsonl"]),
+        ("bundle", ["record", "--bundle", "bundle/file"]),
+    ],
+)
+def test_a_file_in_the_way_is_an_error(here, bundle, warm, capsys, in_the_way, arguments):
+    shutil.rmtree(here.root / "docs/recordings/cpu")
+    path = here.root / in_the_way
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    assert main(arguments) == 1
+    printed = "".join(capsys.readouterr())
+    assert in_the_way in printed and ("cannot be written" in printed or "mend this" in printed)
+    assert path.read_text() == "mine" and not list(here.root.glob("**/*.tmp"))
+
+
+def test_a_folder_that_may_not_be_written_to_is_an_error(here, warm, capsys, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(command.tempfile, "TemporaryFile", refused)
+    assert main(["record"]) == 1
+    assert "cannot be written (Permission denied); make it a folder you may write to" in capsys.readouterr().err
+    assert ran(here) == ""
+
+
+def overlap(*arguments: str, **more) -> subprocess.Popen:
+    """The command as a process."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "overlap", *arguments], **(pipes | more))
+
+
+def test_a_reader_who_has_enough_is_no_error(here):
+    read, write = os.pipe()
+    os.close(read)
+    listing = overlap("list", stdout=write)
+    os.close(write)
+    assert (listing.communicate()[1], listing.returncode) == ("", 141)
+
+
+def test_an_interrupt_while_modules_load_is_no_traceback(here, tmp_path, monkeypatch):
+    (tmp_path / "difflib.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    listing = overlap("list")
+    assert (listing.communicate(), listing.returncode) == (("", ""), 130)
+
+
+def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
+    here.snippet("a/c", "import time\n\n\ndef main():\n    open('../../begun', 'w')\n    time.sleep(99)\n")
+    here.snippet("a/d")
+    made = overlap("record", env=os.environ | {"TMPDIR": str(here.root)})
+    while not (here.root / "begun").exists():
+        assert made.poll() is None
+        time.sleep(0.05)
+    made.terminate()
+    out, err = made.communicate()
+    assert out.splitlines()[-1] == "1 recorded, 0 failed, 0 left as they were, 2 not run"
+    assert out.startswith("a/b on cpu: ") and re.fullmatch(r"1/3 a/b: 0\.\d s, about 0 s left\n", err)
+    assert made.returncode == 143
+    assert here.path("a/b").exists() and set(here.book().live("a/b")) == {"cpu"}
+    assert not list(here.root.glob("overlap-*"))
+
+
+def test_two_recordings_at_once_tear_nothing(here):
+    both = [overlap("record", "a", "--bundle", "bundle") for _ in range(2)] + [overlap("record", "a") for _ in range(2)]
+    for made in both:
+        assert (made.communicate()[1].count("\n"), made.returncode) == (2, 0)
+    for line in (here.root / "bundle").read_text().splitlines():
+        assert recording.parse(line, "line")["snippet"] in ("a/b", "a/c")
+    assert {recording.read(path)["snippet"] for path in here.root.glob("docs/recordings/*/*/*")} == {"a/b", "a/c"}

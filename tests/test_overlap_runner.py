@@ -1,9 +1,11 @@
 """Runs: what is caught, what is contained, what a failure says, and that nothing is left behind."""
 
+import io
 import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,10 +13,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+from conftest import Lab, SmallBook
 
 from overlap import OverlapError
 from overlap.run import machine, runner
-from overlap.run.runner import Capture, RunFailed, Runner
+from overlap.run.runner import Capture, Nursery, RunFailed, Runner
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -31,6 +34,22 @@ def deadline():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A place to run snippets on a system where there can be no nursery, as on macOS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(socket, "SOCK_SEQPACKET")
+        started = Runner(tmp_path_factory.mktemp("plain"))
+    with started:
+        yield Lab(started.root, started)
+
+
+@pytest.fixture(params=["nursery", "plain"])
+def either(request, lab):
+    """Both ways to run a snippet, which must do the same."""
+    return lab if request.param == "nursery" else request.getfixturevalue("plain")
 
 
 def main(body: str, imports: str = "import os, subprocess, sys, time") -> str:
@@ -61,11 +80,17 @@ FAILURES = {
         ["failed with exit code 1", "begun", "ValueError: boom"],
     ),
     "at_import": ("import no_such_module\n", ["failed with exit code 1", "No module named 'no_such_module'"]),
-    "without_main": ("x = 1\n", ["failed with exit code 1", "has no attribute 'main'"]),
-    "hangs": (main("print('begun')\nwhile True:\n    time.sleep(1)"), ["still ran after its limit of 1 s", "begun"]),
+    "without_main": (
+        "x = 1\n",
+        ["failed with exit code 1", "snippets/fail/without_main.py has no main(); write `def main() -> dict`"],
+    ),
+    "hangs": (
+        main("print('begun')\nwhile True:\n    time.sleep(1)"),
+        ["still ran after 1 s and was stopped (if it needs longer, raise `timeout = 1` in its header)", "begun"],
+    ),
     "hangs_in_thread": (
         main("threading.Thread(target=time.sleep, args=[99]).start()\nreturn {}", "import threading, time"),
-        ["still ran after its limit of 1 s", "(it printed nothing)"],
+        ["still ran after 1 s", "(it printed nothing)"],
     ),
     "killed": (main("print('begun')\nos.kill(os.getpid(), 9)"), ["was killed by signal 9", "begun"]),
     "crashes": (main("os.kill(os.getpid(), 11)"), ["was killed by signal 11", "(it printed nothing)"]),
@@ -83,22 +108,42 @@ FAILURES = {
         ["main() must return plain JSON data", "type Tensor is not JSON serializable"],
     ),
     "returns_tuple_keys": (main("return {(1, 2): 3}"), ["main() must return plain JSON data", "keys must be str"]),
+    "raises_like_json": (main("raise TypeError('mine')"), ["exit code 1", "TypeError: mine"]),
+    "deletes_its_folder": (
+        main("import shutil\nshutil.rmtree(os.path.dirname(os.getcwd()))\nprint('gone')\nreturn {}"),
+        ["failed with exit code 1", "gone", "No such file or directory: './result.json'"],
+    ),
+    "half_a_result": (
+        main("open('../result.json', 'w').write('{\"a\": ')\nos._exit(0)"),
+        ["returned no dict from main()"],
+    ),
+    "closes_its_pipes": (main("os.closerange(0, 99)\nprint(1)\nreturn {}"), ["failed with exit code 1"]),
+    "closes_its_pipes_and_hangs": (main("os.closerange(0, 99)\ntime.sleep(99)"), ["still ran after 1 s"]),
 }
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_names_the_snippet_its_last_lines_and_how_to_run_it_alone(lab, name):
+def test_a_failure_names_the_snippet_and_its_last_lines(either, name):
     code, expected = FAILURES[name]
+    limit = 6 if "tensor" in name and either.runner._starter.__class__ is runner.Plain else 1  # importing torch
     started = time.monotonic()
     with pytest.raises(RunFailed) as caught:
-        lab.run(f"fail/{name}", code, "gpus = [0]\ntimeout = 1")
+        either.run(f"fail/{name}", code, f"gpus = [0]\ntimeout = {limit}")
     message = str(caught.value)
     assert message.startswith(f"snippets/fail/{name}.py ")
-    assert message.endswith(f"Run it alone: overlap run fail/{name}")
     assert "on the CPU" in message
     for part in expected:
         assert part in message
     assert time.monotonic() - started < 8
+
+
+def test_a_failure_says_how_to_run_it_alone_unless_it_just_ran_so(lab):
+    bad = [(lab.snippet(f"fail/{name}", main("raise ValueError('boom')")), 0) for name in ("one", "two")]
+    assert [str(failure).splitlines()[-1].strip() for failure in lab.runner.run_all(bad)] == [
+        "Run it alone: overlap run fail/one",
+        "Run it alone: overlap run fail/two",
+    ]
+    assert str(lab.runner.run_all(bad[1:])[0]).endswith("Run it alone: PYTHONPATH=. python snippets/fail/two.py")
 
 
 def test_output_is_cut_in_a_failure(lab):
@@ -107,8 +152,8 @@ def test_output_is_cut_in_a_failure(lab):
     assert len(str(caught.value)) < 5000
 
 
-def test_streams_are_caught_at_the_file_descriptors(lab):
-    made = lab.run(
+def test_streams_are_caught_at_the_file_descriptors(either):
+    made = either.run(
         "out/descriptors",
         main("""
 print("python out"); print("python err", file=sys.stderr)
@@ -123,18 +168,18 @@ return {"cwd": os.listdir("."), "argv": len(sys.argv), "cuda": os.environ["CUDA_
     assert made["result"] == {"cwd": [], "argv": 1, "cuda": ""}
 
 
-def test_a_flood_is_cut_with_a_note_and_costs_neither_time_nor_memory(lab):
+def test_a_flood_is_cut_with_a_note_and_costs_neither_time_nor_memory(either):
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-    made = lab.run("out/flood", main("for _ in range(100):\n    os.write(1, b'x' * 999_999 + b'\\n')\nreturn {}"))
+    made = either.run("out/flood", main("for _ in range(100):\n    os.write(1, b'x' * 999_999 + b'\\n')\nreturn {}"))
     assert time.monotonic() - started < 15
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000  # KiB
     assert len(text(made)) < 70_000
     assert "\n[… 99,934,464 bytes of output left out …]\n" in text(made)
 
 
-def test_what_is_printed_stays_as_it_is(lab):
+def test_what_is_printed_stays_as_it_is(either):
     said = "<script>alert(1)</script>\x1b[31mred\x1b[0m\r10 %\r100 %\u2028end"
-    made = lab.run("out/odd", main(f"print({said!r})\nos.write(1, b'\\xff\\xfe broken\\n')\nreturn {{}}"))
+    made = either.run("out/odd", main(f"print({said!r})\nos.write(1, b'\\xff\\xfe broken\\n')\nreturn {{}}"))
     assert text(made) == f"{said}\n\ufffd\ufffd broken\n"
 
 
@@ -182,8 +227,22 @@ def test_no_process_is_left_behind(lab, name, ending):
     assert not alive(marker)
 
 
-def test_a_child_that_ends_by_itself_may_finish_its_sentence(lab):
-    made = lab.run("left/soon", main("subprocess.Popen('sleep 0.1; echo late', shell=True)\nreturn {}"))
+@pytest.mark.parametrize("name", ["child", "holds_the_pipe", "stubborn"])
+@pytest.mark.parametrize("ending", ["return {}", "time.sleep(99)", "os.kill(os.getpid(), 9)"])
+def test_no_process_of_the_group_is_left_behind_by_a_plain_process(plain, name, ending):
+    test_no_process_is_left_behind(plain, name, ending)
+
+
+def test_ranks_of_a_plain_torchrun_are_not_left_behind(plain):
+    marker = f"marker-{uuid.uuid4()}"
+    code = main(f"open({str(plain.root / 'begun')!r}, 'w').close()\nos.execv('/bin/sleep', ['{marker}', '99'])")
+    with pytest.raises(RunFailed, match="still ran after 8 s"):
+        plain.runner.run(torchrun(plain, "left/ranks", code, ranks=1, timeout=8), 0)
+    assert (plain.root / "begun").exists() and not alive(marker)
+
+
+def test_a_child_that_ends_by_itself_may_finish_its_sentence(either):
+    made = either.run("left/soon", main("subprocess.Popen('sleep 0.1; echo late', shell=True)\nreturn {}"))
     assert text(made) == "late\n"
 
 
@@ -236,10 +295,41 @@ return {"sum": total.item(), "rank": os.environ["RANK"]}
 )
 
 
-def test_torchrun_on_the_cpu_is_one_rank(lab):
-    made = lab.run("rank/one", main("print(os.environ['RANK'])\nreturn {}"), 'gpus = [0]\nlauncher = "torchrun"')
-    assert made["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["0\n"], "rank": 0}]
-    assert made["run"]["command"] == "torchrun --standalone --nproc-per-node 1 snippets/rank/one.py"
+def torchrun(lab, name: str, code: str = RANK, gpus: list[int] = (0,), **options):
+    """A snippet for torchrun; its header asks for two GPUs before its options are changed."""
+    snippet = lab.snippet(name, code, 'gpus = [2]\nlauncher = "torchrun"')
+    snippet.options.update(gpus=list(gpus), **options)
+    return snippet
+
+
+def test_two_ranks_on_the_cpu_sum_over_both(either):
+    made = either.runner.run(torchrun(either, "rank/cpu", ranks=2), 0)
+    assert made["result"] == {"sum": 2.0, "rank": "0"}
+    assert made["run"]["command"] == "torchrun --nproc-per-node 2 snippets/rank/cpu.py"
+    assert {output["rank"] for output in made["outputs"]} == {0, 1}
+
+
+def test_torchrun_on_the_cpu_asks_for_a_number_of_ranks(lab):
+    with pytest.raises(OverlapError, match=r"snippets/rank/cpu.py: torchrun on the CPU needs .*add `ranks = 2`"):
+        lab.runner.run(torchrun(lab, "rank/cpu"), 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "count", "line"),
+    [
+        ({"launcher": "python"}, 0, 1, "python f.py"),
+        ({"launcher": "python"}, None, 1, "python f.py"),
+        ({"gpus": [2, 4]}, 4, 4, "torchrun --nproc-per-node 4 f.py"),
+        ({"gpus": [2, 4]}, None, None, "torchrun --nproc-per-node gpu f.py"),
+        ({"gpus": [0, 2], "ranks": 3}, 0, 3, "torchrun --nproc-per-node 3 f.py"),
+        ({"gpus": [0, 2], "ranks": 3}, 2, 2, "torchrun --nproc-per-node 2 f.py"),
+        ({"gpus": [0, 2], "ranks": 3}, None, None, "torchrun --nproc-per-node 3 f.py"),
+    ],
+)
+def test_what_a_reader_types(lab, options, gpus, count, line):
+    snippet = torchrun(lab, "rank/typed", **options)
+    assert runner.command(snippet, "f.py", gpus) == line
+    assert count is None or runner.ranks(snippet, gpus or 0) == count
 
 
 def test_two_ranks(lab, monkeypatch):
@@ -262,12 +352,12 @@ def test_two_ranks(lab, monkeypatch):
 
 def test_a_failing_rank_is_reported(lab):
     with pytest.raises(RunFailed, match="boom") as caught:
-        lab.run("rank/bad", main("raise ValueError('boom')"), 'gpus = [0]\nlauncher = "torchrun"')
+        lab.runner.run(torchrun(lab, "rank/bad", main("raise ValueError('boom')"), ranks=1), 0)
     assert str(caught.value).startswith("snippets/rank/bad.py failed with exit code 1")
 
 
-def test_spawned_processes_find_the_functions_of_the_snippet(lab):
-    made = lab.run(
+def test_spawned_processes_find_the_functions_of_the_snippet(either):
+    made = either.run(
         "spawn/pool",
         "import multiprocessing\n\n\ndef square(n):\n    return n * n\n\n\ndef main():\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n        return {'squares': pool.map(square, [2, 3])}\n\n\n"
@@ -297,16 +387,16 @@ def main():
 """
 
 
-def test_common_modules_work(lab):
+def test_common_modules_work(either):
     pytest.importorskip("matplotlib")
-    made = lab.run("common/modules", COMMON)
+    made = either.run("common/modules", COMMON)
     assert made["result"] == {"sum": 27_000_000.0, "backend": "agg"}
     assert text(made) == "bye Point(x=1)\n"
 
 
-def test_a_snippet_uses_the_helper(lab):
-    lab.snippet("timing/benchmark", "def measure():\n    return 42\n\n\ndef main():\n    return {}\n")
-    made = lab.run(
+def test_a_snippet_uses_the_helper(either):
+    either.snippet("timing/benchmark", "def measure():\n    return 42\n\n\ndef main():\n    return {}\n")
+    made = either.run(
         "helped/user", "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure()}\n"
     )
     assert made["result"] == {"n": 42}
@@ -315,16 +405,16 @@ def test_a_snippet_uses_the_helper(lab):
 
 def test_a_recording_tells_no_local_paths(lab):
     code = main("print(os.getcwd(), __file__)\nwarnings.warn('look out')\nreturn {}", "import os, warnings")
-    for launcher in ("python", "torchrun"):
-        made = lab.run("local/paths", code, f'gpus = [0]\nlauncher = "{launcher}"')
+    for made in (lab.run("local/paths", code), lab.runner.run(torchrun(lab, "local/paths", code, ranks=1), 0)):
         assert text(made).endswith("snippets/local/paths.py\n")
-        assert "snippets/local/paths.py:13: UserWarning: look out" in text(made, "stderr")
+        assert re.search(r"snippets/local/paths.py:\d+: UserWarning: look out", text(made, "stderr"))
         for path in (str(lab.root), "overlap-", "/tmp"):
             assert path not in str(made)
 
 
 def test_gpus_that_are_not_there(lab):
-    with pytest.raises(OverlapError, match=r"snippets/no/gpu.py: asked for 3 GPU\(s\), this machine shows 0"):
+    message = r"snippets/no/gpu.py: asked for 3 GPU\(s\), and torch 2\S+ sees 0; install a torch that fits"
+    with pytest.raises(OverlapError, match=message):
         lab.runner.run(lab.snippet("no/gpu", options="gpus = [3]"), 3)
 
 
@@ -332,14 +422,73 @@ def test_a_python_that_cannot_start_a_nursery(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with Runner(tmp_path) as broken:
         for _ in range(3):
-            with pytest.raises(OverlapError, match="can this Python `import torch`"):
+            with pytest.raises(OverlapError, match=r"`/bin/false -m .*` ended with exit code 1 before it began"):
                 broken.probe(0)
 
 
+@pytest.mark.parametrize("possible", [True, False])
+def test_a_python_without_torch(tmp_path, monkeypatch, possible):
+    (tmp_path / "torch.py").write_text("raise ImportError('libfoo.so is missing')\n")
+    monkeypatch.setattr(Nursery, "possible", lambda: possible)
+    with Runner(tmp_path) as broken, pytest.raises(OverlapError) as caught:
+        broken.probe(0)
+    expected = f"    {sys.executable} cannot `import torch`: ImportError: libfoo.so is missing"
+    assert str(caught.value) == f"cannot tell what this machine is:\n{expected}"
+
+
 def test_a_snippet_that_kills_its_supervisor(lab):
-    with pytest.raises(OverlapError, match="the process that runs snippets died"):
-        lab.run("fail/supervisor", main("os.kill(os.getppid(), 9)\nreturn {}"))
-    assert lab.run("fail/next")["result"] == {"n": 3}
+    marker = f"marker-{uuid.uuid4()}"
+    sleeper = f"subprocess.Popen({SLEEPER.format(marker=marker)}, start_new_session=True)"
+    snippet = lab.snippet("fail/supervisor", main(f"{sleeper}\nos.kill(os.getppid(), 9)\ntime.sleep(30)\nreturn {{}}"))
+    with Runner(lab.root) as own:
+        own.probe(0)
+        started = time.monotonic()
+        with pytest.raises(RunFailed, match=r"snippets/fail/supervisor.py ended without a word: the process that wat"):
+            own.run(snippet, 0)
+        assert time.monotonic() - started < 3
+        assert own.run(lab.snippet("fail/next"), 0)["result"] == {"n": 3}
+    assert not alive(marker)
+
+
+KILLS_THE_NURSERY = """
+with open(f"/proc/{os.getppid()}/stat") as stat:
+    nursery = int(stat.read().rpartition(")")[2].split()[1])
+os.kill(nursery, 9)
+time.sleep(30)
+return {}
+"""
+
+
+def test_a_snippet_that_kills_the_nursery_does_not_stop_the_others(lab):
+    done, options = [], "gpus = [0]\nexclusive = false"
+    codes = {"kills": main(KILLS_THE_NURSERY), "beside": main("time.sleep(0.5)\nreturn {}"), "after": main("return {}")}
+    wanted = [(lab.snippet(f"nursery/{name}", code, options), 0) for name, code in codes.items()]
+    with Runner(lab.root) as own:
+        failures = own.run_all(wanted, lambda snippet, gpus, made: done.append(snippet.name))
+    assert ["snippets/nursery/kills.py ended without a word" in str(failure) for failure in failures] == [True]
+    assert sorted(done) == ["nursery/after", "nursery/beside"]
+
+
+@pytest.mark.parametrize("possible", [True, False])
+@pytest.mark.parametrize("exclusive", ["true", "false"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_ends_all_that_runs_at_once(tmp_path, monkeypatch, possible, exclusive, number, code):
+    book, marker = SmallBook(tmp_path / "book"), f"marker-{uuid.uuid4()}"
+    sleeper = f"subprocess.Popen({SLEEPER.format(marker=marker)})"
+    for name in "xy":
+        book.snippet(f"stop/{name}", main(f"{sleeper}\ntime.sleep(99)"), f"gpus = [0]\nexclusive = {exclusive}")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    force = "" if possible else "import socket; del socket.SOCK_SEQPACKET; "
+    line = f"{force}import sys; from overlap.__main__ import main; sys.exit(main(['run']))"
+    run = subprocess.Popen([sys.executable, "-c", line], cwd=book.root, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    wait_until(lambda: alive(marker), 30)
+    started = time.monotonic()
+    run.send_signal(number)
+    out, err = run.communicate()
+    assert (run.returncode, out, err) == (code, b"", b"")
+    assert time.monotonic() - started < 5
+    assert not alive(marker) and not alive(str(tmp_path)) and not list((tmp_path / "tmp").iterdir())
 
 
 def test_when_the_build_dies_its_runs_die(lab, tmp_path):
@@ -373,8 +522,6 @@ def plot(results, ceilings):
     import matplotlib.pyplot as plt
     figure, axes = plt.subplots()
     axes.plot([1, 2], [results["n"], ceilings.get("top", 0)], label="line")
-    axes.text(1, 4, "  0.005")
-    axes.text(1, 5, "on yellow", color="black")
     return figure
 
 
@@ -383,28 +530,65 @@ def main():
 """
 
 
-def test_plots_are_drawn_from_data_alone(lab):
+def test_plots_are_drawn_from_data_alone(either):
     pytest.importorskip("matplotlib")
-    snippet = lab.snippet("plot/line", PLOT)
-    drawn = lab.runner.draw(snippet, {"n": 3}, {"top": 9}, "plot-line-cpu")
+    snippet, draw = either.snippet("plot/line", PLOT), "overlap.site.figure:draw"
+    drawn = either.runner.call(draw, snippet, results={"n": 3}, ceilings={"top": 9}, salt="plot-line-cpu")
     assert drawn["wide"].startswith("<svg") and drawn["narrow"].startswith("<svg")
     assert drawn["table"][0]["points"] == [[1.0, 3.0], [2.0, 9.0]]
-    words = "numbers in paths are cut to two decimals and spaces are squeezed, those in words are not"
-    assert ">\u00a0\u00a00.005</text>" in drawn["wide"], words
-    black = re.findall(r'<text style="([^"]*)"[^>]*>([^<]*)', drawn["wide"])
-    assert [text for style, text in black if "fill:#000000" in style] == ["on yellow"], (
-        "all other text takes the page's"
-    )
-    with pytest.raises(
-        RunFailed, match=r"(?s)snippets/plot/line.py: plot\(results, ceilings\) failed on .*KeyError: 'n'"
-    ):
-        lab.runner.draw(snippet, {}, {}, "plot-line-cpu")
+    with pytest.raises(RunFailed, match=rf"(?s)snippets/plot/line.py: {draw} failed with exit code 1.*KeyError: 'n'"):
+        either.runner.call(draw, snippet, results={}, ceilings={}, salt="plot-line-cpu")
 
 
-def test_without_rich_there_is_plain_progress(lab, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert lab.runner.run_all([(lab.snippet("plain/progress"), 0)]) == []
-    assert capsys.readouterr().err == "plain/progress\n"
+CALLS = {
+    "import time\ntime.sleep(9)": "was stopped after 1 s",
+    "import sys\nsys.exit(0)": "gave nothing",
+    "pass": "gave nothing",
+    "import sys\nsys.exit('no')": r"failed with exit code 1.*\n    no$",
+    "return object()": "failed with exit code 1.*not JSON serializable",
+    "import os\nos.kill(os.getpid(), 9)": "was killed by signal 9",
+}
+
+
+@pytest.mark.parametrize("body", CALLS)
+def test_a_call_that_gives_nothing_is_an_error(either, body):
+    (either.root / "calls.py").write_text("def give(module, **more):\n    return module.give(**more)\n")
+    snippet = either.snippet("call/bad", main(body).replace("main()", "give(n)"))
+    with pytest.raises(RunFailed, match=rf"(?s)^snippets/call/bad.py: calls:give {CALLS[body]}"):
+        either.runner.call("calls:give", snippet, 1, n=1)
+
+
+def test_matplotlib_is_imported_by_the_first_call_only(lab):
+    modules = "import sys\n\n\ndef main():\n    return {'n': 'matplotlib' in sys.modules}\n"
+    with Runner(lab.root) as own:
+        snippet = lab.snippet("call/modules", modules)
+        assert own.run(snippet, 0)["result"] == {"n": False}
+        assert own.call("builtins:bool", snippet) is True
+        assert own.run(snippet, 0)["result"] == {"n": True}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("terminal", "rich"), [(True, True), (True, False), (False, True)])
+def test_progress(lab, template, monkeypatch, terminal, rich):
+    """A bar on a terminal, where rich is installed, else a line per snippet with an estimate from recordings."""
+    monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    bad = lab.snippet("progress/bad", main("raise ValueError"))
+    lab.commit("progress/bad", template, run=template["run"] | {"seconds": 200})
+    wanted = [(lab.snippet(f"progress/{name}"), 0) for name in ("good", "new")]
+    assert len(lab.runner.run_all([wanted[0], (bad, 0), wanted[1]])) == 1
+    if terminal and rich:
+        assert "3/3" in sys.stderr.getvalue() and "progress/good: " not in sys.stderr.getvalue()
+    else:
+        first, second, third = sys.stderr.getvalue().splitlines()
+        assert re.fullmatch(r"1/3 progress/good: 0\.\d s, about 5 min left", first)
+        assert re.fullmatch(r"2/3 progress/bad: failed, about 100 s left", second) or "2 min left" in second
+        assert re.fullmatch(r"3/3 progress/new: 0\.\d s", third)
 
 
 def test_provenance(lab):

@@ -5,7 +5,6 @@ text, arithmetic, comparisons, comprehensions, the listed functions, subscripts 
 """
 
 import ast
-import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -139,9 +138,9 @@ def evaluate(expression: str, scope: Mapping):
 @lru_cache(maxsize=8192)
 def compiled(expression: str) -> CodeType:
     """Code of an expression that says only what expressions may say."""
-    return compile(
-        ast.fix_missing_locations(_Guarded().visit(copy.deepcopy(parse(expression)))), "<expression>", "eval"
-    )
+    parse(expression)  # refuses what is not allowed; the tree it gives is shared and stays as it is
+    guarded = _Guarded().visit(ast.parse(expression.strip(), mode="eval"))
+    return compile(ast.fix_missing_locations(guarded), "<expression>", "eval")
 
 
 @lru_cache(maxsize=8192)

@@ -6,8 +6,8 @@ job and everything it started are gone; the pipe says which process it is and, l
 in every job saves seconds a snippet; the parent computes nothing, because a child forked after that would hang in its first
 matrix product.
 
-`python -m overlap.run.nursery --job FILE` does one job in this very process, where no nursery can run;
-`python -m overlap.run.nursery --rank FILE RESULT` runs one snippet so: what torchrun starts per GPU.
+`python -m overlap.run.nursery --job FILE OUT ERR DONE` supervises one job, where no nursery can run;
+`python -m overlap.run.nursery --rank FILE RESULT` runs one snippet in this very process: what torchrun starts per GPU.
 """
 
 import atexit
@@ -28,8 +28,6 @@ from pathlib import Path
 _PRELOAD = {"": ("numpy", "torch"), "call": ("matplotlib.pyplot",)}
 _GRACE_S, _UNKILLABLE_S = 0.5, 10
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-#: Asks for an end of what a supervisor left that was killed itself.
-SWEEP = b"sweep"
 
 
 def serve(channel: socket.socket) -> None:
@@ -43,9 +41,6 @@ def serve(channel: socket.socket) -> None:
         message, fds, _, _ = socket.recv_fds(channel, 1 << 12, 3)
         if not message:
             break
-        if message == SWEEP:
-            _sweep(supervisors)
-            continue
         kind, _, path = message.decode().partition(" ")
         _preload(kind)
         supervisor = os.fork()
@@ -60,9 +55,9 @@ def serve(channel: socket.socket) -> None:
             os.close(fd)
     for pid in supervisors & set(_children()):
         os.kill(pid, signal.SIGTERM)
-    while set(_children()) & supervisors:
+    while left := set(_children()):
+        _kill(left - supervisors)  # what supervisors left that were killed themselves
         time.sleep(0.01)
-    _sweep(set())
     os._exit(0)
 
 
@@ -72,18 +67,10 @@ def _preload(kind: str) -> None:
             importlib.import_module(name)
 
 
-def _sweep(supervisors: set[int]) -> None:
-    """Kill what the supervisors that were killed left to this process, and whoever that was a parent of."""
-    while orphans := set(_children()) - supervisors:
-        _kill(orphans)
-        time.sleep(0.01)
-
-
 def _supervise(job: dict, out: int, err: int, done: int) -> None:
-    """Fork the worker, wait for it within the limit, then end all it left behind."""
+    """Fork the worker, wait for it within the limit, then end all it left behind. Never returns."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that sigtimedwait gets it
     worker = os.fork()
@@ -99,39 +86,43 @@ def _supervise(job: dict, out: int, err: int, done: int) -> None:
     started = time.monotonic()
     pid, status = os.waitpid(worker, os.WNOHANG)
     while not pid and (left := started + job["timeout"] - time.monotonic()) > 0:
-        signal.sigtimedwait({signal.SIGCHLD}, left)
+        _nap(left)
         pid, status = os.waitpid(worker, os.WNOHANG)
-    seconds = time.monotonic() - started
+    exit_code, seconds = os.waitstatus_to_exitcode(status) if pid else None, time.monotonic() - started
     _end_all(worker, _GRACE_S if pid else 0)
-    ended = {
-        "exit": os.waitstatus_to_exitcode(status) if pid else None,
-        "timed_out": not pid,
-        "seconds": round(seconds, 3),
-    }
-    os.write(done, json.dumps(ended).encode())
+    os.write(done, json.dumps({"exit": exit_code, "timed_out": not pid, "seconds": round(seconds, 3)}).encode())
     os._exit(0)
+
+
+def _nap(seconds: float) -> None:
+    """Sleep, until a child ends."""
+    if hasattr(signal, "sigtimedwait"):
+        signal.sigtimedwait({signal.SIGCHLD}, seconds)
+    else:
+        time.sleep(min(seconds, 0.01))
 
 
 def _end_all(worker: int, grace: float = 0) -> None:
     """Kill the worker's process group and, by adoption, every descendant that escaped it."""
     deadline = time.monotonic() + grace
-    while _any_left() and (left := deadline - time.monotonic()) > 0:
-        signal.sigtimedwait({signal.SIGCHLD}, left)
-    if _any_left():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(worker, signal.SIGKILL)
-    while _any_left() and time.monotonic() < deadline + _UNKILLABLE_S:
+    while _any_left(worker) and (left := deadline - time.monotonic()) > 0:
+        _nap(min(left, 0.05))
+    while _any_left(worker, signal.SIGKILL) and time.monotonic() < deadline + _UNKILLABLE_S:
         _kill(_children())
-        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
+        _nap(0.1)
 
 
-def _any_left() -> bool:
-    """Reap who has ended; whether a child is left."""
+def _any_left(group: int, number: int = 0) -> bool:
+    """Reap who has ended; whether a child or anyone of the group is left, who gets this signal."""
+    found = False
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-        return True
-    return False
+        found = True
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+        found = True
+    return found
 
 
 def _kill(pids) -> None:
@@ -231,11 +222,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--job":
-        do(json.loads(Path(sys.argv[2]).read_text()))
-    elif sys.argv[1] == "--rank":
-        returned = run_snippet({"path": sys.argv[2]})
+    option, *rest = sys.argv[1:]
+    if option == "--job":
+        _supervise(json.loads(Path(rest[0]).read_text()), *map(int, rest[1:]))
+    elif option == "--rank":
+        returned = run_snippet({"path": rest[0]})
         if os.environ["RANK"] == "0":
-            Path(sys.argv[3]).write_text(returned)
+            Path(rest[1]).write_text(returned)
     else:
-        serve(socket.socket(fileno=int(sys.argv[1])))
+        serve(socket.socket(fileno=int(option)))

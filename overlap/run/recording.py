@@ -60,13 +60,13 @@ def dump(data: dict) -> str:
     return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def parse(text: str | bytes, origin: str) -> Recording:
+def parse(text: str | bytes, origin: str, remedy: str = _REMEDY) -> Recording:
     """Read a recording's text; what is not one is an error that names `origin`, what is wrong, and the remedy."""
-    data = strict.loads(text, origin, _REMEDY)
+    data = strict.loads(text, origin, remedy)
     if not isinstance(data, dict) or type(data.get("schema")) is not int or data["schema"] != SCHEMA:
-        raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {_REMEDY}")
+        raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {remedy}")
     schema = strict.schema()
-    strict.refuse(origin, schema.problems(schema.Recording, data) if schema else _bare_problems(data), _REMEDY)
+    strict.refuse(origin, schema.problems(schema.Recording, data) if schema else _bare_problems(data), remedy)
     return Recording(data)
 
 

@@ -20,14 +20,12 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.run import machine
-from overlap.run.nursery import SWEEP
 from overlap.run.progress import progress
 from overlap.run.recording import SCHEMA, sealed
 from overlap.run.snippet import Snippet
 
 #: Bytes kept from the beginning and the end of a stream; what lies between is left out with a note.
 HEAD, TAIL = 48 << 10, 16 << 10
-_GRACE_S, _STUCK_S = 0.5, 15
 
 
 class RunFailed(OverlapError):
@@ -70,47 +68,42 @@ class Nursery:
     """Starts jobs as children of one process that has imported torch; see `overlap.run.nursery`."""
 
     def __init__(self, root: Path):
-        self.root, self._lock, self._process, self._closed = root, threading.Lock(), None, False
+        self.root, self._lock, self._process, self._channel, self._closed = root, threading.Lock(), None, None, False
 
     @staticmethod
     def possible() -> bool:
         """Whether this system has all it needs."""
-        needed = [(os, "fork"), (socket, "SOCK_SEQPACKET"), (socket, "recv_fds"), (signal, "sigtimedwait")]
-        return all(hasattr(*pair) for pair in needed) and hasattr(ctypes.CDLL(None), "prctl")
+        sockets = hasattr(socket, "SOCK_SEQPACKET") and hasattr(socket, "recv_fds")
+        return sockets and hasattr(ctypes.CDLL(None), "prctl")
 
-    def start(self, job: dict, path: Path, fds: list[int]) -> None:
+    def start(self, kind: str, path: Path, fds: list[int]) -> None:
         """Begin a job; `fds` are its stdout, its stderr and where its supervisor says how it ended."""
         with self._lock:
-            self._begin()
-            with contextlib.suppress(OSError):  # it died: no word will come from the job
-                socket.send_fds(self._channel, [f"{job['kind']} {path}".encode()], fds)
+            for _ in range(2):
+                if self._process is None or self._process.poll() is not None:
+                    self._spawn()
+                try:
+                    socket.send_fds(self._channel, [f"{kind} {path}".encode()], fds)
+                    return
+                except OSError:  # a snippet killed it, or it cannot start, which `died` tells
+                    self._process.wait()
 
     def warm(self) -> None:
         """Begin to import, so that the first job waits less."""
         with self._lock:
-            self._begin()
+            if self._process is None:
+                self._spawn()
 
-    def _begin(self) -> None:
+    def _spawn(self) -> None:
         if self._closed:
             raise OverlapError("stopped")
-        if self._process is None or self._process.poll() is not None:
-            self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                self._process = subprocess.Popen(
-                    [*_module(), str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    env=_environment(self.root),
-                    cwd=self.root,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C is for who asked, who then closes this
-                )
+        if self._channel:
+            self._channel.close()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = _python(self.root, [theirs.fileno()])
 
-    def lost(self) -> None:
-        """Have what a killed supervisor left ended."""
-        with self._lock, contextlib.suppress(OSError):
-            self._channel.send(SWEEP)
-
-    def ended(self) -> int | None:
+    def died(self) -> int | None:
         """Exit code of the nursery, if it died."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(0.2)
@@ -122,89 +115,43 @@ class Nursery:
             if self._process:
                 self._channel.close()
                 self._process.terminate()  # heard only while it still imports
-                try:
-                    self._process.wait(_STUCK_S)
-                except subprocess.TimeoutExpired:
-                    self._process.kill()
+                self._process.wait()
 
 
 class Plain:
-    """Starts each job as a process of its own, where there can be no nursery: slower, and what leaves its group escapes."""
+    """Starts each job as a process of its own where there can be no nursery: slower, and what leaves its group may escape."""
 
     def __init__(self, root: Path):
-        self.root, self._lock, self._running, self._closed = root, threading.Lock(), set(), False
+        self.root, self._processes = root, []
 
-    def start(self, job: dict, path: Path, fds: list[int]) -> None:
+    def start(self, kind: str, path: Path, fds: list[int]) -> None:
         """Begin a job, as a nursery would."""
-        out, err, done = fds
-        with self._lock:
-            if self._closed:
-                raise OverlapError("stopped")
-            process = subprocess.Popen(
-                [*_module(), "--job", str(path)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=_environment(self.root),
-                cwd=self.root,
-                start_new_session=True,
-            )
-            self._running.add(process)
-        threading.Thread(target=self._supervise, args=(process, job, os.dup(done))).start()
-
-    def _supervise(self, process: subprocess.Popen, job: dict, done: int) -> None:
-        started, timed_out = time.monotonic(), False
-        os.write(done, b"%d\n" % process.pid)
-        try:
-            process.wait(job["timeout"])
-        except subprocess.TimeoutExpired:
-            timed_out = True
-        seconds = time.monotonic() - started
-        _end_group(process, _GRACE_S * (not timed_out), gently=job["kind"] == "torchrun")
-        self._running.discard(process)
-        exit_code = None if timed_out else process.returncode
-        os.write(done, json.dumps({"exit": exit_code, "timed_out": timed_out, "seconds": round(seconds, 3)}).encode())
-        os.close(done)
+        self._processes.append(_python(self.root, fds, "--job", str(path)))
 
     def warm(self) -> None:
         """Nothing to begin with."""
 
-    def lost(self) -> None:
-        """Nothing to end: no supervisor can be killed without its job."""
-
-    def ended(self) -> int | None:
+    def died(self) -> None:
         """Nothing that could have died."""
 
     def close(self) -> None:
         """End what still runs."""
-        with self._lock:
-            self._closed = True
-        for process in list(self._running):
-            _end_group(process, 0)
+        for process in self._processes:
+            process.terminate()
+            process.wait()
 
 
-def _end_group(process: subprocess.Popen, grace: float, gently: bool = False) -> None:
-    """Kill a process group; torchrun is asked first, since its ranks have left the group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if gently and process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(5)
-        deadline = time.monotonic() + grace
-        while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _module() -> list[str]:
-    return [sys.executable, "-m", "overlap.run.nursery"]
-
-
-def _environment(root: Path) -> dict[str, str]:
+def _python(root: Path, fds: list[int], *options: str) -> subprocess.Popen:
+    """A Python of its own session, out of reach of Ctrl-C, which is for who asked."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "overlap.run.nursery", *options, *map(str, fds)],
+        pass_fds=fds,
+        env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"},
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def ranks(snippet: Snippet, gpus: int) -> int:
@@ -230,7 +177,7 @@ class Runner:
     """Runs jobs in children of one nursery, or in plain processes; use it as a context manager."""
 
     def __init__(self, root: Path):
-        self.root, self._probes = root, {}
+        self.root, self._probes, self._again = root, {}, threading.Lock()
         self._starter = Nursery(root) if Nursery.possible() else Plain(root)
 
     def __enter__(self) -> "Runner":
@@ -249,20 +196,21 @@ class Runner:
         visible = machine.visible_devices(gpus) if gpus else ""
         job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), **more}
         job["env"] = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order of nvidia-smi
-        for _ in range(2):  # a neighbour may have killed the nursery
+        for turn in (contextlib.nullcontext(), self._again):  # a neighbour may have killed the nursery
             shutil.rmtree(cwd, ignore_errors=True)
             cwd.mkdir(parents=True)
             path.write_text(json.dumps(job))
-            out, err, word = self._begin(job, path)
+            with turn:
+                out, err, word = self._begin(job, path)
             worker, _, ended = word.partition("\n")
-            if ended or (code := self._starter.ended()) is None:
+            if ended or (code := self._starter.died()) is None:
                 break
-        else:
-            if not worker:
-                how = f"`{' '.join(_module())}` ended with exit code {code} before it began"
-                raise OverlapError(f"nothing can be run: {how}; what it says above is the reason")
+        if not ended and not worker and code is not None:
+            how = f"`{sys.executable} -m overlap.run.nursery` ended with exit code {code} before it began"
+            raise OverlapError(f"nothing can be run: {how}; what it says above is the reason")
         if not ended:
-            self._starter.lost()
+            with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
+                os.killpg(int(worker), signal.SIGKILL)
             return Outcome(None, False, 0.0, out, err, None)
         outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None)
         if outcome.exit == 0:
@@ -275,7 +223,7 @@ class Runner:
         pipes = [os.pipe() for _ in range(3)]
         try:
             try:
-                self._starter.start(job, path, [write for _, write in pipes])
+                self._starter.start(job["kind"], path, [write for _, write in pipes])
             finally:
                 for _, write in pipes:
                     os.close(write)
@@ -451,7 +399,8 @@ def _rank_outputs(logs: Path) -> list[dict]:
 def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict]) -> str:
     limit = snippet.options["timeout"]
     late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
-    text = "".join(line for output in outputs for line in output["text"]) or ended.stderr
+    errors_last = sorted(outputs, key=lambda output: output["name"] == "stderr")
+    text = "".join(line for output in errors_last for line in output["text"]) or ended.stderr
     where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
     why = _why(ended, late, "returned no dict from main()")
     return f"{snippet.path} {why}, {where}. Its last lines:\n{_last(text)}"

@@ -50,14 +50,16 @@ class Calculator(Block):
     template: ClassVar[str] = """
 <form class="ov-calculator" data-formula="{{ formula }}" data-curve="{{ curve.name }}" data-starts="{{ starts }}">
 {% for input in inputs %}
-<label>{{ input.label }} <input type="number" name="{{ input.name }}" value="{{ start[input.name] }}" min="{{ input.low }}" max="{{ input.high }}" step="any" disabled></label>
+<label>{{ input.label }}
+<input type="range" min="0" max="1" step="0.001" aria-label="{{ input.label }}" disabled>
+<input type="number" name="{{ input.name }}" value="{{ start[input.name] }}" min="{{ input.low }}" max="{{ input.high }}" step="any" disabled></label>
 {% endfor %}
 <p class="ov-result"><output>{{ result }}</output> {{ text }}</p>
-<figure><svg viewBox="0 0 {{ wide }} {{ high + 16 }}" role="img" aria-label="{{ text }}, by {{ curve.label }}">
+<svg viewBox="0 0 {{ wide }} {{ high + 16 }}" role="img" aria-label="{{ text }}, against {{ curve.label }}">
 <polyline points="{{ points }}"/><circle cx="{{ dot[0] }}" cy="{{ dot[1] }}" r="3.5"/>
 <text x="0" y="{{ high + 13 }}">{{ show(curve.low) }}</text><text x="{{ wide / 2 }}" y="{{ high + 13 }}" text-anchor="middle">{{ curve.label }}</text>
 <text x="{{ wide }}" y="{{ high + 13 }}" text-anchor="end">{{ show(curve.high) }}</text>
-<text class="ov-top" x="4" y="9">{{ show(top) }}</text></svg></figure>
+<text class="ov-top" x="4" y="9">{{ show(top) }}</text></svg>
 </form>"""
 
     @classmethod

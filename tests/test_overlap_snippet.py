@@ -17,12 +17,14 @@ HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus =
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link", "a/b\n"]
+    "name",
+    ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link", "a/b\n", "a/b\0", "way/x"],
 )
 def test_a_name_that_leaves_snippets_is_refused(tmp_path, name):
     (tmp_path / "snippets/a").mkdir(parents=True)
     (tmp_path / "x.py").write_text(HEADER)
     (tmp_path / "snippets/a/link.py").symlink_to(tmp_path / "x.py")
+    (tmp_path / "snippets/way").symlink_to(tmp_path)
     with pytest.raises(OverlapError, match="inside snippets/") as caught:
         Snippet.read(tmp_path, name)
     assert repr(name) in str(caught.value)

@@ -116,17 +116,22 @@ class Plain:
     """Starts each job as a process of its own where there can be no nursery: slower, and what leaves its group may escape."""
 
     def __init__(self, root: Path):
-        self.root, self._processes = root, []
+        self.root, self._lock, self._processes, self._closed = root, threading.Lock(), [], False
 
     def start(self, kind: str, path: Path, fds: list[int]) -> None:
         """Begin a job, as a nursery would."""
-        self._processes.append(_python(self.root, fds, "--job", str(path)))
+        with self._lock:
+            if self._closed:
+                raise OverlapError("stopped")
+            self._processes.append(_python(self.root, fds, "--job", str(path)))
 
     def died(self) -> None:
         """Nothing that could have died."""
 
     def close(self) -> None:
         """End what still runs."""
+        with self._lock:
+            self._closed = True
         for process in self._processes:
             process.terminate()
             process.wait()

@@ -14,6 +14,7 @@ try:
 
     from overlap import OverlapError, find_root
     from overlap.book.book import Book
+    from overlap.book.verdict import State
     from overlap.run import machine, recording
     from overlap.run.bundle import Bundle
     from overlap.run.runner import Runner
@@ -31,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
                 signal.signal(number, _stop)
         sys.stdout.reconfigure(errors="replace")
         options = _parser().parse_args(arguments)
-        code = options.command(Book(find_root()), options)
+        book = Book(find_root())
+        code = options.command(book, options)
+        book.memo.save()
         sys.stdout.flush()
         return code
     except OverlapError as error:
@@ -82,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
+    text = "give recordings the hashes of today's rule, where it is proved that the code is what ran"
+    add("reseal", _reseal, text)
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
     return parser
 
@@ -206,32 +211,24 @@ def _import(book: Book, options) -> int:
         raise OverlapError(f"{options.file}: cannot be read ({error}); copy it here again") from None
     before, taken, problems = _verdicts(book.root), [], []
     for number, line in enumerate(lines, 1):
+        where = f"{options.file}:{number}"
         try:
-            taken += [_take(book, line)] if line.strip() else []
+            taken += [_take(book, line, where)] if line.strip() else []
         except OverlapError as error:
-            problems.append(f"{options.file}:{number}: {error}")
+            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
         except OSError as error:
-            problems.append(
-                f"{options.file}:{number}: {error.filename} cannot be written ({error.strerror}); mend this"
-            )
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            problems.append(
-                f"{options.file}:{number}: not a recording ({type(error).__name__}: {error}); record it again"
-            )
+            problems.append(f"{where}: {error.filename} cannot be written ({error.strerror}); mend this")
     turned, after = [], _verdicts(book.root)
-    for key, (holds, text) in (before | after).items():
-        then, now = before.get(key, (True, text))[0], holds if key in after else None
-        turned += [f"{' on '.join(key)}: {_WORDS[then]} -> {_WORDS[now]}: {text}"] if then != now else []
+    for key, (state, text) in (before | after).items():
+        then, now = before.get(key, (State.HOLDS, text))[0], state if key in after else State.OPEN
+        turned += [f"{' on '.join(key)}: {then.word} -> {now.word}: {text}"] if then != now else []
     _say(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
     return int(bool(problems) or not taken)
 
 
-_WORDS = {True: "true", False: "false", None: "open"}
-
-
-def _take(book: Book, line: str) -> str:
+def _take(book: Book, line: str, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
-    data = recording.parse(line, "this line")
+    data = recording.parse(line, where, "record it again")
     snippet, text = book.snippet(data["snippet"]), recording.dump(data)
     if recording.digest(data) != data["digest"]:
         raise OverlapError("its digest does not match its content; record it again")
@@ -239,7 +236,6 @@ def _take(book: Book, line: str) -> str:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
         raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
-    text.encode()  # an error before anything is written
     path, kind, now = book.recordings / data["profile"] / f"{snippet.name}.json", "new", data["run"]["started"]
     if path.exists():
         kind = "replaced"
@@ -249,15 +245,15 @@ def _take(book: Book, line: str) -> str:
     return f"{kind}: {snippet.name} on {data['profile']}, {now}"
 
 
-def _verdicts(root: Path) -> dict[tuple[str, str], tuple[bool | None, str]]:
-    """Whether each claim holds, and its text, by where it stands and profile; without what cannot be told."""
+def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:
+    """The verdict on each claim, and its text, by where it stands and profile; without what cannot be told."""
     found = {}
     with contextlib.suppress(OverlapError):
         book = Book(root, "never")
         for claim in book.claims:
             with contextlib.suppress(OverlapError):
                 for verdict in book.verdicts(claim):
-                    found[f"docs/{claim.page}:{claim.line}", verdict.profile] = (verdict.holds, claim.text)
+                    found[f"docs/{claim.page}:{claim.line}", verdict.profile] = (verdict.state, claim.text)
     return found
 
 
@@ -265,6 +261,12 @@ def _check(book: Book, options) -> int:
     problems = book.check()
     _say(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
     return int(bool(problems))
+
+
+def _reseal(book: Book, options) -> int:
+    paths = recording.reseal(book.root, _names(book, options.names))
+    _say(*paths, f"{len(paths)} resealed")
+    return 0
 
 
 def _compare(book: Book, options) -> int:

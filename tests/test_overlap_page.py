@@ -3,9 +3,9 @@
 import pytest
 
 from overlap import OverlapError
-from overlap.book import page
-from overlap.book.claim import Claim, Data, Undecided, evaluate, show
-from overlap.book.page import Block, Insert, Text
+from overlap.book import page, value
+from overlap.book.blocks import Calculator, Claim, Diagram, Index, SnippetBlock, Text
+from overlap.book.verdict import State
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -23,25 +23,25 @@ PLAIN = [
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_is_no_block_is_left_as_it_is(text):
     (part,) = page.parse(text, "a.md")
-    assert part == Text(text, 1)
+    assert part == Text("a.md", 1, text)
 
 
 def test_a_page_is_taken_apart():
     text = "# A\n\n```snippet a/b.py\nshow: f, g\noutput: no\n```\ntext\n~~~ claim a/b\nx > 1 for gpus >= 2\nlimit: x of y\nIt\nis.\n~~~\n```claims\n```\n```diagram two_lanes\n```"
     assert page.parse(text, "a.md") == [
-        Text("# A\n", 1),
-        Block("a/b", ("f", "g"), True, False, True, 3),
-        Text("text", 7),
-        Claim("a/b", "x > 1", "gpus >= 2", (("x", "y"),), "It is.", "a.md", 8),
-        Insert("claims", "", "", 14),
-        Insert("diagram", "two_lanes", "", 16),
+        Text("a.md", 1, "# A\n"),
+        SnippetBlock("a.md", 3, "a/b", ("f", "g"), True, False, True),
+        Text("a.md", 7, "text"),
+        Claim("a.md", 8, "a/b", "x > 1", "gpus >= 2", (("x", "y"),), "It is."),
+        Index("a.md", 14, "claim"),
+        Diagram("a.md", 16, "two_lanes"),
     ]
 
 
 def test_inline_code_at_the_beginning_of_a_line_opens_no_block():
     assert page.parse("```x``` is code\n\n```snippet a/b\n```", "a.md") == [
-        Text("```x``` is code\n", 1),
-        Block("a/b", (), True, True, True, 3),
+        Text("a.md", 1, "```x``` is code\n"),
+        SnippetBlock("a.md", 3, "a/b", (), True, True, True),
     ]
 
 
@@ -62,11 +62,28 @@ BAD_PAGES = {
     "no option": ("```snippet a/b\nf, g\n```", "docs/a.md:1: unknown option `f, g`"),
     "no sentence": (
         "```claim a/b\nx > 1\n```",
-        "docs/a.md:1: claim a/b: needs an expression on its first line and a sent",
+        "docs/a.md:1: claim a/b needs an expression on its first line and a sent",
     ),
     "expression": ("```claim a/b\nx >\nText.\n```", "docs/a.md:1: claim a/b: `x >` is not an expression"),
     "condition": ("```claim a/b\nx for gpus >\nText.\n```", "docs/a.md:1: claim a/b: `gpus >` is not an expression"),
-    "limit": ("```claim a/b\nx\nlimit: x\nText.\n```", "write `limit: VALUE of CEILING`, not `limit: x`"),
+    "limit": (
+        "```claim a/b\nx\nlimit: x\nText.\n```",
+        "`limit: x` is no option of a claim; write `limit: VALUE of CEILING`",
+    ),
+    "limits": (
+        "```claim a/b\nx\nlimits: x of y\nText.\n```",
+        "docs/a.md:1: claim a/b: `limits: x of y` is no option of a claim",
+    ),
+    "Limit": ("```claim a/b\nx\nLimit: x of y\nText.\n```", "`Limit: x of y` is no option of a claim"),
+    "only limits": ("```claim a/b\nx\nlimit: x of y\n```", "docs/a.md:1: claim a/b has no sentence; say what"),
+    "for what": (
+        "```claim a/b\nx for cpus > 1\nText.\n```",
+        "docs/a.md:1: claim a/b: `x for cpus > 1` is not an expression",
+    ),
+    "yes or no": ("```snippet a/b\nplot: off\n```", "docs/a.md:1: `plot: off`: plot is yes or no; write `plot: no`"),
+    "a diagram's body": ("```diagram a\nx\n```", "docs/a.md:1: a diagram has no body"),
+    "an index of one": ("```claims a/b\n```", "docs/a.md:1: the index of all claims has no argument and no body"),
+    "an empty board": ("```scoreboard\n\n```", "docs/a.md:1: a scoreboard without rows; write `label |"),
     "limit's value": (
         "```claim a/b\nx\nlimit: x+ of 3\nText.\n```",
         "docs/a.md:1: claim a/b: `x+` is not an expression",
@@ -78,9 +95,18 @@ BAD_PAGES = {
 def test_a_bad_page_is_an_error_with_its_place(small_book, name):
     text, expected = BAD_PAGES[name]
     small_book.page("a", text)
-    with pytest.raises(OverlapError) as caught:
+    (problem,) = small_book.book().check()
+    assert expected in problem
+
+
+def test_a_page_that_is_no_text_is_an_error_with_its_line(small_book):
+    (small_book.root / "docs/a.md").write_bytes("# A\n\ncaf\u00e9\n".encode("latin-1"))
+    with pytest.raises(OverlapError, match=r"docs/a\.md:3: not UTF-8 \(.*save it as UTF-8"):
         small_book.book().check()
-    assert expected in str(caught.value)
+    (small_book.root / "docs/a.md").unlink()
+    (small_book.root / "docs/a.md").mkdir()
+    with pytest.raises(OverlapError, match=r"docs/a\.md: cannot be read \(Is a directory\); mend or remove it"):
+        small_book.book().check()
 
 
 RESULT = {
@@ -138,9 +164,9 @@ VALUES = {
 
 @pytest.mark.parametrize("text", VALUES)
 def test_values(measured, text):
-    ((line, value),) = page.values(f"Some {{ .attribute }} and {{unrelated: text}}\n\na {text} b")
+    ((line, found),) = value.values(f"Some {{ .attribute }} and {{unrelated: text}}\n\na {text} b")
     assert line == 2
-    assert measured.book().value(value) == VALUES[text]
+    assert measured.book().value(found) == VALUES[text]
 
 
 BAD_VALUES = {
@@ -149,9 +175,10 @@ BAD_VALUES = {
     "{a/b: c.lost.x}": "no run of c/lost on h200-x2",
     "{a/b@h200-x8: x}": "a/b: `x` has no value on h200-x8; run `overlap record a/b` where that machine is",
     "{a/lost: x}": "snippets/a/lost.py: there is no such file",
-    "{a/b: x +}": "`x +`: not an expression",
+    "{a/b: x +}": "`x +` is not an expression",
     "{a/b: x / zero}": "`x / zero`: ZeroDivisionError",
     "{a/b: name:.2f}": "`name:.2f`: Unknown format code",
+    "{a/b: x:400000000d}": "`x:400000000d` is not an expression",
     "{a/b: trials:.2f}": "`trials:.2f`: unsupported format string",
     "{a/b: open(1)}": "name 'open' is not defined",
 }
@@ -169,9 +196,9 @@ def test_a_bad_value_is_an_error_with_page_and_line(measured, text):
     "code", ["`{a/b: x}`", "``{a/b: x} ` ``", "```text\n{a/b: x}\n```", LONGER, "`one` and `{a/b: x}` and `two`"]
 )
 def test_code_is_left_alone(code):
-    assert page.values(code) == []
+    assert value.values(code) == []
     text = f"{{a/b: x}} {code} {{a/b: y}}"
-    assert page.replace_values(text, lambda value: f"<{value.expression}>") == f"<x> {code} <y>"
+    assert value.replace_values(text, lambda found: f"<{found.expression}>") == f"<x> {code} <y>"
 
 
 def claim(text: str) -> Claim:
@@ -183,12 +210,12 @@ BEATS = " — beats its ceiling"
 CLAIMS = {
     "x >= 2": {"cpu": (True, "x = 2 ≥ 2"), "h200": (True, "x = 4 ≥ 2"), "h200-x2": (True, "x = 8 ≥ 2")},
     "x > 2 for gpus >= 1": {"h200": (True, "x = 4 > 2"), "h200-x2": (True, "x = 8 > 2")},
-    "x > 2 for gpus in (0, 2)": {"cpu": (False, "x = 2 > 2"), "h200-x2": (True, "x = 8 > 2")},
+    "x > 2 for gpus in (0, 2)": {"cpu": (False, "x = 2, not > 2"), "h200-x2": (True, "x = 8 > 2")},
     "1 < x < 3 for gpus == 0": {"cpu": (True, "1 < x = 2 < 3")},
-    "x != 2 and ok for gpus < 1": {"cpu": (False, "x = 2 ≠ 2, ok: True")},
+    "x != 2 and ok for gpus < 1": {"cpu": (False, "x = 2, not ≠ 2, ok: True")},
     "name in {'stream'} for gpus == 0": {"cpu": (True, "name = stream in {'stream'} = {'stream'}")},
     "all(t > -1 for t in trials) for gpus == 0": {"cpu": (True, "all((t > -1 for t in trials)): True")},
-    "x is ok for gpus == 0": {"cpu": (False, "x = 2 ? ok = True")},
+    "1 < x < 1.5 for gpus == 0": {"cpu": (False, "1 < x = 2, not < 1.5")},
     "y > 2": {
         "cpu": (None, "`y > 2`: name 'y' is not defined"),
         "h200": (None, "`y > 2`: name 'y' is not defined"),
@@ -203,7 +230,7 @@ CLAIMS = {
     "x > 1 for gpus == 1\nlimit: x of 3.89": {"h200": (True, "x = 4 > 1 · 4 of 3.89: 103%")},
     "x > 1 for gpus == 1\nlimit: x of 3.88": {"h200": (False, f"x = 4 > 1 · 4 of 3.88: 103%{BEATS}")},
     "x > 5 for gpus == 1\nlimit: x of 3 + 5\nlimit: x of 1": {
-        "h200": (False, f"x = 4 > 5 · 4 of 8: 50% · 4 of 1: 400%{BEATS}")
+        "h200": (False, f"x = 4, not > 5 · 4 of 8: 50% · 4 of 1: 400%{BEATS}")
     },
     "x > 1\nlimit: x of ceiling.sms": {
         "cpu": (None, "ceiling has no 'sms'; it has nothing"),
@@ -216,8 +243,9 @@ CLAIMS = {
 @pytest.mark.parametrize("text", CLAIMS)
 def test_verdicts(measured, text):
     found = {verdict.profile: verdict for verdict in measured.book().verdicts(claim(text))}
-    assert {profile: verdict.holds for profile, verdict in found.items()} == {
-        profile: holds for profile, (holds, _) in CLAIMS[text].items()
+    states = {True: State.HOLDS, False: State.FALSE, None: State.OPEN}
+    assert {profile: verdict.state for profile, verdict in found.items()} == {
+        profile: states[holds] for profile, (holds, _) in CLAIMS[text].items()
     }
     for profile, (holds, figures) in CLAIMS[text].items():
         assert figures in found[profile].figures if holds is None else figures == found[profile].figures
@@ -231,7 +259,7 @@ CHECKED = {
         f"claim holds by less than 3 times the spread of `ms.mm` (10.0%): `ms.mm > 7.1`, in docs/recordings/{profile}/"
         for profile in ("cpu", "h200", "h200-x2")
     ],
-    "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2 ≥ 4, in docs/recordings/cpu/a/b.json"],
+    "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2, not ≥ 4, in docs/recordings/cpu/a/b.json"],
     "x > 1\nlimit: x of 5": ["claim is false: The sentence. `x > 1`: x = 8 > 1 · 8 of 5: 160% — beats its ceiling, in"],
     "c.other.x == x": [
         "claim cannot be decided in docs/recordings/h200-x2/a/b.json: `c.other.x == x`: no run of c/other on"
@@ -239,9 +267,9 @@ CHECKED = {
     "x > 1 for gpus >= 4": ["claim a/b: no data decide it: no recording with such a GPU count"],
     "lost > 1": ["claim a/b: no data decide it: `lost > 1`: name 'lost' is not defined; there are a, big, c, ceil"],
     "x > 1 for gpus >= lost": ["`gpus >= lost`: name 'lost' is not defined; there are gpus"],
-    "name > 1": ["`name > 1`: TypeError: '>' not supported"],
-    "x > 1\nlimit: x of zero": ["`(x) / (zero)`: ZeroDivisionError"],
-    "x > 1\nlimit: name of x": ["`(name) / (x)`: TypeError"],
+    "name > 1": ["claim a/b: `name > 1`: TypeError: '>' not supported"],
+    "x > 1\nlimit: x of zero": ["claim a/b: `(x) / (zero)`: ZeroDivisionError"],
+    "x > 1\nlimit: name of x": ["claim a/b: `(name) / (x)`: TypeError"],
 }
 
 
@@ -267,7 +295,7 @@ TYPED = {
 
 @pytest.mark.parametrize("text", TYPED)
 def test_measured_looking_numbers_that_are_typed_in(measured, text):
-    assert page.typed_numbers(text) == TYPED[text]
+    assert value.typed_numbers(text) == TYPED[text]
     measured.page("a", f"# A\n\n{text}\n")
     assert [problem[:12] for problem in measured.book().check()] == [
         f"docs/a.md:{3 + line}:"[:12] for line, _ in TYPED[text]
@@ -276,24 +304,63 @@ def test_measured_looking_numbers_that_are_typed_in(measured, text):
     assert not any("contributing" in problem for problem in measured.book().check())
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ("The example | 5 | a/b: x | x / 2", ""),
-        ("The example | 5 | a/b: x | -", ""),
-        ("The example | five | a/b: x | -", "docs/a.md:5: not a row of a scoreboard: write `label | milliseconds |"),
-        ("The example | 5", "docs/a.md:5: not a row of a scoreboard"),
-        ("The example | 5 | a/b: lost | -", "docs/a.md:3: a/b: `lost` has no value on"),
-    ],
-)
-def test_scoreboards(measured, row, expected):
+BOARDS = {
+    "The example | 5 | a/b: x | x / 2": "",
+    "The example | 5 | a/b: x | -": "",
+    "The example | five | a/b: x | -": "docs/a.md:5: not a row of a scoreboard; write `label | milliseconds |",
+    "The example | 5": "docs/a.md:5: not a row of a scoreboard",
+    "The example | 0 | a/b: x | -": "docs/a.md:5: 0 is no time above zero; write `label",
+    "The example | nan | a/b: x | -": "docs/a.md:5: nan is no time above zero",
+    "The example | inf | a/b: x | -": "docs/a.md:5: inf is no time above zero",
+    "The example | 5 | a/b: lost | -": "docs/a.md:3: a/b: `lost` has no value on",
+    "The example | 5 | a/b: zero | -": "docs/a.md:3: a/b: `zero` is 0 on cpu, no time above zero",
+    "The example | 5 | a/b: name | -": "docs/a.md:3: a/b: `name` is stream on cpu, no time above zero",
+}
+
+
+@pytest.mark.parametrize("row", BOARDS)
+def test_scoreboards(measured, row):
     measured.page("a", f"# A\n\n```scoreboard\nFirst | 1 | a/b: x | -\n{row}\n```\n")
-    try:
-        problems = measured.book().check()
-    except OverlapError as error:
-        problems = [str(error)]
-    assert len(problems) == bool(expected)
-    assert all(problem.startswith(expected) for problem in problems)
+    problems = measured.book().check()
+    assert len(problems) == bool(BOARDS[row])
+    assert all(problem.startswith(BOARDS[row]) for problem in problems)
+
+
+CALCULATOR = "launch = x | 1 to 100 | a launch\ngpus = 4 | 1 to 8 | GPUs\nfaster = gpus * launch / max(launch, 2) | times\ncurve: launch"
+BAD_CALCULATORS = {
+    "": "a calculator needs inputs with names of their own, one result, and a curve along an input",
+    CALCULATOR.replace("curve: launch", "curve: faster"): "a curve along an input; write `name = value |",
+    CALCULATOR.replace("gpus =", "launch ="): "inputs with names of their own",
+    CALCULATOR.replace("1 to 100", "1 to many"): "1 to many are no numbers; write",
+    CALCULATOR.replace("1 to 100", "100 to 1"): "100 is not below 1; write",
+    CALCULATOR.replace("1 to 100", "3 to 100"): "launch is 2 on cpu, outside 3 to 100; widen its bounds",
+    CALCULATOR.replace("= x |", "= lost |"): "`lost` has no value on",
+    CALCULATOR.replace("= x |", "= name |"): "`name` is stream on cpu; give a number",
+    CALCULATOR.replace(
+        "max(launch, 2)", "sum(launch)"
+    ): "`sum(launch)` cannot be computed by a page; write plain arithmetic",
+    CALCULATOR.replace("max(launch, 2)", "other"): "the formula names other; its inputs are launch, gpus",
+    CALCULATOR + "\nplot: no": "`plot: no` is no line of a calculator",
+}
+
+
+def test_a_calculator_begins_at_what_each_machine_measured(measured):
+    measured.page("a", f"```calculator a/b\n{CALCULATOR}\n```\n")
+    book = measured.book()
+    assert book.check() == []
+    (found,) = (block for block in book.blocks if isinstance(block, Calculator))
+    starts = found.starts(book)
+    assert starts["cpu"] == {"launch": 2.0, "gpus": 4} and starts["h200"] == {"launch": 4.0, "gpus": 4}
+    assert found.result(starts["h200"]) == 4.0
+    assert found.inputs[0].at(0.5) == pytest.approx(10) and found.inputs[1].at(0.5) == 4.5
+
+
+@pytest.mark.parametrize("body", BAD_CALCULATORS)
+def test_a_bad_calculator(measured, body):
+    measured.page("a", f"```calculator a/b\n{body}\n```\n")
+    problems = measured.book().check()
+    assert problems and all(problem.startswith("docs/a.md:1: ") for problem in problems)
+    assert BAD_CALCULATORS[body] in problems[0]
 
 
 def test_an_unknown_function_or_snippet_to_show(measured):
@@ -303,23 +370,3 @@ def test_an_unknown_function_or_snippet_to_show(measured):
         "docs/a.md:4: snippets/a/lost.py: there is no such file",
         "docs/a.md:6: '../x': a snippet is named <chapter>/<snippet>, lower case, inside snippets/",
     ]
-
-
-def test_expressions_see_no_builtins_but_the_listed():
-    scope = {"data": Data({"a": [{"b": 1}], "c": {"d": 2}}, "s")}
-    assert evaluate("data.a[0].b + data.c.d + len([1]) + median([1, 2, 3])", scope) == 6
-    for expression, kind in {
-        "__import__('os')": Undecided,
-        "data.e": Undecided,
-        "data.a[7]": OverlapError,
-        "1 +": OverlapError,
-    }.items():
-        with pytest.raises(kind, match="`"):
-            evaluate(expression, scope)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (0.0, "0"), (-1234.5, "-1,234"), (999.96, "1e+03"), (None, "None")]
-)
-def test_show(value, text):
-    assert show(value) == text

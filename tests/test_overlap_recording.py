@@ -67,6 +67,7 @@ def test_a_crash_leaves_the_old_file_whole(tmp_path, monkeypatch):
     recording.write(path, "new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
+    assert list(path.parent.iterdir()) == [path]
 
 
 def edited(change):
@@ -79,23 +80,32 @@ def edited(change):
     return spoil
 
 
+OF_ANOTHER = {"snippet": "a/c", "source": {"path": "snippets/a/c.py", "sha256": "0" * 64}}
+
+
+def on_gpu(data: dict) -> dict:
+    """What a recording says of its machine, if that had one H200."""
+    gpu = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
+    return {"profile": "h200", "machine": data["machine"] | {"gpus": [gpu], "host_gpus": 1}}
+
+
 UNREADABLE = {
     "not JSON": (lambda data: "hello", "not JSON"),
     "truncated": (lambda data: recording.dump(data)[:400], "not JSON"),
     "empty": (lambda data: "", "not JSON"),
     "not an object": (lambda data: "[]", "not a recording of schema 1"),
     "other schema": (edited(lambda data: data.update(schema=2)), "not a recording of schema 1"),
-    "no result": (edited(lambda data: data.pop("result")), "without a proper result"),
-    "no digest": (edited(lambda data: data.pop("digest")), "without a proper digest"),
-    "result a list": (edited(lambda data: data.update(result=[1])), "without a proper result"),
-    "name a number": (edited(lambda data: data.update(snippet=1)), "without a proper snippet"),
-    "no source hash": (edited(lambda data: data["source"].pop("sha256")), "without a proper source.sha256"),
-    "no torch": (edited(lambda data: data["software"].pop("torch")), "without a proper software.torch;"),
-    "source a number": (edited(lambda data: data.update(source=5)), "without a proper source;"),
-    "no run": (edited(lambda data: data.pop("run")), "without a proper run;"),
-    "bad bytes": (lambda data: b"\xff\xfe", "cannot be read"),
-    "of another snippet": (edited(lambda data: data.update(snippet="a/c")), "says it is a/c on cpu; move or remove it"),
-    "of another machine": (edited(lambda data: data.update(profile="h200")), "says it is a/b on h200; move or remove"),
+    "no result": (edited(lambda data: data.pop("result")), "result is missing"),
+    "no digest": (edited(lambda data: data.pop("digest")), "digest is missing"),
+    "result a list": (edited(lambda data: data.update(result=[1])), "result must be a table of keys, not [1]"),
+    "name a number": (edited(lambda data: data.update(snippet=1)), "snippet must be text, not 1"),
+    "no source hash": (edited(lambda data: data["source"].pop("sha256")), "source.sha256 is missing"),
+    "no torch": (edited(lambda data: data["software"].pop("torch")), "software.torch is missing;"),
+    "source a number": (edited(lambda data: data.update(source=5)), "source must be a table of keys, not 5;"),
+    "no run": (edited(lambda data: data.pop("run")), "run is missing;"),
+    "bad bytes": (lambda data: b"\xff\xfe", "byte 0xff is not UTF-8"),
+    "of another snippet": (edited(lambda data: data.update(OF_ANOTHER)), "says it is a/c on cpu; move or remove it"),
+    "of another machine": (edited(lambda data: data.update(on_gpu(data))), "says it is a/b on h200; move or remove"),
 }
 
 
@@ -140,7 +150,7 @@ def test_a_digit_changed_makes_the_claim_false(committed):
     assert problems[0].startswith("docs/recordings/cpu/a/b.json: edited by hand")
     assert (
         problems[1]
-        == "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4 == 3, in docs/recordings/cpu/a/b.json"
+        == "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4, not == 3, in docs/recordings/cpu/a/b.json"
     )
 
 
@@ -165,18 +175,155 @@ def test_freshness_is_of_meaning(committed, monkeypatch, capsys, old, new, stale
     assert ("cpu (code changed)" if stale else "cpu (fresh)") in capsys.readouterr().out
 
 
-def test_a_changed_helper_makes_exactly_its_users_stale(small_book, template):
-    small_book.snippet("timing/benchmark", "def measure():\n    return 1\n\n\ndef main():\n    return {}\n")
-    user = "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure()}\n"
-    for name, code in {"a/user": user, "b/user": user + "# b\n", "a/other": small_book.MAIN}.items():
-        small_book.snippet(name, code)
-    names = ("timing/benchmark", "a/user", "b/user", "a/other")
-    for name in names:
+HELPER = """from statistics import mean, median
+
+WARMUP, TRIALS = 2, 7
+_CACHE = {}
+
+
+def once(work):
+    return work()
+
+
+def measure(work, trials=TRIALS):
+    WIDE = [once(work) for _ in range(trials)]
+    return median(WIDE)
+
+
+class Benchmark:
+    def __enter__(self, spread=WARMUP):
+        return mean([spread])
+
+
+WIDE = 3
+_CACHE["a"] = 1
+if TRIALS > 100:
+    print("patience")
+
+
+def plot(results):
+    return WIDE
+
+
+def main(n=4):
+    return {"n": measure(lambda: n)}
+
+
+if __name__ == "__main__":
+    main()
+"""
+USERS = {
+    "timing/benchmark": HELPER,
+    "a/measures": "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure(int)}\n",
+    "a/both": "from snippets.timing.benchmark import Benchmark, measure as m\n\n\ndef main():\n    return {}\n",
+    "a/through": "from snippets.a.passes import work\n\n\ndef main():\n    return {'n': work()}\n",
+    "a/passes": "def work():\n    from snippets.timing.benchmark import once\n    return once(int)\n\n\ndef main():\n    return {}\n",
+    "a/whole": "import snippets.timing.benchmark\n\n\ndef main():\n    return {}\n",
+    "a/runs": "from snippets.timing.benchmark import main as other\n\n\ndef main():\n    return other()\n",
+    "a/alone": "def main():\n    return {'n': 3}\n",
+}
+MEASURE = {"a/measures", "a/both", "a/whole", "a/runs"}
+ALL = {*MEASURE, "a/through", "a/passes"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stale"),
+    [
+        ("n=4", "n=5", {"a/runs"}),
+        ("return WIDE", "return 2 * WIDE", set()),
+        ("mean([spread])", "mean([spread, 1])", {"a/both", "a/whole"}),
+        ("import mean, median", "import fmean as mean, median", {"a/both", "a/whole"}),
+        ("import mean, median", "import mean, median_low as median", MEASURE),
+        ("import mean, median", "import mean, median, stdev", {"a/whole"}),
+        ("once(work) for", "once(once(work)) for", MEASURE),
+        ("WARMUP, TRIALS = 2, 7", "WARMUP, TRIALS = 2, 8", ALL),  # the `if` at the top reads it
+        ("return work()", "return [work()]", ALL),
+        ("WIDE = 3", "WIDE = 4", {"a/whole"}),
+        ('_CACHE["a"] = 1', '_CACHE["a"] = 2', ALL),
+        ("_CACHE = {}", "_CACHE = dict()", ALL),
+        ('print("patience")', 'print("more")', ALL),
+        ("def once(work):", '# why\ndef once(work):\n    """Once."""\n', set()),
+        ('if __name__ == "__main__":\n    main()', "", set()),
+        ("def plot(results):\n    return WIDE\n", "", set()),
+        ("\n\nclass", "\n\nprint(1)\n\n\nclass", ALL),
+        ("def once(work):\n", "def once(work):\n    eval('WIDE')\n", ALL),
+    ],
+)
+def test_a_changed_helper_makes_exactly_its_users_stale(small_book, template, old, new, stale):
+    for name in sorted(USERS, key=["timing/benchmark", "a/passes"].__contains__, reverse=True):
+        small_book.snippet(name, USERS[name])
+    for name in USERS:
         small_book.commit(name, template)
     helper = small_book.root / "snippets/timing/benchmark.py"
-    helper.write_text(helper.read_text().replace("return 1", "return 2"))
-    grades = {name: small_book.book().committed[name]["cpu"].grade for name in names}
-    assert grades == dict.fromkeys(names, recording.CODE) | {"a/other": recording.FRESH}
+    assert old in helper.read_text()
+    small_book.snippet("timing/benchmark", HELPER.replace(old, new, 1))
+    book = small_book.book()
+    grades = {name: book.committed[name]["cpu"].grade for name in USERS if name != "timing/benchmark"}
+    assert {name for name, grade in grades.items() if grade == recording.CODE} == stale
+
+
+def test_what_calls_eval_may_use_anything(small_book, template):
+    small_book.snippet("timing/benchmark", HELPER.replace("return work()", "return eval('WIDE')"))
+    small_book.snippet("a/passes", USERS["a/passes"])
+    small_book.commit("a/passes", template)
+    helper = small_book.root / "snippets/timing/benchmark.py"
+    helper.write_text(helper.read_text().replace("WIDE = 3", "WIDE = 4"))
+    assert small_book.book().committed["a/passes"]["cpu"].grade == recording.CODE
+
+
+@pytest.fixture
+def old_rule(small_book, template):
+    """A book whose recordings were made when imported files were hashed whole."""
+    for name in ("timing/benchmark", "a/passes", "a/through", "a/measures"):
+        small_book.snippet(name, USERS[name])
+    whole = {
+        f"snippets/{name}.py": Snippet.read(small_book.root, name).hash for name in ("timing/benchmark", "a/passes")
+    }
+    one = {"snippets/timing/benchmark.py": whole["snippets/timing/benchmark.py"]}
+    for name, inputs in {"timing/benchmark": {}, "a/passes": one, "a/through": whole, "a/measures": one}.items():
+        small_book.commit(name, template, inputs=inputs)
+    return small_book
+
+
+def test_reseal_gives_new_hashes_to_what_is_proved_unchanged(old_rule):
+    before = recording.read(old_rule.path("a/through"))
+    grades = {name: runs["cpu"].grade for name, runs in old_rule.book().committed.items()}
+    assert grades == dict.fromkeys(grades, recording.CODE) | {"timing/benchmark": recording.FRESH}
+    assert recording.reseal(old_rule.root, ["a/through"]) == ["docs/recordings/cpu/a/through.json"]
+    assert recording.reseal(old_rule.root) == [
+        "docs/recordings/cpu/a/measures.json",
+        "docs/recordings/cpu/a/passes.json",
+    ]
+    assert recording.reseal(old_rule.root) == []
+    assert {runs["cpu"].grade for runs in old_rule.book().committed.values()} == {recording.FRESH}
+    after = recording.read(old_rule.path("a/through"))
+    assert after.intact and {key for key in before if before[key] != after[key]} == {"inputs", "digest"}
+    helper = old_rule.root / "snippets/timing/benchmark.py"
+    helper.write_text(helper.read_text().replace("n=4", "n=5"))
+    book = old_rule.book().committed
+    assert [name for name in book if book[name]["cpu"].grade == recording.CODE] == ["timing/benchmark"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("snippets/timing/benchmark.py", "n=4", "n=5", "what it imports is not what ran"),
+        ("snippets/a/passes.py", "once(int)", "once(float)", "what it imports is not what ran"),
+        ("snippets/a/through.py", "'n'", "'m'", "what it imports is not what ran"),
+        ("docs/recordings/cpu/a/through.json", '"n": 3', '"n": 4', "edited by hand: its digest does not match"),
+        ("docs/recordings/cpu/a/through.json", '"exit": 0', '"exit": "0"', "run.exit must be a whole number"),
+        ("docs/recordings/cpu/a/through.json", "a/through", "a/lost", "is of no snippet"),
+    ],
+)
+def test_reseal_refuses_what_it_cannot_prove(old_rule, name, old, new, expected):
+    path, mine = old_rule.root / name, old_rule.path("a/through")
+    path.write_text(path.read_text().replace(old, new))
+    before = mine.read_bytes()
+    with pytest.raises(OverlapError, match=r"resealed, .* refused:") as caught:
+        recording.reseal(old_rule.root)
+    line = next(line for line in str(caught.value).splitlines() if "a/through.json" in line)
+    assert line.startswith("docs/recordings/cpu/a/through.json: ") and expected in line
+    assert mine.read_bytes() == before
 
 
 HERE = {"versions": {"python": "3.12", "torch": "2.11.0", "numpy": "2.0", "triton": None, "pycuda": None}}
@@ -230,14 +377,14 @@ def test_machines_of_the_book(committed, template):
 
 
 def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
-    small_book.snippet("timing/benchmark", "def f():\n    return 1\n")
+    small_book.snippet("timing/benchmark", "def f():\n    return 1\n\n\ndef main():\n    return {}\n")
     small_book.snippet("a/b", "from snippets.timing.benchmark import f\n\n\ndef main():\n    return {'n': f()}\n")
 
     def path():
         return small_book.book().cache_path(Snippet.read(small_book.root, "a/b"), 0)
 
     paths = [path(), path()]
-    small_book.snippet("timing/benchmark", "def f():\n    return 2\n")
+    small_book.snippet("timing/benchmark", "def f():\n    return 2\n\n\ndef main():\n    return {}\n")
     paths.append(path())
     monkeypatch.setattr(machine, "here", lambda: {"gpus": [], "versions": {"torch": "0"}})
     paths.append(path())

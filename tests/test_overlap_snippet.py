@@ -9,40 +9,11 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError, find_root
-from overlap.run.snippet import Snippet, discover
+from overlap.run import meaning
+from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    {
-        "no header": ("def main(): pass\n", "no `# /// script` header; see docs/contributing.md"),
-        "unclosed header": ("# /// script\n# [tool.overlap]\n# gpus = [0]\n", "no `# /// script` header"),
-        "bad TOML": ("# /// script\n# gpus = [0\n# ///\n", "the header is not TOML"),
-        "unknown key": (HEADER.replace("# gpus", "# gpu_count = 1\n# gpus"), "unknown keys ['gpu_count']; known are"),
-        "no gpus": ("# /// script\n# [tool.overlap]\n# ///\n", "needs gpus = [counts], for instance [0, 1]"),
-        "empty gpus": (HEADER.replace("[0]", "[]"), "needs gpus = [counts]"),
-        "one number": (HEADER.replace("[0]", "1"), "needs gpus = [counts]"),
-        "negative": (HEADER.replace("[0]", "[-1]"), "needs gpus = [counts]"),
-        "boolean": (HEADER.replace("[0]", "[true]"), "needs gpus = [counts]"),
-        "launcher": (
-            HEADER.replace("[0]", '[0]\n# launcher = "mpirun"'),
-            "launcher is 'python' or 'torchrun', not 'mpirun'",
-        ),
-        "syntax": (HEADER + "def main(:\n", "a/b.py:6: invalid syntax; mend this line"),
-        "bytes": (HEADER.encode() + b"x = '\xff'\n", "cannot be read"),
-    }.values(),
-)
-def test_a_bad_file_is_an_error_with_file_reason_and_remedy(tmp_path, text, expected):
-    path = tmp_path / "snippets/a/b.py"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(OverlapError) as caught:
-        discover(tmp_path)
-    assert str(caught.value).startswith("snippets/a/b.py")
-    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link"])
@@ -124,7 +95,8 @@ def test_the_hash_is_of_what_the_code_means(old, new, same):
 
 
 @pytest.mark.parametrize(
-    ("line", "same"), [("# timeout = 5", True), ("# exclusive = false", True), ('# launcher = "torchrun"', False)]
+    ("line", "same"),
+    [("# timeout = 5", True), ("# exclusive = false", True), ('# launcher = "torchrun"\n# ranks = 2', False)],
 )
 def test_of_the_header_only_the_launcher_counts(line, same):
     changed = HEADER.replace("# gpus = [0]", f"# gpus = [0]\n{line}")
@@ -160,22 +132,37 @@ class K(object, metaclass=type):
     def p(self): "doc"
 """
 KNOWN = "cd87bf3febd6afc8d815457b2dc7e601b0b5a244ee317409e87f3ba619066715"
+KNOWN_PARTS = "8e4c31aa961cb53bbda35f59d8b63f8d02d73bcec002fde594014bb7d193a980"
+ASK = """
+import sys
+from pathlib import Path
+from overlap.run import meaning
+from overlap.run.snippet import Snippet
+asked = Snippet(Path("/"), "a/b", Path(sys.argv[1]).read_text(encoding="utf-8"))
+print(asked.hash, meaning.of_parts(asked.facts["parts"]), [(part["binds"], part["uses"]) for part in asked.facts["parts"]])
+"""
 
 
 def test_the_hash_is_the_same_on_every_python(tmp_path):
     """Recordings travel between machines. This very test runs on other versions too; those at hand are asked here."""
     assert hash_of(EVERY_SYNTAX) == KNOWN
-    (tmp_path / "snippets/a").mkdir(parents=True)
-    (tmp_path / "snippets/a/b.py").write_text(HEADER + EVERY_SYNTAX)
-    ask = "import sys; from pathlib import Path; from overlap.run.snippet import Snippet; print(Snippet.read(Path(sys.argv[1]), 'a/b').hash)"
+    (tmp_path / "b.py").write_text(HEADER + EVERY_SYNTAX)
+    parts = meaning.of_parts(Snippet(Path("/"), "a/b", HEADER + EVERY_SYNTAX).facts["parts"])
+    assert parts == KNOWN_PARTS
     for version in ("3.11", "3.12", "3.13", "3.14"):
         installed = (Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python")
         python = next(map(str, installed), None) or shutil.which(f"python{version}")
         if python and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
             done = subprocess.run(
-                [python, "-c", ask, str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+                [python, "-c", ASK, str(tmp_path / "b.py")],
+                env={"PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
             )
-            assert done.stdout.strip() == KNOWN, (python, done.stderr)
+            assert done.stdout.strip() == f"{KNOWN} {KNOWN_PARTS} [(['f'], []), (['K'], [])]", (
+                python,
+                done.stderr,
+            )
 
 
 HELPER = '''"""Time work."""
@@ -259,9 +246,14 @@ def test_a_download_runs_alone_in_an_empty_folder(borrowed, tmp_path):
 
 def test_an_import_that_cannot_be_folded_in_is_refused(borrowed):
     path = borrowed / "snippets/a/b.py"
-    path.write_text(HEADER + "from snippets.timing import benchmark\n")
-    with pytest.raises(OverlapError, match=r"^snippets/a/b.py: import snippets.timing.benchmark as `from"):
-        Snippet.read(borrowed, "a/b").download  # noqa: B018
+    for line in (
+        "from snippets.timing import benchmark",
+        "import snippets.timing.benchmark",
+        "if True:\n    from snippets.timing.benchmark import LIMIT",
+    ):
+        path.write_text(f"{HEADER}{line}\n\n\ndef main():\n    return {{}}\n")
+        with pytest.raises(OverlapError, match=r"^snippets/a/b.py: import snippets.timing.benchmark as `from"):
+            Snippet.read(borrowed, "a/b").download  # noqa: B018
 
 
 def test_inputs_are_followed(borrowed):
@@ -280,3 +272,122 @@ def test_show(borrowed):
     assert snippet.summary == "Use the helper." and snippet.chapter == "a"
     with pytest.raises(OverlapError, match=r"^snippets/a/b.py: no function lost; it has Actor, decorated, main"):
         snippet.show(["main", "lost"])
+
+
+def test_an_import_that_leads_nowhere_or_in_a_circle_is_refused(tmp_path):
+    def write(name: str, code: str) -> None:
+        path = tmp_path / f"snippets/{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{HEADER}{code}\n\ndef main():\n    return {{}}\n")
+
+    for name, other in {
+        "a/b": "c.d",
+        "c/d": "c.e",
+        "c/e": "c.d",
+        "a/me": "a.me",
+        "a/lost": "a.gone",
+        "a/up": "Up",
+    }.items():
+        write(name, f"from snippets.{other} import main as other")
+    for name, expected in {
+        "a/b": "snippets/c/e.py:6: imports itself: c/d → c/e → c/d; move what they share",
+        "c/d": "snippets/c/e.py:6: imports itself: c/d → c/e → c/d; move what they share",
+        "a/me": "snippets/a/me.py:6: imports itself: a/me → a/me; move what they share",
+        "a/lost": "snippets/a/lost.py:6: imports what cannot be read: snippets/a/gone.py: there is no such file",
+        "a/up": "snippets/a/up.py:6: imports what cannot be read: 'Up/main': a snippet is named <chapter>/<snippet>",
+    }.items():
+        with pytest.raises(OverlapError) as caught:
+            Snippet.read(tmp_path, name).input_hashes  # noqa: B018
+        assert str(caught.value).startswith(expected)
+
+
+DEEP = '''"""Deep."""
+
+import json
+import os.path as path
+from math import cos, pi, sin
+
+TURN = 2 * pi
+print("always")
+
+
+def wave(x):
+    return sin(TURN * x)
+
+
+def other(x):
+    return cos(x), json
+
+
+def main():
+    return {"path": path}
+'''
+MIDDLE = '''"""Middle."""
+
+from math import floor
+from snippets.x.deep import other as unused, wave as swing
+
+
+def waves(n):
+    return [floor(10 * swing(i / n)) for i in range(n)]
+
+
+def main():
+    return {}
+'''
+TOP = '''"""Top."""
+
+import sys
+from math import pi
+
+from snippets.x.deep import TURN as turn
+from snippets.x.middle import waves
+from snippets.x.deep import wave
+
+
+def main() -> dict:
+    print(waves(4), wave(0), turn == 2 * pi, "json" in sys.modules)
+    return {}
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def test_a_download_holds_what_is_used_once_and_runs_alone(tmp_path):
+    (tmp_path / "snippets/x").mkdir(parents=True)
+    for name, text in {"deep": DEEP, "middle": MIDDLE, "top": TOP}.items():
+        (tmp_path / f"snippets/x/{name}.py").write_text(HEADER + text)
+    snippet = Snippet.read(tmp_path, "x/top")
+    assert list(snippet.inputs) == ["snippets/x/deep.py", "snippets/x/middle.py"]
+    text = snippet.download
+    counts = {
+        "def wave(": 1,
+        "def waves(": 1,
+        "TURN = ": 1,
+        "def other": 0,
+        "from math import sin\n": 1,
+        "cos": 0,
+        "path": 0,
+        "snippets.": 0,
+    }
+    counts |= {
+        "from math import floor": 1,
+        "from math import pi\n": 1,
+        "folded in": 2,
+        "unused": 0,
+        "swing = wave": 1,
+        "turn = TURN": 1,
+        "def main": 1,
+    }
+    assert {part: text.count(part) for part in counts} == counts
+    done = subprocess.run([sys.executable, "-I", "-"], input=text, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("always\n[0, 10, 0, -10] 0.0 True False\n", "")
+
+
+def test_a_future_cannot_be_folded_in(borrowed):
+    path = borrowed / "snippets/timing/benchmark.py"
+    path.write_text(HEADER + HELPER.replace("import time", "from __future__ import annotations\nimport time"))
+    with pytest.raises(OverlapError, match=r"^snippets/timing/benchmark.py: `from __future__` cannot be folded into"):
+        Snippet.read(borrowed, "a/b").download  # noqa: B018

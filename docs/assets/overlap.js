@@ -35,6 +35,71 @@
     line.textContent = `Not run on ${label[wanted]}; shown is ${label[shown] ?? shown}.`
   }
 
+  /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
+  const OPERATIONS = {
+    "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, "**": (a, b) => a ** b,
+    "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b),
+    ">": (a, b) => a > b, ">=": (a, b) => a >= b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
+    "==": (a, b) => a === b, "!=": (a, b) => a !== b, abs: Math.abs, max: Math.max, min: Math.min, round: Math.round,
+  }
+  const compute = (term, numbers) => {
+    if (!Array.isArray(term)) return term
+    const [kind, ...terms] = term
+    if (kind === "name") return numbers[terms[0]]
+    if (kind === "if") return compute(compute(terms[0], numbers) ? terms[1] : terms[2], numbers)
+    return OPERATIONS[kind](...terms.map(each => compute(each, numbers)))
+  }
+  const shown = number => Math.abs(number) >= 1000
+    ? Math.round(number).toLocaleString("en-US") : String(Number(number.toPrecision(3)))
+
+  /* A long way is gone by factors, a short one by steps, as where the page was made. */
+  const way = input => {
+    const low = Number(input.min), high = Number(input.max), far = low > 0 && high / low >= 50
+    return {
+      at: share => far ? low * (high / low) ** share : low + (high - low) * share,
+      share: value => far ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low),
+    }
+  }
+
+  const calculate = form => {
+    const formula = JSON.parse(form.dataset.formula)
+    const inputs = [...form.querySelectorAll("[type=number]")]
+    const numbers = Object.fromEntries(inputs.map(input => [input.name, Number(input.value)]))
+    const result = compute(formula, numbers)
+    form.querySelector("output").textContent = Number.isFinite(result) ? shown(result) : "–"
+    for (const input of inputs) input.previousElementSibling.value = way(input).share(Number(input.value))
+    const curve = inputs.find(input => input.name === form.dataset.curve), { at, share } = way(curve)
+    const steps = [...Array(65).keys()].map(i => i / 64)
+    const drawn = steps.map(step => compute(formula, { ...numbers, [curve.name]: at(step) }))
+    const top = Math.max(...drawn.filter(Number.isFinite), result, 1e-9)
+    const place = (step, value) => [(320 * step).toFixed(1), (110 * (1 - 0.9 * value / top)).toFixed(1)]
+    form.querySelector("polyline").setAttribute("points", steps.map((step, i) => place(step, drawn[i])).join(" "))
+    const [x, y] = place(share(numbers[curve.name]), result), dot = form.querySelector("circle")
+    dot.setAttribute("cx", x)
+    dot.setAttribute("cy", y)
+    form.querySelector(".ov-top").textContent = shown(top)
+  }
+
+  const begin = (form, wanted) => {
+    const starts = JSON.parse(form.dataset.starts), start = starts[nearest(wanted, Object.keys(starts))]
+    for (const input of form.querySelectorAll("[type=number]")) {
+      const slider = input.previousElementSibling
+      if (input.disabled) {
+        input.disabled = slider.disabled = false
+        slider.addEventListener("input", () => {
+          input.value = Number(way(input).at(Number(slider.value)).toPrecision(3))
+        })
+        form.addEventListener("submit", event => event.preventDefault())
+        form.addEventListener("input", event => {
+          if (event.target === input || event.target === slider) input.dataset.changed = ""
+          if (form.checkValidity()) calculate(form)
+        })
+      }
+      if (!("changed" in input.dataset)) input.value = Number(start[input.name].toPrecision(4))
+    }
+    calculate(form)
+  }
+
   const apply = wanted => {
     document.documentElement.dataset.machine = wanted
     for (const value of document.querySelectorAll(".ov-value")) {
@@ -53,6 +118,7 @@
       if (input && !input.checked) input.click()
       note(set, wanted, shown)
     }
+    for (const form of document.querySelectorAll(".ov-calculator")) begin(form, wanted)
     for (const row of document.querySelectorAll(".ov-claim li")) {
       row.classList.toggle("ov-picked", row.dataset.machine === wanted)
     }

@@ -29,22 +29,27 @@ def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
                 break
 
 
-def moved(result: dict, keys: set[str]) -> Iterator[tuple[str, float]]:
-    """Move each measurement below `keys` down, then up, in `result` itself, and yield its path and its spread each time.
+def moved(result: dict, keys: set[str]) -> Iterator[tuple[tuple, float, dict]]:
+    """The results in which one measurement below `keys` is moved down, or up: its path, its spread, the result.
 
     No time and no rate is moved to zero or below.
     """
-    for path, trials in list(measurements(result)):
+    for path, trials in measurements(result):
         if not keys.intersection(path):
             continue
-        holder, share, last = _at(result, path[:-1]), spread(trials), path[-1]
-        before = holder[last]
-        try:
-            for factor in (max(1 - SPREADS * share, 1e-9), 1 + SPREADS * share):
-                holder[last] = [factor * each for each in before] if isinstance(before, list) else factor * before
-                yield ".".join(map(str, path)), share
-        finally:
-            holder[last] = before
+        share, before = spread(trials), _at(result, path)
+        for factor in (max(1 - SPREADS * share, 1e-9), 1 + SPREADS * share):
+            after = [factor * each for each in before] if isinstance(before, list) else factor * before
+            yield path, share, _with(result, path, after)
+
+
+def _with(item, path: tuple, value):
+    """A copy in which this path leads to another value; what lies aside is shared."""
+    if not path:
+        return value
+    copy = item.copy()
+    copy[path[0]] = _with(item[path[0]], path[1:], value)
+    return copy
 
 
 def _leaves(item, path: tuple = ()) -> Iterator[tuple]:

@@ -1,13 +1,20 @@
 """A recording: what one snippet gave on one machine, as a JSON file that can be reviewed."""
 
+import contextlib
 import hashlib
 import json
 import os
 import tempfile
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from overlap import OverlapError
-from overlap.run.snippet import Snippet
+from overlap.run import strict
+from overlap.run.snippet import Snippet, discover
+
+if TYPE_CHECKING:
+    from overlap.run.memo import Memo
 
 SCHEMA = 1
 _TYPES = {str: "snippet profile digest", dict: "source inputs run machine software result", list: "outputs"}
@@ -17,7 +24,17 @@ _KEYS = {
     "machine": "gpus host_gpus driver links cpu cores system",
     "software": "python torch torch_git cuda cudnn nccl numpy triton pycuda",
 }
+_REMEDY = "restore the file from version control or record the snippet again"
 FRESH, CODE, ENVIRONMENT, OTHER, MISSING = "fresh", "code changed", "environment changed", "other machine", "missing"
+
+
+class Recording(dict):
+    """What a recording file holds."""
+
+    @cached_property
+    def intact(self) -> bool:
+        """Whether its digest matches what was read: it was not edited by hand."""
+        return digest(self) == self["digest"]
 
 
 def digest(data: dict) -> str:
@@ -27,8 +44,14 @@ def digest(data: dict) -> str:
 
 
 def sealed(data: dict) -> dict:
-    """The recording with its digest, in the form it has once read back from JSON."""
-    data = json.loads(json.dumps(data))
+    """The recording with its digest, in the form it has once read back from JSON; what JSON cannot hold is refused."""
+    try:
+        text = json.dumps(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OverlapError(
+            f"{data.get('snippet')}: gave what is no plain JSON ({error}); let main() return less"
+        ) from None
+    data = strict.loads(text, str(data.get("snippet")), "let main() return plain JSON data")
     return data | {"digest": digest(data)}
 
 
@@ -37,29 +60,30 @@ def dump(data: dict) -> str:
     return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def parse(text: str, origin: str) -> dict:
-    """Read a recording's text; what is not one is an error that names `origin` and the remedy."""
-    remedy = "restore the file from version control or record the snippet again"
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise OverlapError(f"{origin}: not JSON ({error}); {remedy}") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+def parse(text: str | bytes, origin: str, remedy: str = _REMEDY) -> Recording:
+    """Read a recording's text; what is not one is an error that names `origin`, what is wrong, and the remedy."""
+    data = strict.loads(text, origin, remedy)
+    if not isinstance(data, dict) or type(data.get("schema")) is not int or data["schema"] != SCHEMA:
         raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {remedy}")
-    bad = [key for kind, keys in _TYPES.items() for key in keys.split() if not isinstance(data.get(key), kind)]
-    for part in _KEYS if not bad else ():
-        bad += [f"{part}.{key}" for key in _KEYS[part].split() if key not in data[part]]
-    if bad:
-        raise OverlapError(f"{origin}: incomplete, without a proper {', '.join(bad)}; {remedy}")
-    return data
+    schema = strict.schema()
+    strict.refuse(origin, schema.problems(schema.Recording, data) if schema else _bare_problems(data), remedy)
+    return Recording(data)
 
 
-def read(path: Path) -> dict:
-    """Read one recording file."""
+def read(path: Path, memo: "Memo | None" = None) -> Recording:
+    """Read one recording file; what the memo knows to be valid is not validated again."""
     try:
-        return parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
+        if path.stat().st_size > strict.MAX_BYTES:
+            raise OverlapError(f"{path}: larger than {strict.MAX_BYTES >> 20} MiB; {_REMEDY}")
+        raw = path.read_bytes()
+    except OSError as error:
         raise OverlapError(f"{path}: cannot be read ({error}); restore it or record the snippet again") from None
+    if memo is None:
+        return parse(raw, str(path))
+    intact = memo.get("recording", hashlib.sha256(raw).hexdigest(), lambda: parse(raw, str(path)).intact)
+    data = Recording(json.loads(raw))
+    data.intact = intact
+    return data
 
 
 def write(path: Path, text: str) -> None:
@@ -68,9 +92,74 @@ def write(path: Path, text: str) -> None:
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=".", suffix=".tmp", delete=False, encoding="utf-8"
     ) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+        try:
+            file.write(text)
+            file.flush()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+            raise
+
+
+def reseal(root: Path, names: list[str] | None = None) -> list[str]:
+    """Give committed recordings whose `inputs` were hashed as whole files the hashes of what is used of them; return their paths.
+
+    It writes only what it proves: the digest is right, the snippet's hash is what ran, and every imported file as it is now has, as a
+    whole, the hash the recording says. So the code is what ran, though the rule by which it is hashed is another. A recording that
+    is right by today's rule is left alone; any other is refused and named, after all had their turn.
+    """
+    snippets, resealed, refused = discover(root), [], []
+    for path in sorted((root / "docs/recordings").glob("*/*/*.json")):
+        name, where = f"{path.parent.name}/{path.stem}", path.relative_to(root).as_posix()
+        if names is None or name in names:
+            try:
+                data = read(path)
+                if new := _resealed(data, snippets.get(name)):
+                    write(path, dump(new))
+                    resealed.append(where)
+            except OverlapError as error:
+                refused.append(f"{where}: {str(error).removeprefix(f'{path}: ')}")
+    if refused:
+        raise OverlapError("\n".join([f"{len(resealed)} resealed, {len(refused)} refused:", *refused]))
+    return resealed
+
+
+def _resealed(data: Recording, snippet: Snippet | None) -> dict | None:
+    """The recording with today's hashes; None where it has them. What cannot be proved is an error."""
+    if snippet is None or data["source"]["path"] != snippet.path:
+        raise OverlapError("is of no snippet; remove it")
+    if not data.intact:
+        raise OverlapError(
+            f"edited by hand: its digest does not match; restore it or run `overlap record {snippet.name}`"
+        )
+    if data["source"]["sha256"] == snippet.hash:
+        if data["inputs"] == snippet.input_hashes:
+            return None
+        if data["inputs"] == _hashes_of_whole_inputs(snippet):
+            return sealed(data | {"inputs": snippet.input_hashes})
+    raise OverlapError(f"{snippet.path} or what it imports is not what ran; run `overlap record {snippet.name}`")
+
+
+def _hashes_of_whole_inputs(snippet: Snippet) -> dict[str, str]:
+    """The rule before parts were told apart: every imported file, directly or through another, as a whole."""
+    found, todo = {}, [snippet]
+    while todo:
+        for name in {name for name, _, _ in todo.pop().facts["borrows"]}:
+            other = snippet.others[name]
+            if other.path not in found:
+                found[other.path] = other.hash
+                todo.append(other)
+    return found
+
+
+def _bare_problems(data: dict) -> list[tuple[str, str]]:
+    """What a machine without pydantic looks at: that everything is there."""
+    bad = [key for kind, keys in _TYPES.items() for key in keys.split() if not isinstance(data.get(key), kind)]
+    for part in _KEYS if not bad else ():
+        bad += [f"{part}.{key}" for key in _KEYS[part].split() if key not in data[part]]
+    return [(key, "is missing or of a wrong kind") for key in bad]
 
 
 def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> str:

@@ -88,6 +88,12 @@ class Nursery:
                 except OSError:  # a snippet killed it, or it cannot start, which `died` tells
                     self._process.wait()
 
+    def warm(self) -> None:
+        """Begin to import, so that the first job waits less."""
+        with self._lock:
+            if self._process is None:
+                self._spawn()
+
     def _spawn(self) -> None:
         if self._closed:
             raise OverlapError("stopped")
@@ -124,6 +130,9 @@ class Plain:
             if self._closed:
                 raise OverlapError("stopped")
             self._processes.append(_python(self.root, fds, "--job", str(path)))
+
+    def warm(self) -> None:
+        """Nothing to begin with."""
 
     def died(self) -> None:
         """Nothing that could have died."""
@@ -181,6 +190,10 @@ class Runner:
 
     def __exit__(self, *exc_info) -> None:
         self._starter.close()
+
+    def start(self) -> None:
+        """Begin to import what snippets need, while there is something else to do."""
+        self._starter.warm()
 
     def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
         """Run one job to its end; nothing it started is left when this returns."""

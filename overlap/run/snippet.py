@@ -6,36 +6,43 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from overlap import OverlapError
+from overlap.run import meaning, strict
+
+if TYPE_CHECKING:
+    from overlap.run.memo import Memo
 
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
-_OPTIONS = {"gpus", "timeout", "exclusive", "launcher", "missing"}
+_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None}
+_HOUSE_RULE = "see docs/contributing.md, 'A snippet'"
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """One runnable file of the book, named `<chapter>/<snippet>`."""
+    """One runnable file of the book, named `<chapter>/<snippet>`.
+
+    `memo` keeps what was once found out about a text; `others` are snippets that are read already.
+    """
 
     root: Path
     name: str
     text: str = field(repr=False)
+    memo: "Memo | None" = field(default=None, repr=False, compare=False)
+    others: "dict[str, Snippet]" = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def read(cls, root: Path, name: str) -> "Snippet":
-        """Read snippets/<name>.py; a name that leaves snippets/ is refused."""
+    def read(
+        cls, root: Path, name: str, memo: "Memo | None" = None, others: "dict[str, Snippet] | None" = None
+    ) -> "Snippet":
+        """Read snippets/<name>.py; a name that leaves snippets/ is refused, and so is a bad header or syntax."""
         name = name.removesuffix(".py")
-        folder, path = (root / "snippets").resolve(), (root / "snippets" / f"{name}.py").resolve()
-        if not re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", name) or not path.is_relative_to(folder):
-            raise OverlapError(f"{name!r}: a snippet is named <chapter>/<snippet>, lower case, inside snippets/")
-        try:
-            snippet = cls(root, name, path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise OverlapError(f"snippets/{name}.py: there is no such file; see `overlap list`") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise OverlapError(f"snippets/{name}.py: cannot be read ({error}); save it as UTF-8 text") from None
-        snippet.options, snippet.tree  # noqa: B018 - a bad header or syntax error surfaces here, with its file
+        snippet = cls(root, name, _text(root, name), memo, {} if others is None else others)
+        if not snippet.facts["main"]:
+            raise OverlapError(f"{snippet.path}: has no main() to run; write `def main() -> dict`, {_HOUSE_RULE}")
         return snippet
 
     @property
@@ -49,75 +56,52 @@ class Snippet:
         return self.name.split("/")[0]
 
     @cached_property
-    def metadata(self) -> dict:
-        """The PEP 723 header."""
-        found = _HEADER.search(self.text)
-        if not found:
-            raise OverlapError(f"{self.path}: no `# /// script` header; see docs/contributing.md, 'A snippet'")
-        lines = (line[2:] if line.startswith("# ") else line[1:] for line in found[1].splitlines())
-        try:
-            return tomllib.loads("\n".join(lines))
-        except tomllib.TOMLDecodeError as error:
-            raise OverlapError(
-                f"{self.path}: the header is not TOML ({error}); mend the lines after `# /// script`"
-            ) from None
+    def facts(self) -> dict:
+        """What `facts` finds out about the text, from the memo where it is known."""
+        if self.memo is None:
+            return facts(self.text, self.path)
+        content = hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.memo.get("snippet", content, lambda: facts(self.text, self.path))
 
     @cached_property
+    def metadata(self) -> dict:
+        """The PEP 723 header."""
+        return _metadata(self.text, self.path)
+
+    @property
     def options(self) -> dict:
         """`[tool.overlap]` of the header, with defaults filled in."""
-        given = self.metadata.get("tool", {}).get("overlap", {})
-        if unknown := sorted(set(given) - _OPTIONS):
-            raise OverlapError(f"{self.path}: [tool.overlap] has unknown keys {unknown}; known are {sorted(_OPTIONS)}")
-        options = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}} | given
-        counts = options.get("gpus")
-        if not isinstance(counts, list) or not counts or not all(type(n) is int and n >= 0 for n in counts):
-            raise OverlapError(f"{self.path}: [tool.overlap] needs gpus = [counts], for instance [0, 1]")
-        if options["launcher"] not in ("python", "torchrun"):
-            raise OverlapError(f"{self.path}: launcher is 'python' or 'torchrun', not {options['launcher']!r}")
-        return options
+        return self.facts["options"]
 
     @cached_property
     def tree(self) -> ast.Module:
         """Syntax tree of the file."""
-        try:
-            return ast.parse(self.text)
-        except SyntaxError as error:
-            raise OverlapError(f"{self.path}:{error.lineno}: {error.msg}; mend this line") from None
+        return _tree(self.text, self.path)
 
     @property
     def summary(self) -> str:
         """First line of the module docstring."""
-        return (ast.get_docstring(self.tree) or "").partition("\n")[0]
+        return self.facts["summary"]
 
-    @cached_property
-    def functions(self) -> dict[str, ast.AST]:
-        """Top-level functions and classes by name."""
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        return {node.name: node for node in self.tree.body if isinstance(node, kinds)}
+    @property
+    def functions(self) -> dict[str, list[int]]:
+        """Top-level functions and classes by name, with their first and last line."""
+        return self.facts["functions"]
 
     @cached_property
     def inputs(self) -> dict[str, "Snippet"]:
-        """Project files this one imports, directly or through another, by path."""
-        found = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets."):
-                parts = node.module.split(".")[1:]
-                names = ["/".join(parts)] if len(parts) == 2 else [f"{parts[0]}/{alias.name}" for alias in node.names]
-                for name in names:
-                    other = Snippet.read(self.root, name)
-                    found |= {other.path: other} | other.inputs
-        return found
-
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of what the code means: no comments, docstrings, layout or `plot`."""
-        parts = [_meaning(_stripped(self.text)), self.options["launcher"]]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
+        """Project files of which this one uses something, directly or through another, by path."""
+        return {f"snippets/{name}.py": self.others[name] for name in self._borrowed}
 
     @property
+    def hash(self) -> str:
+        """SHA-256 of what the code means: no comments, docstrings, layout or `plot`."""
+        return self.facts["hash"]
+
+    @cached_property
     def input_hashes(self) -> dict[str, str]:
-        """Hash of each imported project file, by path."""
-        return {path: other.hash for path, other in sorted(self.inputs.items())}
+        """Hash of what is used of each imported project file, by path."""
+        return {f"snippets/{name}.py": meaning.of_parts(parts) for name, parts in sorted(self._borrowed.items())}
 
     def show(self, names: list[str]) -> str:
         """Source of the named functions, or of the file without header and main guard."""
@@ -127,72 +111,212 @@ class Snippet:
             ).strip()
         if unknown := [name for name in names if name not in self.functions]:
             raise OverlapError(f"{self.path}: no function {', '.join(unknown)}; it has {', '.join(self.functions)}")
-        return "\n\n\n".join(_verbatim(self.text, self.functions[name]) for name in names)
+        return "\n\n\n".join(_lines(self.text, self.functions[name]) for name in names)
 
     @cached_property
     def download(self) -> str:
-        """The file with imported project files folded in, so that it runs alone."""
-        text = self.text
-        for other in self.inputs.values():
-            module = other.path.removesuffix(".py").replace("/", ".")
-            kept = (node for node in other.tree.body if not (_is_guard(node) or _is_docstring(node)))
-            kept = [node for node in kept if getattr(node, "name", "") not in ("main", "plot")]
-            helper = "\n".join(
-                "\n\n" * isinstance(node, (ast.FunctionDef, ast.ClassDef)) + _verbatim(other.text, node)
-                for node in kept
+        """The file with what it uses of other project files folded in, so that it runs alone."""
+        text, folded = self.text, set()
+        while found := next(filter(_borrows, _tree(text, self.path).body), None):
+            name = "/".join(found.module.split(".")[1:])
+            new = [] if name in folded else [self._folded(name, text, found)]
+            new += [f"{alias.asname} = {alias.name}" for alias in found.names if alias.asname not in (None, alias.name)]
+            lines = text.split("\n")
+            text = "\n".join([*lines[: found.lineno - 1], *new, *lines[found.end_lineno :]])
+            folded.add(name)
+        for name, _, _ in meaning.borrows(_tree(text, self.path), self.path):
+            module = f"snippets.{name.replace('/', '.')}"
+            raise OverlapError(
+                f"{self.path}: import {module} as `from {module} import name`, so that the download can fold it in"
             )
-            folded = f"# --- folded in from {other.path}: {other.summary}\n{helper}\n# --- end of {other.path}"
-            line = rf"^from {re.escape(module)} import (?:\([^)]*\)|.*)$"
-            text, count = re.subn(line, lambda _, folded=folded: folded, text, flags=re.M)
-            if not count:
-                raise OverlapError(
-                    f"{self.path}: import {module} as `from {module} import name`, so that the download can fold it in"
-                )
         return text
 
+    @property
+    def body(self) -> str:
+        """The download without its header."""
+        return _HEADER.sub("", self.download).strip()
 
-def discover(root: Path) -> dict[str, Snippet]:
+    @cached_property
+    def _borrowed(self) -> dict[str, list[dict]]:
+        """Parts that are used of other snippets, by their name."""
+        self._refuse_circles((), set())
+        names: dict[str, set[str]] = {}
+        todo = [(name, wanted) for name, wanted, _ in self.facts["borrows"]]
+        while todo:
+            name, wanted = todo.pop(0)
+            if wanted not in names.setdefault(name, set()):
+                names[name].add(wanted)
+                parts = meaning.used(self.others[name].facts["parts"], names[name])
+                todo += [(other, needed) for part in parts for other, needed, _ in part["borrows"]]
+        return {name: meaning.used(self.others[name].facts["parts"], wanted) for name, wanted in names.items()}
+
+    def _refuse_circles(self, way: tuple[str, ...], done: set[str]) -> None:
+        way = (*way, self.name)
+        for name, _, line in self.facts["borrows"]:
+            if name in way:
+                circle = " → ".join((*way[way.index(name) :], name))
+                remedy = "move what they share to a file of its own"
+                raise OverlapError(f"{self.path}:{line}: imports itself: {circle}; {remedy}")
+            if name not in done:
+                self._other(name, line)._refuse_circles(way, done)
+        done.add(self.name)
+
+    def _other(self, name: str, line: int) -> "Snippet":
+        if name not in self.others:
+            try:
+                self.others[name] = Snippet.read(self.root, name, self.memo, self.others)
+            except OverlapError as error:
+                raise OverlapError(f"{self.path}:{line}: imports what cannot be read: {error}") from None
+        return self.others[name]
+
+    def _folded(self, name: str, text: str, before: ast.stmt) -> str:
+        """What is used of another snippet, as text; imports that `text` has `before` already are left out."""
+        parts, other = self._borrowed[name], self.others[name]
+        above = "\n".join(text.split("\n")[: before.lineno - 1])
+        here = {(part["module"], part["alias"]) for part in _imports(meaning.parts(_tree(above, self.path), self.path))}
+        modules: dict[str, list[str]] = {}
+        for part in _imports(parts):
+            if (part["module"], part["alias"]) not in here:
+                start = f"from {part['module']} import" if part["module"] else f"import {part['alias']}"
+                modules.setdefault(start, []).extend([part["alias"]] if part["module"] else [])
+        code = [f"{start} {', '.join(aliases)}".rstrip() for start, aliases in modules.items()]
+        rest = [part for part in parts if "alias" not in part]
+        for lines, (part, *_) in groupby(rest, key=lambda part: part["lines"]):
+            code.append("\n\n" * (not other.functions.keys().isdisjoint(part["binds"])) + _lines(other.text, lines))
+        if any(line.startswith("from __future__") for line in code):
+            raise OverlapError(f"{other.path}: `from __future__` cannot be folded into {self.path}; do without it")
+        helper = "\n".join(code)
+        return f"# --- folded in from {other.path}: {other.summary}\n{helper}\n# --- end of {other.path}"
+
+
+def discover(root: Path, memo: "Memo | None" = None) -> dict[str, Snippet]:
     """All snippets by name, in order."""
     paths = sorted((root / "snippets").glob("*/*.py"))
-    names = (f"{path.parent.name}/{path.stem}" for path in paths if path.stem != "__init__")
-    return {name: Snippet.read(root, name) for name in names}
+    found: dict[str, Snippet] = {}
+    for name in (f"{path.parent.name}/{path.stem}" for path in paths if path.stem != "__init__"):
+        found[name] = Snippet.read(root, name, memo, found)
+    return dict(found)
 
 
-def _verbatim(text: str, node: ast.AST) -> str:
-    first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+def facts(text: str, origin: str) -> dict:
+    """What can be known of a snippet's text alone, as plain JSON; what is wrong with it is an error that names `origin`.
+
+    `options`, `summary`, `functions` (name: first and last line), `main` (whether it can be called), `borrows` (what it imports of other
+    snippets: name, name in it or `*`, line), `hash` (of what the code means) and `parts` (see `overlap.run.meaning.parts`).
+    """
+    options = _options(_metadata(text, origin), origin)
+    tree = _tree(text, origin)
+    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+    if mark := strict.control_in(summary):
+        raise OverlapError(f"{origin}: the first line of its docstring has {mark}; write plain text")
+    defined = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    try:
+        return {
+            "options": options,
+            "summary": summary,
+            "functions": {node.name: _span(node) for node in defined},
+            "main": any(node.name == "main" and _is_callable(node) for node in defined),
+            "borrows": meaning.borrows(tree, origin),
+            "hash": meaning.whole(tree, options["launcher"]),
+            "parts": meaning.parts(tree, origin),
+        }
+    except RecursionError:
+        raise OverlapError(f"{origin}: its code is nested too deeply; write it in shorter expressions") from None
 
 
-def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _text(root: Path, name: str) -> str:
+    file = f"snippets/{name}.py"
+    folder, path = root / "snippets", root / file
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+        if not re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", name) or not inside:
+            raise OverlapError(f"{name!r}: a snippet is named <chapter>/<snippet>, lower case, inside snippets/")
+        if path.is_file():
+            return (
+                strict.decode(path.read_bytes(), file, "save it as UTF-8 text")
+                .replace("\r\n", "\n")
+                .replace("\r", "\n")
+            )
+    except (OSError, RuntimeError) as error:
+        if "loop" not in str(error).lower() and "symbolic" not in str(error).lower():
+            raise OverlapError(f"{file}: cannot be read ({error}); make it a file you may read") from None
+    if path.is_symlink():
+        raise OverlapError(f"{file}: is a link to nothing; remove it, or let it point to a file in snippets/")
+    if path.exists():
+        raise OverlapError(f"{file}: is no file; a name that ends in .py is a snippet, so rename it")
+    raise OverlapError(f"{file}: there is no such file; see `overlap list`")
 
 
-def _is_guard(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+def _metadata(text: str, origin: str) -> dict:
+    starts = [number for number, line in enumerate(text.split("\n"), 1) if line.rstrip() == "# /// script"]
+    if len(starts) > 1:
+        raise OverlapError(f"{origin}:{starts[1]}: a second `# /// script` header; keep one")
+    found = _HEADER.search(text)
+    if not found:
+        raise OverlapError(f"{origin}: no `# /// script` header; {_HOUSE_RULE}")
+    lines = (line[2:] if line.startswith("# ") else line[1:] for line in found[1].splitlines())
+    try:
+        return tomllib.loads("\n".join(lines))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise OverlapError(f"{origin}: the header is not TOML ({error}); mend the lines after `# /// script`") from None
 
 
-def _stripped(text: str) -> ast.Module:
-    tree = ast.parse(text)
-    tree.body = [node for node in tree.body if getattr(node, "name", "") != "plot"]
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            node.body = [child for i, child in enumerate(node.body) if i or not _is_docstring(child)]
-        elif isinstance(
-            node, ast.JoinedStr
-        ):  # Python 3.12 ends a nested format with an empty text, 3.11 and 3.13 do not
-            node.values = [part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]
-    return tree
+def _options(metadata: dict, origin: str) -> dict:
+    schema = strict.schema()
+    problems = schema.problems(schema.Header, metadata) if schema else _bare_problems(metadata)
+    strict.refuse(f"{origin}: header", problems, _HOUSE_RULE)
+    return _DEFAULTS | metadata["tool"]["overlap"]
 
 
-def _meaning(node):
-    """Nested tuples that do not depend on the Python version: empty fields and hints of spelling are left out."""
-    if isinstance(node, ast.AST):
-        fields = (
-            (name, _meaning(value))
-            for name, value in ast.iter_fields(node)
-            if name not in ("kind", "type_comment", "ctx")
-        )
-        return (type(node).__name__, *((name, value) for name, value in fields if value not in (None, ())))
-    if isinstance(node, list):
-        return tuple(_meaning(item) for item in node)
-    return None if node is None else (type(node).__name__, repr(node))
+def _bare_problems(metadata: dict) -> list[tuple[str, str]]:
+    """What a machine without pydantic looks at before it runs something."""
+    given = metadata.get("tool")
+    given = given.get("overlap") if isinstance(given, dict) else None
+    if not isinstance(given, dict):
+        return [("tool.overlap", "is missing, or no table")]
+    counts, launcher = given.get("gpus"), given.get("launcher", "python")
+    problems = [(f"tool.overlap.{key}", "is unknown") for key in given if key not in {"gpus", *_DEFAULTS}]
+    if not isinstance(counts, list) or not counts or not all(type(n) is int and n >= 0 for n in counts):
+        problems.append(("tool.overlap.gpus", f"must be counts such as [0, 1], not {strict.shown(counts)}"))
+    if launcher not in ("python", "torchrun"):
+        problems.append(("tool.overlap.launcher", f"must be 'python' or 'torchrun', not {strict.shown(launcher)}"))
+    return problems
+
+
+def _tree(text: str, origin: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise OverlapError(f"{origin}:{error.lineno}: {error.msg}; mend this line") from None
+    except ValueError as error:
+        raise OverlapError(f"{origin}: {error}; write plain text") from None
+    except (RecursionError, MemoryError):
+        raise OverlapError(f"{origin}: its code is nested too deeply; write it in shorter expressions") from None
+
+
+def _is_callable(main: ast.AST) -> bool:
+    """Whether this is a plain function that can be called without arguments."""
+    if not isinstance(main, ast.FunctionDef):
+        return False
+    given = main.args
+    needed = len(given.posonlyargs) + len(given.args) - len(given.defaults)
+    return not needed and None not in given.kw_defaults
+
+
+def _borrows(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets.") and node.module.count(".") == 2
+    )
+
+
+def _imports(parts: list[dict]) -> list[dict]:
+    return [part for part in parts if "alias" in part]
+
+
+def _span(node: ast.AST) -> list[int]:
+    return [min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno]
+
+
+def _lines(text: str, span: list[int]) -> str:
+    first, last = span
+    return "\n".join(text.split("\n")[first - 1 : last])

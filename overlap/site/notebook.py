@@ -1,53 +1,93 @@
-"""A chapter as a notebook: the same text, the same snippets, the same outputs."""
+"""A chapter as a notebook: the same text, the same snippets, the same outputs. What was recorded is text there, too."""
 
+import html
 import re
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-
-from overlap.book.book import Book, Run, page
-from overlap.book.claim import Claim
+from overlap.book.book import Book, Run
+from overlap.book.page import Page
+from overlap.book.value import PRINTED, Value, replace_values
 from overlap.run import machine
 from overlap.run.snippet import Snippet
+from overlap.run.text import plain
 from overlap.site import svg
+from overlap.site.pictures import Pictures
+from overlap.site.terminal import printable
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_HARMLESS = re.compile(r"[\w ,.;:%+/()×·≥≤≠–-]")
 
 
-def build(book: Book, path: str, parts: list) -> str:
-    """The notebook of one page as JSON text; the same input gives the same bytes."""
-    cells = []
-    for number, part in enumerate(parts):
-        made = _cells(book, path, part)
-        for i, cell in enumerate(made):
-            cell["id"] = f"cell-{number}-{i}"
-        cells += made
-    notebook = new_notebook(cells=cells, metadata={"kernelspec": _KERNEL, "language_info": {"name": "python"}})
-    nbformat.validate(notebook)
-    return nbformat.writes(notebook)
+class Notebook:
+    """What a block draws itself with in a notebook."""
 
+    def __init__(self, book: Book, pictures: Pictures):
+        self.book, self.pictures = book, pictures
 
-def _cells(book: Book, path: str, part) -> list:
-    if isinstance(part, page.Block):
-        return _block(book, part)
-    if isinstance(part, Claim):
-        rows = [f"> **Claim.** {part.text}", ">", f"> `{part.expression}`"]
-        rows += [
-            f"> - {machine.label(v.profile)}: {'holds' if v.holds else 'false' if v.holds is False else 'open'}: {v.figures}"
-            for v in book.verdicts(part)
+    def build(self, page: Page) -> str:
+        """The notebook of one page as JSON text; the same input gives the same bytes."""
+        import nbformat
+
+        cells = []
+        for number, block in enumerate(page.blocks):
+            cells += [cell | {"id": f"cell-{number}-{i}"} for i, cell in enumerate(block.cells(self))]
+        metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
+        made = nbformat.from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+        nbformat.validate(made)
+        return nbformat.writes(made)
+
+    @staticmethod
+    def label(profile: str) -> str:
+        """How a machine is called."""
+        return machine.label(profile)
+
+    def first(self, found: dict, snippet: str) -> str:
+        """The profile whose value is shown: a notebook shows one."""
+        default = self.book.default(snippet)
+        return default if default in found else next(iter(found))
+
+    @staticmethod
+    def text(said: str) -> str:
+        """Text as Markdown that shows just this: whatever could be markup or a formula is a character reference."""
+        return "".join(c if _HARMLESS.fullmatch(c) else f"&#{ord(c)};" for c in plain(said).replace("\n", " "))
+
+    @staticmethod
+    def markdown(source: str) -> dict:
+        """A cell of Markdown."""
+        return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+    @staticmethod
+    def code(source: str, outputs: list[dict], tags: list[str]) -> dict:
+        """A cell of code. Those that need a GPU are tagged, so that a tool can leave them out."""
+        metadata = {"tags": tags} if tags else {}
+        cell = {"cell_type": "code", "metadata": metadata, "source": source, "outputs": outputs}
+        return cell | {"execution_count": None}
+
+    def prose(self, text: str) -> dict:
+        """A cell of the page's own Markdown, with values and printed figures in their places."""
+        with_values = replace_values(text, self._value)
+        return self.markdown(_as_notebooks_render(PRINTED.sub(lambda match: self.text(match["text"]), with_values)))
+
+    def _value(self, value: Value) -> str:
+        texts = self.book.value(value)
+        return self.text(texts[self.first(texts, value.snippet)])
+
+    def outputs(self, snippet: Snippet, run: Run) -> list[dict]:
+        """What a run printed and drew."""
+        found = [
+            {"output_type": "stream", "name": output["name"], "text": printable("".join(output["text"]))}
+            for output in run.data["outputs"]
         ]
-        return [new_markdown_cell("\n".join(rows))]
-    if isinstance(part, page.Text) and part.text.strip():
-        return [new_markdown_cell(_plain(page.replace_values(part.text, lambda value: _value(book, value))))]
-    return []
+        if self.pictures.of(snippet.name, run):
+            summary, picture = plain(snippet.summary), self.pictures.file(snippet.name, run, "paper")
+            source = svg.data_uri(picture.read_text(encoding="utf-8"))
+            tag = f'<img alt="{html.escape(summary)}" src="{source}">'
+            found.append(
+                {"output_type": "display_data", "metadata": {}, "data": {"text/html": tag, "text/plain": summary}}
+            )
+        return found
 
 
-def _value(book: Book, value: page.Value) -> str:
-    texts, default = book.value(value), book.default(value.snippet)
-    return texts.get(default) or next(iter(texts.values()))
-
-
-def _plain(text: str) -> str:
+def _as_notebooks_render(text: str) -> str:
     """Markdown as a notebook renders it: admonitions become quotes, page links lose their file ending, attribute lists go."""
     lines, quoted = [], False
     for line in text.splitlines():
@@ -62,53 +102,6 @@ def _plain(text: str) -> str:
                 lines[-1] = ""
             quoted = False
             lines.append(line)
-    text = page.PRINTED.sub(lambda match: match["text"], "\n".join(lines))
-    text = re.sub(r"^#+ .*`.*$", lambda match: match[0].replace("`", ""), text, flags=re.M)  # else the contents miss it
+    text = re.sub(r"^#+ .*`.*$", lambda match: match[0].replace("`", ""), "\n".join(lines), flags=re.M)
     text = re.sub(r"\{ ?[.#:][^{}\n]*\}", "", text)
     return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../\1/\2)", text).strip()
-
-
-def _block(book: Book, block: page.Block) -> list:
-    snippet = book.snippet(block.snippet)
-    profile = book.default(snippet.name)
-    run = book.runs(snippet.name)[profile] if profile else None
-    if not block.output:
-        return [new_markdown_cell(f"```python\n{snippet.show(list(block.show))}\n```")]
-    outputs = _outputs(book, snippet, run) if run else []
-    note = new_markdown_cell(
-        f"`{snippet.path}`: the output below is from {machine.label(profile)}." if run else f"`{snippet.path}`"
-    )
-    if not _needs_file(snippet):
-        return [note, new_code_cell(_code(snippet), outputs=outputs, metadata=_needs(snippet))]
-    name = f"{snippet.name.split('/')[1]}.py"
-    command = (
-        f"-m torch.distributed.run --standalone --nproc-per-node gpu {name}"
-        if snippet.options["launcher"] == "torchrun"
-        else name
-    )
-    write = new_code_cell(f"%%writefile {name}\n{snippet.download}", metadata=_needs(snippet))
-    run_it = new_code_cell(f"import sys\n\n!{{sys.executable}} {command}", outputs=outputs, metadata=_needs(snippet))
-    return [note, write, run_it]
-
-
-def _needs(snippet: Snippet) -> dict:
-    """Cells that need a GPU are tagged, so that a tool can leave them out."""
-    return {} if 0 in snippet.options["gpus"] else {"tags": ["gpu"]}
-
-
-def _needs_file(snippet: Snippet) -> bool:
-    """Processes that import their parent's main file cannot start from a notebook cell."""
-    return snippet.options["launcher"] == "torchrun" or "multiprocessing" in snippet.text
-
-
-def _code(snippet: Snippet) -> str:
-    return re.sub(r"^# /// script\n(?:#.*\n)+?# ///\n", "", snippet.download, flags=re.M).strip()
-
-
-def _outputs(book: Book, snippet: Snippet, run: Run) -> list:
-    found = [new_output("stream", name=o["name"], text="".join(o["text"])) for o in run.data["outputs"]]
-    pictures = book.plot(snippet.name, run)
-    if pictures:
-        tag = f'<img alt="{snippet.summary}" src="{svg.data_uri(svg.on_paper(pictures["wide"]))}">'
-        found.append(new_output("display_data", {"text/html": tag, "text/plain": snippet.summary}))
-    return found

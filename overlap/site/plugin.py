@@ -1,8 +1,7 @@
-"""MkDocs plugin: runs snippets before pages are rendered, watches them, and adds downloads, notebooks and live recordings."""
+"""MkDocs plugin: runs snippets before pages are rendered, watches them, and adds downloads, pictures, notebooks and this machine's own runs."""
 
 import io
-import json
-import re
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,14 +12,18 @@ from mkdocs.plugins import BasePlugin, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
 
 from overlap import OverlapError
-from overlap.book.book import Book, page
-from overlap.run import recording
-from overlap.site import notebook, svg, trace
+from overlap.book.blocks import SnippetBlock
+from overlap.book.book import Book
+from overlap.book.verdict import State
+from overlap.run.runner import Runner
+from overlap.site import trace
+from overlap.site.kept import Kept, hashed
+from overlap.site.notebook import Notebook
+from overlap.site.pictures import VARIANTS, Pictures
+from overlap.site.view import Site, View
 
 log = get_plugin_logger("overlap")
-
-#: Names, spaces and punctuation as Pygments marks them: a third of the bytes of a page's code.
-_COLOURLESS = re.compile(r'<span class="[nwp]">([^<]*)</span>')
+_EXTENSION = "overlap.site.markdown"
 
 
 class OverlapConfig(base.Config):
@@ -31,101 +34,131 @@ class OverlapConfig(base.Config):
 
 
 class OverlapPlugin(BasePlugin[OverlapConfig]):
-    """See `docs/contributing.md`."""
+    """See `docs/contributing.md`. MkDocs keeps one plugin while it serves, and with it the process that has imported torch."""
+
+    def __init__(self):
+        self.serving, self.runner = False, None
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Remember whether an author is at work, who is told what is wrong instead of being stopped by it."""
         self.serving = command == "serve"
 
+    def on_shutdown(self) -> None:
+        """End what runs snippets."""
+        if self.runner:
+            self.runner.__exit__(None, None, None)
+            self.runner = None
+
     def on_config(self, config):
-        """Make the book of this build and hand it to the Markdown extension."""
+        """Open the book; where something has to run, let torch be imported meanwhile."""
+        if _EXTENSION not in config.markdown_extensions:
+            raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
         root = Path(config.config_file_path).resolve().parent
-        self.book = _guarded(Book, root, self.config.execute)
-        self.book.serving = getattr(self, "serving", False)
-        if "overlap.site.markdown" not in config.markdown_extensions:
-            raise PluginError("mkdocs.yml: add overlap.site.markdown to markdown_extensions; it inserts the outputs")
-        config.mdx_configs["overlap.site.markdown"] = {"book": self.book}
+        self.runner = self.runner or Runner(root)
+        book = Book(root, self.config.execute, self.runner)
+        self.site = Site(book, Pictures(book))
+        if book.wanted() or self.site.pictures.missing():
+            self.runner.start()
+        config.mdx_configs[_EXTENSION] = {"site": self.site}
+        config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
 
     def on_pre_build(self, config) -> None:
         """Check the committed book, run what this machine can run and has not run yet, draw what is not drawn."""
-        problems = _guarded(self.book.check, False)  # a thin margin stops an author, not a reader who builds
-        if problems and self.book.serving:
-            log.warning("the book is not in order:\n" + "\n".join(problems))
-        elif problems:
-            raise PluginError("the book is not in order:\n" + "\n".join(problems))
-        ran = _guarded(self.book.run)
-        drawn = _guarded(self.book.draw)
-        self.machines = _guarded(self.book.machines)
-        log.info(f"{ran} runs, {drawn} pictures made; {len(self.book.snippets)} snippets")
+        book = self.site.book
+        problems = book.check(margins=False)  # a thin margin stops an author, not a reader who builds
+        if problems and not self.serving:
+            raise OverlapError("the book is not in order:\n" + "\n".join(problems))
+        if problems:
+            _tell("the book is not in order:\n" + "\n".join(problems))
+        ran, drawn = book.run(), self.site.pictures.draw(self.runner)
+        config.extra["overlap_machines"] = book.machines()
+        log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
 
     @event_priority(100)
     def on_files(self, files: Files, config) -> Files:
-        """Add what borrowers take home: self-contained files, notebooks, this build's own recordings."""
-        folder, archive = self.book.cache / "notebooks", io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as everything:
-            for name, snippet in self.book.snippets.items():
-                text = _guarded(lambda snippet: snippet.download, snippet)
-                self._add(files, config, f"downloads/{name}.py", text)
-                everything.writestr(zipfile.ZipInfo(f"overlap/{name}.py"), text)
-                for run in _guarded(self.book.runs, name).values():
-                    if run.live:
-                        self._add(files, config, f"live/{run.profile}/{name}.json", recording.dump(run.data))
-                    pictures = _guarded(self.book.plot, name, run)
-                    for variant in ("wide", "narrow") if pictures else ():
-                        picture = svg.in_file(pictures[variant])
-                        self._add(files, config, f"pictures/{run.profile}/{name}-{variant}.svg", picture)
-                    if trace.timelines(run.result):
-                        self._add(files, config, f"traces/{run.profile}/{name}.json", trace.chrome_trace(run.result))
-        self._add(files, config, "downloads/overlap.zip", archive.getvalue())
-        for path, parts in _guarded(lambda: self.book.pages).items():
-            if any(isinstance(part, page.Block) for part in parts):
-                uri = f"notebooks/{path.removesuffix('.md')}.ipynb"
-                text = _guarded(notebook.build, self.book, path, parts)
-                if not (folder / uri).exists() or (folder / uri).read_text() != text:
-                    recording.write(folder / uri, text)
-                files.append(File(uri, str(folder), config.site_dir, config.use_directory_urls))
-                self._add(files, config, f"downloads/{path.removesuffix('.md')}.ipynb", text)
+        """Add what borrowers take home: self-contained files, notebooks, pictures, this machine's own runs."""
+        book, pictures = self.site.book, self.site.pictures
+        self.site.pages = {file.src_uri: file.url for file in files.documentation_pages()}
+        self.kept = Kept(book, config, files)
+        texts = {name: snippet.download for name, snippet in book.snippets.items()}
+        for name, text in texts.items():
+            self._add(files, config, f"downloads/{name}.py", content=text)
+            for run in book.runs(name).values():
+                if run.live:
+                    self._add(files, config, f"live/{run.profile}/{name}.json", abs_src_path=str(book.root / run.path))
+                for variant in VARIANTS if pictures.has(name) else ():
+                    picture = pictures.file(name, run, variant)
+                    uri = f"pictures/{run.profile}/{name}-{variant}.svg"
+                    self._add(files, config, uri, abs_src_path=str(picture))
+                if trace.timelines(run.result):
+                    text = trace.chrome_trace(run.result)
+                    self._add(files, config, f"traces/{run.profile}/{name}.json", content=text)
+        self._add(files, config, "downloads/overlap.zip", content=_archive(texts))
+        notebook = Notebook(book, pictures)
+        for path, page in book.pages.items():
+            if any(isinstance(block, SnippetBlock) for block in page.blocks):
+                key = self.kept.key(path, page.text)
+                made = self.kept.notebook(page.name, key, lambda page=page: notebook.build(page))
+                uri = f"notebooks/{page.name}.ipynb"
+                files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
+                self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
         return files
 
-    def _add(self, files: Files, config, uri: str, text: str | bytes) -> None:
-        files.append(File.generated(config, uri, content=text))
-        self.book.published.add(uri)
+    def _add(self, files: Files, config, uri: str, **content) -> None:
+        files.append(File.generated(config, uri, **content))
+        self.site.published.add(uri)
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
-        """Remember which page is rendered. Search leaves out notebooks: they say what a chapter says."""
-        self.book.page, self.book.up = page.file.src_uri, "../" * page.url.count("/")
-        if self.book.page.startswith("notebooks/"):
+        """Turn to the page. Search leaves out notebooks: they say what a chapter says."""
+        path, book = page.file.src_uri, self.site.book
+        view = View(self.site, path, "../" * page.url.count("/"))
+        self.site.turned_to = view
+        if path.startswith("notebooks/"):
             page.meta["search"] = {"exclude": True}
-
-    def on_post_page(self, output: str, page, config) -> str:
-        """Tell the picker which machines the book has; leave out marks in code that have no colour of their own."""
-        data = json.dumps(self.machines, ensure_ascii=False).replace("<", "\\u003c")
-        tag = f'<script id="overlap-machines" type="application/json">{data}</script>'
-        return _COLOURLESS.sub(r"\1", output).replace("</head>", f"{tag}</head>", 1)
+        elif path in book.pages:
+            self.kept.render(page, view, hashed(self.kept.key(path, markdown), view.up))
 
     def on_serve(self, server, config, builder):
         """Watch the snippets: saving one reruns that one, because only its hash is new."""
-        server.watch(str(self.book.root / "snippets"))
+        server.watch(str(self.site.book.root / "snippets"))
         return server
 
     def on_build_error(self, error: Exception) -> None:
-        """Errors a person must mend end with their message and no traceback."""
-        if isinstance(error, OverlapError):
-            where = "" if str(error).startswith("docs/") else f"docs/{self.book.page}: "
-            raise Abort(where + str(error)) from None
+        """What a person must mend ends with its message and no traceback, each time it happens."""
+        self._close()
+        if isinstance(error, (OverlapError, PluginError)):
+            where = getattr(getattr(self, "site", None), "turned_to", None)
+            said = str(error)
+            known = where is None or said.startswith(("docs/", "snippets/", "the book", "mkdocs.yml")) or not where.path
+            raise Abort(said if known else f"docs/{where.path}: {said}") from None
 
     def on_post_build(self, config) -> None:
-        """List the claims that this build's own runs contradict."""
-        for message in self.book.false_live:
+        """List the claims that this machine's own runs contradict."""
+        self._close()
+        book, false = self.site.book, []
+        book.memo.save()
+        for claim in book.claims:
+            false += [claim.falsehood(v) for v in book.verdicts(claim) if v.state is State.FALSE]
+        for message in false:
             log.warning(message) if self.config.claims == "fatal" else log.info(message)
-        if self.book.false_live and self.config.claims == "fatal":
-            raise PluginError(f"{len(self.book.false_live)} claims are false on what this build ran; see above")
+        if false and self.config.claims == "fatal":
+            raise PluginError(f"{len(false)} claims are false on what this build ran; see above")
+
+    def _close(self) -> None:
+        if not self.serving:
+            self.on_shutdown()
 
 
-def _guarded(call, *arguments):
-    """Errors a person must mend stop the build with their message and no traceback."""
-    try:
-        return call(*arguments)
-    except OverlapError as error:
-        raise PluginError(str(error)) from None
+def _archive(texts: dict[str, str]) -> bytes:
+    """All downloads in one file; the same bytes every time."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as everything:
+        for name, text in texts.items():
+            everything.writestr(zipfile.ZipInfo(f"overlap/{name}.py"), text)
+    return archive.getvalue()
+
+
+def _tell(message: str) -> None:
+    """Warn an author at every save: MkDocs says a message only once."""
+    print(f"WARNING -  {message}", file=sys.stderr, flush=True)

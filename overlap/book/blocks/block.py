@@ -1,0 +1,121 @@
+"""What every kind of block can do, and the one that is no fence: text."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from overlap import OverlapError
+from overlap.book import value as values
+
+#: The page that explains the syntax; its numbers are examples.
+HOUSE_RULES = "contributing.md"
+
+
+class Source(NamedTuple):
+    """A fence as it is written: ```` ```kind argument ````, then the lines of its body."""
+
+    kind: str
+    argument: str
+    body: list[str]
+    page: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """Its place, for messages."""
+        return f"docs/{self.page}:{self.line}"
+
+    @property
+    def snippet(self) -> str:
+        """The snippet that the argument names."""
+        return self.argument.removesuffix(".py")
+
+    def rows(self) -> list[str]:
+        """Lines of the body that are not empty."""
+        return [row.strip() for row in self.body if row.strip()]
+
+    def refuse(self, reason: str, remedy: str) -> OverlapError:
+        """The error that says where, why, and what to write."""
+        return OverlapError(f"{self.where}: {reason}; {remedy}")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Part of a page. `view` and `notebook` are what it draws itself with: `overlap.site.view.View`, `overlap.site.notebook.Notebook`."""
+
+    page: str
+    line: int
+
+    #: The word that opens the fence.
+    kind: ClassVar[str] = ""
+    #: Headings of this kind's index; without any there is none.
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def read(cls, source: Source) -> "Block":
+        """Make the block of a fence; what is written wrongly is an error with its place."""
+        raise NotImplementedError
+
+    @property
+    def where(self) -> str:
+        """Its place, for messages."""
+        return f"docs/{self.page}:{self.line}"
+
+    def snippets(self, book) -> set[str] | None:
+        """Names of the snippets whose code or results it shows; None stands for all."""
+        return None
+
+    def check(self, book, margins: bool) -> Iterator[str]:
+        """What is wrong with it; `margins`: also what is right by a hair."""
+        yield from ()
+
+    def markdown(self, view) -> str:
+        """What stands in its place in the page's Markdown."""
+        return f"\n{view.put(self.html(view))}\n"
+
+    def html(self, view) -> str:
+        """How it looks on the page."""
+        raise NotImplementedError
+
+    def cells(self, notebook) -> list[dict]:
+        """Its cells in the notebook."""
+        return []
+
+    def key(self) -> object:
+        """What makes it one entry of the index: blocks of one key share it."""
+        return self
+
+    def row(self, view) -> list[str]:
+        """Its cells in the index, as HTML."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Text(Block):
+    """Markdown that is passed on as it is, but for the values in it."""
+
+    text: str
+
+    def snippets(self, book) -> set[str] | None:
+        """Snippets that the values name, also in their expressions."""
+        found = [value for _, value in values.values(self.text)]
+        return {value.snippet for value in found}.union(*(book.reads(value.expression) for value in found))
+
+    def check(self, book, margins: bool) -> Iterator[str]:
+        """Numbers that are typed in, values that nothing gives."""
+        for offset, number in values.typed_numbers(self.text) if self.page != HOUSE_RULES else ():
+            remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
+            yield f"docs/{self.page}:{self.line + offset}: `{number.strip()}` is typed in by hand; {remedy}"
+        for offset, value in values.values(self.text):
+            try:
+                book.value(value)
+            except OverlapError as error:
+                yield f"docs/{self.page}:{self.line + offset}: {error}"
+
+    def markdown(self, view) -> str:
+        """The text; the Markdown extension takes care of its values."""
+        return self.text
+
+    def cells(self, notebook) -> list[dict]:
+        """One cell with the values of one machine."""
+        return [notebook.prose(self.text)] if self.text.strip() else []

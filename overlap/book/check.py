@@ -1,0 +1,43 @@
+"""What is wrong with a book: freshness, then block by block, then what no page shows."""
+
+from collections.abc import Iterator
+
+from overlap import OverlapError
+from overlap.book.blocks import SnippetBlock
+from overlap.run import recording
+from overlap.run.snippet import Snippet
+
+
+def problems(book, margins: bool) -> list[str]:
+    """Everything that is wrong with a book as committed, each with file, reason and remedy."""
+    found = [problem for snippet in book.snippets.values() for problem in _freshness(book, snippet)]
+    shown = set()
+    for page in book.pages.values():
+        try:
+            blocks = page.blocks
+        except OverlapError as error:
+            found.append(str(error))
+            continue
+        shown |= {block.snippet for block in blocks if isinstance(block, SnippetBlock)}
+        for block in blocks:
+            try:
+                found += block.check(book, margins)
+            except OverlapError as error:
+                found.append(f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}")
+    hidden = (snippet for name, snippet in book.snippets.items() if name not in shown)
+    return found + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
+
+
+def _freshness(book, snippet: Snippet) -> Iterator[str]:
+    runs, excuses = book.committed.get(snippet.name, {}).values(), snippet.options["missing"]
+    have, again = {run.gpus for run in runs}, f"run `overlap record {snippet.name}`"
+    for count in snippet.options["gpus"]:
+        if count in have and str(count) in excuses:
+            yield f"{snippet.path}: is recorded with {count} GPUs, so drop `missing.{count}` from its header"
+        elif count not in have and str(count) not in excuses:
+            yield f"{snippet.path}: {recording.MISSING}: no recording with {count} GPUs; {again} where they are"
+    for run in runs:
+        if run.grade == recording.CODE:
+            yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {again}"
+        if not run.data.intact:
+            yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"

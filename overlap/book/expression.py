@@ -1,0 +1,378 @@
+"""Expressions in pages: what they may say, what they see, what they cost, and how their values are shown.
+
+Whoever checks or builds a page runs its expressions, also those of a stranger's page. So the syntax tree decides: names, numbers,
+text, arithmetic, comparisons, comprehensions, the listed functions, subscripts and keys of recorded data, and nothing else.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from statistics import median
+from types import CodeType
+
+from overlap import OverlapError
+
+#: Bounds that no honest sentence meets: characters, levels, steps in loops, items in one value, bits of a whole number.
+LENGTH, DEPTH, STEPS, ITEMS, BITS = 2_000, 60, 2_000_000, 1_000_000, 4_096
+SIGNS = {"GtE": "≥", "LtE": "≤", "Gt": ">", "Lt": "<", "Eq": "==", "NotEq": "≠", "In": "in", "NotIn": "not in"}
+_SPEC = re.compile(r"[-+ ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[bcdeEfFgGnosxX%]?")
+_ALLOWED = tuple(
+    getattr(ast, name)
+    for name in [
+        "Expression",
+        "Constant",
+        "Name",
+        "Attribute",
+        "Subscript",
+        "Slice",
+        "Call",
+        "keyword",
+        "Load",
+        "Store",
+        "BoolOp",
+        "And",
+        "Or",
+        "UnaryOp",
+        "Not",
+        "USub",
+        "UAdd",
+        "BinOp",
+        "Add",
+        "Sub",
+        "Mult",
+        "Div",
+        "FloorDiv",
+        "Mod",
+        "Pow",
+        "Compare",
+        "GtE",
+        "LtE",
+        "Gt",
+        "Lt",
+        "Eq",
+        "NotEq",
+        "In",
+        "NotIn",
+        "IfExp",
+        "List",
+        "Tuple",
+        "Set",
+        "Dict",
+        "ListComp",
+        "SetComp",
+        "DictComp",
+        "GeneratorExp",
+        "comprehension",
+    ]
+)
+_VIEWS = ("items", "keys", "values")
+
+
+class Undecided(OverlapError):
+    """An expression names something this machine has no data for."""
+
+
+class Data(Mapping):
+    """A recorded dict whose keys are attributes too; what is inside is wrapped when it is asked for."""
+
+    def __init__(self, items: Mapping, of: str):
+        self.of, self._items, self._seen = of, items, {}
+
+    def __getitem__(self, name: str):
+        if name not in self._seen:
+            if name not in self._items:
+                raise Undecided(f"{self.of} has no {name!r}; it has {', '.join(map(str, self)) or 'nothing'}")
+            self._seen[name] = wrap(self._items[name], f"{self.of}.{name}")
+        return self._seen[name]
+
+    def __contains__(self, name) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+class Chapter:
+    """Other snippets' results on the same machine, by name."""
+
+    def __init__(self, chapter: str, load: Callable[[str], dict]):
+        self._chapter, self._load = chapter, load
+
+    def __getitem__(self, name: str) -> Data:
+        return Data(self._load(f"{self._chapter}/{name}"), f"{self._chapter}.{name}")
+
+
+def wrap(value, of: str):
+    """Recorded data as an expression sees them."""
+    if isinstance(value, dict):
+        return Data(value, of)
+    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        return [wrap(item, f"{of}[{i}]") for i, item in enumerate(value)]
+    return value
+
+
+def evaluate(expression: str, scope: Mapping):
+    """Value of an expression; errors name it and what it could have used."""
+    code = compiled(expression)
+    try:
+        value = eval(code, {**scope, **_HELPERS, "_loop": _Steps().loop})
+        return list(value) if isinstance(value, (range, zip)) else value
+    except OverlapError as error:
+        raise type(error)(f"`{expression}`: {error}") from None
+    except NameError as error:
+        names = ", ".join(sorted(name for name in scope if not name.startswith("_")))
+        raise Undecided(f"`{expression}`: {error}; there are {names}") from None
+    except RecursionError:
+        raise OverlapError(f"`{expression}`: too deep; write it more simply") from None
+    except Exception as error:
+        raise OverlapError(f"`{expression}`: {type(error).__name__}: {error}") from None
+
+
+@lru_cache(maxsize=8192)
+def compiled(expression: str) -> CodeType:
+    """Code of an expression that says only what expressions may say."""
+    parse(expression)  # refuses what is not allowed; the tree it gives is shared and stays as it is
+    guarded = _Guarded().visit(ast.parse(expression.strip(), mode="eval"))
+    return compile(ast.fix_missing_locations(guarded), "<expression>", "eval")
+
+
+@lru_cache(maxsize=8192)
+def parse(expression: str) -> ast.Expression:
+    """Syntax tree of an expression; what is none, or says more than expressions may, is an error."""
+    if len(expression) > LENGTH:
+        raise OverlapError(f"`{expression[:60]}…`: longer than {LENGTH:,} characters; let the snippet compute it")
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except SyntaxError as error:
+        raise OverlapError(f"`{expression[:200]}` is not an expression ({error.msg})") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise OverlapError(f"`{expression[:60]}…` is not an expression ({type(error).__name__})") from None
+    _allow(tree, expression, 0)
+    return tree
+
+
+def _allow(node: ast.AST, expression: str, depth: int, called: bool = False) -> None:
+    def refuse(what: str) -> None:
+        raise OverlapError(f"`{expression}` is not an expression of this book: {what}; see docs/contributing.md")
+
+    if depth > DEPTH:
+        refuse("too deep")
+    if not isinstance(node, _ALLOWED):
+        refuse(f"{type(node).__name__} is not allowed")
+    if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(None))):
+        refuse(f"{type(node.value).__name__} is not allowed")
+    name = getattr(node, "id", getattr(node, "attr", getattr(node, "arg", None)))
+    if isinstance(name, str) and name.startswith("_"):
+        refuse(f"no name begins with _, as {name!r} does")
+    if isinstance(node, ast.Call):
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS and not node.args + node.keywords
+        if not method and not isinstance(node.func, ast.Name):
+            refuse(f"`{ast.unparse(node.func)}` is none of the functions there are: {', '.join(sorted(FUNCTIONS))}")
+        if any(keyword.arg is None for keyword in node.keywords):
+            refuse("** is not allowed")
+    if isinstance(node, ast.Name) and node.id in FUNCTIONS and not called:
+        refuse(f"{node.id} is a function; call it")
+    for child in ast.iter_child_nodes(node):
+        _allow(child, expression, depth + 1, called=child is getattr(node, "func", None))
+
+
+class _Guarded(ast.NodeTransformer):
+    """Keys instead of attributes, counted loops, bounded products and powers."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return self._call("_key", self.visit(node.value), ast.Constant(node.attr))
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if isinstance(node.slice, ast.Slice):
+            return self.generic_visit(node)
+        return self._call("_key", self.visit(node.value), self.visit(node.slice))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Attribute):
+            return self._call(f"_{node.func.attr}", self.visit(node.func.value))
+        name = f"_call_{node.func.id}" if node.func.id in FUNCTIONS else node.func.id
+        keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
+        return ast.Call(ast.Name(name, ast.Load()), list(map(self.visit, node.args)), keywords)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        bounded = {ast.Mult: "_times", ast.Pow: "_power", ast.Mod: "_rest"}.get(type(node.op))
+        sides = self.visit(node.left), self.visit(node.right)
+        return self._call(bounded, *sides) if bounded else ast.BinOp(sides[0], node.op, sides[1])
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        counted = self._call("_loop", self.visit(node.iter))
+        return ast.comprehension(node.target, counted, list(map(self.visit, node.ifs)), 0)
+
+    @staticmethod
+    def _call(name: str, *arguments: ast.AST) -> ast.Call:
+        return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+class _Steps:
+    def __init__(self):
+        self.left = STEPS
+
+    def loop(self, items: Iterable) -> Iterator:
+        """The items, counted over all loops of one evaluation."""
+        for item in items:
+            self.left -= 1
+            if self.left < 0:
+                raise OverlapError(f"more than {STEPS:,} steps; let the snippet compute it")
+            yield item
+
+
+def _key(value, key):
+    if isinstance(key, str) and not isinstance(value, (Data, Chapter)):
+        raise OverlapError(f"{type(value).__name__} has no key {key!r}")
+    return value[key]
+
+
+def _view(name: str) -> Callable:
+    def view(value):
+        if not isinstance(value, Data):
+            raise OverlapError(f"{type(value).__name__} has no {name}()")
+        return list(value) if name == "keys" else [value[k] if name == "values" else (k, value[k]) for k in value]
+
+    return view
+
+
+def _times(a, b):
+    sized, count = (a, b) if hasattr(a, "__len__") else (b, a)
+    if hasattr(sized, "__len__") and isinstance(count, int) and len(sized) * count > ITEMS:
+        raise OverlapError(f"a value of more than {ITEMS:,} items")
+    return _small(a * b)
+
+
+def _power(a, b):
+    if isinstance(a, int) and isinstance(b, int) and a.bit_length() * abs(b) > BITS:
+        raise OverlapError(f"a whole number of more than {BITS:,} bits")
+    return a**b
+
+
+def _rest(a, b):
+    if isinstance(a, str):
+        raise OverlapError("% of a text is not allowed; give the value a format")
+    return a % b
+
+
+def _small(value):
+    if isinstance(value, int) and value.bit_length() > 4 * BITS:
+        raise OverlapError(f"a whole number of more than {4 * BITS:,} bits")
+    return value
+
+
+def _range(*bounds: int) -> range:
+    found = range(*bounds)
+    try:
+        long = len(found) > ITEMS
+    except OverflowError:
+        long = True
+    if long:
+        raise OverlapError(f"a range of more than {ITEMS:,} items")
+    return found
+
+
+#: What an expression may call.
+FUNCTIONS = {f.__name__: f for f in (abs, all, any, len, max, median, min, round, set, sorted, str, sum, zip)}
+FUNCTIONS |= {"range": _range}
+_HELPERS = {"__builtins__": {}, "_key": _key, "_times": _times, "_power": _power, "_rest": _rest}
+_HELPERS |= {f"_call_{name}": function for name, function in FUNCTIONS.items()}
+_HELPERS |= {f"_{name}": _view(name) for name in _VIEWS}
+
+
+def show(value, spec: str = "") -> str:
+    """A value as text: by its format, else with about three significant digits."""
+    if spec:
+        return format(value, check_spec(spec))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        text = str(value)
+        return text if len(text) <= 60 else text[:57] + "…"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def is_spec(text: str) -> bool:
+    """Whether this is a format such as `.2f`, `,` or `.0%`."""
+    return bool(_SPEC.fullmatch(text))
+
+
+def check_spec(spec: str) -> str:
+    """The format, if it is one; a width has two digits at most."""
+    if not is_spec(spec):
+        raise ValueError(f"{spec!r} is no format; write for instance .2f, ',' or .0%")
+    return spec
+
+
+def sides(expression: str, scope: Mapping) -> str:
+    """The sides of each comparison of a condition, with their values."""
+    node = parse(expression).body
+    parts = node.values if isinstance(node, ast.BoolOp) else [node]
+    return ", ".join(_side(part, scope) for part in parts)
+
+
+def _side(node: ast.AST, scope: Mapping) -> str:
+    if not isinstance(node, ast.Compare):
+        return f"{ast.unparse(node)}: {show(evaluate(ast.unparse(node), scope))}"
+    sources = [ast.unparse(side) for side in (node.left, *node.comparators)]
+    text = _valued(node.left, sources[0], scope)
+    for i, operator in enumerate(node.ops):
+        true = evaluate(
+            ast.unparse(
+                ast.Compare(node.left if not i else node.comparators[i - 1], [operator], [node.comparators[i]])
+            ),
+            scope,
+        )
+        sign = SIGNS[type(operator).__name__]
+        text += f" {sign} " if true else f", not {sign} "
+        text += _valued(node.comparators[i], sources[i + 1], scope)
+    return text
+
+
+def _valued(node: ast.AST, source: str, scope: Mapping) -> str:
+    value = show(evaluate(source, scope))
+    return value if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > 40 else f"{source} = {value}"
+
+
+def names(expression: str) -> set[str]:
+    """Every word in an expression: what it may read."""
+    return set(re.findall(r"[A-Za-z_]\w*", expression))
+
+
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
+_OPERATORS |= {ast.Gt: ">", ast.GtE: ">=", ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!="}
+
+
+def as_json(expression: str) -> list:
+    """A formula over numbers as nested lists that a script can compute: `["+", 1, ["name", "x"]]`. Numbers, names, arithmetic, one
+    comparison, `a if b else c`, abs, max, min, round; anything else is an error.
+    """
+
+    def convert(node: ast.AST):
+        match node:
+            case ast.Constant(int() | float() as number):
+                return number
+            case ast.Name(name):
+                return ["name", name]
+            case ast.UnaryOp(ast.USub(), inner):
+                return ["-", 0, convert(inner)]
+            case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
+                return [_OPERATORS[type(operator)], convert(left), convert(right)]
+            case ast.Compare(left, [operator], [right]) if type(operator) in _OPERATORS:
+                return [_OPERATORS[type(operator)], convert(left), convert(right)]
+            case ast.IfExp(test, body, orelse):
+                return ["if", convert(test), convert(body), convert(orelse)]
+            case ast.Call(ast.Name("abs" | "max" | "min" | "round" as name), arguments, []):
+                return [name, *map(convert, arguments)]
+        raise OverlapError(
+            f"`{expression}`: `{ast.unparse(node)}` cannot be computed by a page; write plain arithmetic"
+        )
+
+    return convert(parse(expression).body)

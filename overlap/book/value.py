@@ -1,0 +1,54 @@
+"""Values in sentences: expressions in braces, figures that sources printed, and numbers that somebody typed in."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from overlap.book import expression
+
+NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
+VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
+PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
+_CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
+_UNITS = "ns|µs|us|ms|s|[kMGT]?B/s|[kMGT]iB|[MGT]FLOP/s|x faster|% of"
+_TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:[\s\u202f\xa0]?(?:{_UNITS})|×)(?![\w/])")
+
+
+@dataclass(frozen=True)
+class Value:
+    """An expression over a snippet's result; `profile` pins it to one machine."""
+
+    snippet: str
+    profile: str | None
+    expression: str
+    spec: str
+
+    @classmethod
+    def parse(cls, match: re.Match) -> "Value":
+        """Read a match of `VALUE`: the last colon begins the format."""
+        source, spec = match["expression"].strip(), ""
+        head, colon, tail = source.rpartition(":")
+        if colon and tail and expression.is_spec(tail):
+            source, spec = head.strip(), tail
+        return cls(match["name"], match["profile"], source, spec)
+
+
+def values(text: str) -> list[tuple[int, Value]]:
+    """All values in a piece of Markdown with the line they stand in, counted from 0; code is left aside."""
+    found = (match for match in _CODE_OR_VALUE.finditer(text) if not match["ticks"])
+    return [(text.count("\n", 0, match.start()), Value.parse(match)) for match in found]
+
+
+def replace_values(text: str, render: Callable[[Value], str]) -> str:
+    """Replace each value outside code by `render(value)`."""
+    return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(Value.parse(match)), text)
+
+
+def typed_numbers(text: str) -> list[tuple[int, str]]:
+    """Measured-looking numbers that stand in prose by hand, with their line counted from 0.
+
+    A number that comes from a run is a value; one that a source or a datasheet printed is `{printed: 0.0049 s}`.
+    """
+    bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    bare = PRINTED.sub("", bare)
+    return [(bare.count("\n", 0, match.start()), match[0]) for match in _TYPED.finditer(bare)]

@@ -1,0 +1,137 @@
+"""Pages and notebooks that have not changed are not made again: each is kept under a key of everything it was made from."""
+
+import contextlib
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import markdown
+import mkdocs
+import pygments
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import AnchorLink, get_toc
+from pymdownx import __meta__ as pymdownx
+
+from overlap import OverlapError
+from overlap.book.book import Book
+from overlap.run import recording
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_VERSIONS = [mkdocs.__version__, markdown.__version__, pygments.__version__, pymdownx.__version__]
+
+
+def hashed(*parts) -> str:
+    """SHA-256 of anything that JSON can say."""
+    text = json.dumps(parts, sort_keys=True, default=lambda item: getattr(item, "__qualname__", type(item).__name__))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Kept:
+    """What was made of a page, by what it was made from: its text, the snippets it shows and what they gave, all pages' addresses, the
+    configuration, this package.
+    """
+
+    def __init__(self, book: Book, config, files: Files):
+        self.book, self.folder = book, book.cache / "pages"
+        code = [path.read_bytes() for path in sorted(_PACKAGE.rglob("*")) if path.suffix in (".py", ".html")]
+        options = {name: value for name, value in config.mdx_configs.items() if name != "overlap.site.markdown"}
+        places = sorted((file.src_uri, file.url) for file in files.documentation_pages())
+        glossary = book.docs / "glossary.md"
+        terms = glossary.read_text(encoding="utf-8") if glossary.exists() else ""
+        common = [_VERSIONS, hashlib.sha256(b"".join(code)).hexdigest(), config.markdown_extensions, options]
+        self._common = hashed(*common, config.use_directory_urls, places, terms)
+        self._snippets: dict[str, str] = {}
+
+    def key(self, path: str, text: str) -> str:
+        """Key of a page with this text."""
+        page, names = self.book.pages[path], set()
+        for block in page.blocks:
+            shown = block.snippets(self.book)
+            if shown is None:  # an index shows all blocks of all pages
+                names = set(self.book.snippets)
+                text += "".join(other.text for other in self.book.pages.values())
+                break
+            names |= shown
+        return hashed(self._common, path, text, [self._snippet(name) for name in sorted(names)])
+
+    def _snippet(self, name: str) -> str:
+        """All that a page can show of a snippet."""
+        if name not in self._snippets:
+            snippet, runs = self.book.snippet(name), self.book.runs(name)
+            said = [(profile, run.data["digest"], run.live, run.grade) for profile, run in runs.items()]
+            self._snippets[name] = hashed(snippet.text, snippet.input_hashes, said, self.book.default(name))
+        return self._snippets[name]
+
+    def render(self, page: Page, view, key: str) -> None:
+        """Make `page.render` take what is kept, or keep what it makes."""
+        path, original = self.folder / f"{view.path.replace('/', '-')}.json", page.render
+
+        def render(config, files: Files) -> None:
+            if not _take(page, path, key, files):
+                with _Complaints() as complaints:
+                    original(config, files)
+                page.present_anchor_ids = (page.present_anchor_ids or set()) | view.anchors
+                if not complaints.seen:
+                    _keep(page, path, key)
+
+        page.render = render
+
+    def notebook(self, name: str, key: str, make) -> Path:
+        """The notebook of a page: the one that is kept under this key, else what `make()` returns."""
+        path, mark = self.book.cache / f"notebooks/{name}.ipynb", self.book.cache / f"notebooks/{name}.key"
+        try:
+            kept = mark.read_text(encoding="utf-8").split()
+            if kept == [key, hashlib.sha256(path.read_bytes()).hexdigest()]:
+                return path
+        except (OSError, ValueError):
+            pass
+        text = make()
+        recording.write(path, text)
+        recording.write(mark, f"{key} {hashlib.sha256(text.encode()).hexdigest()}\n")
+        return path
+
+
+class _Complaints(logging.Handler):
+    """Whether MkDocs warns of a page while it is rendered: such a page is not kept, so that it is warned of again."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.seen = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen = True
+
+    def __enter__(self) -> "_Complaints":
+        logging.getLogger("mkdocs").addHandler(self)
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        logging.getLogger("mkdocs").removeHandler(self)
+
+
+def _keep(page: Page, path: Path, key: str) -> None:
+    links = [(file.src_uri, anchors) for file, anchors in (page.links_to_anchors or {}).items()]
+    made = {"content": page.content, "toc": list(map(_token, page.toc)), "title": page._title_from_render}
+    made |= {"anchors": sorted(page.present_anchor_ids), "links": links}
+    with contextlib.suppress(OSError, OverlapError):  # a page that cannot be kept is made again
+        recording.write(path, json.dumps({"key": key, "sha256": hashed(made), **made}))
+
+
+def _take(page: Page, path: Path, key: str, files: Files) -> bool:
+    """Restore what is kept; what is of another key, or damaged, is not taken."""
+    try:
+        made = json.loads(path.read_bytes())
+        if made.pop("key") != key or made.pop("sha256") != hashed(made):
+            return False
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+    page.content, page.toc, page._title_from_render = made["content"], get_toc(made["toc"]), made["title"]
+    page.present_anchor_ids = set(made["anchors"])
+    page.links_to_anchors = {files.src_uris[uri]: anchors for uri, anchors in made["links"]}
+    return True
+
+
+def _token(link: AnchorLink) -> dict:
+    return {"level": link.level, "id": link.id, "name": link.title, "children": list(map(_token, link.children))}

@@ -1,0 +1,130 @@
+"""Pictures of runs: drawn once from recorded data, kept as files, drawn again when data, snippet or style change."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+from overlap.book.book import Book, Run
+from overlap.book.ceiling import ceilings
+from overlap.run.runner import Runner
+from overlap.site import svg
+
+VARIANTS = ("wide", "narrow")
+_DRAW = "overlap.site.figure:draw"
+
+
+class Pictures:
+    """The pictures of a book, under `.cache/overlap/plots/`: a folder for each with its sizes and numbers and one SVG per variant."""
+
+    def __init__(self, book: Book):
+        self.book, self._read = book, {}
+
+    @cached_property
+    def _style(self) -> str:
+        modules = [Path(__file__).with_name("figure.py"), Path(svg.__file__)]
+        return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()
+
+    def folder(self, name: str, run: Run) -> Path:
+        """Where a picture is kept: named by snippet, data, ceilings and style."""
+        key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), self._style]
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
+        return self.book.cache / "plots" / f"{_salt(name, run)}-{digest}"
+
+    def has(self, name: str) -> bool:
+        """Whether a snippet draws one."""
+        return "plot" in self.book.snippets[name].functions
+
+    def of(self, name: str, run: Run) -> dict:
+        """`sizes` of the variants and `table` of the series; empty where the snippet draws none."""
+        if not self.has(name):
+            return {}
+        if not (picture := self._kept(name, run)):
+            with Runner(self.book.root) as runner:
+                picture = self._draw(runner, name, run)
+        return picture
+
+    def _kept(self, name: str, run: Run) -> dict | None:
+        folder = self.folder(name, run)
+        if not self._read.get(folder):
+            self._read[folder] = _load(folder)
+        return self._read[folder]
+
+    def file(self, name: str, run: Run, variant: str) -> Path:
+        """The SVG of a variant."""
+        return self.folder(name, run) / f"{variant}.svg"
+
+    def data_uri(self, name: str, run: Run, variant: str) -> str:
+        """The SVG as an address that holds it."""
+        return svg.data_uri(self.file(name, run, variant).read_text(encoding="utf-8"))
+
+    def missing(self) -> list[tuple[str, Run]]:
+        """What is not drawn yet."""
+        runs = [(name, run) for name in self.book.snippets if self.has(name) for run in self.book.runs(name).values()]
+        return [(name, run) for name, run in runs if not self._kept(name, run)]
+
+    def draw(self, runner: Runner) -> int:
+        """Draw what is missing, two at a time; return how many."""
+        wanted = self.missing()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda item: self._draw(runner, *item), wanted))
+        return len(wanted)
+
+    def _draw(self, runner: Runner, name: str, run: Run) -> dict:
+        snippet, folder = self.book.snippets[name], self.folder(name, run)
+        arguments = {"results": run.result, "ceilings": ceilings(run.data["machine"]), "salt": _salt(name, run)}
+        drawn = runner.call(_DRAW, snippet, **arguments)
+        sizes = {variant: svg.size(drawn[variant]) for variant in VARIANTS}
+        texts = {f"{variant}.svg": svg.in_file(drawn[variant]).encode() for variant in VARIANTS}
+        texts["paper.svg"] = svg.on_paper(drawn["wide"]).encode()
+        lengths = {file: len(text) for file, text in texts.items()}
+        picture = {"sizes": sizes, "table": drawn["table"], "bytes": lengths}
+        _write(folder, texts | {"picture.json": json.dumps(picture).encode()})
+        return picture
+
+
+def _load(folder: Path) -> dict | None:
+    """What is kept of a picture; None, so that it is drawn again, where it is not there or damaged."""
+    try:
+        picture = json.loads((folder / "picture.json").read_bytes())
+        whole = all((folder / file).stat().st_size == length for file, length in picture["bytes"].items())
+        return picture if whole else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _write(folder: Path, texts: dict[str, bytes]) -> None:
+    """Write a folder whole or not at all; where another process was faster, its folder is as good."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
+    for name, text in texts.items():
+        (new / name).write_bytes(text)
+    new.chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        new.rename(folder)
+    except OSError:
+        shutil.rmtree(new)
+
+
+def tables(series: list[dict], limit: int = 100) -> tuple[list[dict], int]:
+    """The numbers of a picture: a table for each pair of headings, a block of rows for each series; and how many are left out."""
+    found, left = [], limit
+    for headings, items in groupby(series, key=lambda item: (item["x"], item["y"])):
+        shown = []
+        for item in items:
+            points = item["points"][: max(left, 0)]
+            left -= len(item["points"])
+            if points:
+                shown.append({"name": " · ".join(filter(None, (item["title"], item["label"]))), "points": points})
+        if shown:
+            found.append({"headings": headings, "series": shown})
+    return found, max(-left, 0)
+
+
+def _salt(name: str, run: Run) -> str:
+    return f"{name.replace('/', '-')}-{run.profile}"

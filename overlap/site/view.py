@@ -1,0 +1,177 @@
+"""What a block draws itself with on a page: templates that escape, addresses of what the site publishes, code, outputs, pictures."""
+
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+import jinja2
+from markdown import Markdown
+from markupsafe import Markup
+from pygments import highlight
+from pygments.filter import Filter
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from pygments.token import Name, Punctuation, Text, Token
+
+from overlap.book.book import Book, Run
+from overlap.book.expression import show
+from overlap.run import machine
+from overlap.run.text import plain
+from overlap.site import terminal
+from overlap.site.pictures import Pictures, tables
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass
+class Site:
+    """What one build knows beside the book: its pictures, the addresses of pages and of published files."""
+
+    book: Book
+    pictures: Pictures
+    #: Addresses of pages by path below docs/; without any, a page is a folder beside the page being rendered.
+    pages: dict[str, str] = field(default_factory=dict)
+    #: Addresses of generated files, from the root of the site.
+    published: set[str] = field(default_factory=set)
+    #: The page being rendered.
+    turned_to: "View | None" = None
+
+
+@dataclass
+class View:
+    """One page while it is rendered. `anchors` are the ids it has given, `measured` the snippets whose output it shows."""
+
+    site: Site
+    path: str = ""
+    #: The way from the page to the root of the site.
+    up: str = "../"
+    md: Markdown | None = None
+    anchors: set[str] = field(default_factory=set)
+    measured: list[str] = field(default_factory=list)
+    _numbered: int = 0
+
+    @property
+    def book(self) -> Book:
+        """The book as read."""
+        return self.site.book
+
+    def put(self, html: str) -> str:
+        """Keep HTML out of Markdown's way; return what stands for it."""
+        return self.md.htmlStash.store(html.strip())
+
+    def render(self, template: str, **names) -> Markup:
+        """A template's HTML; every text in it is escaped."""
+        return Markup(_template(template).render(names))
+
+    @cached_property
+    def _sentences(self) -> Markdown:
+        return Markdown(extensions=["pymdownx.inlinehilite"])
+
+    def inline(self, text: str) -> Markup:
+        """HTML of one sentence of Markdown, which the page's author wrote."""
+        html = self._sentences.reset().convert(text)
+        return Markup(html.removeprefix("<p>").removesuffix("</p>"))
+
+    def number(self) -> int:
+        """A new number on this page."""
+        self._numbered += 1
+        return self._numbered
+
+    def first(self, found: dict, snippet: str) -> str:
+        """The profile that is shown before a reader picks one, of those that have a value."""
+        default = self.book.default(snippet)
+        return default if default in found else next(iter(found))
+
+    def link(self, uri: str) -> str:
+        """Address of a generated file; empty where it is not published."""
+        return self.up + uri if uri in self.site.published else ""
+
+    def page(self, path: str, anchor: str) -> str:
+        """Address of a place on another page."""
+        return f"{self.up}{self.site.pages.get(path, path.removesuffix('.md') + '/')}#{anchor}"
+
+    def raw(self, run: Run) -> str:
+        """Address of a recording."""
+        if run.live:
+            return self.link(f"live/{run.profile}/{run.data['snippet']}.json")
+        return self.up + run.path.removeprefix("docs/")
+
+    def trace(self, run: Run) -> str:
+        """Address of a run's timelines."""
+        return self.link(f"traces/{run.profile}/{run.data['snippet']}.json")
+
+    def code(self, text: str, title: str) -> Markup:
+        """Highlighted Python under its path, as the theme shows code."""
+        return self.render(
+            '<div class="language-python highlight"><span class="filename">{{ title }}</span><pre><span></span><code>{{ code }}</code></pre></div>',
+            title=title,
+            code=Markup(highlighted(text)),
+        )
+
+    def outputs(self, run: Run) -> Markup:
+        """What the snippet printed, per stream and per rank."""
+        found = run.data["outputs"]
+        return Markup(_file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found})))
+
+    def figure(self, name: str, run: Run) -> Markup:
+        """A run's picture with its numbers; empty where the snippet draws none."""
+        picture = self.site.pictures.of(name, run)
+        if not picture:
+            return Markup("")
+        variants = {}
+        for variant, (width, height) in picture["sizes"].items():
+            uri = f"pictures/{run.profile}/{name}-{variant}.svg"
+            source = self.link(uri) or self.site.pictures.data_uri(name, run, variant)
+            variants[variant] = {"source": source, "width": width, "height": height}
+        title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
+        shown, more = tables(picture["table"])
+        return Markup(_file("figure.html").render(**variants, title=title, tables=shown, more=more))
+
+
+class _Colourless(Filter):
+    """Names, spaces and punctuation have no colour of their own; their marks were a third of the bytes of a page's code."""
+
+    def filter(self, lexer, stream):
+        for kind, text in stream:
+            yield (Token if kind in (Name, Punctuation, Text.Whitespace, Text) else kind), text
+
+
+@cache
+def _highlighter() -> tuple:
+    lexer = PythonLexer()
+    lexer.add_filter(_Colourless())
+    return lexer, HtmlFormatter(nowrap=True)
+
+
+def highlighted(text: str) -> str:
+    """Python as HTML with the theme's classes."""
+    return highlight(text, *_highlighter()).rstrip("\n")
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES, encoding="utf-8"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else plain(value),
+    )
+    environment.globals |= {"label": machine.label, "show": show, "number": number}
+    environment.globals["terminal"] = lambda text: Markup(terminal.to_html(text))
+    return environment
+
+
+@cache
+def _template(source: str) -> jinja2.Template:
+    return _environment().from_string(source)
+
+
+def _file(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
+
+
+def number(value: float | str) -> str:
+    """A coordinate as text."""
+    return value if isinstance(value, str) else f"{value:,g}"

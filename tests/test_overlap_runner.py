@@ -117,6 +117,10 @@ FAILURES = {
         main("open('../result.json', 'w').write('{\"a\": ')\nos._exit(0)"),
         ["returned no dict from main()"],
     ),
+    "kills_its_supervisor": (
+        main("print('begun')\nos.kill(os.getppid(), 9)\ntime.sleep(30)"),
+        ["ended without a word: the process that watches over it was killed", "begun"],
+    ),
     "closes_its_pipes": (main("os.closerange(0, 99)\nprint(1)\nreturn {}"), ["failed with exit code 1"]),
     "closes_its_pipes_and_hangs": (main("os.closerange(0, 99)\ntime.sleep(99)"), ["still ran after 1 s"]),
 }

@@ -251,6 +251,14 @@ def test_a_hundred_levels_are_allowed():
     assert recording.parse(json.dumps(changed("result.n", deep)), "here")["result"]["n"] == deep
 
 
+def test_what_is_no_file_is_no_recording(tmp_path):
+    (tmp_path / "x.json").mkdir()
+    os.mkfifo(tmp_path / "y.json")
+    for name, expected in {"x": "is no file; remove it", "y": "is no file; remove it", "z": "cannot be read"}.items():
+        with pytest.raises(OverlapError, match=rf"/{name}.json: {expected}"):
+            recording.read(tmp_path / f"{name}.json")
+
+
 def test_a_file_too_large_is_not_even_read(tmp_path):
     path = tmp_path / "x.json"
     with path.open("wb") as file:

@@ -16,14 +16,18 @@ ROOT = Path(__file__).resolve().parent.parent
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link"])
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "a/../../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/link", "a/b\n", "a/b\0", "way/x"],
+)
 def test_a_name_that_leaves_snippets_is_refused(tmp_path, name):
     (tmp_path / "snippets/a").mkdir(parents=True)
     (tmp_path / "x.py").write_text(HEADER)
     (tmp_path / "snippets/a/link.py").symlink_to(tmp_path / "x.py")
+    (tmp_path / "snippets/way").symlink_to(tmp_path)
     with pytest.raises(OverlapError, match="inside snippets/") as caught:
         Snippet.read(tmp_path, name)
-    assert name in str(caught.value)
+    assert repr(name) in str(caught.value)
 
 
 def test_an_unknown_file_is_named_with_the_remedy(tmp_path):
@@ -163,6 +167,55 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
                 python,
                 done.stderr,
             )
+
+
+@pytest.mark.parametrize(
+    ("code", "uses"),
+    [
+        ("def f(A): return A", ""),
+        ("def f(x=A): return B.C", "AB"),
+        ("f = lambda A, x=B: A + C", "BC"),
+        ("def f():\n    A = 1\n    def g(): return A + B\n    return g", "B"),
+        ("def f():\n    return [A for A in B] + [A]", "AB"),
+        ("def f():\n    with B as A: return A", "B"),
+        ("def f():\n    global A\n    A = 1", "A"),
+        ("async def f():\n    A = await B", "B"),
+        ('def f(x: "list[A]") -> "B": return "C"', "AB"),
+        ("class f(A):\n    B: C = 1\n    def g(self): return B", "ABC"),
+        ("@A\ndef f(): pass", "A"),
+        ("f: A = 1", "A"),
+        ("f = eval('1')", "ABCf"),
+        ("f = {**A, 'B': C}", "AC"),
+    ],
+)
+def test_what_a_part_uses(code, uses):
+    code = f"A, B, C = 1, 2, 3\n{code}\n"
+    part = next(part for part in Snippet(Path("/"), "a/b", HEADER + code).facts["parts"] if "f" in part["binds"])
+    assert "".join(part["uses"]) == uses
+
+
+@pytest.mark.parametrize(
+    ("code", "binds"),
+    [
+        ("A, (B, *C) = 1, (2, 3)", [["A", "B", "C"]]),
+        ("A = B = [C for C in ()]", [["A", "B"]]),
+        ("A = (B := 1)", [["A", "B"]]),
+        ("A += 1", [["A"]]),
+        ("A: int = 1", [["A"]]),
+        ("A.x = 1", [[]]),
+        ("A, B[0] = 1, 2", [[]]),
+        ("for A in (): pass", [[]]),
+        ("import a.b, c as d", [["a"], ["d"]]),
+        ("from a import *", [[]]),
+        ("from __future__ import annotations", [[]]),
+        ('if __name__ == "__main__": A = 1', []),
+        ('if __name__ == "__main__": A = 1\nelse: A = 2', [[]]),
+        ("def plot(results): pass", []),
+    ],
+)
+def test_what_a_part_binds(code, binds):
+    parts = Snippet(Path("/"), "a/b", f"{HEADER}{code}\n").facts["parts"]
+    assert [part["binds"] for part in parts] == binds
 
 
 HELPER = '''"""Time work."""

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -73,7 +74,10 @@ def parse(text: str | bytes, origin: str, remedy: str = _REMEDY) -> Recording:
 def read(path: Path, memo: "Memo | None" = None) -> Recording:
     """Read one recording file; what the memo knows to be valid is not validated again."""
     try:
-        if path.stat().st_size > strict.MAX_BYTES:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OverlapError(f"{path}: is no file; remove it or name it otherwise")
+        if found.st_size > strict.MAX_BYTES:
             raise OverlapError(f"{path}: larger than {strict.MAX_BYTES >> 20} MiB; {_REMEDY}")
         raw = path.read_bytes()
     except OSError as error:

@@ -43,6 +43,7 @@ _STYLE = {
 }
 
 
+@cache
 def version() -> str:
     """Hash of what makes a picture: a change of style redraws every one."""
     sources = (Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "plotted.py", "svg.py"))

@@ -5,14 +5,13 @@ import json
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
 from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
 from overlap.run.runner import Runner
-from overlap.site import svg
+from overlap.site import figure, svg
 
 VARIANTS = ("wide", "narrow")
 _DRAW = "overlap.site.figure:draw"
@@ -24,14 +23,9 @@ class Pictures:
     def __init__(self, book: Book):
         self.book, self._read = book, {}
 
-    @cached_property
-    def _style(self) -> str:
-        modules = [Path(__file__).with_name("figure.py"), Path(svg.__file__)]
-        return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()
-
     def folder(self, name: str, run: Run) -> Path:
         """Where a picture is kept: named by snippet, data, ceilings and style."""
-        key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), self._style]
+        key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), figure.version()]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
         return self.book.cache / "plots" / f"{_salt(name, run)}-{digest}"
 

@@ -1,0 +1,346 @@
+"""Whatever is recorded, written in a header or drawn is text wherever it appears: tried in a browser, on every kind of page.
+
+Each payload stands in every text field of a recording that the schema lets through, in the header, in the labels of a picture, in a value,
+a claim and what was printed.
+"""
+
+import json
+import re
+import xml.etree.ElementTree as etree
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("playwright.sync_api")
+
+from conftest import ROOT, SmallBook
+from test_overlap_site import build
+from test_site_browser import address, browser, paths, pytestmark, visit  # noqa: F401 - used by name
+
+from overlap import OverlapError
+from overlap.run import recording
+from overlap.run.machine import profile
+from overlap.run.text import plain
+
+pytestmark = [pytestmark, pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
+
+#: What a payload would do if it were not text, in ways that a page, Markdown, a template, an SVG, a notebook or a terminal could be led to.
+DO = "pwned()"
+PAYLOADS = [
+    *(
+        f"{before}<{tag} {event}={DO}>{after}"
+        for tag, event in (
+            ("img src=x", "onerror"),
+            ("svg", "onload"),
+            ("details open", "ontoggle"),
+            ("input autofocus", "onfocus"),
+            ("video src=x", "onerror"),
+            ("b", "onmouseover"),
+        )
+        for before, after in (("", ""), ('">', ""), ("'>", ""), ("</title>", ""), ("</textarea></script>", ""))
+    ),
+    *(
+        f"{before}<script>{DO}</script>{after}"
+        for before, after in (
+            *(("", ""), ('"', '"'), ("</code></pre>", ""), ("</style>", ""), ("-->", "<!--"), ("]]>", "<![CDATA[")),
+            *(("</text></svg>", ""), ("</td></tr></table>", ""), ("</span></span>", ""), ("\n\n", "\n\n")),
+        )
+    ),
+    *(
+        f"{before}{DO}{after}"
+        for before, after in (("javascript:", ""), ("{{", "}}"), ("{%", "%}"), ("${", "}"), ("$", "$"))
+    ),
+    f"[x](javascript:{DO})",
+    f"![x](x){{ onload={DO} }}",
+    f"<javascript:{DO}>",
+    f"[x]: javascript:{DO}",
+    f"# <img src=x onerror={DO}>",
+    f"```\n<img src=x onerror={DO}>\n```",
+    f"    <img src=x onerror={DO}>",
+    f"> <img src=x onerror={DO}>",
+    f"- <img src=x onerror={DO}>",
+    f"| <img src=x onerror={DO}> | b |\n|---|---|",
+    f"`<img src=x onerror={DO}>`",
+    f"``` <img src=x onerror={DO}>",
+    f"*[abbr]: <img src=x onerror={DO}>",
+    f"[^1]: <img src=x onerror={DO}>",
+    f'!!! note "<img src=x onerror={DO}>"',
+    f'=== "<img src=x onerror={DO}>"',
+    f"{{ .x onclick={DO} }}",
+    "{ #snippet-a-b onclick=pwned() }",
+    "{x/p_000: said}",
+    "{printed: <b>x</b>}",
+    "```claim x/p_000",
+    "\n```\n\n```snippet x/p_000\n```\n",
+    "---\ntitle: x\n---",
+    "<!-- x",
+    "<div markdown=1>",
+    "<base href=//evil.invalid/>",
+    "<meta http-equiv=refresh content=0;url=//evil.invalid/>",
+    "<iframe src=javascript:pwned()></iframe>",
+    "<object data=javascript:pwned()></object>",
+    "<form action=javascript:pwned()><button>x</button></form>",
+    "<a href=javascript:pwned()>x</a>",
+    "<style>*{display:none}</style>",
+    "<link rel=stylesheet href=//evil.invalid/x.css>",
+    '" id="overlap-machines" x="',
+    ' id="snippet-a-b"',
+    '" onmouseover="pwned()" x="',
+    "' onmouseover='pwned()' x='",
+    '"}]</script><script>pwned()</script>',
+    "\\u003cscript\\u003epwned()\\u003c/script\\u003e",
+    "&lt;script&gt;pwned()&lt;/script&gt;",
+    "&#60;img src=x onerror=pwned()&#62;",
+    "%3Cscript%3Epwned()%3C/script%3E",
+    "\\<img src=x onerror=pwned()\\>",
+    "\x02wzxhzdk:0\x03",
+    "\x02klzzwxh:0001\x03",
+    "\x02qlpxp60k\x03",
+    "wzxhzdk:0",
+    "\x00\x01\x08\x0b\x0c\x1f\x7f\x80\x9f",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J",
+    "\x1b]8;;javascript:pwned()\x1b\\link\x1b]8;;\x1b\\",
+    "\r\n<img src=x onerror=pwned()>",
+    "\u2028\u2029\u0085<img src=x onerror=pwned()>",
+    "\u202e\u2066<img src=x onerror=pwned()>\u2069",
+    "\ufeff\u200b\u00ad<img src=x onerror=pwned()>",
+    "<img/src=x/onerror=pwned()>",
+    "<IMG SRC=x ONERROR=pwned()>",
+    "<svg><script>pwned()</script></svg>",
+    "<svg><animate onbegin=pwned() attributeName=x dur=1s>",
+    "<math><mtext><script>pwned()</script></mtext></math>",
+    "<foreignObject><img src=x onerror=pwned()></foreignObject>",
+    "<xhtml:script>pwned()</xhtml:script>",
+    "<!DOCTYPE svg [<!ENTITY x 'y'>]>&x;",
+    "<?xml-stylesheet href='javascript:pwned()'?>",
+    "$\\href{javascript:pwned()}{x}$",
+    "\\(\\href{javascript:pwned()}{x}\\)",
+    "\\\\(x\\\\)",
+    "$$\\frac{1}{2}",
+    "{{ config.extra }}{% raw %}{{ self.__init__.__globals__ }}",
+    "%(x)s {0.__class__} {x!r}",
+    "</script>" * 3,
+    "x" * 300 + "<b>",
+]
+HEADER = """# /// script
+# [tool.overlap]
+# gpus = [0, 1, 2]
+# missing = {{ 2 = {missing} }}
+# ///
+{docstring}
+
+import matplotlib.pyplot as plt
+
+
+def plot(results, ceilings):
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [0, 1], label=results["said"])
+    axes.bar([results["said"], "other"], [1, 2], label="b" + results["said"])
+    axes.set_title(results["said"])
+    axes.set_xlabel(results["said"])
+    axes.set_ylabel(results["said"])
+    axes.text(0, 0, results["said"])
+    axes.legend()
+    return figure
+
+
+def main():
+    return {{}}
+"""
+PAGE = """## {name}
+
+The value is {{{name}: said}} and {{{name}: deep}}.
+
+```snippet {name}
+```
+
+```claim {name}
+said != "" and deep.said != 3 and rows[0].said == said
+It says something.
+```
+"""
+
+
+def tainted(data: dict, payload: str, keep: tuple[str, ...]) -> dict:
+    """A recording whose every text is the payload, as far as the schema allows; `keep` are paths whose text has a form of its own."""
+
+    def taint(item, path: str):
+        if isinstance(item, dict):
+            return {key: taint(value, f"{path}.{key}".lstrip(".")) for key, value in item.items()}
+        if isinstance(item, list):
+            return [taint(value, path) for value in item]
+        return payload if (isinstance(item, str) or item is None) and not path.startswith(keep) else item
+
+    return taint(data, "")
+
+
+KEEP = (
+    "schema",
+    "snippet",
+    "profile",
+    "digest",
+    "source",
+    "inputs",
+    "run.started",
+    "outputs",
+    "result",
+    "machine.gpus",
+)
+
+
+@pytest.fixture(scope="module")
+def site(on_cpu, template, tmp_path_factory):
+    """A site of all payloads, ten on a page; and the texts that a reader should find on it."""
+    book, pages = SmallBook(tmp_path_factory.mktemp("payloads")), {}
+    for number, payload in enumerate(PAYLOADS):
+        chapter = f"c_{number // 10:02d}"
+        name, text = f"{chapter}/p_{number:03d}", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", payload).strip() or "x"
+        header = HEADER.format(missing=json.dumps(text, ensure_ascii=False), docstring=repr(text))
+        path = book.root / "snippets" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(header, encoding="utf-8")
+        said = {"said": payload, "deep": {"said": payload, payload[:200]: payload}, "rows": [{"said": payload}]}
+        outputs = [
+            {"output_type": "stream", "name": stream, "text": [payload, "\n", payload], "rank": rank}
+            for stream in ("stdout", "stderr")
+            for rank in (0, 1)
+        ]
+        gpu = f"NVIDIA {re.sub('[^ -~]', '', text)[:60]} g{number}"
+        for gpus in (0, 1):
+            data = template | {"result": said, "outputs": outputs}
+            data = tainted(data, text[:150], KEEP)
+            data["machine"] |= {"cores": 2, "host_gpus": gpus, "system": text[:150]}
+            data["machine"]["gpus"] = [{"name": gpu, "memory_bytes": 10**11, "capability": "9.0"}] * gpus
+            kinds = {"machine": data["machine"], "software": data["software"], "outputs": outputs}
+            kinds["software"]["cudnn"] = None
+            book.commit(name, data, said, **kinds, profile=profile([gpu] * gpus))
+        pages.setdefault(chapter, []).append(PAGE.format(name=name))
+    for chapter, parts in pages.items():
+        book.page(chapter, f"# {chapter}\n\n" + "\n".join(parts))
+    book.page("index", "# Index\n\n" + "\n".join(f"[{chapter}]({chapter}.md)" for chapter in pages))
+    book.page("claims", "# Claims\n\n```claims\n```\n")
+    book.page("snippets", "# Snippets\n\n```snippets\n```\n")
+    book.page("a", "# A\n")
+    book.page("glossary", "# Glossary\n")
+    assert book.book("never").check() == []
+    (book.root / "docs/assets").mkdir()
+    (book.root / "docs/assets/overlap.js").write_text((ROOT / "docs/assets/overlap.js").read_text())
+    extra = "extra_javascript: [assets/overlap.js]\n"
+    return build(book, "never", extra=extra)
+
+
+SPY = """
+window.did = []
+window.pwned = () => window.did.push(document.currentScript ? "script" : "event")
+"""
+#: What no payload may have made: elements and attributes that this book's pages have none of.
+STRANGE = """() => {
+  const found = []
+  for (const element of document.querySelectorAll("*")) {
+    for (const { name, value } of element.attributes) {
+      if (name.startsWith("on") || /^\\s*javascript:/i.test(value)) found.push(`${element.tagName} ${name}=${value}`)
+    }
+  }
+  const never = "iframe, object, embed, base, video, math, foreignObject, animate, form[action], meta[http-equiv], img[src=x]"
+  for (const element of document.querySelectorAll(never)) if (!element.matches(".md-search *")) found.push(element.outerHTML.slice(0, 200))
+  return found
+}"""
+
+
+def test_there_are_a_hundred_payloads():
+    assert len(set(PAYLOADS)) >= 100
+
+
+def test_no_payload_acts_on_any_page(site, paths, visit):  # noqa: F811
+    """Chapters, notebooks, index, claims, snippets; every picture is taken into the page, every machine picked once."""
+    assert len([path for path in paths if path.startswith("c_")]) == len(PAYLOADS) // 10 + bool(len(PAYLOADS) % 10)
+    found = {}
+    for path in paths:
+        page, asked = visit(""), []
+        page.add_init_script(SPY)
+        page.on("dialog", lambda dialog, asked=asked: (asked.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request, asked=asked: asked.append(request.url) if "evil" in request.url else None)
+        page.on("pageerror", lambda error, asked=asked: asked.append(str(error)))
+        page.goto(path)
+        for picture in page.query_selector_all(".ov-figure"):
+            picture.scroll_into_view_if_needed() if picture.is_visible() else None
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        page.wait_for_timeout(100)
+        asked += page.evaluate("window.did") + page.evaluate(STRANGE)
+        if page.title().strip() in ("", "pwned") or asked:
+            found[path] = asked
+        page.close()
+    assert found == {}
+
+
+def test_what_a_reader_searches_for_is_shown_as_text(visit):  # noqa: F811
+    page = visit("")
+    page.add_init_script(SPY)
+    for words in ("onerror", "script", "payload It says something", "javascript"):
+        page.goto("")
+        page.get_by_role("textbox", name="Search").fill(words)
+        page.wait_for_selector(".md-search-result__link", timeout=10_000)
+        page.wait_for_timeout(200)
+        assert page.evaluate("window.did") == [] and page.evaluate(STRANGE) == [], words
+
+
+@pytest.mark.parametrize("number", range(0, len(PAYLOADS), 7))
+def test_the_payload_can_be_read(site, number):
+    """It is not dropped either: output, value, provenance and index show it, with its controls replaced."""
+    import html
+
+    page = html.unescape((site / f"c_{number // 10:02d}/index.html").read_text(encoding="utf-8"))
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", PAYLOADS[number]).strip() or "x"
+    assert text[:60] in page
+    printed = plain(re.sub(r"\x1b(\[[0-9;]*m|\][^\x07\x1b]*(\x07|\x1b\\))", "", PAYLOADS[number])).replace("\ufffd", "")
+    assert printed.strip().rpartition("\n")[2][:40] in page.replace("\ufffd", "").replace("\xa0", " ")
+
+
+def test_every_file_that_is_published_is_well_formed(site):
+    pictures = sorted(site.rglob("pictures/**/*.svg"))
+    assert len(pictures) == 4 * len(PAYLOADS)
+    for picture in pictures:
+        names = {element.tag.rpartition("}")[2] for element in etree.parse(picture).iter()}
+        assert not names & {"script", "foreignObject", "image", "a", "animate", "iframe"}, picture
+    notebooks = sorted(site.glob("downloads/*.ipynb"))
+    assert len(notebooks) == len(PAYLOADS) // 10 + bool(len(PAYLOADS) % 10)
+    for notebook in notebooks:
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                assert not re.search(r"<(?!br)\w|\]\(javascript|\$", cell["source"].replace("https://", "")), cell[
+                    "source"
+                ]
+
+
+def test_the_terminal_gets_text(site, monkeypatch, capsys):
+    from overlap.__main__ import main
+
+    monkeypatch.chdir(site.parent)
+    for command in ("list", "check"):
+        main([command])
+        said = "".join(capsys.readouterr())
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", said) and len(said) > 30
+
+
+FIELDS = (
+    "machine.cpu",
+    "machine.driver",
+    "machine.system",
+    "run.command",
+    "software.torch",
+    "software.cuda",
+    "profile",
+    "snippet",
+    "digest",
+)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_control_characters_in_a_field_are_refused(template, field):
+    part, _, key = field.rpartition(".")
+    for payload in ("\x00", "\x1b[31m", "\x02wzxhzdk:0\x03", "\x9b"):
+        data = template | ({part: template[part] | {key: payload}} if part else {key: payload})
+        with pytest.raises(OverlapError, match=re.escape(field)):
+            recording.parse(
+                recording.dump(data | {"digest": recording.digest(data)} if field != "digest" else data), "here"
+            )

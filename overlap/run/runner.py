@@ -256,16 +256,8 @@ class Runner:
         started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
         with _folder() as folder:
             if snippet.options["launcher"] == "torchrun":
-                argv = [
-                    "-m",
-                    "torch.distributed.run",
-                    "--standalone",
-                    "--nproc-per-node",
-                    str(count),
-                    "--redirects",
-                    "3",
-                ]
-                argv += ["--log-dir", str(folder / "ranks")]
+                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+                argv += ["--redirects=3", f"--log-dir={folder / 'ranks'}"]
                 argv += ["-m", "overlap.run.nursery", "--rank", path, str(folder / "result.json")]
                 ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
                 outputs = _rank_outputs(folder / "ranks")

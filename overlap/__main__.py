@@ -240,7 +240,9 @@ def _take(book: Book, line: str, where: str) -> str:
     if path.exists():
         kind = "replaced"
         with contextlib.suppress(OverlapError):
-            now = f"{recording.read(path)['run']['started']} -> {now}"
+            then = recording.read(path)
+            same = then["digest"] == data["digest"]
+            kind, now = ("unchanged", now) if same else (kind, f"{then['run']['started']} -> {now}")
     recording.write(path, text)
     return f"{kind}: {snippet.name} on {data['profile']}, {now}"
 

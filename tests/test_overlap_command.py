@@ -201,6 +201,11 @@ def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bu
         "docs/a.md:9 on cpu: holds -> open: X.",
         "2 imported, 0 refused",
     ]
+    assert main(["import", str(bundle)]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"unchanged: a/b on cpu, {today}",
+        f"unchanged: a/c on h200, {today}",
+    ]
     here.path("a/b").write_text("{")
     assert main(["import", str(bundle)]) == 0
     assert f"replaced: a/b on cpu, {today}\n" in capsys.readouterr().out

@@ -79,9 +79,12 @@ FAILURES = {
         main("print('begun')\nraise ValueError('boom')"),
         ["failed with exit code 1", "begun", "ValueError: boom"],
     ),
-    "at_import": ("import no_such_module\n", ["failed with exit code 1", "No module named 'no_such_module'"]),
+    "at_import": (
+        main("return {}", "import no_such_module"),
+        ["failed with exit code 1", "No module named 'no_such_module'"],
+    ),
     "without_main": (
-        "x = 1\n",
+        main("return {}") + "\n\ndel main\n",
         ["failed with exit code 1", "snippets/fail/without_main.py has no main(); write `def main() -> dict`"],
     ),
     "hangs": (
@@ -116,6 +119,10 @@ FAILURES = {
     "half_a_result": (
         main("open('../result.json', 'w').write('{\"a\": ')\nos._exit(0)"),
         ["returned no dict from main()"],
+    ),
+    "kills_its_supervisor": (
+        main("print('begun')\nos.kill(os.getppid(), 9)\ntime.sleep(30)"),
+        ["ended without a word: the process that watches over it was killed", "begun"],
     ),
     "closes_its_pipes": (main("os.closerange(0, 99)\nprint(1)\nreturn {}"), ["failed with exit code 1"]),
     "closes_its_pipes_and_hangs": (main("os.closerange(0, 99)\ntime.sleep(99)"), ["still ran after 1 s"]),
@@ -553,7 +560,7 @@ CALLS = {
 @pytest.mark.parametrize("body", CALLS)
 def test_a_call_that_gives_nothing_is_an_error(either, body):
     (either.root / "calls.py").write_text("def give(module, **more):\n    return module.give(**more)\n")
-    snippet = either.snippet("call/bad", main(body).replace("main()", "give(n)"))
+    snippet = either.snippet("call/bad", main(body).replace("main()", "give(n)") + main("return {}"))
     with pytest.raises(RunFailed, match=rf"(?s)^snippets/call/bad.py: calls:give {CALLS[body]}"):
         either.runner.call("calls:give", snippet, 1, n=1)
 

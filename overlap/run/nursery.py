@@ -72,7 +72,7 @@ def _supervise(job: dict, out: int, err: int, done: int) -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that sigtimedwait gets it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})  # until there is who takes them
     worker = os.fork()
     if worker == 0:
         os.close(done)

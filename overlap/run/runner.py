@@ -76,17 +76,18 @@ class Nursery:
         sockets = hasattr(socket, "SOCK_SEQPACKET") and hasattr(socket, "recv_fds")
         return sockets and hasattr(ctypes.CDLL(None), "prctl")
 
-    def start(self, kind: str, path: Path, fds: list[int]) -> None:
-        """Begin a job; `fds` are its stdout, its stderr and where its supervisor says how it ended."""
+    def start(self, kind: str, path: Path, fds: list[int]) -> subprocess.Popen:
+        """Begin a job in the process returned; `fds` are its stdout, its stderr and where its supervisor says how it ended."""
         with self._lock:
             for _ in range(2):
                 if self._process is None or self._process.poll() is not None:
                     self._spawn()
                 try:
                     socket.send_fds(self._channel, [f"{kind} {path}".encode()], fds)
-                    return
-                except OSError:  # a snippet killed it, or it cannot start, which `died` tells
+                    break
+                except OSError:  # a snippet killed it, or it cannot start
                     self._process.wait()
+            return self._process
 
     def warm(self) -> None:
         """Begin to import, so that the first job waits less."""
@@ -103,11 +104,6 @@ class Nursery:
         with theirs:
             self._process = _python(self.root, [theirs.fileno()])
 
-    def died(self) -> int | None:
-        """Exit code of the nursery, if it died."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(0.2)
-
     def close(self) -> None:
         """End the nursery and whatever runs in it."""
         with self._lock:
@@ -122,20 +118,23 @@ class Plain:
     """Starts each job as a process of its own where there can be no nursery: slower, and what leaves its group may escape."""
 
     def __init__(self, root: Path):
-        self.root, self._processes = root, []
+        self.root, self._lock, self._processes, self._closed = root, threading.Lock(), [], False
 
-    def start(self, kind: str, path: Path, fds: list[int]) -> None:
+    def start(self, kind: str, path: Path, fds: list[int]) -> subprocess.Popen:
         """Begin a job, as a nursery would."""
-        self._processes.append(_python(self.root, fds, "--job", str(path)))
+        with self._lock:
+            if self._closed:
+                raise OverlapError("stopped")
+            self._processes.append(_python(self.root, fds, "--job", str(path)))
+            return self._processes[-1]
 
     def warm(self) -> None:
         """Nothing to begin with."""
 
-    def died(self) -> None:
-        """Nothing that could have died."""
-
     def close(self) -> None:
         """End what still runs."""
+        with self._lock:
+            self._closed = True
         for process in self._processes:
             process.terminate()
             process.wait()
@@ -201,9 +200,12 @@ class Runner:
             cwd.mkdir(parents=True)
             path.write_text(json.dumps(job))
             with turn:
-                out, err, word = self._begin(job, path)
+                host, (out, err, word) = self._begin(job, path)
             worker, _, ended = word.partition("\n")
-            if ended or (code := self._starter.died()) is None:
+            code = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = None if ended else host.wait(0.2)
+            if code is None:
                 break
         if not ended and not worker and code is not None:
             how = f"`{sys.executable} -m overlap.run.nursery` ended with exit code {code} before it began"
@@ -218,16 +220,16 @@ class Runner:
                 outcome.result = json.loads(result.read_text())
         return outcome
 
-    def _begin(self, job: dict, path: Path) -> list[str]:
-        """Start a job and read its stdout, its stderr and the word of its supervisor until that one is gone."""
+    def _begin(self, job: dict, path: Path) -> tuple[subprocess.Popen, list[str]]:
+        """Start a job and read its stdout, its stderr and the word of its supervisor until that one is gone; also who started it."""
         pipes = [os.pipe() for _ in range(3)]
         try:
             try:
-                self._starter.start(job["kind"], path, [write for _, write in pipes])
+                host = self._starter.start(job["kind"], path, [write for _, write in pipes])
             finally:
                 for _, write in pipes:
                     os.close(write)
-            return _read([read for read, _ in pipes])
+            return host, _read([read for read, _ in pipes])
         except BaseException:
             self._starter.close()
             raise
@@ -254,16 +256,8 @@ class Runner:
         started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
         with _folder() as folder:
             if snippet.options["launcher"] == "torchrun":
-                argv = [
-                    "-m",
-                    "torch.distributed.run",
-                    "--standalone",
-                    "--nproc-per-node",
-                    str(count),
-                    "--redirects",
-                    "3",
-                ]
-                argv += ["--log-dir", str(folder / "ranks")]
+                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+                argv += ["--redirects=3", f"--log-dir={folder / 'ranks'}"]
                 argv += ["-m", "overlap.run.nursery", "--rank", path, str(folder / "result.json")]
                 ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
                 outputs = _rank_outputs(folder / "ranks")

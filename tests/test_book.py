@@ -13,8 +13,11 @@ from typing import ClassVar
 import pytest
 
 from overlap import OverlapError
-from overlap.book.book import Book, margin
-from overlap.book.claim import Claim, Data, _wrap, evaluate
+from overlap.book import margin
+from overlap.book.blocks import Claim
+from overlap.book.book import Book, Run
+from overlap.book.expression import Data, evaluate, wrap
+from overlap.book.verdict import State
 from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,21 +68,58 @@ def test_a_snippet_imports_nothing_of_the_book_but_the_benchmark(name):
 
 
 FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
-ADAPTERS = {"markdown": {"markdown"}, "plugin": {"mkdocs"}, "notebook": {"nbformat"}, "html": {"nbconvert"}}
-OTHERS = {"figure": {"matplotlib", "cycler"}, "machine": {"torch"}, "runner": {"rich"}}
+#: What each floor of the machine may import of the others, and beside the standard library.
+FLOORS = {"run": {"run"}, "book": {"run", "book"}, "site": {"run", "book", "site"}, "": {"run", "book"}}
+LIBRARIES = {"run": {"torch", "pydantic", "rich"}, "book": set(), "": set()}
+ABOVE = [
+    "mkdocs",
+    "markdown",
+    "pymdownx",
+    "jinja2",
+    "markupsafe",
+    "pygments",
+    "nbformat",
+    "nbconvert",
+    "matplotlib",
+    "cycler",
+    "scour",
+]
+ONLY = {"torch": {"machine", "nursery"}, "pydantic": {"schema"}, "rich": {"progress"}, "mkdocs": {"plugin", "kept"}}
+ONLY |= {"nbformat": {"notebook"}, "nbconvert": {"terminal"}, "scour": {"svg"}, "matplotlib": {"figure", "plotted"}}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "overlap").glob("*.py")), ids=lambda path: path.stem)
-def test_who_may_import_whom_in_overlap(path):
-    modules = imported(path)
+@pytest.mark.parametrize("path", sorted((ROOT / "overlap").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_floors_of_the_machine_and_who_may_import_whom(path):
+    inner = path.relative_to(ROOT / "overlap").parts[:-1]
+    floor, modules = inner[0] if inner else "", imported(path)
+    ours = {module.split(".")[1] if "." in module else "" for module in modules if module.split(".")[0] == "overlap"}
+    assert ours - {"", "OverlapError", "find_root"} <= FLOORS[floor]
     foreign = {top for module in modules if (top := module.split(".")[0]) not in sys.stdlib_module_names | {"overlap"}}
-    assert foreign <= (ADAPTERS | OTHERS).get(path.stem, set())
-    if path.stem not in ADAPTERS:
-        assert not modules & {f"overlap.{adapter}" for adapter in ADAPTERS}
+    assert foreign <= LIBRARIES.get(floor, {*ABOVE, "numpy"})
+    assert [name for name in foreign if path.stem not in ONLY.get(name, {path.stem})] == []
+
+
+BARE = """
+import sys
+for name in sys.argv[1].split():
+    sys.modules[name] = None  # a bare GPU machine does not have it
+from overlap.__main__ import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("command", ["list machine", "check", "record machine/env_report --bundle {}"])
+def test_what_runs_and_records_needs_torch_and_numpy_alone(command, tmp_path):
+    bundle = tmp_path / "bundle.jsonl"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    typed = [sys.executable, "-c", BARE, " ".join([*ABOVE, "pydantic", "rich"]), *command.format(bundle).split()]
+    done = subprocess.run(typed, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "{}" not in command or json.loads(bundle.read_text())["snippet"] == "machine/env_report"
 
 
 def test_nobody_imports_tests():
-    for path in [*ROOT.glob("overlap/*.py"), *ROOT.glob("snippets/*/*.py")]:
+    for path in [*ROOT.rglob("overlap/**/*.py"), *ROOT.glob("snippets/*/*.py")]:
         assert not {module for module in imported(path) if module.split(".")[0] in ("tests", "conftest")}, path
 
 
@@ -213,13 +253,13 @@ def falsified(value):
     return [0]
 
 
-def can_be_false(claim: Claim, scope: dict, result: dict) -> bool:
+def can_be_false(claim: Claim, scope: dict, run: Run) -> bool:
     """Whether other data of this snippet would make the claim false; one on other snippets' data alone is not tried."""
-    used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(result)
+    used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(run.result)
     for name in used:
-        for other in falsified(result[name]):
+        for other in falsified(run.result[name]):
             with contextlib.suppress(OverlapError, ArithmeticError):
-                if claim.verdict("", scope | dict(Data({name: other}, "other"))).holds is False:
+                if claim.verdict(scope | dict(Data({name: other}, "other")), run).state is State.FALSE:
                     return True
     return not used
 
@@ -230,10 +270,10 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
         for profile, run in book.runs(claim.snippet).items():
             if claim.applies(run.gpus):
                 scope, where = book.scope(claim.snippet, run), f"docs/{claim.page}:{claim.line} on {profile}"
-                verdict = claim.verdict(profile, scope)
-                if not verdict.holds:
+                verdict = claim.verdict(scope, run)
+                if verdict.state is not State.HOLDS:
                     false.append(f"{where}: {verdict.figures}")
-                elif not can_be_false(claim, scope, run.result):
+                elif not can_be_false(claim, scope, run):
                     empty.append(f"{where}: `{claim.expression}`")
     assert book.claims
     assert (false, empty) == ([], [])
@@ -258,7 +298,7 @@ class Spy(Data):
 def read_by(claim: Claim, scope: dict, result: dict) -> set[str]:
     """Paths of what the claim's expression reads of this result."""
     Spy.seen.clear()
-    evaluate(claim.expression, scope | {key: _wrap(value, key) for key, value in result.items()})
+    evaluate(claim.expression, scope | {key: wrap(value, key) for key, value in result.items()})
     names = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)}
     return Spy.seen | (names & set(result))
 
@@ -309,8 +349,10 @@ ONCE = {
 }
 
 
-def test_what_a_claim_reads_has_its_trials_recorded(book, monkeypatch):
-    monkeypatch.setattr("overlap.book.claim.Data", Spy)
+def test_what_a_claim_reads_has_its_trials_recorded(monkeypatch):
+    for module in ("overlap.book.expression", "overlap.book.book"):
+        monkeypatch.setattr(f"{module}.Data", Spy)
+    book = Book(ROOT, "never")
     excused = {(name, key) for names in ONCE.values() for name, keys in names.items() for key in keys.split()}
     bare, used = set(), set()
     for claim in book.claims:

@@ -141,7 +141,7 @@ def test_a_failure_names_the_snippet_and_its_last_lines(either, name):
     assert "on the CPU" in message
     for part in expected:
         assert part in message
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 20
 
 
 def test_a_failure_says_how_to_run_it_alone_unless_it_just_ran_so(lab):

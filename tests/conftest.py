@@ -148,8 +148,10 @@ def warm(lab, monkeypatch):
         def __init__(self, root: Path):
             vars(self).update(vars(lab.runner) | {"root": root})
 
-        def __exit__(self, *exc_info) -> None:
+        def close(self) -> None:
             pass
 
     monkeypatch.setattr(book, "Runner", Warm)
     monkeypatch.setattr(__main__, "Runner", Warm)
+    yield
+    lab.runner.start()  # a test may have stopped it

@@ -3,9 +3,9 @@
 import copy
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from overlap import OverlapError
@@ -55,6 +55,32 @@ class Run:
     def seconds(self) -> float:
         """How long it took."""
         return self.data["run"]["seconds"]
+
+    @property
+    def freshness(self) -> str:
+        """The grade, in the words of the index."""
+        return "this build" if self.live else recording.FRESH if self.grade == recording.OTHER else self.grade
+
+    @property
+    def provenance(self) -> str:
+        """One line: which machine, which software, when, how long."""
+        here, software = self.data["machine"], self.data["software"]
+        device = f"{here['cpu']}, {here['cores']} cores"
+        if here["gpus"]:
+            names = dict.fromkeys(gpu["name"] for gpu in here["gpus"])
+            host = f" (of {here['host_gpus']} in the host)" if here["host_gpus"] > self.gpus else ""
+            device = f"{self.gpus} × {' and '.join(names)}{host}, driver {here['driver']}"
+        torch = f"torch {software['torch']}, Python {software['python']}"
+        when = f"{'run by this build' if self.live else 'recorded'} {self.day} in {self.seconds:.1f} s"
+        badge = "" if self.grade in (recording.FRESH, recording.OTHER) else f" · {self.grade}"
+        return f"{device} · {torch} · {when}{badge}"
+
+
+@cache
+def _code() -> str:
+    """Hash of what decides values and verdicts."""
+    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py"))]
+    return hashlib.sha256(b"".join(sources)).hexdigest()
 
 
 class Book:
@@ -166,7 +192,7 @@ class Book:
             failures = runner.run_all(wanted, self.keep)
         finally:
             if not self.runner:
-                runner.__exit__(None, None, None)
+                runner.close()
         if failures:
             raise RunFailed("\n\n".join(map(str, failures)))
         return len(wanted)
@@ -184,6 +210,11 @@ class Book:
         """The profile a page shows before a reader picks one: a single GPU, else the fewest GPUs, else the CPU."""
         gpus = {profile: run.gpus for profile, run in self.runs(name).items()}
         return min(gpus, key=lambda profile: (gpus[profile] == 0, gpus[profile]), default=None)
+
+    def first(self, found: dict, name: str) -> str:
+        """Of the machines that have a value of a snippet, the one that is shown first."""
+        default = self.default(name)
+        return default if default in found else next(iter(found))
 
     # Pages and what they say of the data
 
@@ -248,16 +279,40 @@ class Book:
 
     def value(self, value: Value) -> dict[str, str]:
         """A sentence's value as text, per profile."""
-        try:
-            return {profile: show(number, value.spec) for profile, number in self.numbers(value).items()}
-        except (TypeError, ValueError, OverflowError) as error:
-            raise OverlapError(f"{value.snippet}: `{value.expression}:{value.spec}`: {error}") from None
+
+        def compute() -> dict[str, str]:
+            try:
+                return {profile: show(number, value.spec) for profile, number in self.numbers(value).items()}
+            except (TypeError, ValueError, OverflowError) as error:
+                raise OverlapError(f"{value.snippet}: `{value.expression}:{value.spec}`: {error}") from None
+
+        said = [value.expression, value.spec, value.profile]
+        return self._remembered("value", {value.snippet} | self.reads(value.expression), said, compute)
+
+    def _remembered(self, kind: str, snippets: set[str], said: list, compute: Callable):
+        """What was once computed from these snippets' recordings, as long as they and this code are the same."""
+        runs = [run for name in sorted(snippets & self.snippets.keys()) for run in self.runs(name).values()]
+        if not all(run.data.intact for run in runs):
+            return compute()  # edited by hand: its digest does not stand for what it says
+        key = json.dumps([said, [(run.data["snippet"], run.profile, run.data["digest"]) for run in runs]])
+        return self.memo.get(f"{kind} {_code()}", hashlib.sha256(key.encode()).hexdigest(), compute)
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""
         if claim not in self._verdicts:
-            runs = [run for run in self.runs(self.snippet(claim.snippet).name).values() if claim.applies(run.gpus)]
-            found = [claim.verdict(self.scope(claim.snippet, run), run) for run in runs]
+            runs = self.runs(self.snippet(claim.snippet).name)
+
+            def compute() -> list[list[str]]:
+                able = [run for run in runs.values() if claim.applies(run.gpus)]
+                decided = [claim.verdict(self.scope(claim.snippet, run), run) for run in able]
+                return [[verdict.profile, verdict.state.name, verdict.figures] for verdict in decided]
+
+            found = [
+                Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path)
+                for profile, state, figures in self._remembered(
+                    "verdict", claim.snippets(self), claim.expressions, compute
+                )
+            ]
             if all(verdict.state is State.OPEN for verdict in found):
                 why = "; ".join(verdict.figures for verdict in found) or "no recording with such a GPU count"
                 raise OverlapError(f"{claim.where}: claim {claim.snippet}: no data decide it: {why}")

@@ -68,7 +68,7 @@ class Nursery:
     """Starts jobs as children of one process that has imported torch; see `overlap.run.nursery`."""
 
     def __init__(self, root: Path):
-        self.root, self._lock, self._process, self._channel, self._closed = root, threading.Lock(), None, None, False
+        self.root, self._lock, self._process, self._channel, self.closed = root, threading.Lock(), None, None, False
 
     @staticmethod
     def possible() -> bool:
@@ -96,7 +96,7 @@ class Nursery:
                 self._spawn()
 
     def _spawn(self) -> None:
-        if self._closed:
+        if self.closed:
             raise OverlapError("stopped")
         if self._channel:
             self._channel.close()
@@ -107,7 +107,7 @@ class Nursery:
     def close(self) -> None:
         """End the nursery and whatever runs in it."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             if self._process:
                 self._channel.close()
                 self._process.terminate()  # heard only while it still imports
@@ -118,12 +118,12 @@ class Plain:
     """Starts each job as a process of its own where there can be no nursery: slower, and what leaves its group may escape."""
 
     def __init__(self, root: Path):
-        self.root, self._lock, self._processes, self._closed = root, threading.Lock(), [], False
+        self.root, self._lock, self._processes, self.closed = root, threading.Lock(), [], False
 
     def start(self, kind: str, path: Path, fds: list[int]) -> subprocess.Popen:
         """Begin a job, as a nursery would."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise OverlapError("stopped")
             self._processes.append(_python(self.root, fds, "--job", str(path)))
             return self._processes[-1]
@@ -134,7 +134,7 @@ class Plain:
     def close(self) -> None:
         """End what still runs."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         for process in self._processes:
             process.terminate()
             process.wait()
@@ -172,21 +172,31 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
     return f"torchrun --nproc-per-node {'gpu' if anywhere else ranks(snippet, gpus or 0)} {file}"
 
 
+def _starter(root: Path) -> Nursery | Plain:
+    return Nursery(root) if Nursery.possible() else Plain(root)
+
+
 class Runner:
     """Runs jobs in children of one nursery, or in plain processes; use it as a context manager."""
 
     def __init__(self, root: Path):
         self.root, self._probes, self._again = root, {}, threading.Lock()
-        self._starter = Nursery(root) if Nursery.possible() else Plain(root)
+        self._starter = _starter(root)
 
     def __enter__(self) -> "Runner":
         return self
 
     def __exit__(self, *exc_info) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End whatever runs; what is run afterwards begins anew."""
         self._starter.close()
 
     def start(self) -> None:
         """Begin to import what snippets need, while there is something else to do."""
+        if self._starter.closed:
+            self._starter = _starter(self.root)
         self._starter.warm()
 
     def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
@@ -303,6 +313,7 @@ class Runner:
     ) -> list[RunFailed]:
         """Run many: measurements one at a time, the rest side by side. Failures are returned, after all had their turn."""
         failures = []
+        self.start()
 
         def one(item: tuple[Snippet, int]) -> float | None:
             try:

@@ -116,6 +116,13 @@ class Snippet:
     @cached_property
     def download(self) -> str:
         """The file with what it uses of other project files folded in, so that it runs alone."""
+        if self.memo is None or not self.facts["borrows"]:
+            return self._fold()
+        sources = "\0".join([self.text, *(other.text for other in self.inputs.values())])
+        content = hashlib.sha256(sources.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.memo.get("download", content, self._fold)
+
+    def _fold(self) -> str:
         text, folded = self.text, set()
         while found := next(filter(_borrows, _tree(text, self.path).body), None):
             name = "/".join(found.module.split(".")[1:])

@@ -17,6 +17,7 @@ from pymdownx import __meta__ as pymdownx
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.run import recording
+from overlap.site.searchable import searchable
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _VERSIONS = [mkdocs.__version__, markdown.__version__, pygments.__version__, pymdownx.__version__]
@@ -73,17 +74,21 @@ class Kept:
                 with _Complaints() as complaints:
                     original(config, files)
                 page.present_anchor_ids = (page.present_anchor_ids or set()) | view.anchors
+                page.searchable = searchable(page.content)
                 if not complaints.seen:
                     _keep(page, path, key)
 
         page.render = render
 
-    def notebook(self, name: str, key: str, make) -> Path:
-        """The notebook of a page: the one that is kept under this key, else what `make()` returns."""
+    def notebook(self, name: str, key: str, make, serving: bool = False) -> Path:
+        """The notebook of a page: the one that is kept under this key, else what `make()` returns; an author who is being served does not wait
+        for notebooks that are there.
+        """
         path, mark = self.book.cache / f"notebooks/{name}.ipynb", self.book.cache / f"notebooks/{name}.key"
         try:
             kept = mark.read_text(encoding="utf-8").split()
-            if kept == [key, hashlib.sha256(path.read_bytes()).hexdigest()]:
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+            if kept == [key, sha256] or (serving and kept[1:] == [sha256]):
                 return path
         except (OSError, ValueError):
             pass
@@ -113,7 +118,12 @@ class _Complaints(logging.Handler):
 
 def _keep(page: Page, path: Path, key: str) -> None:
     links = [(file.src_uri, anchors) for file, anchors in (page.links_to_anchors or {}).items()]
-    made = {"content": page.content, "toc": list(map(_token, page.toc)), "title": page._title_from_render}
+    made = {
+        "content": page.content,
+        "searchable": page.searchable,
+        "toc": list(map(_token, page.toc)),
+        "title": page._title_from_render,
+    }
     made |= {"anchors": sorted(page.present_anchor_ids), "links": links}
     with contextlib.suppress(OSError, OverlapError):  # a page that cannot be kept is made again
         recording.write(path, json.dumps({"key": key, "sha256": hashed(made), **made}))
@@ -128,7 +138,7 @@ def _take(page: Page, path: Path, key: str, files: Files) -> bool:
     except (OSError, ValueError, KeyError, AttributeError):
         return False
     page.content, page.toc, page._title_from_render = made["content"], get_toc(made["toc"]), made["title"]
-    page.present_anchor_ids = set(made["anchors"])
+    page.searchable, page.present_anchor_ids = made["searchable"], set(made["anchors"])
     page.links_to_anchors = {files.src_uris[uri]: anchors for uri, anchors in made["links"]}
     return True
 

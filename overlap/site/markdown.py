@@ -80,7 +80,7 @@ class _Values(InlineProcessor):
     def handleMatch(self, match: re.Match, data: str):
         value, view = Value.parse(match), self.extension.view
         texts, element = view.book.value(value), etree.Element("span", {"class": "ov-value"})
-        first = view.first(texts, value.snippet)
+        first = view.book.first(texts, value.snippet)
         for profile, text in texts.items():
             title = f"{value.snippet} on {machine.label(profile)}"
             shown = {"class": "ov-on"} if profile == first else {}

@@ -40,11 +40,6 @@ class Notebook:
         """How a machine is called."""
         return machine.label(profile)
 
-    def first(self, found: dict, snippet: str) -> str:
-        """The profile whose value is shown: a notebook shows one."""
-        default = self.book.default(snippet)
-        return default if default in found else next(iter(found))
-
     @staticmethod
     def text(said: str) -> str:
         """Text as Markdown that shows just this: whatever could be markup or a formula is a character reference."""
@@ -69,7 +64,12 @@ class Notebook:
 
     def _value(self, value: Value) -> str:
         texts = self.book.value(value)
-        return self.text(texts[self.first(texts, value.snippet)])
+        return self.text(texts[self.book.first(texts, value.snippet)])
+
+    @staticmethod
+    def drawing(picture: str, name: str) -> str:
+        """An SVG of the book itself, as an image that a cell of Markdown shows."""
+        return f'<img alt="{html.escape(name)}" style="background:#fff" src="{svg.data_uri(picture)}">'
 
     def outputs(self, snippet: Snippet, run: Run) -> list[dict]:
         """What a run printed and drew."""
@@ -78,8 +78,7 @@ class Notebook:
             for output in run.data["outputs"]
         ]
         if self.pictures.of(snippet.name, run):
-            summary, picture = plain(snippet.summary), self.pictures.file(snippet.name, run, "paper")
-            source = svg.data_uri(picture.read_text(encoding="utf-8"))
+            summary, source = plain(snippet.summary), self.pictures.data_uri(snippet.name, run, "paper")
             tag = f'<img alt="{html.escape(summary)}" src="{source}">'
             found.append(
                 {"output_type": "display_data", "metadata": {}, "data": {"text/html": tag, "text/plain": summary}}

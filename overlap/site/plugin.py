@@ -8,7 +8,7 @@ from pathlib import Path
 from mkdocs.config import base
 from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
-from mkdocs.plugins import BasePlugin, event_priority, get_plugin_logger
+from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
 
 from overlap import OverlapError
@@ -46,7 +46,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def on_shutdown(self) -> None:
         """End what runs snippets."""
         if self.runner:
-            self.runner.__exit__(None, None, None)
+            self.runner.close()
             self.runner = None
 
     def on_config(self, config):
@@ -99,7 +99,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         for path, page in book.pages.items():
             if any(isinstance(block, SnippetBlock) for block in page.blocks):
                 key = self.kept.key(path, page.text)
-                made = self.kept.notebook(page.name, key, lambda page=page: notebook.build(page))
+                made = self.kept.notebook(page.name, key, lambda page=page: notebook.build(page), self.serving)
                 uri = f"notebooks/{page.name}.ipynb"
                 files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
                 self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
@@ -118,6 +118,17 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             page.meta["search"] = {"exclude": True}
         elif path in book.pages:
             self.kept.render(page, view, hashed(self.kept.key(path, markdown), view.up))
+
+    @event_priority(100)
+    def _turn_to_search(self, context, page, config, nav) -> None:
+        self._whole, page.content = page.content, getattr(page, "searchable", page.content)
+
+    @event_priority(-100)
+    def _turn_to_readers(self, context, page, config, nav) -> None:
+        page.content = self._whole
+
+    #: Search, which reads pages between the two, reads what is worth finding.
+    on_page_context = CombinedEvent(_turn_to_search, _turn_to_readers)
 
     def on_serve(self, server, config, builder):
         """Watch the snippets: saving one reruns that one, because only its hash is new."""

@@ -72,15 +72,10 @@ class View:
         html = self._sentences.reset().convert(text)
         return Markup(html.removeprefix("<p>").removesuffix("</p>"))
 
-    def number(self) -> int:
-        """A new number on this page."""
+    def tabs(self, contents: dict[str, str], first: str) -> Markup:
+        """One tab per machine with its HTML, by profile; `first` is open."""
         self._numbered += 1
-        return self._numbered
-
-    def first(self, found: dict, snippet: str) -> str:
-        """The profile that is shown before a reader picks one, of those that have a value."""
-        default = self.book.default(snippet)
-        return default if default in found else next(iter(found))
+        return Markup(_file("tabs.html").render(set=self._numbered, contents=contents, first=first))
 
     def link(self, uri: str) -> str:
         """Address of a generated file; empty where it is not published."""
@@ -113,8 +108,9 @@ class View:
         found = run.data["outputs"]
         return Markup(_file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found})))
 
-    def figure(self, name: str, run: Run) -> Markup:
+    def figure(self, run: Run) -> Markup:
         """A run's picture with its numbers; empty where the snippet draws none."""
+        name = run.data["snippet"]
         picture = self.site.pictures.of(name, run)
         if not picture:
             return Markup("")

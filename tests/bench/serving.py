@@ -52,7 +52,7 @@ def main() -> None:
         with open(Path(folder) / "log", "w") as log:
             server = subprocess.Popen(command, cwd=book, env=environment, stdout=log, stderr=log)
         try:
-            shows(f"{address}streams/", "Streams", time.monotonic(), 600)
+            shows(f"{address}streams/", "Streams", time.monotonic(), 120)
             time.sleep(2)
             page, snippet, times = book / PAGE, book / SNIPPET, {"a saved page": [], "a saved snippet": []}
             for turn in range(ROUNDS):

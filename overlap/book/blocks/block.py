@@ -62,7 +62,7 @@ class Block:
         return f"docs/{self.page}:{self.line}"
 
     def snippets(self, book) -> set[str] | None:
-        """Names of the snippets whose code or results it shows; None stands for all."""
+        """Names of the snippets whose code or results it shows, so that its page is made again when they change; None stands for all."""
         return None
 
     def check(self, book, margins: bool) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Block:
 
     def cells(self, notebook) -> list[dict]:
         """Its cells in the notebook."""
-        return []
+        raise NotImplementedError
 
     def key(self) -> object:
         """What makes it one entry of the index: blocks of one key share it."""

@@ -134,7 +134,7 @@ class Calculator(Block):
     def html(self, view) -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
-        start = starts[view.first(starts, self.inputs[0].start.snippet)]
+        start = starts[view.book.first(starts, self.inputs[0].start.snippet)]
         curve = next(each for each in self.inputs if each.name == self.curve)
         drawn = [self.result(start | {curve.name: curve.at(i / _POINTS)}) for i in range(_POINTS + 1)]
         top, now = max(*drawn, self.result(start), 1e-9), self.result(start)
@@ -163,6 +163,8 @@ class Calculator(Block):
     def cells(self, notebook) -> list[dict]:
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
-        start = starts[notebook.first(starts, self.inputs[0].start.snippet)]
+        start = starts[notebook.book.first(starts, self.inputs[0].start.snippet)]
         rows = [f"{each.name} = {start[each.name]:.4g}  # {each.label}" for each in self.inputs]
-        return [notebook.code("\n".join([*rows, f"print({self.formula}, {self.label!r})"]), [], [])]
+        said = {"output_type": "stream", "name": "stdout", "text": f"{show(self.result(start))} {self.label}\n"}
+        shown = f"print(f'{{{self.formula}:.3g}}', {self.label!r})"
+        return [notebook.code("\n".join([*rows, shown]), [said], [])]

@@ -45,3 +45,7 @@ class Diagram(Block):
     def html(self, view) -> str:
         """The file's text."""
         return f'<figure class="ov-diagram">{self.path(view.book).read_text(encoding="utf-8")}</figure>'
+
+    def cells(self, notebook) -> list[dict]:
+        """The same as a picture on paper."""
+        return [notebook.markdown(notebook.drawing(self.path(notebook.book).read_text(encoding="utf-8"), self.name))]

@@ -49,3 +49,7 @@ class Index(Block):
             table = view.render(self.template, title=title, columns=blocks[0].columns, rows=rows)
             parts += [f"## {title}", view.put(table)]
         return "\n\n".join(["", *parts, ""])
+
+    def cells(self, notebook) -> list[dict]:
+        """Nothing: what it lists is on the site."""
+        return []

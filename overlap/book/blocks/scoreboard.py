@@ -83,9 +83,6 @@ class Scoreboard(Block):
                 )
         return found
 
-    def _refuse(self, reason: str) -> Exception:
-        return Source(self.kind, "", [], self.page, self.line).refuse(reason, "give milliseconds")
-
     def snippets(self, book) -> set[str] | None:
         """Snippets that the rows name, also in their expressions."""
         return {value.snippet for value in self.values}.union(*(book.reads(value.expression) for value in self.values))
@@ -101,7 +98,7 @@ class Scoreboard(Block):
         rows = []
         for score in self.scores:
             here, limits = (self.times(view.book, value) for value in (score.here, score.limit))
-            rows.append((score.label, score.printed, here, limits, view.first(here, score.here.snippet)))
+            rows.append((score.label, score.printed, here, limits, view.book.first(here, score.here.snippet)))
         numbers = [ms for _, printed, here, limits, _ in rows for ms in (printed, *here.values(), *limits.values())]
         low, high = math.log10(min(numbers)) - 0.3, math.log10(max(numbers))
 
@@ -115,7 +112,7 @@ class Scoreboard(Block):
         rows = []
         for score in self.scores:
             here = self.times(notebook.book, score.here)
-            profile = notebook.first(here, score.here.snippet)
+            profile = notebook.book.first(here, score.here.snippet)
             said = f"{score.label}: printed {show(score.printed)} ms, here {show(here[profile])} ms on {notebook.label(profile)}"
             rows.append(f"- {notebook.text(said)}")
         return [notebook.markdown("\n".join(rows))]

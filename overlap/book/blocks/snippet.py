@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source
-from overlap.run import recording
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
@@ -27,16 +26,10 @@ class SnippetBlock(Block):
     kind: ClassVar[str] = "snippet"
     columns: ClassVar[tuple[str, ...]] = ("snippet", "what it shows", "needs", "run time, freshness", "file")
     template: ClassVar[str] = """
-{% from "parts.html" import tabs %}
 <div class="ov-snippet"{% if anchor %} id="{{ anchor }}"{% endif %}>
 {{ code }}
 {% if runs %}
-{% call(run) tabs(view, runs, first) %}
-<div class="ov-run" data-machine="{{ run.profile }}">{{ view.outputs(run) }}{{ view.figure(name, run) if plot }}</div>
-<p class="ov-provenance">{{ provenance(run) }}
-{%- if view.raw(run) %} · <a href="{{ view.raw(run) }}">raw recording</a>{% endif %}
-{%- if view.trace(run) %} · <a href="{{ view.trace(run) }}" download>trace</a> for Perfetto{% endif %}</p>
-{% endcall %}
+{{ tabs }}
 {% for count, why in missing.items() %}
 <p class="ov-missing">{{ count }} GPUs: not recorded, because {{ why }}.</p>
 {% endfor %}
@@ -45,6 +38,11 @@ class SnippetBlock(Block):
 {% for run in runs.values() %}{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s{{ ", " if not loop.last }}{% endfor %}</p>
 {% endif %}
 </div>"""
+    tab: ClassVar[str] = """
+<div class="ov-run" data-machine="{{ run.profile }}">{{ view.outputs(run) }}{{ view.figure(run) if plot }}</div>
+<p class="ov-provenance">{{ run.provenance }}
+{%- if view.raw(run) %} · <a href="{{ view.raw(run) }}">raw recording</a>{% endif %}
+{%- if view.trace(run) %} · <a href="{{ view.trace(run) }}" download>trace</a> for Perfetto{% endif %}</p>"""
 
     @classmethod
     def read(cls, source: Source) -> "SnippetBlock":
@@ -83,17 +81,14 @@ class SnippetBlock(Block):
             view.anchors.add(anchor)
             view.measured.append(snippet.name)
         file = Path(snippet.path).name
+        tabs = {p: view.render(self.tab, view=view, run=run, plot=self.plot) for p, run in runs.items()}
         return view.render(
             self.template,
-            view=view,
             anchor=anchor,
-            name=snippet.name,
             path=snippet.path,
             code=view.code(snippet.show(list(self.show)), snippet.path) if self.code else "",
             runs=runs,
-            first=book.default(snippet.name),
-            plot=self.plot,
-            provenance=provenance,
+            tabs=view.tabs(tabs, book.default(snippet.name)) if runs else "",
             missing=snippet.options["missing"],
             download=view.link(f"downloads/{snippet.name}.py"),
             file=file,
@@ -139,10 +134,9 @@ class SnippetBlock(Block):
             view.render('<span class="ov-wide">{{ text }}</span>', text=snippet.summary),
             needs(snippet),
             view.render(
-                '{% for run in runs %}<span class="ov-together">{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s</span>, {{ freshness(run) }}'
+                '{% for run in runs %}<span class="ov-together">{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s</span>, {{ run.freshness }}'
                 "{{ '<br>'|safe if not loop.last }}{% endfor %}",
                 runs=runs.values(),
-                freshness=freshness,
             ),
             view.render(
                 '{% if href %}<a href="{{ href }}" download>download</a>{% endif %}',
@@ -160,25 +154,3 @@ def needs(snippet: Snippet) -> str:
     """The least machine it runs on."""
     least = min(snippet.options["gpus"])
     return "a CPU is enough" if least == 0 else "needs a GPU" if least == 1 else f"needs {least} GPUs"
-
-
-def freshness(run) -> str:
-    """The grade, in the words of the index."""
-    return "this build" if run.live else recording.FRESH if run.grade == recording.OTHER else run.grade
-
-
-def provenance(run) -> str:
-    """One line: which machine, which software, when, how long."""
-    here, software = run.data["machine"], run.data["software"]
-    if here["gpus"]:
-        names = list(dict.fromkeys(gpu["name"] for gpu in here["gpus"]))
-        device = f"{len(here['gpus'])} × {' and '.join(names)}"
-        if here["host_gpus"] > len(here["gpus"]):
-            device += f" (of {here['host_gpus']} in the host)"
-        device += f", driver {here['driver']}"
-    else:
-        device = f"{here['cpu']}, {here['cores']} cores"
-    torch = f"torch {software['torch']}, Python {software['python']}"
-    when = f"{'run by this build' if run.live else 'recorded'} {run.day} in {run.seconds:.1f} s"
-    badge = "" if run.grade in (recording.FRESH, recording.OTHER) else f" · {run.grade}"
-    return f"{device} · {torch} · {when}{badge}"

@@ -254,7 +254,16 @@ class Book:
     def reads(self, expression: str) -> set[str]:
         """Other snippets whose results an expression names."""
         words = names(expression)
-        return {name for name in self.snippets if words.issuperset(name.split("/"))}
+        chapters = words & self._by_chapter.keys()
+        return {f"{chapter}/{name}" for chapter in chapters for name in words & self._by_chapter[chapter]}
+
+    @cached_property
+    def _by_chapter(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for name in self.snippets:
+            chapter, _, rest = name.partition("/")
+            found.setdefault(chapter, set()).add(rest)
+        return found
 
     def numbers(self, value: Value) -> dict:
         """What an expression gives on each machine that has data for it; none at all is an error."""
@@ -294,8 +303,8 @@ class Book:
         runs = [run for name in sorted(snippets & self.snippets.keys()) for run in self.runs(name).values()]
         if not all(run.data.intact for run in runs):
             return compute()  # edited by hand: its digest does not stand for what it says
-        key = json.dumps([said, [(run.data["snippet"], run.profile, run.data["digest"]) for run in runs]])
-        return self.memo.get(f"{kind} {_code()}", hashlib.sha256(key.encode()).hexdigest(), compute)
+        key = json.dumps([_code(), said, [(run.data["snippet"], run.profile, run.data["digest"]) for run in runs]])
+        return self.memo.get(kind, hashlib.sha256(key.encode()).hexdigest(), compute)
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""

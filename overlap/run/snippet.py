@@ -116,7 +116,9 @@ class Snippet:
     @cached_property
     def download(self) -> str:
         """The file with what it uses of other project files folded in, so that it runs alone."""
-        if self.memo is None or not self.facts["borrows"]:
+        if not self.facts["borrows"]:
+            return self.text
+        if self.memo is None:
             return self._fold()
         sources = "\0".join([self.text, *(other.text for other in self.inputs.values())])
         content = hashlib.sha256(sources.encode("utf-8", "surrogatepass")).hexdigest()

@@ -47,15 +47,12 @@ class Kept:
 
     def key(self, path: str, text: str) -> str:
         """Key of a page with this text."""
-        page, names = self.book.pages[path], set()
+        page, names, elsewhere = self.book.pages[path], set(), []
         for block in page.blocks:
             shown = block.snippets(self.book)
-            if shown is None:  # an index shows all blocks of all pages
-                names = set(self.book.snippets)
-                text += "".join(other.text for other in self.book.pages.values())
-                break
-            names |= shown
-        return hashed(self._common, path, text, [self._snippet(name) for name in sorted(names)])
+            names |= set(self.book.snippets) if shown is None else shown
+            elsewhere += map(repr, block.elsewhere(self.book))
+        return hashed(self._common, path, text, elsewhere, [self._snippet(name) for name in sorted(names)])
 
     def _snippet(self, name: str) -> str:
         """All that a page can show of a snippet."""

@@ -5,6 +5,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from jinja2.bccache import Bucket, BytecodeCache
 from mkdocs.config import base
 from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
@@ -37,7 +38,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     """See `docs/contributing.md`. MkDocs keeps one plugin while it serves, and with it the process that has imported torch."""
 
     def __init__(self):
-        self.serving, self.runner = False, None
+        self.serving, self.runner, self.compiled = False, None, _Compiled()
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Remember whether an author is at work, who is told what is wrong instead of being stopped by it."""
@@ -119,6 +120,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         elif path in book.pages:
             self.kept.render(page, view, hashed(self.kept.key(path, markdown), view.up))
 
+    def on_env(self, env, config, files) -> None:
+        """Keep compiled templates while an author is at work."""
+        env.bytecode_cache = self.compiled
+
     @event_priority(100)
     def _turn_to_search(self, context, page, config, nav) -> None:
         self._whole, page.content = page.content, getattr(page, "searchable", page.content)
@@ -159,6 +164,20 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def _close(self) -> None:
         if not self.serving:
             self.on_shutdown()
+
+
+class _Compiled(BytecodeCache):
+    """Compiled templates in memory: on disk they would be code that anybody could leave there."""
+
+    def __init__(self):
+        self._code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._code:
+            bucket.bytecode_from_string(self._code[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.bytecode_to_string()
 
 
 def _archive(texts: dict[str, str]) -> bytes:

@@ -65,6 +65,10 @@ class Block:
         """Names of the snippets whose code or results it shows, so that its page is made again when they change; None stands for all."""
         return None
 
+    def elsewhere(self, book) -> list["Block"]:
+        """Blocks of other pages that it shows."""
+        return []
+
     def check(self, book, margins: bool) -> Iterator[str]:
         """What is wrong with it; `margins`: also what is right by a hair."""
         yield from ()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source
 from overlap.book.expression import show
 from overlap.book.value import Value
@@ -78,9 +79,8 @@ class Scoreboard(Block):
         found = book.numbers(value) if value else {}
         for profile, ms in found.items():
             if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 < ms < math.inf:
-                raise self._refuse(
-                    f"{value.snippet}: `{value.expression}` is {show(ms)} on {profile}, no time above zero"
-                )
+                said = f"`{value.expression}` is {show(ms)} on {profile}, no time above zero"
+                raise OverlapError(f"{self.where}: {value.snippet}: {said}; give milliseconds")
         return found
 
     def snippets(self, book) -> set[str] | None:

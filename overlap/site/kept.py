@@ -132,7 +132,7 @@ def _take(page: Page, path: Path, key: str, files: Files) -> bool:
         made = json.loads(path.read_bytes())
         if made.pop("key") != key or made.pop("sha256") != hashed(made):
             return False
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
     page.content, page.toc, page._title_from_render = made["content"], get_toc(made["toc"]), made["title"]
     page.searchable, page.present_anchor_ids = made["searchable"], set(made["anchors"])

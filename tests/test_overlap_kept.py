@@ -1,0 +1,150 @@
+"""What is made once and kept: pages, notebooks, pictures. It is taken again only where nothing has changed, and made again where it is damaged."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+pytest.importorskip("mkdocs")
+
+from conftest import ROOT, SmallBook
+from mkdocs.exceptions import Abort
+from test_overlap_site import PAGE, build, contents, write_book
+
+from overlap.site.searchable import searchable
+from overlap.site.view import View
+
+pytestmark = [pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def kept(on_cpu, template, tmp_path_factory):
+    """A book that was built once, from its recordings."""
+    book = write_book(tmp_path_factory.mktemp("kept"), template)
+    book.first = contents(build(book, "never"))
+    return book
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """Pages of which anything was rendered."""
+    seen, inline, outputs = set(), View.inline, View.outputs
+    monkeypatch.setattr(View, "inline", lambda view, text: (seen.add(view.path), inline(view, text))[1])
+    monkeypatch.setattr(View, "outputs", lambda view, run: (seen.add(view.path), outputs(view, run))[1])
+    return seen
+
+
+def test_nothing_changed_and_nothing_is_rendered(kept, rendered):
+    assert contents(build(kept, "never")) == kept.first
+    assert rendered == set()
+
+
+@pytest.mark.parametrize("path", ["pages/a.md.json", "notebooks/a.ipynb", "notebooks/a.key", "memo.json", "plots"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"key": 1}', None])
+def test_what_is_damaged_is_made_again(kept, path, damage):
+    found = kept.root / ".cache/overlap" / path
+    for file in sorted(found.glob("*/*")) if path == "plots" else [found]:
+        if damage is None:
+            file.unlink()
+        else:
+            file.write_bytes(damage)
+    assert contents(build(kept, "never")) == kept.first
+
+
+def test_a_page_is_rendered_again_when_what_it_shows_changes(kept, rendered, template):
+    page = kept.root / "docs/a.md"
+    page.write_text(PAGE + "\nOne more line.\n")
+    assert b"One more line." in contents(build(kept, "never"))["a/index.html"]
+    assert rendered == {"a.md"}, "the index of claims says what it said"
+    rendered.clear()
+    page.write_text(PAGE.replace("Three, *at least*.", "Three or more."))
+    assert b"Three or more." in contents(build(kept, "never"))["claims/index.html"]
+    assert rendered == {"a.md", "claims.md"}
+    rendered.clear()
+    kept.commit("a/number", template, {"n": 7}, gpus=1)
+    assert b"n = 7" in contents(build(kept, "never"))["a/index.html"]
+    assert rendered == {"a.md", "claims.md"}
+    page.write_text(PAGE)
+    kept.commit("a/number", template, {"n": 4}, gpus=1)
+    assert contents(build(kept, "never")) == kept.first
+
+
+def test_a_page_that_is_warned_of_is_warned_of_again(kept, caplog):
+    page = kept.root / "docs/a.md"
+    page.write_text(PAGE + "\n[lost](lost.md)\n")
+    for _ in range(2):
+        caplog.clear()
+        with pytest.raises(Abort, match="warnings in strict mode"):
+            build(kept, "never")
+        assert "'lost.md'" in caplog.text
+    page.write_text(PAGE)
+
+
+SEARCHED = {
+    "<p>One <code>two</code> &amp; <em>three</em></p>": "<p>One <code>two</code> &amp; <em>three</em></p>",
+    '<h2 id="a" title="x">A<a class="headerlink" href="#a">¶</a></h2>': '<h2 id="a">A</h2>',
+    '<pre class="ov-text">lost</pre><p>kept</p>': "<p>kept</p>",
+    '<figure class="ov-figure"><img alt="lost"><p>lost</p></figure><p>kept</p>': "<p>kept</p>",
+    '<span class="ov-value"><span data-machine="a" class="ov-on">1</span><span data-machine="b">2</span></span>': '<span class="ov-value">1</span>',
+    '<pre><code><span class="k">def</span> f</code></pre>': "<pre><code>def f</code></pre>",
+    "<p>a<br>b<p>c": "<p>a<br>b<p>c",
+    "<p>&#60;b&#62; &lt;i&gt;</p>": "<p>&#60;b&#62; &lt;i&gt;</p>",
+}
+
+
+@pytest.mark.parametrize("html", SEARCHED)
+def test_what_search_reads(html):
+    assert searchable(html) == SEARCHED[html]
+
+
+@pytest.fixture
+def served(template, tmp_path):
+    """`mkdocs serve` on a small book; what it says is in `log`."""
+    book = write_book(tmp_path, template)
+    (book.root / "mkdocs.yml").write_text(
+        f"INHERIT: {ROOT}/mkdocs.yml\nsite_name: Small\nextra_css: []\nextra_javascript: []\nnav: [index.md, a.md, claims.md, glossary.md]\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{port}"]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "NO_MKDOCS_2_WARNING": "1"}
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(command, cwd=book.root, env=environment, stdout=log, stderr=log)
+    book.log, book.address = tmp_path / "log", f"http://127.0.0.1:{port}/a/"
+    yield book
+    server.terminate()
+    server.wait(20)
+
+
+def until(found, limit: float = 60):
+    """Wait until something is so."""
+    started = time.monotonic()
+    while not found():
+        assert time.monotonic() - started < limit
+        time.sleep(0.05)
+
+
+def test_an_author_is_told_every_time_why_a_save_failed_and_sees_every_good_one(served: SmallBook):
+    def shows(text: str) -> bool:
+        try:
+            return text in urllib.request.urlopen(served.address, timeout=5).read().decode()
+        except OSError:
+            return False
+
+    until(lambda: shows("Three, <em>at least</em>"))
+    time.sleep(1)
+    page, broken = served.root / "docs/a.md", "docs/a.md:3: unknown option `shoe: times`; known are"
+    for turn in range(1, 4):
+        page.write_text(PAGE.replace("show: times", f"shoe: times{' ' * turn}"))
+        until(lambda turn=turn: served.log.read_text().count(broken) >= turn)
+    page.write_text(PAGE + "\nGood again.\n")
+    until(lambda: shows("Good again."))
+    snippet = served.root / "snippets/a/number.py"
+    snippet.write_text(snippet.read_text().replace('print("three")', 'print("run anew")'))
+    until(lambda: shows("run anew"))
+    assert "Traceback" not in served.log.read_text()

@@ -87,7 +87,8 @@ def test_a_page_that_is_warned_of_is_warned_of_again(kept, caplog):
 SEARCHED = {
     "<p>One <code>two</code> &amp; <em>three</em></p>": "<p>One <code>two</code> &amp; <em>three</em></p>",
     '<h2 id="a" title="x">A<a class="headerlink" href="#a">¶</a></h2>': '<h2 id="a">A</h2>',
-    '<pre class="ov-text">lost</pre><p>kept</p>': "<p>kept</p>",
+    '<pre class="ov-text" tabindex="0">an error</pre>': '<pre class="ov-text">an error</pre>',
+    '<p class="ov-borrow">lost <code>lost</code></p><p>kept</p>': "<p>kept</p>",
     '<figure class="ov-figure"><img alt="lost"><p>lost</p></figure><p>kept</p>': "<p>kept</p>",
     '<span class="ov-value"><span data-machine="a" class="ov-on">1</span><span data-machine="b">2</span></span>': '<span class="ov-value">1</span>',
     '<pre><code><span class="k">def</span> f</code></pre>': "<pre><code>def f</code></pre>",

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from overlap import OverlapError
@@ -44,7 +43,6 @@ _STYLE = {
 }
 
 
-@cache
 def version() -> str:
     """Hash of what makes a picture: a change of style redraws every one."""
     sources = (Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "plotted.py", "svg.py"))

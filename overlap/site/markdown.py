@@ -64,7 +64,10 @@ class _Blocks(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
         view = self.extension.view
         view.md = self.md
-        rendered = [block.markdown(view) for block in parse("\n".join(lines), view.path)]
+        page, text = view.book.pages.get(view.path), "\n".join(lines)
+        read = page is not None and page.text.strip() == text.strip()
+        blocks = page.blocks if read else parse(text, view.path)
+        rendered = [block.markdown(view) for block in blocks]
         if view.measured:
             rendered.append(f"\n\n{view.put(measured(view))}\n")
         return "\n".join(rendered).splitlines()

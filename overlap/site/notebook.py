@@ -69,7 +69,7 @@ class Notebook:
     @staticmethod
     def drawing(picture: str, name: str) -> str:
         """An SVG of the book itself, as an image that a cell of Markdown shows."""
-        return f'<img alt="{html.escape(name)}" style="background:#fff" src="{svg.data_uri(picture)}">'
+        return f'<img alt="{html.escape(name)}" style="background:#fff" src="{svg.data_uri(svg.by_itself(picture))}">'
 
     def outputs(self, snippet: Snippet, run: Run) -> list[dict]:
         """What a run printed and drew."""

@@ -21,11 +21,11 @@ class Pictures:
     """The pictures of a book, under `.cache/overlap/plots/`: a folder for each with its sizes and numbers and one SVG per variant."""
 
     def __init__(self, book: Book):
-        self.book, self._read = book, {}
+        self.book, self._read, self._style = book, {}, figure.version()
 
     def folder(self, name: str, run: Run) -> Path:
         """Where a picture is kept: named by snippet, data, ceilings and style."""
-        key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), figure.version()]
+        key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), self._style]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
         return self.book.cache / "plots" / f"{_salt(name, run)}-{digest}"
 

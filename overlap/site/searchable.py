@@ -1,4 +1,4 @@
-"""What search reads of a page: its prose and code, without outputs, pictures, other machines' values and what stands at every snippet."""
+"""What search reads of a page: prose, code and what it printed, without pictures, other machines' values and what stands at every snippet."""
 
 from html import escape
 from html.parser import HTMLParser

@@ -78,6 +78,13 @@ def on_paper(svg: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def by_itself(svg: str) -> str:
+    """An SVG of the book itself, as a file of its own: its letters are not the page's."""
+    root = ElementTree.fromstring(svg)
+    root.set("style", "font-family:sans-serif")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
 def in_file(svg: str) -> str:
     """A themed picture as a file of its own, light or dark as the reader's system is; a page that takes it in gives it its colours."""
 

@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         for number in before:
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, _stop)
+        if sys.stdout is None:  # closed by whoever started this
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         sys.stdout.reconfigure(errors="replace")
         options = _parser().parse_args(arguments)
         book = Book(find_root())
@@ -44,7 +46,12 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        print(plain(f"overlap: {error.filename}: {error.strerror}; mend this and try again"), file=sys.stderr)
+        print(
+            plain(
+                f"overlap: {error.filename or 'this folder or its output'}: {error.strerror}; mend this and try again"
+            ),
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt as stop:
         return 128 + (stop.args or (signal.SIGINT,))[0]

@@ -38,7 +38,6 @@ VALUES = {
     "lost": Undecided,
     "c.lost": Undecided,
     "data.lost": Undecided,
-    "open('x')": Undecided,
     "a[7]": OverlapError,
     "trials.d": OverlapError,
     "name + 1": OverlapError,
@@ -89,6 +88,15 @@ b'x'
 [*trials]
 max(*trials)
 max(**c)
+open('x')
+trials('x')
+[1 for trials[0] in [999]]
+[1 for c.d in [999]]
+[k(1) for k in [max]]
+[k('x') for D in [{}] for D['{0.__class__}'.format] in [1] for k in D]
+[1 for L in [[0]] for L[0].gi_frame in [1]]
+1e999
+-1e999
 sorted(trials, key=abs)
 name if ok else max
 await name
@@ -137,6 +145,17 @@ COSTLY = [
     "[" * 80 + "]" * 80,
     "str(10**4000 * 10**4000)",
     "max(" * 90 + "1" + ")" * 90,
+    "(-1) ** 0.5",
+    "1e308 * 10",
+    "1e308 * 10 - 1e308 * 10",
+    "9**1000 * 9**1000 * 9**1000",
+    "sum([[0] * 9999] * 9999, [])",
+    "sum(1 for l in [[0] * 999999] for i in range(999999) if 1 in l)",
+    "[z for a0 in [(0, 0)] " + "".join(f"for a{i + 1} in [(a{i}, a{i})] " for i in range(45)) + "for z in [{a45}]]",
+    "[z for a0 in [(0, 0)] " + "".join(f"for a{i + 1} in [(a{i}, a{i})] " for i in range(45)) + "for z in [str(a45)]]",
+    "[1 for a0 in ['xx'] " + "".join(f"for a{i + 1} in [a{i} + a{i}] " for i in range(40)) + "]",
+    "[1 for a0 in [[0, 0]] " + "".join(f"for a{i + 1} in [sorted([a{i}, a{i}])] " for i in range(40)) + "]",
+    "[1 for a0 in [[0, 0]] " + "".join(f"for a{i + 1} in [[a{i}, a{i}][0:2]] " for i in range(40)) + "]",
 ]
 
 
@@ -145,7 +164,7 @@ def test_what_would_never_end_ends_soon(expression):
     started = time.monotonic()
     with pytest.raises(OverlapError, match=r"^`") as caught:
         evaluate(expression, SCOPE)
-    assert time.monotonic() - started < 2 and len(str(caught.value)) < 5_000
+    assert time.monotonic() - started < 8 and len(str(caught.value)) < 5_000
 
 
 @pytest.mark.parametrize(
@@ -155,7 +174,7 @@ def test_show(value, text):
     assert show(value) == text
 
 
-@pytest.mark.parametrize("spec", ["99999d", "400000000d", ".999f", "{}", "s!r", "x" * 9, "%Y"])
+@pytest.mark.parametrize("spec", ["99999d", "400000000d", ".999f", "{}", "s!r", "x" * 9, "%Y", "c"])
 def test_a_format_has_two_digits_at_most(spec):
     with pytest.raises(ValueError, match="is no format"):
         check_spec(spec)

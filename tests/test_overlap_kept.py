@@ -84,6 +84,29 @@ def test_a_page_that_is_warned_of_is_warned_of_again(kept, caplog):
     page.write_text(PAGE)
 
 
+def test_a_page_is_rendered_again_when_what_is_around_it_changes(template, tmp_path):
+    book = write_book(tmp_path, template)
+    docs, hook = book.root / "docs", book.root / "hook.py"
+    diagram = docs / "assets/diagrams/lanes.svg"
+    hook.write_text("def on_page_markdown(markdown, **_):\n    return markdown + '\\n\\nHOOK-ONE\\n'\n")
+    (docs / "assets/p.txt").write_text("there")
+    index = docs / "index.md"
+    index.write_text(index.read_text() + "\n[linked](assets/p.txt)\n")
+    first = contents(build(book, "never", "hooks: [hook.py]\n"))["index.html"].decode()
+    assert "<svg>lanes</svg>" in first and "HOOK-ONE" in first
+    diagram.write_text("<svg>others</svg>")
+    hook.write_text(hook.read_text().replace("ONE", "TWO-OR-MORE"))
+    second = contents(build(book, "never", "hooks: [hook.py]\n"))["index.html"].decode()
+    assert "<svg>others</svg>" in second and "HOOK-TWO" in second
+    (docs / "assets/p.txt").unlink()
+    with pytest.raises(Abort, match="warnings in strict mode"):
+        build(book, "never")
+    lenient = "validation: {links: {not_found: info}}\n"
+    build(book, "never", lenient)
+    with pytest.raises(Abort, match="warnings in strict mode"):
+        build(book, "never")
+
+
 SEARCHED = {
     "<p>One <code>two</code> &amp; <em>three</em></p>": "<p>One <code>two</code> &amp; <em>three</em></p>",
     '<h2 id="a" title="x">A<a class="headerlink" href="#a">¶</a></h2>': '<h2 id="a">A</h2>',

@@ -180,7 +180,7 @@ BAD_VALUES = {
     "{a/b: name:.2f}": "`name:.2f`: Unknown format code",
     "{a/b: x:400000000d}": "`x:400000000d` is not an expression",
     "{a/b: trials:.2f}": "`trials:.2f`: unsupported format string",
-    "{a/b: open(1)}": "name 'open' is not defined",
+    "{a/b: open(1)}": "`open` is none of the functions there are",
 }
 
 
@@ -340,6 +340,14 @@ BAD_CALCULATORS = {
         "max(launch, 2)", "sum(launch)"
     ): "`sum(launch)` cannot be computed by a page; write plain arithmetic",
     CALCULATOR.replace("max(launch, 2)", "other"): "the formula names other; its inputs are launch, gpus",
+    CALCULATOR.replace(
+        "max(launch, 2)", "(launch - 1)"
+    ): "at launch = 1 on cpu: `gpus * launch / (launch - 1)`: ZeroDivisionError",
+    CALCULATOR.replace("max(launch, 2)", "(0 - launch) ** 0.5"): "at launch = 1 on cpu: ",
+    CALCULATOR.replace(
+        "max(launch, 2)", "(0 - launch)"
+    ): "at launch = 1 on cpu the result is -4, not from 0 to 1e12; mend",
+    CALCULATOR.replace("gpus * launch", "10.0 ** launch ** 9"): "narrow its bounds",
     CALCULATOR + "\nplot: no": "`plot: no` is no line of a calculator",
 }
 
@@ -370,3 +378,15 @@ def test_an_unknown_function_or_snippet_to_show(measured):
         "docs/a.md:4: snippets/a/lost.py: there is no such file",
         "docs/a.md:6: '../x': a snippet is named <chapter>/<snippet>, lower case, inside snippets/",
     ]
+
+
+def test_the_same_words_over_two_snippets_are_two_values_and_two_claims(measured, template):
+    measured.commit("c/other", template, RESULT | {"x": 7.0})
+    same = "x + 0 * a.b.x + 0 * c.other.x"
+    for name, shown, holds in (("a/b", "2", State.FALSE), ("c/other", "7", State.HOLDS)):
+        ((_, found),) = value.values(f"{{{name}@cpu: {same}}}")
+        book = measured.book()
+        assert book.value(found) == {"cpu": shown}
+        (block,) = page.parse(f"```claim {name}\n{same} > 5 for gpus == 0\nSo.\n```", "a.md")
+        assert [verdict.state for verdict in book.verdicts(block)] == [holds]
+        book.memo.save()

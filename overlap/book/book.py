@@ -295,7 +295,7 @@ class Book:
             except (TypeError, ValueError, OverflowError) as error:
                 raise OverlapError(f"{value.snippet}: `{value.expression}:{value.spec}`: {error}") from None
 
-        said = [value.expression, value.spec, value.profile]
+        said = [value.snippet, value.expression, value.spec, value.profile]
         return self._remembered("value", {value.snippet} | self.reads(value.expression), said, compute)
 
     def _remembered(self, kind: str, snippets: set[str], said: list, compute: Callable):
@@ -319,7 +319,7 @@ class Book:
             found = [
                 Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path)
                 for profile, state, figures in self._remembered(
-                    "verdict", claim.snippets(self), claim.expressions, compute
+                    "verdict", claim.snippets(self), [claim.snippet, *claim.expressions], compute
                 )
             ]
             if all(verdict.state is State.OPEN for verdict in found):

@@ -5,7 +5,9 @@ text, arithmetic, comparisons, comprehensions, the listed functions, subscripts 
 """
 
 import ast
+import math
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from statistics import median
@@ -15,8 +17,10 @@ from overlap import OverlapError
 
 #: Bounds that no honest sentence meets: characters, levels, steps in loops, items in one value, bits of a whole number.
 LENGTH, DEPTH, STEPS, ITEMS, BITS = 2_000, 60, 2_000_000, 1_000_000, 4_096
+#: Seconds that one evaluation may take.
+SECONDS = 2.0
 SIGNS = {"GtE": "≥", "LtE": "≤", "Gt": ">", "Lt": "<", "Eq": "==", "NotEq": "≠", "In": "in", "NotIn": "not in"}
-_SPEC = re.compile(r"[-+ ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[bcdeEfFgGnosxX%]?")
+_SPEC = re.compile(r"[-+ ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[bdeEfFgGnosxX%]?")
 _ALLOWED = tuple(
     getattr(ast, name)
     for name in [
@@ -122,7 +126,10 @@ def evaluate(expression: str, scope: Mapping):
     """Value of an expression; errors name it and what it could have used."""
     code = compiled(expression)
     try:
-        value = eval(code, {**scope, **_HELPERS, "_loop": _Steps().loop})
+        steps = _Steps()
+        value = eval(code, {**scope, **_HELPERS, "_loop": steps.loop, "_pack": steps.pack})
+        if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
+            raise OverlapError(f"{value} is no finite number")
         return list(value) if isinstance(value, (range, zip)) else value
     except OverlapError as error:
         raise type(error)(f"`{expression}`: {error}") from None
@@ -168,12 +175,16 @@ def _allow(node: ast.AST, expression: str, depth: int, called: bool = False) -> 
         refuse(f"{type(node).__name__} is not allowed")
     if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(None))):
         refuse(f"{type(node.value).__name__} is not allowed")
+    if isinstance(node, ast.Constant) and node.value == math.inf:
+        refuse("a number beyond all bounds")
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+        refuse("a loop gives its items to plain names")
     name = getattr(node, "id", getattr(node, "attr", getattr(node, "arg", None)))
     if isinstance(name, str) and name.startswith("_"):
         refuse(f"no name begins with _, as {name!r} does")
     if isinstance(node, ast.Call):
         method = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS and not node.args + node.keywords
-        if not method and not isinstance(node.func, ast.Name):
+        if not method and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
             refuse(f"`{ast.unparse(node.func)}` is none of the functions there are: {', '.join(sorted(FUNCTIONS))}")
         if any(keyword.arg is None for keyword in node.keywords):
             refuse("** is not allowed")
@@ -189,22 +200,28 @@ class _Guarded(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         return self._call("_key", self.visit(node.value), ast.Constant(node.attr))
 
+    def _packed(self, node: ast.AST) -> ast.AST:
+        loads = isinstance(getattr(node, "ctx", None), (ast.Load, type(None)))
+        return self._call("_pack", self.generic_visit(node)) if loads else node
+
+    visit_List = visit_Tuple = visit_Set = visit_Dict = visit_ListComp = visit_SetComp = visit_DictComp = _packed
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if isinstance(node.slice, ast.Slice):
-            return self.generic_visit(node)
+            return self._packed(node)
         return self._call("_key", self.visit(node.value), self.visit(node.slice))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Attribute):
             return self._call(f"_{node.func.attr}", self.visit(node.func.value))
-        name = f"_call_{node.func.id}" if node.func.id in FUNCTIONS else node.func.id
         keywords = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords]
-        return ast.Call(ast.Name(name, ast.Load()), list(map(self.visit, node.args)), keywords)
+        called = ast.Name(f"_call_{node.func.id}", ast.Load())
+        return self._call("_pack", ast.Call(called, list(map(self.visit, node.args)), keywords))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         bounded = {ast.Mult: "_times", ast.Pow: "_power", ast.Mod: "_rest"}.get(type(node.op))
         sides = self.visit(node.left), self.visit(node.right)
-        return self._call(bounded, *sides) if bounded else ast.BinOp(sides[0], node.op, sides[1])
+        return self._call("_pack", self._call(bounded, *sides) if bounded else ast.BinOp(sides[0], node.op, sides[1]))
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         counted = self._call("_loop", self.visit(node.iter))
@@ -216,16 +233,42 @@ class _Guarded(ast.NodeTransformer):
 
 
 class _Steps:
+    """What one evaluation has spent: steps of loops, time, and the size of all it made, what is inside counted each time."""
+
     def __init__(self):
-        self.left = STEPS
+        self._left, self._end, self._sizes, self._made = STEPS, time.monotonic() + SECONDS, {}, []
 
     def loop(self, items: Iterable) -> Iterator:
-        """The items, counted over all loops of one evaluation."""
+        """The items, counted over all loops."""
         for item in items:
-            self.left -= 1
-            if self.left < 0:
-                raise OverlapError(f"more than {STEPS:,} steps; let the snippet compute it")
+            self._left -= 1
+            self._in_time(self._left >= 0)
             yield item
+
+    def pack(self, value):
+        """A value that was just made, unless it is too large."""
+        if isinstance(value, int):
+            if value.bit_length() > BITS:
+                raise OverlapError(f"a whole number of more than {BITS:,} bits")
+        elif isinstance(value, complex):
+            raise OverlapError(f"{value} is no real number")
+        elif isinstance(value, (str, list, tuple, set, dict)):
+            self._in_time()
+            if id(value) not in self._sizes:
+                self._sizes[id(value)] = self._size(value)
+                self._made.append(value)  # so that no other value gets its id
+        return value
+
+    def _size(self, value) -> int:
+        inside = () if isinstance(value, str) else [*value, *value.values()] if isinstance(value, dict) else value
+        size = len(value) + sum(self._sizes.get(id(item), len(item)) for item in inside if hasattr(item, "__len__"))
+        if size > ITEMS:
+            raise OverlapError(f"a value of more than {ITEMS:,} items")
+        return size
+
+    def _in_time(self, steps: bool = True) -> None:
+        if not steps or time.monotonic() > self._end:
+            raise OverlapError(f"more than {STEPS:,} steps or {SECONDS:.0f} s; let the snippet compute it")
 
 
 def _key(value, key):
@@ -247,7 +290,7 @@ def _times(a, b):
     sized, count = (a, b) if hasattr(a, "__len__") else (b, a)
     if hasattr(sized, "__len__") and isinstance(count, int) and len(sized) * count > ITEMS:
         raise OverlapError(f"a value of more than {ITEMS:,} items")
-    return _small(a * b)
+    return a * b
 
 
 def _power(a, b):
@@ -262,10 +305,13 @@ def _rest(a, b):
     return a % b
 
 
-def _small(value):
-    if isinstance(value, int) and value.bit_length() > 4 * BITS:
-        raise OverlapError(f"a whole number of more than {4 * BITS:,} bits")
-    return value
+def _sum(items: Iterable, start: float = 0) -> float:
+    total = start
+    for item in items:
+        if not isinstance(item, (int, float)) or not isinstance(total, (int, float)):
+            raise OverlapError("sum adds numbers")
+        total += item
+    return total
 
 
 def _range(*bounds: int) -> range:
@@ -280,8 +326,8 @@ def _range(*bounds: int) -> range:
 
 
 #: What an expression may call.
-FUNCTIONS = {f.__name__: f for f in (abs, all, any, len, max, median, min, round, set, sorted, str, sum, zip)}
-FUNCTIONS |= {"range": _range}
+FUNCTIONS = {f.__name__: f for f in (abs, all, any, len, max, median, min, round, set, sorted, str, zip)}
+FUNCTIONS |= {"range": _range, "sum": _sum}
 _HELPERS = {"__builtins__": {}, "_key": _key, "_times": _times, "_power": _power, "_rest": _rest}
 _HELPERS |= {f"_call_{name}": function for name, function in FUNCTIONS.items()}
 _HELPERS |= {f"_{name}": _view(name) for name in _VIEWS}

@@ -8,7 +8,7 @@ from pathlib import Path
 from overlap import OverlapError
 from overlap.book.blocks import KINDS, Block, Source, Text
 
-_FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*?)\s*$")
+_FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Page:
     def read(cls, path: Path, docs: Path) -> "Page":
         """Read one page; a file that is no text in UTF-8 is an error with its place."""
         name = path.relative_to(docs).as_posix()
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OverlapError(f"docs/{name}: is no file; mend or remove it")
         try:
             return cls(name, path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
@@ -54,7 +56,7 @@ def parse(text: str, page: str) -> list[Block]:
         end = i + 1
         while end < len(lines) and not re.fullmatch(rf" *{re.escape(fence['marks'])}+ *", lines[end]):
             end += 1
-        kind, _, argument = fence["info"].partition(" ")
+        kind, _, argument = fence["info"].strip().partition(" ")
         if kind in KINDS:
             where = f"docs/{page}:{i + 1}"
             if fence["indent"]:

@@ -39,6 +39,8 @@ class Memo:
                 self._changed = False
 
     def _load(self) -> dict[str, dict]:
+        if not self.path.is_file():
+            return {}
         try:
             seal, _, body = self.path.read_bytes().partition(b"\n")
         except OSError:

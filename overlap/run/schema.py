@@ -45,7 +45,7 @@ def _gpu_name(name: str) -> str:
 
 def _moment(text: str) -> str:
     try:
-        zoned = "T" in text and datetime.fromisoformat(text).tzinfo
+        zoned = re.match(r"20\d\d-\d\d-\d\dT\d\d:", text) and datetime.fromisoformat(text).tzinfo
     except ValueError:
         zoned = False
     if not zoned:
@@ -85,7 +85,7 @@ class Machine(_Form):
     driver: Text | None
     links: Annotated[list[Row], Field(max_length=1000)]
     cpu: Text
-    cores: Annotated[int, Field(ge=1)]
+    cores: Annotated[int, Field(ge=1, le=100_000)]
     system: Text
 
     @model_validator(mode="after")
@@ -102,7 +102,7 @@ class Software(_Form):
     torch: Said
     torch_git: Text | None
     cuda: Text | None
-    cudnn: int | None
+    cudnn: Annotated[int, Field(ge=0, le=10**9)] | None
     nccl: Text | None
     numpy: Text | None
     triton: Text | None
@@ -121,8 +121,8 @@ class Run(_Form):
 
     command: Said
     started: Annotated[str, _Short, AfterValidator(_moment)]
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    exit: int
+    seconds: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
+    exit: Annotated[int, Field(ge=0, le=0)]
 
 
 class Output(_Form):

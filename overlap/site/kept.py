@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import logging
+from functools import partial
 from pathlib import Path
 
 import markdown
@@ -24,9 +25,14 @@ _VERSIONS = [mkdocs.__version__, markdown.__version__, pygments.__version__, pym
 
 
 def hashed(*parts) -> str:
-    """SHA-256 of anything that JSON can say."""
-    text = json.dumps(parts, sort_keys=True, default=lambda item: getattr(item, "__qualname__", type(item).__name__))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    """SHA-256 of anything that JSON can say; of a function its name, of a partial one its arguments, too."""
+
+    def said(item):
+        if isinstance(item, partial):
+            return [said(item.func), item.args, item.keywords]
+        return f"{getattr(item, '__module__', '')}.{getattr(item, '__qualname__', type(item).__qualname__)}"
+
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=said).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Kept:
@@ -38,11 +44,11 @@ class Kept:
         self.book, self.folder = book, book.cache / "pages"
         code = [path.read_bytes() for path in sorted(_PACKAGE.rglob("*")) if path.suffix in (".py", ".html")]
         options = {name: value for name, value in config.mdx_configs.items() if name != "overlap.site.markdown"}
-        places = sorted((file.src_uri, file.url) for file in files.documentation_pages())
+        places = sorted((file.src_uri, file.url) for file in files)
         glossary = book.docs / "glossary.md"
         terms = glossary.read_text(encoding="utf-8") if glossary.exists() else ""
         common = [_VERSIONS, hashlib.sha256(b"".join(code)).hexdigest(), config.markdown_extensions, options]
-        self._common = hashed(*common, config.use_directory_urls, places, terms)
+        self._common = hashed(*common, str(config.validation), config.use_directory_urls, places, terms)
         self._snippets: dict[str, str] = {}
 
     def key(self, path: str, text: str) -> str:
@@ -51,7 +57,7 @@ class Kept:
         for block in page.blocks:
             shown = block.snippets(self.book)
             names |= set(self.book.snippets) if shown is None else shown
-            elsewhere += map(repr, block.elsewhere(self.book))
+            elsewhere += block.shows(self.book)
         return hashed(self._common, path, text, elsewhere, [self._snippet(name) for name in sorted(names)])
 
     def _snippet(self, name: str) -> str:
@@ -62,11 +68,12 @@ class Kept:
             self._snippets[name] = hashed(snippet.text, snippet.input_hashes, said, self.book.default(name))
         return self._snippets[name]
 
-    def render(self, page: Page, view, key: str) -> None:
+    def render(self, page: Page, view) -> None:
         """Make `page.render` take what is kept, or keep what it makes."""
-        path, original = self.folder / f"{view.path.replace('/', '-')}.json", page.render
+        path, original = self.folder / f"{view.path}.json", page.render
 
         def render(config, files: Files) -> None:
+            key = hashed(self.key(view.path, page.markdown), view.up)  # also of what other plugins made of the page
             if not _take(page, path, key, files):
                 with _Complaints() as complaints:
                     original(config, files)

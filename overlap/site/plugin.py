@@ -18,7 +18,7 @@ from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.run.runner import Runner
 from overlap.site import trace
-from overlap.site.kept import Kept, hashed
+from overlap.site.kept import Kept
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures
 from overlap.site.view import Site, View
@@ -118,7 +118,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if path.startswith("notebooks/"):
             page.meta["search"] = {"exclude": True}
         elif path in book.pages:
-            self.kept.render(page, view, hashed(self.kept.key(path, markdown), view.up))
+            self.kept.render(page, view)
 
     def on_env(self, env, config, files) -> None:
         """Keep compiled templates while an author is at work."""

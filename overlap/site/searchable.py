@@ -4,7 +4,6 @@ from html import escape
 from html.parser import HTMLParser
 
 _LEFT_OUT = {
-    "ov-text",
     "ov-figure",
     "ov-diagram",
     "ov-calculator",

@@ -65,8 +65,8 @@ class Block:
         """Names of the snippets whose code or results it shows, so that its page is made again when they change; None stands for all."""
         return None
 
-    def elsewhere(self, book) -> list["Block"]:
-        """Blocks of other pages that it shows."""
+    def shows(self, book) -> list[str]:
+        """What it shows beside snippets and its own text, so that its page is made again when that changes."""
         return []
 
     def check(self, book, margins: bool) -> Iterator[str]:

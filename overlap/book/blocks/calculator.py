@@ -73,7 +73,7 @@ class Calculator(Block):
                     bounds = float(low), float(high)
                 except ValueError:
                     raise source.refuse(f"`{row}`: {low} to {high} are no numbers", _FORM) from None
-                if not -math.inf < bounds[0] < bounds[1] < math.inf:
+                if not -1e12 <= bounds[0] < bounds[1] <= 1e12:
                     raise source.refuse(f"`{row}`: {low} is not below {high}", _FORM)
                 inputs.append(Input(name, Value(source.snippet, None, start, ""), *bounds, label))
             elif (found := _RESULT.fullmatch(row)) and not result:
@@ -129,14 +129,31 @@ class Calculator(Block):
                 if not each.low <= numbers[each.name] <= each.high:
                     said = f"{each.name} is {show(numbers[each.name])} on {profile}, outside {show(each.low)} to {show(each.high)}"
                     yield f"{self.where}: {said}; widen its bounds"
-            self.result(numbers)
+            self.drawn(profile, numbers)
+
+    def drawn(self, profile: str, numbers: dict[str, float]) -> list[float]:
+        """The results along the curve; what is no number from 0 to 1e12 is an error."""
+        curve, found = next(each for each in self.inputs if each.name == self.curve), []
+        for i in range(_POINTS + 1):
+            at = curve.at(i / _POINTS)
+            try:
+                found.append(self.result(numbers | {curve.name: at}))
+            except OverlapError as error:
+                raise OverlapError(
+                    f"{self.where}: at {curve.name} = {at:.3g} on {profile}: {error}; narrow its bounds"
+                ) from None
+            if not isinstance(found[-1], (int, float)) or not 0 <= found[-1] <= 1e12:
+                said = f"at {curve.name} = {at:.3g} on {profile} the result is {show(found[-1])}, not from 0 to 1e12"
+                raise OverlapError(f"{self.where}: {said}; mend the formula or narrow its bounds")
+        return found
 
     def html(self, view) -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
-        start = starts[view.book.first(starts, self.inputs[0].start.snippet)]
+        profile = view.book.first(starts, self.inputs[0].start.snippet)
+        start = starts[profile]
         curve = next(each for each in self.inputs if each.name == self.curve)
-        drawn = [self.result(start | {curve.name: curve.at(i / _POINTS)}) for i in range(_POINTS + 1)]
+        drawn = self.drawn(profile, start)
         top, now = max(*drawn, self.result(start), 1e-9), self.result(start)
 
         def place(share: float, value: float) -> tuple[float, float]:

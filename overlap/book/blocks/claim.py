@@ -96,6 +96,8 @@ class Claim(Block):
             figures = [sides(self.expression, scope)]
             for value, ceiling in self.limits:
                 share = evaluate(f"({value}) / ({ceiling})", scope)
+                if not isinstance(share, (int, float)):
+                    raise OverlapError(f"`{value}` of `{ceiling}` is no number")
                 holds = holds and share <= TOLERANCE
                 sign = "" if share <= TOLERANCE else " — beats its ceiling"
                 figures.append(f"{show(evaluate(value, scope))} of {show(evaluate(ceiling, scope))}: {share:.0%}{sign}")

@@ -37,6 +37,10 @@ class Diagram(Block):
         """None of them."""
         return set()
 
+    def shows(self, book) -> list[str]:
+        """The file's text."""
+        return [self.path(book).read_text(encoding="utf-8")]
+
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether the file is there."""
         self.path(book)

@@ -41,9 +41,9 @@ class Index(Block):
             if found:
                 yield page.name, found
 
-    def elsewhere(self, book) -> list[Block]:
-        """All it lists."""
-        return [block for _, blocks in self.sections(book) for block in blocks]
+    def shows(self, book) -> list[str]:
+        """All blocks that it lists."""
+        return [repr(block) for _, blocks in self.sections(book) for block in blocks]
 
     def markdown(self, view) -> str:
         """A heading, which the page's contents name, and a table for each page."""

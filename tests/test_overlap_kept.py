@@ -88,14 +88,16 @@ def test_a_page_is_rendered_again_when_what_is_around_it_changes(template, tmp_p
     book = write_book(tmp_path, template)
     docs, hook = book.root / "docs", book.root / "hook.py"
     diagram = docs / "assets/diagrams/lanes.svg"
-    hook.write_text("def on_page_markdown(markdown, **_):\n    return markdown + '\\n\\nHOOK-ONE\\n'\n")
+    said = book.root / "said"
+    hook.write_text(f"def on_page_markdown(markdown, **_):\n    return markdown + open({str(said)!r}).read()\n")
+    said.write_text("\n\nHOOK-ONE\n")
     (docs / "assets/p.txt").write_text("there")
     index = docs / "index.md"
     index.write_text(index.read_text() + "\n[linked](assets/p.txt)\n")
     first = contents(build(book, "never", "hooks: [hook.py]\n"))["index.html"].decode()
     assert "<svg>lanes</svg>" in first and "HOOK-ONE" in first
     diagram.write_text("<svg>others</svg>")
-    hook.write_text(hook.read_text().replace("ONE", "TWO-OR-MORE"))
+    said.write_text("\n\nHOOK-TWO\n")
     second = contents(build(book, "never", "hooks: [hook.py]\n"))["index.html"].decode()
     assert "<svg>others</svg>" in second and "HOOK-TWO" in second
     (docs / "assets/p.txt").unlink()

@@ -89,7 +89,9 @@ def test_a_page_is_rendered_again_when_what_is_around_it_changes(template, tmp_p
     docs, hook = book.root / "docs", book.root / "hook.py"
     diagram = docs / "assets/diagrams/lanes.svg"
     said = book.root / "said"
-    hook.write_text(f"def on_page_markdown(markdown, **_):\n    return markdown + __import__('pathlib').Path({str(said)!r}).read_text()\n")
+    hook.write_text(
+        f"def on_page_markdown(markdown, **_):\n    return markdown + __import__('pathlib').Path({str(said)!r}).read_text()\n"
+    )
     said.write_text("\n\nHOOK-ONE\n")
     (docs / "assets/p.txt").write_text("there")
     index = docs / "index.md"

@@ -72,6 +72,7 @@ FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
 FLOORS = {"run": {"run"}, "book": {"run", "book"}, "site": {"run", "book", "site"}, "": {"run", "book"}}
 LIBRARIES = {"run": {"torch", "pydantic", "rich"}, "book": set(), "": set()}
 ABOVE = [
+    "watchdog",
     "mkdocs",
     "markdown",
     "pymdownx",

@@ -11,6 +11,7 @@ from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
+from watchdog.observers.polling import PollingObserver
 
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
@@ -136,8 +137,13 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     on_page_context = CombinedEvent(_turn_to_search, _turn_to_readers)
 
     def on_serve(self, server, config, builder):
-        """Watch the snippets: saving one reruns that one, because only its hash is new."""
-        server.watch(str(self.site.book.root / "snippets"))
+        """Watch the snippets: saving one reruns that one, because only its hash is new. And look more often than twice a second."""
+        watched = [config.docs_dir, config.config_file_path]
+        for path in watched:
+            server.unwatch(path)
+        server.observer = PollingObserver(timeout=0.15)
+        for path in [*watched, str(self.site.book.root / "snippets")]:
+            server.watch(path)
         return server
 
     def on_build_error(self, error: Exception) -> None:

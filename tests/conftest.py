@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+    " --no-first-run --disable-quic"
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -155,3 +161,13 @@ def warm(lab, monkeypatch):
     monkeypatch.setattr(__main__, "Runner", Warm)
     yield
     lab.runner.start()  # a test may have stopped it
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One Chromium for all tests: a process cannot start it twice."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as api:
+        browser = api.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()

@@ -5,7 +5,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -21,13 +20,8 @@ import pytest
 pytest.importorskip("mkdocs")
 playwright = pytest.importorskip("playwright.sync_api")
 
-from conftest import ROOT  # noqa: E402
+from conftest import CHROMIUM, ROOT  # noqa: E402
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
-    " --no-first-run --disable-quic"
-)
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
 
 #: Pages with values, claims and runs on several machines; and one page of every kind.
@@ -86,14 +80,6 @@ def address(site, paths):
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with playwright.sync_playwright() as api:
-        browser = api.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ pytest.importorskip("playwright.sync_api")
 
 from conftest import ROOT, SmallBook, no_gpu
 from test_overlap_site import build
-from test_site_browser import address, browser, paths, pytestmark, visit  # noqa: F401 - used by name
+from test_site_browser import address, paths, pytestmark, visit  # noqa: F401 - used by name
 
 from overlap import OverlapError
 from overlap.run import recording

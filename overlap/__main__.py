@@ -89,6 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
+    text = (
+        "let each measurement have this many runs; default: what mkdocs.yml wants of this machine, with names one more"
+    )
+    record.add_argument("--runs", metavar="N", type=_runs, help=text)
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
@@ -105,6 +109,12 @@ def _counts(text: str) -> set[int]:
         why = f"{text!r} is not a list of GPU counts from 0 to {have}, as in 0,1; GPUs here: {machine.described()}"
         raise argparse.ArgumentTypeError(why)
     return counts
+
+
+def _runs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= recording.KEPT):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs from 1 to {recording.KEPT}")
+    return int(text)
 
 
 def _names(book: Book, typed: list[str]) -> list[str] | None:
@@ -179,30 +189,42 @@ def _record(book: Book, options) -> int:
         _say(_lacking(book, unable))
     bundle = Bundle(options.bundle) if options.bundle else None
 
-    def is_done(snippet, gpus) -> bool:
-        profile = machine.profile(machine.here()["gpus"][:gpus])
-        run = None if names else book.committed.get(snippet.name, {}).get(profile)
-        return bool(bundle and bundle.has(snippet, profile)) or (run is not None and run.grade == recording.FRESH)
+    def lacks(snippet, gpus) -> int:
+        """How many more runs there should be."""
+        if names and not bundle and not options.runs:
+            return 1
+        profile, have = machine.profile(machine.here()["gpus"][:gpus]), 0
+        run = book.committed.get(snippet.name, {}).get(profile) if not (names and bundle) else None
+        have += len(run.all) if run is not None and run.grade == recording.FRESH else 0
+        have += bundle.runs(snippet, profile) if bundle else 0
+        return max(0, (options.runs or book.runs_wanted(profile) if snippet.options["exclusive"] else 1) - have)
 
-    wanted = [item for item in able if not is_done(*item)]
+    lacking = {item: lacks(*item) for item in able}
+    wanted = [item for turn in range(max(lacking.values())) for item in able if lacking[item] > turn]
     for item in wanted[:1]:
         _check_writable(book.cache_path(*item).parent)
         _check_writable(options.bundle.absolute().parent if bundle else book.recordings)
 
     def keep(snippet, gpus, data) -> None:
+        path = book.recordings / data["profile"] / f"{snippet.name}.json"
+        if path.exists() and not bundle:
+            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
+                data = recording.merged(recording.read(path), data)
         if bundle:
             bundle.add(data)
         else:
-            recording.write(book.recordings / data["profile"] / f"{snippet.name}.json", recording.dump(data))
+            recording.write(path, recording.dump(data))
         book.keep(snippet, gpus, data)
-        written.append(f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s")
+        count, busy = len(data.get("others") or []) + 1, (data["run"].get("noise") or {}).get("disturbed")
+        said = f", run {count}" * (count > 1) + ", the host was disturbed" * bool(busy)
+        written.append(f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s{said}")
 
     try:
-        with Runner(book.root) as runner:
+        with Runner(book.root, watchful=True) as runner:
             failures = runner.run_all(wanted, keep, "recording")
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
-        left, missed = len(able) - len(wanted), len(wanted) - len(written) - len(failures)
+        left, missed = sum(not count for count in lacking.values()), len(wanted) - len(written) - len(failures)
         why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left else ""
         _say(
             f"{len(written)} recorded, {len(failures)} failed, {left} left as they were{why}"
@@ -236,22 +258,25 @@ def _import(book: Book, options) -> int:
 def _take(book: Book, line: str, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
     data = recording.parse(line, where, "record it again")
-    snippet, text = book.snippet(data["snippet"]), recording.dump(data)
+    snippet = book.snippet(data["snippet"])
     if recording.digest(data) != data["digest"]:
         raise OverlapError("its digest does not match its content; record it again")
     if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
         raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
-    path, kind, now = book.recordings / data["profile"] / f"{snippet.name}.json", "new", data["run"]["started"]
+    path, kind = book.recordings / data["profile"] / f"{snippet.name}.json", "new"
     if path.exists():
         kind = "replaced"
         with contextlib.suppress(OverlapError):
             then = recording.read(path)
-            same = then["digest"] == data["digest"]
-            kind, now = ("unchanged", now) if same else (kind, f"{then['run']['started']} -> {now}")
-    recording.write(path, text)
-    return f"{kind}: {snippet.name} on {data['profile']}, {now}"
+            data = recording.merged(then, data)
+            more = len(data.get("others") or []) - len(then.get("others") or [])
+            kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
+            kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
+    recording.write(path, recording.dump(data))
+    count = len(data.get("others") or []) + 1
+    return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)
 
 
 def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:

@@ -12,7 +12,7 @@ import torch
 from overlap import __main__
 from overlap.book import book
 from overlap.book.book import Book
-from overlap.run import machine, recording
+from overlap.run import machine, noise, recording
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 
@@ -151,12 +151,14 @@ def warm(lab, monkeypatch):
     """Books use the lab's nursery instead of starting one of their own."""
 
     class Warm(Runner):
-        def __init__(self, root: Path):
-            vars(self).update(vars(lab.runner) | {"root": root})
+        def __init__(self, root: Path, watchful: bool = False):
+            vars(self).update(vars(lab.runner) | {"root": root, "_watchful": watchful})
 
         def close(self) -> None:
             pass
 
+    monkeypatch.setattr(noise, "FACTOR", 1e9)  # whatever else this machine does
+    monkeypatch.setattr(noise, "STEAL", 1.0)
     monkeypatch.setattr(book, "Runner", Warm)
     monkeypatch.setattr(__main__, "Runner", Warm)
     yield

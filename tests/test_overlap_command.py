@@ -191,11 +191,13 @@ def test_a_file_that_is_no_bundle_stays_as_it_is(here, warm, capsys, content):
 
 def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bundle, template, capsys):
     here.page("a", "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n")
-    here.commit("a/b", template, {"n": 2, "x": 2}, run=template["run"] | {"started": "2020-02-02T00:00:00+00:00"})
+    then = {"run": template["run"] | {"started": "2020-02-02T00:00:00+00:00"}}
+    then["software"] = template["software"] | {"torch": "2.0.0"}
+    here.commit("a/b", template, {"n": 2, "x": 2}, **then)
     assert main(["import", str(bundle)]) == 0
     today = template["run"]["started"]
     assert capsys.readouterr().out.splitlines() == [
-        f"replaced: a/b on cpu, 2020-02-02T00:00:00+00:00 -> {today}",
+        f"replaced (2020-02-02T00:00:00+00:00 before): a/b on cpu, {today}",
         f"new: a/c on h200, {today}",
         "docs/a.md:1 on cpu: false -> holds: Three.",
         "docs/a.md:9 on cpu: holds -> open: X.",

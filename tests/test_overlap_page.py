@@ -76,9 +76,13 @@ BAD_PAGES = {
     ),
     "Limit": ("```claim a/b\nx\nLimit: x of y\nText.\n```", "`Limit: x of y` is no option of a claim"),
     "only limits": ("```claim a/b\nx\nlimit: x of y\n```", "docs/a.md:1: claim a/b has no sentence; say what"),
+    "for what else": (
+        "```claim a/b\nx for gpus >= lost\nText.\n```",
+        "docs/a.md:1: claim a/b: `for gpus >= lost` names lost; a condition knows capability,",
+    ),
     "for what": (
         "```claim a/b\nx for cpus > 1\nText.\n```",
-        "docs/a.md:1: claim a/b: `x for cpus > 1` is not an expression",
+        "docs/a.md:1: claim a/b: `for cpus > 1` names cpus; a condition knows capability, ceiling, cores, gpus, model, profile",
     ),
     "yes or no": ("```snippet a/b\nplot: off\n```", "docs/a.md:1: `plot: off`: plot is yes or no; write `plot: no`"),
     "a diagram's body": ("```diagram a\nx\n```", "docs/a.md:1: a diagram has no body"),
@@ -227,13 +231,28 @@ CLAIMS = {
         "h200-x2": (None, "no run of c/other on h200-x2"),
     },
     "x > 1 for gpus == 1\nlimit: x of 4": {"h200": (True, "x = 4 > 1 · 4 of 4: 100%")},
-    "x > 1 for gpus == 1\nlimit: x of 3.89": {"h200": (True, "x = 4 > 1 · 4 of 3.89: 103%")},
-    "x > 1 for gpus == 1\nlimit: x of 3.88": {"h200": (False, f"x = 4 > 1 · 4 of 3.88: 103%{BEATS}")},
+    "x > 1 for gpus == 1\nlimit: x of 3.99": {"h200": (False, f"x = 4 > 1 · 4 of 3.99: 100%{BEATS}")},
+    "x > 1 for gpus == 1\nlimit: ms.mm of 8": {"h200": (True, "x = 4 > 1 · 10 of 8: 125%")},
+    "x > 1 for gpus == 1\nlimit: ms.mm of 6.9": {"h200": (False, f"x = 4 > 1 · 10 of 6.9: 145%{BEATS}")},
+    "x > 1 for gpus == 1\nlimit: ms.mm of 8 + 0 * ceiling.sms": {"h200": (False, f"x = 4 > 1 · 10 of 8: 125%{BEATS}")},
+    "x > 2 for profile in ('cpu', 'h200')": {"cpu": (False, "x = 2, not > 2"), "h200": (True, "x = 4 > 2")},
+    "x > 2 for capability >= 9 and model == 'h200' and ceiling.sms > 1": {
+        "h200": (True, "x = 4 > 2"),
+        "h200-x2": (True, "x = 8 > 2"),
+    },
+    "all([t > 0 for t in trials if 'a for b' != name]) for gpus == 0": {
+        "cpu": (True, "all([t > 0 for t in trials if 'a for b' != name]): True")
+    },
+    "x > 2 for ceiling.sms > 1": {
+        "cpu": (None, "ceiling of the CPU has no 'sms'"),
+        "h200": (True, "x = 4 > 2"),
+        "h200-x2": (True, "x = 8 > 2"),
+    },
     "x > 5 for gpus == 1\nlimit: x of 3 + 5\nlimit: x of 1": {
         "h200": (False, f"x = 4, not > 5 · 4 of 8: 50% · 4 of 1: 400%{BEATS}")
     },
     "x > 1\nlimit: x of ceiling.sms": {
-        "cpu": (None, "ceiling has no 'sms'; it has nothing"),
+        "cpu": (True, "x = 2 > 1 · 2 of a ceiling that is not known"),
         "h200": (True, "x = 4 > 1 · 4 of 132: 3%"),
         "h200-x2": (True, "x = 8 > 1 · 8 of 132: 6%"),
     },
@@ -256,7 +275,7 @@ CHECKED = {
     "x >= 2": [],
     "ms.mm > 6.9": [],
     "ms.mm > 7.1": [
-        f"claim holds by less than 3 times the spread of `ms.mm` (10.0%): `ms.mm > 7.1`, in docs/recordings/{profile}/"
+        f"claim holds by less than 3 times the spread of `ms.mm` over its trials (10.0%): `ms.mm > 7.1`, in docs/recordings/{profile}/"
         for profile in ("cpu", "h200", "h200-x2")
     ],
     "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2, not ≥ 4, in docs/recordings/cpu/a/b.json"],
@@ -264,9 +283,8 @@ CHECKED = {
     "c.other.x == x": [
         "claim cannot be decided in docs/recordings/h200-x2/a/b.json: `c.other.x == x`: no run of c/other on"
     ],
-    "x > 1 for gpus >= 4": ["claim a/b: no data decide it: no recording with such a GPU count"],
-    "lost > 1": ["claim a/b: no data decide it: `lost > 1`: name 'lost' is not defined; there are a, big, c, ceil"],
-    "x > 1 for gpus >= lost": ["`gpus >= lost`: name 'lost' is not defined; there are gpus"],
+    "x > 1 for gpus >= 4": ["claim a/b: no data decide it: it speaks of no machine that has a recording"],
+    "lost > 1": ["claim a/b: no data decide it: `lost > 1`: name 'lost' is not defined; there are a, big, c, capa"],
     "name > 1": ["claim a/b: `name > 1`: TypeError: '>' not supported"],
     "x > 1\nlimit: x of zero": ["claim a/b: `(x) / (zero)`: ZeroDivisionError"],
     "x > 1\nlimit: name of x": ["claim a/b: `(name) / (x)`: TypeError"],

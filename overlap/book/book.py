@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks import Block, Claim
 from overlap.book.ceiling import ceilings
 from overlap.book.check import problems
 from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, show
+from overlap.book.figure import Figure, counted
+from overlap.book.home import home
 from overlap.book.page import Page
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
@@ -43,8 +46,18 @@ class Run:
 
     @property
     def result(self) -> dict:
-        """What `main()` returned."""
+        """What `main()` returned in the run that is shown whole."""
         return self.data["result"]
+
+    @property
+    def all(self) -> list[dict]:
+        """Every run of this code on such machines: `machine`, `software`, `result` …; the one that is shown whole is the first."""
+        return [self.data, *(self.data.get("others") or [])]
+
+    @property
+    def hosts(self) -> int:
+        """On how many hosts these runs ran."""
+        return hosts(self.all)
 
     @property
     def day(self) -> str:
@@ -65,15 +78,55 @@ class Run:
     def provenance(self) -> str:
         """One line: which machine, which software, when, how long."""
         here, software = self.data["machine"], self.data["software"]
-        device = f"{here['cpu']}, {here['cores']} cores"
+        virtual = ", virtual machine" if here.get("virtual") else ""
+        device = f"{here['cpu']}, {here['cores']} cores{virtual}"
         if here["gpus"]:
             names = dict.fromkeys(gpu["name"] for gpu in here["gpus"])
             host = f" (of {here['host_gpus']} in the host)" if here["host_gpus"] > self.gpus else ""
-            device = f"{self.gpus} × {' and '.join(names)}{host}, driver {here['driver']}"
+            device = f"{self.gpus} × {' and '.join(names)}{host}, driver {here['driver']} · {device}"
         torch = f"torch {software['torch']}, Python {software['python']}"
         when = f"{'run by this build' if self.live else 'recorded'} {self.day} in {self.seconds:.1f} s"
+        if len(self.all) > 1:
+            when += f", one of {counted(len(self.all), self.hosts)}"
         badge = "" if self.grade in (recording.FRESH, recording.OTHER) else f" · {self.grade}"
-        return f"{device} · {torch} · {when}{badge}"
+        busy = " · the host was disturbed" if (self.data["run"].get("noise") or {}).get("disturbed") else ""
+        return f"{device} · {torch} · {when}{badge}{busy}"
+
+
+def hosts(runs: list[dict]) -> int:
+    """How many hosts these runs name; those that name none count as one."""
+    return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
+
+
+class Said(NamedTuple):
+    """A value in a sentence: its text, whether there is one, the range of its runs where that is wide, and what it comes from."""
+
+    text: str
+    known: bool
+    range: str
+    note: str
+
+
+def _say(figure: Figure, spec: str) -> Said:
+    if not figure.values:
+        return Said("–", False, "", figure.why)
+    text, span = show(figure.middle, spec), figure.range(spec)
+    note = ", ".join(filter(None, [span, figure.origin]))
+    return Said(text, True, span if figure.wide else "", note)
+
+
+def machine_scope(profile: str, here: dict) -> dict:
+    """What an expression or a condition knows of a machine: `profile`, `model`, `gpus`, `capability`, `cores`, `ceiling`."""
+    gpus = here["gpus"]
+    names = dict.fromkeys(gpu["name"] for gpu in gpus)
+    return {
+        "profile": profile,
+        "model": machine.profile(list(names)[:1]),
+        "gpus": len(gpus),
+        "capability": float(gpus[0]["capability"]) if gpus else 0.0,
+        "cores": here["cores"],
+        "ceiling": Data(ceilings(here), f"ceiling of {next(iter(names), 'the CPU')}"),
+    }
 
 
 @cache
@@ -110,6 +163,19 @@ class Book:
         other.execute = "never"
         other._forget()
         return other
+
+    @cached_property
+    def home(self) -> dict[str, int] | None:
+        """Runs wanted on each of the book's own machines; None where mkdocs.yml names none: then all are."""
+        return home(self.root)
+
+    def at_home(self, profile: str) -> bool:
+        """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
+        return self.home is None or profile in self.home
+
+    def runs_wanted(self, profile: str) -> int:
+        """How many runs should stand behind a measurement on this machine."""
+        return (self.home or {}).get(profile, 1)
 
     # Snippets and their runs
 
@@ -202,7 +268,13 @@ class Book:
         runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
         first = min(runs, key=lambda profile: (runs[profile].gpus == 0, runs[profile].gpus), default=None)
         return [
-            {"profile": profile, "label": machine.label(profile), "live": runs[profile].live, "first": profile == first}
+            {
+                "profile": profile,
+                "label": machine.label(profile),
+                "live": runs[profile].live,
+                "first": profile == first,
+                "home": self.at_home(profile),
+            }
             for profile in sorted(runs, key=machine.order)
         ]
 
@@ -235,21 +307,29 @@ class Book:
         """All claims of all pages."""
         return [block for block in self.blocks if isinstance(block, Claim)]
 
-    def scope(self, name: str, run: Run) -> dict:
-        """Names an expression over this run can use."""
-        key = (name, run.path)
+    def scope(self, name: str, run: Run, number: int = 0) -> dict:
+        """Names an expression over this run can use; `number` counts the runs of a recording, 0 is the one shown whole.
+
+        Another snippet's result is that of the same host where there is one.
+        """
+        key = (name, run.path, number)
         if key not in self._scopes:
+            this = run.all[number]
 
             def load(other: str) -> dict:
                 if other not in self.snippets or run.profile not in self.runs(other):
                     raise Undecided(f"no run of {other} on {run.profile}")
-                return self.runs(other)[run.profile].result
+                near, host = self.runs(other)[run.profile].all, this["machine"].get("host")
+                return next((each for each in near if each["machine"].get("host") == host), near[0])["result"]
 
             chapters = {snippet.chapter: Chapter(snippet.chapter, load) for snippet in self.snippets.values()}
-            own = {"gpus": run.gpus, "cores": run.data["machine"]["cores"]}
-            own["ceiling"] = Data(ceilings(run.data["machine"]), "ceiling")
-            self._scopes[key] = chapters | own | dict(Data(run.result, name))
+            own = machine_scope(run.profile, this["machine"])
+            self._scopes[key] = chapters | own | dict(Data(this["result"], name))
         return self._scopes[key]
+
+    def scopes(self, name: str, run: Run) -> list[dict]:
+        """What expressions see in each run of a recording."""
+        return [self.scope(name, run, number) for number in range(len(run.all))]
 
     def reads(self, expression: str) -> set[str]:
         """Other snippets whose results an expression names."""
@@ -266,37 +346,50 @@ class Book:
         return found
 
     def numbers(self, value: Value) -> dict:
-        """What an expression gives on each machine that has data for it; none at all is an error."""
+        """What an expression gives on each machine that has data for it, the median of its runs; none at all is an error."""
+        return {profile: figure.middle for profile, figure in self.figures(value).items() if figure.values}
+
+    def figures(self, value: Value) -> dict[str, Figure]:
+        """What an expression gives in all runs of each machine, or why it gives nothing there; nothing anywhere is an error."""
         if value not in self._values:
-            self._values[value] = self._numbers(value)
+            self._values[value] = self._figures(value)
         return self._values[value]
 
-    def _numbers(self, value: Value) -> dict:
+    def _figures(self, value: Value) -> dict[str, Figure]:
         runs = self.runs(self.snippet(value.snippet).name)
         if value.profile:
             runs = {value.profile: runs[value.profile]} if value.profile in runs else {}
         found, why = {}, f"; run `overlap record {value.snippet}` where that machine is" if not runs else ""
         for profile, run in runs.items():
-            try:
-                found[profile] = evaluate(value.expression, self.scope(value.snippet, run))
-            except Undecided as error:
-                why = f" ({error})"
-        if not found:
+            given, where = [], []
+            for number, each in enumerate(run.all):
+                try:
+                    given.append(evaluate(value.expression, self.scope(value.snippet, run, number)))
+                    where.append(each)
+                except Undecided as error:
+                    why = f" ({error})"
+            found[profile] = Figure(tuple(given), hosts(where), "" if given else why.strip(" ()"))
+        if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
             raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}")
         return found
 
     def value(self, value: Value) -> dict[str, str]:
-        """A sentence's value as text, per profile."""
+        """A sentence's value as text, per profile that has one."""
+        return {profile: said.text for profile, said in self.said(value).items() if said.known}
 
-        def compute() -> dict[str, str]:
+    def said(self, value: Value) -> dict[str, Said]:
+        """A sentence's value as text per profile, with its range and runs; or a dash and why there is none."""
+
+        def compute() -> dict[str, list]:
             try:
-                return {profile: show(number, value.spec) for profile, number in self.numbers(value).items()}
+                return {profile: list(_say(figure, value.spec)) for profile, figure in self.figures(value).items()}
             except (TypeError, ValueError, OverflowError) as error:
                 raise OverlapError(f"{value.snippet}: `{value.expression}:{value.spec}`: {error}") from None
 
-        said = [value.snippet, value.expression, value.spec, value.profile]
-        return self._remembered("value", {value.snippet} | self.reads(value.expression), said, compute)
+        asked = [value.snippet, value.expression, value.spec, value.profile]
+        found = self._remembered("value", {value.snippet} | self.reads(value.expression), asked, compute)
+        return {profile: Said(*each) for profile, each in found.items()}
 
     def _remembered(self, kind: str, snippets: set[str], said: list, compute: Callable):
         """What was once computed from these snippets' recordings, as long as they and this code are the same."""
@@ -312,18 +405,17 @@ class Book:
             runs = self.runs(self.snippet(claim.snippet).name)
 
             def compute() -> list[list[str]]:
-                able = [run for run in runs.values() if claim.applies(run.gpus)]
-                decided = [claim.verdict(self.scope(claim.snippet, run), run) for run in able]
-                return [[verdict.profile, verdict.state.name, verdict.figures] for verdict in decided]
+                decided = [claim.verdict(self.scopes(claim.snippet, run), run) for run in runs.values()]
+                return [[v.profile, v.state.name, v.figures, v.true, v.runs] for v in filter(None, decided)]
 
             found = [
-                Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path)
-                for profile, state, figures in self._remembered(
+                Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path, true, count)
+                for profile, state, figures, true, count in self._remembered(
                     "verdict", claim.snippets(self), [claim.snippet, *claim.expressions], compute
                 )
             ]
             if all(verdict.state is State.OPEN for verdict in found):
-                why = "; ".join(verdict.figures for verdict in found) or "no recording with such a GPU count"
+                why = "; ".join(verdict.figures for verdict in found) or "it speaks of no machine that has a recording"
                 raise OverlapError(f"{claim.where}: claim {claim.snippet}: no data decide it: {why}")
             self._verdicts[claim] = found
         return self._verdicts[claim]

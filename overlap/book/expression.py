@@ -8,9 +8,9 @@ import ast
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from statistics import median
+from statistics import median, median_low
 from types import CodeType
 
 from overlap import OverlapError
@@ -357,34 +357,47 @@ def check_spec(spec: str) -> str:
     return spec
 
 
-def sides(expression: str, scope: Mapping) -> str:
-    """The sides of each comparison of a condition, with their values."""
+def sides(expression: str, scopes: Sequence[Mapping]) -> str:
+    """The sides of each comparison of a condition, with their values: the median of those that the scopes give."""
     node = parse(expression).body
     parts = node.values if isinstance(node, ast.BoolOp) else [node]
-    return ", ".join(_side(part, scope) for part in parts)
+    return ", ".join(_side(part, scopes) for part in parts)
 
 
-def _side(node: ast.AST, scope: Mapping) -> str:
+def middle(values: Sequence):
+    """The median of numbers; of anything else the first."""
+    if not all(map(is_number, values)):
+        return values[0]
+    return median_low(values) if all(isinstance(value, int) for value in values) else median(values)
+
+
+def is_number(value) -> bool:
+    """Whether it is a number, and not true or false."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _side(node: ast.AST, scopes: Sequence[Mapping]) -> str:
     if not isinstance(node, ast.Compare):
-        return f"{ast.unparse(node)}: {show(evaluate(ast.unparse(node), scope))}"
+        return f"{ast.unparse(node)}: {show(_middle(ast.unparse(node), scopes))}"
     sources = [ast.unparse(side) for side in (node.left, *node.comparators)]
-    text = _valued(node.left, sources[0], scope)
+    text = _valued(node.left, sources[0], scopes)
     for i, operator in enumerate(node.ops):
-        true = evaluate(
-            ast.unparse(
-                ast.Compare(node.left if not i else node.comparators[i - 1], [operator], [node.comparators[i]])
-            ),
-            scope,
-        )
+        left = node.left if not i else node.comparators[i - 1]
+        compared = ast.unparse(ast.Compare(left, [operator], [node.comparators[i]]))
+        true = 2 * sum(bool(evaluate(compared, scope)) for scope in scopes) > len(scopes)
         sign = SIGNS[type(operator).__name__]
         text += f" {sign} " if true else f", not {sign} "
-        text += _valued(node.comparators[i], sources[i + 1], scope)
+        text += _valued(node.comparators[i], sources[i + 1], scopes)
     return text
 
 
-def _valued(node: ast.AST, source: str, scope: Mapping) -> str:
-    value = show(evaluate(source, scope))
+def _valued(node: ast.AST, source: str, scopes: Sequence[Mapping]) -> str:
+    value = show(_middle(source, scopes))
     return value if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > 40 else f"{source} = {value}"
+
+
+def _middle(source: str, scopes: Sequence[Mapping]):
+    return middle([evaluate(source, scope) for scope in scopes])
 
 
 def names(expression: str) -> set[str]:

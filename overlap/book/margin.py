@@ -1,7 +1,7 @@
-"""Margins: how far what a claim reads may move, by its recorded spread, before the claim is false."""
+"""Margins: how far what a claim reads may move, by its spread over runs, before the claim is false."""
 
 from collections.abc import Iterator
-from statistics import quantiles
+from statistics import median, quantiles
 
 #: A claim must still hold when any one measurement that it reads moves by this many interquartile ranges of its trials.
 SPREADS = 3
@@ -29,18 +29,31 @@ def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
                 break
 
 
-def moved(result: dict, keys: set[str]) -> Iterator[tuple[tuple, float, dict]]:
+def moved(results: list[dict], keys: set[str]) -> Iterator[tuple[tuple, float, dict]]:
     """The results in which one measurement below `keys` is moved down, or up: its path, its spread, the result.
 
-    No time and no rate is moved to zero or below.
+    With several runs (the first is the whole one) a number is what their median is, and its spread is theirs; with one run, that of
+    its trials. No time and no rate is moved to zero or below.
     """
-    for path, trials in measurements(result):
+    whole = results[0]
+    for path, before, share in _spread_over(results) if len(results) > 1 else _spread_within(whole):
         if not keys.intersection(path):
             continue
-        share, before = spread(trials), _at(result, path)
         for factor in (max(1 - SPREADS * share, 1e-9), 1 + SPREADS * share):
             after = [factor * each for each in before] if isinstance(before, list) else factor * before
-            yield path, share, _with(result, path, after)
+            yield path, share, _with(whole, path, after)
+
+
+def _spread_within(result: dict) -> Iterator[tuple[tuple, object, float]]:
+    for path, trials in measurements(result):
+        yield path, _at(result, path), spread(trials)
+
+
+def _spread_over(results: list[dict]) -> Iterator[tuple[tuple, object, float]]:
+    for path in _leaves(results[0]):
+        found = [_at(result, path) for result in results]
+        if all(map(_is_number, found)) and len(set(found)) > 1:
+            yield path, median(found), spread(found)
 
 
 def _with(item, path: tuple, value):

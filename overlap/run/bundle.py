@@ -35,10 +35,10 @@ class Bundle:
             file.truncate(end)
             self.mended = f"{self.path}: the last line was torn ({len(torn):,} bytes) and is cut off"
 
-    def has(self, snippet: Snippet, profile: str) -> bool:
-        """Whether what this snippet is now has been recorded on such a machine."""
+    def runs(self, snippet: Snippet, profile: str) -> int:
+        """How often what this snippet is now has been recorded on such a machine."""
         wanted = (snippet.name, profile, snippet.hash, snippet.input_hashes)
-        return any(
+        return sum(
             (data["snippet"], data["profile"], data["source"]["sha256"], data["inputs"]) == wanted
             for data in self.recordings
             if data["digest"] == recording.digest(data)

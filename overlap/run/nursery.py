@@ -158,7 +158,7 @@ def do(job: dict) -> None:
         os.execv(sys.executable, [sys.executable, *job["argv"]])
     code = 1
     try:
-        text = {"snippet": run_snippet, "call": call, "probe": probe}[job["kind"]](job)
+        text = {"snippet": run_snippet, "call": call, "probe": probe, "dispatch": dispatch}[job["kind"]](job)
         Path(job["result"]).write_text(text)
         code = 0
     except SystemExit as stop:
@@ -214,6 +214,13 @@ def probe(job: dict) -> str:
     except Exception as error:
         raise SystemExit(f"{sys.executable} cannot `import torch`: {type(error).__name__}: {error}") from None
     return json.dumps(machine.probe())
+
+
+def dispatch(job: dict) -> str:
+    """What a small torch call costs here and now, as JSON."""
+    from overlap.run import noise
+
+    return json.dumps(noise.dispatch_us())
 
 
 def _prctl(option: int, value: int) -> None:

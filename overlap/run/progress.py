@@ -19,7 +19,7 @@ def progress(root: Path, wanted: list[tuple[Snippet, int]], label: str):
     except ImportError:
         Progress = None
     if Progress is None or not sys.stderr.isatty():
-        yield _Lines({_name(item): _expected(root, *item) for item in wanted})
+        yield _Lines([(_name(item), _expected(root, *item)) for item in wanted])
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not wanted) as bar:
@@ -38,21 +38,21 @@ class _Bar:
 
 
 class _Lines:
-    def __init__(self, expected: dict[str, float | None]):
+    def __init__(self, expected: list[tuple[str, float | None]]):
         self.left, self.total = expected, len(expected)
-        self.known = [seconds for seconds in expected.values() if seconds is not None]
+        self.known = [seconds for _, seconds in expected if seconds is not None]
 
     def begun(self, item: tuple[Snippet, int]) -> None:
         pass
 
     def ended(self, item: tuple[Snippet, int], seconds: float | None) -> None:
-        self.left.pop(_name(item))
+        self.left.pop([name for name, _ in self.left].index(_name(item)))
         self.known += [] if seconds is None else [seconds]
         took = "failed" if seconds is None else f"{seconds:.1f} s"
         left = ""
         if self.left and self.known:
             usual = mean(self.known)
-            left = f", about {_rough(sum(usual if s is None else s for s in self.left.values()))} left"
+            left = f", about {_rough(sum(usual if s is None else s for _, s in self.left))} left"
         print(f"{self.total - len(self.left)}/{self.total} {_name(item)}: {took}{left}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""A recording: what one snippet gave on one machine, as a JSON file that can be reviewed."""
+"""A recording: what one snippet gave on one machine, as a JSON file that can be reviewed: one run whole, of others what was measured."""
 
 import contextlib
 import hashlib
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from overlap.run.memo import Memo
 
 SCHEMA = 1
+#: Runs that a recording keeps, the newest ones.
+KEPT = 10
 _TYPES = {str: "snippet profile digest", dict: "source inputs run machine software result", list: "outputs"}
 _KEYS = {
     "source": "path sha256",
@@ -36,6 +38,11 @@ class Recording(dict):
     def intact(self) -> bool:
         """Whether its digest matches what was read: it was not edited by hand."""
         return digest(self) == self["digest"]
+
+    @property
+    def runs(self) -> list[dict]:
+        """`run`, `machine`, `software` and `result` of every run: the one that is whole, then the others."""
+        return [self, *(self.get("others") or [])]
 
 
 def digest(data: dict) -> str:
@@ -56,9 +63,62 @@ def sealed(data: dict) -> dict:
     return data | {"digest": digest(data)}
 
 
+def merged(old: dict, new: dict) -> dict:
+    """Both recordings as one: the newer run whole, unless it was disturbed and the older was not; of the rest what was measured.
+
+    A run that both have counts once. Other code or another torch begins anew: then it is `new` alone.
+    """
+    if not _comparable(old, new):
+        return new
+    whole, other = (old, new) if _rank(old) > _rank(new) else (new, old)
+    others = {run["digest"]: run for run in [_reduced(other), *(old.get("others") or []), *(new.get("others") or [])]}
+    others.pop(_run_digest(whole), None)
+    kept = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: KEPT - 1]
+    return sealed(_alone(whole) | ({"others": kept} if kept else {}))
+
+
+def _comparable(old: dict, new: dict) -> bool:
+    if any(old[key] != new[key] for key in ("snippet", "profile", "source", "inputs")):
+        return False
+    return all(
+        (old["software"][key] or "").partition("+")[0] == (new["software"][key] or "").partition("+")[0]
+        for key in ("torch", "cuda", "numpy")
+    )
+
+
+def _rank(data: dict) -> tuple:
+    return not (data["run"].get("noise") or {}).get("disturbed", False), data["run"]["started"]
+
+
+def _alone(data: dict) -> dict:
+    return {key: value for key, value in data.items() if key not in ("others", "digest")}
+
+
+def _run_digest(data: dict) -> str:
+    return digest(_alone(data))
+
+
+def _reduced(data: dict) -> dict:
+    """What is kept of a run that is not shown whole: what was measured, without raw trials and timelines."""
+    run = {key: data[key] for key in ("run", "machine", "software")}
+    run["machine"] = run["machine"] | {"links": []}
+    return run | {"digest": _run_digest(data), "result": _measured(data["result"])}
+
+
+def _measured(value):
+    if isinstance(value, dict):
+        keys = (key for key in value if key not in ("events", "timelines") and not key.endswith("_trials"))
+        return {key: _measured(value[key]) for key in keys}
+    return [_measured(item) for item in value] if isinstance(value, list) else value
+
+
 def dump(data: dict) -> str:
-    """The text of a recording: sorted keys, one item a line."""
-    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    """The text of a recording: sorted keys, one item a line; each run beside the whole one is a line."""
+    text = json.dumps({k: v for k, v in data.items() if k != "others"}, indent=1, sort_keys=True, ensure_ascii=False)
+    if data.get("others"):
+        lines = ",\n  ".join(json.dumps(run, sort_keys=True, ensure_ascii=False) for run in data["others"])
+        text = f'{text[:-2]},\n "others": [\n  {lines}\n ]\n}}'
+    return text + "\n"
 
 
 def parse(text: str | bytes, origin: str, remedy: str = _REMEDY) -> Recording:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.run import machine
+from overlap.run.noise import Watch
 from overlap.run.progress import progress
 from overlap.run.recording import SCHEMA, sealed
 from overlap.run.snippet import Snippet
@@ -177,10 +178,14 @@ def _starter(root: Path) -> Nursery | Plain:
 
 
 class Runner:
-    """Runs jobs in children of one nursery, or in plain processes; use it as a context manager."""
+    """Runs jobs in children of one nursery, or in plain processes; use it as a context manager.
 
-    def __init__(self, root: Path):
+    With `watchful`, a measurement waits for a calm host, is repeated once where it was disturbed, and says how busy the host was.
+    """
+
+    def __init__(self, root: Path, watchful: bool = False):
         self.root, self._probes, self._again = root, {}, threading.Lock()
+        self._watchful, self._watch = watchful, None
         self._starter = _starter(root)
 
     def __enter__(self) -> "Runner":
@@ -259,6 +264,21 @@ class Runner:
 
     def run(self, snippet: Snippet, gpus: int) -> dict:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
+        if not (self._watchful and snippet.options["exclusive"] and isinstance(self._starter, Nursery)):
+            return sealed(self._run(snippet, gpus))
+        self._watch = self._watch or Watch(self._dispatch_us)
+        made, noise = self._watch.around(lambda: self._run(snippet, gpus))
+        made["run"]["noise"] = noise
+        return sealed(made)
+
+    def _dispatch_us(self) -> float:
+        with _folder() as folder:
+            found = self._job("dispatch", folder, 60, 0)
+        if found.result is None:
+            raise OverlapError(f"cannot tell how busy this machine is:\n{_last(found.stderr)}")
+        return found.result
+
+    def _run(self, snippet: Snippet, gpus: int) -> dict:
         count, here = ranks(snippet, gpus), self.probe(gpus)
         if (shown := len(here["machine"]["gpus"])) != gpus:
             why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
@@ -279,24 +299,22 @@ class Runner:
                 output["text"] = [line.replace(long, short) for line in output["text"]]
         if ended.exit != 0 or not isinstance(ended.result, dict):
             raise RunFailed(_failure(snippet, gpus, ended, outputs))
-        return sealed(
-            {
-                "schema": SCHEMA,
-                "snippet": snippet.name,
-                "profile": machine.profile([gpu["name"] for gpu in here["machine"]["gpus"]]),
-                "source": {"path": snippet.path, "sha256": snippet.hash},
-                "inputs": snippet.input_hashes,
-                "run": {
-                    "command": command(snippet, snippet.path, gpus),
-                    "started": started,
-                    "seconds": ended.seconds,
-                    "exit": ended.exit,
-                },
-                **here,
-                "outputs": outputs,
-                "result": ended.result,
-            }
-        )
+        return {
+            "schema": SCHEMA,
+            "snippet": snippet.name,
+            "profile": machine.profile([gpu["name"] for gpu in here["machine"]["gpus"]]),
+            "source": {"path": snippet.path, "sha256": snippet.hash},
+            "inputs": snippet.input_hashes,
+            "run": {
+                "command": command(snippet, snippet.path, gpus),
+                "started": started,
+                "seconds": ended.seconds,
+                "exit": ended.exit,
+            },
+            **here,
+            "outputs": outputs,
+            "result": ended.result,
+        }
 
     def call(self, function: str, snippet: Snippet, timeout: float = 60, **arguments) -> object:
         """What `function`, as in `package.module:name`, gives for the snippet as a module and the arguments, all plain data."""

@@ -63,6 +63,8 @@ Text = Annotated[str, Field(max_length=1000), _without_control()]
 Said = Annotated[str, Field(min_length=1, max_length=1000), _without_control(), _matching(r".*\S.*", "some words")]
 Row = Annotated[str, Field(max_length=1000), _without_control("\t")]
 Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Form(BaseModel):
@@ -87,6 +89,8 @@ class Machine(_Form):
     cpu: Text
     cores: Annotated[int, Field(ge=1, le=100_000)]
     system: Text
+    virtual: bool | None = None
+    host: Annotated[str, _matching("[0-9a-f]{8}", "8 hex digits")] | None = None
 
     @model_validator(mode="after")
     def _host_has_them(self) -> "Machine":
@@ -116,6 +120,16 @@ class Source(_Form):
     sha256: Hash
 
 
+class Noise(_Form):
+    """How busy the host was: what one small torch call cost before and after the run, and at least; shares of CPU time."""
+
+    dispatch_us: Annotated[list[Positive], Field(min_length=2, max_length=2)]
+    least_us: Positive
+    steal: Share | None
+    load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None
+    disturbed: bool
+
+
 class Run(_Form):
     """How it ran."""
 
@@ -123,6 +137,7 @@ class Run(_Form):
     started: Annotated[str, _Short, AfterValidator(_moment)]
     seconds: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
     exit: Annotated[int, Field(ge=0, le=0)]
+    noise: Noise | None = None
 
 
 class Output(_Form):
@@ -132,6 +147,16 @@ class Output(_Form):
     name: Literal["stdout", "stderr"]
     text: list[str]
     rank: Count
+
+
+class Other(_Form):
+    """A further run of the same code on such a machine: what was measured, and the digest of the recording it was."""
+
+    digest: Hash
+    run: Run
+    machine: Machine
+    software: Software
+    result: dict[str, Any]
 
 
 class Recording(_Form):
@@ -148,6 +173,7 @@ class Recording(_Form):
     software: Software
     outputs: list[Output]
     result: dict[str, Any]
+    others: Annotated[list[Other], Field(min_length=1, max_length=1000)] | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recording":
@@ -155,6 +181,8 @@ class Recording(_Form):
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
         if (self.profile == "cpu") != (not self.machine.gpus):
             raise ValueError(f"profile is {self.profile!r}, but machine.gpus names {len(self.machine.gpus)} GPUs")
+        if any(len(other.machine.gpus) != len(self.machine.gpus) for other in self.others or ()):
+            raise ValueError("others has a run with another number of GPUs")
         return self
 
 

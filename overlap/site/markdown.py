@@ -82,13 +82,15 @@ class _Values(InlineProcessor):
 
     def handleMatch(self, match: re.Match, data: str):
         value, view = Value.parse(match), self.extension.view
-        texts, element = view.book.value(value), etree.Element("span", {"class": "ov-value"})
-        first = view.book.first(texts, value.snippet)
-        for profile, text in texts.items():
-            title = f"{value.snippet} on {machine.label(profile)}"
+        found, element = view.book.said(value), etree.Element("span", {"class": "ov-value"})
+        first = view.book.first({profile: said for profile, said in found.items() if said.known}, value.snippet)
+        for profile, said in found.items():
+            title = f"{value.snippet} on {machine.label(profile)}" + (f": {said.note}" if said.note else "")
             shown = {"class": "ov-on"} if profile == first else {}
-            part = etree.SubElement(element, "span", {"data-machine": profile, "title": title} | shown)
-            part.text = AtomicString(plain(text))
+            part = etree.SubElement(element, "span", {"data-machine": profile, "title": plain(title)} | shown)
+            part.text = AtomicString(plain(said.text))
+            if said.range:
+                etree.SubElement(part, "small", {"class": "ov-range"}).text = AtomicString(plain(f" ({said.range})"))
         return element, match.start(0), match.end(0)
 
 

@@ -22,6 +22,7 @@ from overlap.site import trace
 from overlap.site.kept import Kept
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures
+from overlap.site.searchable import Found
 from overlap.site.view import Site, View
 
 log = get_plugin_logger("overlap")
@@ -29,17 +30,18 @@ _EXTENSION = "overlap.site.markdown"
 
 
 class OverlapConfig(base.Config):
-    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs."""
+    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs; `home`: see `overlap.book.home`."""
 
     execute = option.Choice(("auto", "never", "always"), default="auto")
     claims = option.Choice(("listed", "fatal"), default="listed")
+    home = option.Type(dict, default={})
 
 
 class OverlapPlugin(BasePlugin[OverlapConfig]):
     """See `docs/contributing.md`. MkDocs keeps one plugin while it serves, and with it the process that has imported torch."""
 
     def __init__(self):
-        self.serving, self.runner, self.compiled = False, None, _Compiled()
+        self.serving, self.runner, self.compiled, self.found = False, None, _Compiled(), Found()
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Remember whether an author is at work, who is told what is wrong instead of being stopped by it."""
@@ -128,9 +130,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     @event_priority(100)
     def _turn_to_search(self, context, page, config, nav) -> None:
         self._whole, page.content = page.content, getattr(page, "searchable", page.content)
+        self.found.begin(page, config)
 
     @event_priority(-100)
     def _turn_to_readers(self, context, page, config, nav) -> None:
+        self.found.end(page)
         page.content = self._whole
 
     #: Search, which reads pages between the two, reads what is worth finding.

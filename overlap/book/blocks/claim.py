@@ -1,5 +1,7 @@
 """A claim: a sentence, and the expression over one snippet's result that must be true for it to stand."""
 
+import ast
+import contextlib
 import difflib
 import re
 from collections.abc import Iterator
@@ -9,17 +11,28 @@ from typing import ClassVar
 from overlap import OverlapError
 from overlap.book import margin
 from overlap.book.blocks.block import Block, Source
-from overlap.book.expression import Undecided, evaluate, names, parse, show, sides, wrap
-from overlap.book.verdict import State, Verdict
+from overlap.book.expression import (
+    FUNCTIONS,
+    Undecided,
+    evaluate,
+    is_number,
+    middle,
+    names,
+    parse,
+    show,
+    sides,
+    wrap,
+)
+from overlap.book.verdict import State, Tally, Verdict
 
-#: A result may beat its ceiling by this factor before that is an error: clocks and counters are not exact.
-TOLERANCE = 1.03
+#: What a condition knows of a machine.
+KNOWN = {"profile", "model", "gpus", "capability", "cores", "ceiling"}
 _OPTION = re.compile(r"([A-Za-z_]{2,12})\s*:(?!\S)")
 
 
 @dataclass(frozen=True)
 class Claim(Block):
-    """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition on gpus; `limit: VALUE of CEILING`; the sentence."""
+    """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition on the machine; `limit: VALUE of CEILING`; the sentence."""
 
     snippet: str
     expression: str
@@ -30,8 +43,9 @@ class Claim(Block):
     kind: ClassVar[str] = "claim"
     columns: ClassVar[tuple[str, ...]] = ("claim", "expression", "verdict")
     template: ClassVar[str] = """
-<div class="ov-claim ov-{{ worst.word }}">
-<p class="ov-sentence" id="{{ claim.anchor }}">{{ sentence }}</p>
+<details class="ov-claim ov-{{ tally.state.word }}">
+<summary class="ov-sentence" id="{{ claim.anchor }}">{{ sentence }} <span class="ov-tally">{{ tally.state.mark }} {{ tally.said(label) }}</span></summary>
+<p class="ov-expression"><code>{{ claim.expression }}{{ " for " ~ claim.condition if claim.condition }}</code></p>
 <ul>
 {% for item in verdicts %}
 <li class="ov-{{ item.state.word }}" data-machine="{{ item.profile }}"><span class="ov-mark" aria-hidden="true">{{ item.state.mark }}</span>
@@ -39,7 +53,7 @@ class Claim(Block):
 <code>{{ item.figures }}</code></li>
 {% endfor %}
 </ul>
-</div>"""
+</details>"""
 
     @classmethod
     def read(cls, source: Source) -> "Claim":
@@ -48,7 +62,7 @@ class Claim(Block):
         if len(rows) < 2:
             remedy = "write the one, then the other"
             raise source.refuse(f"claim {source.snippet} needs an expression on its first line and a sentence", remedy)
-        expression, _, condition = re.sub(r"\s+for\s+(?=gpus\b)", "\0", rows[0]).partition("\0")
+        expression, condition = _conditioned(rows[0])
         limits, text = [], []
         for row in rows[1:]:
             found = re.fullmatch(r"limit:\s*(.+?)\s+of\s+(.+)", row)
@@ -73,6 +87,9 @@ class Claim(Block):
                 parse(part)
             except OverlapError as error:
                 raise source.refuse(f"claim {source.snippet}: {error}", "mend the expression") from None
+        if unknown := _words(claim.condition) - KNOWN - FUNCTIONS.keys():
+            why = f"claim {source.snippet}: `for {claim.condition}` names {', '.join(sorted(unknown))}"
+            raise source.refuse(why, f"a condition knows {', '.join(sorted(KNOWN))}")
         return claim
 
     @property
@@ -85,27 +102,77 @@ class Claim(Block):
         """HTML id."""
         return f"claim-{self.snippet.replace('/', '-')}-{self.line}"
 
-    def applies(self, gpus: int) -> bool:
-        """Whether it speaks of machines with this many GPUs."""
-        return bool(evaluate(self.condition, {"gpus": gpus})) if self.condition else True
+    def applies(self, scope: dict) -> bool:
+        """Whether it speaks of a machine."""
+        return not self.condition or bool(evaluate(self.condition, {name: scope[name] for name in KNOWN}))
 
-    def verdict(self, scope: dict, run) -> Verdict:
-        """Decide it on one machine's data."""
+    def holds(self, scope: dict) -> bool:
+        """Whether it is true in one run: its expression is, and nothing beats a ceiling of the machine."""
+        shares = (self._share(limit, scope) for limit in self.limits if _is_physical(limit))
+        return bool(evaluate(self.expression, scope)) and all(share is None or share <= 1 for share in shares)
+
+    def _beats(self, limit: tuple[str, str], scopes: list[dict], run) -> bool:
+        """Whether a value is above its limit. Where the limit was measured, too, three spreads of one number may explain it."""
+        shares = [share for share in (self._share(limit, scope) for scope in scopes) if share is not None]
+        if not shares or middle(shares) <= 1:
+            return False
+        if _is_physical(limit):
+            return True
+        for path, _, result in margin.moved([each["result"] for each in run.all], names(" ".join(limit))):
+            scope = scopes[0] | {path[0]: wrap(result[path[0]], f"{self.snippet}.{path[0]}")}
+            if (share := self._share(limit, scope)) is not None and share <= 1:
+                return False
+        return True
+
+    def _share(self, limit: tuple[str, str], scope: dict) -> float | None:
+        """How much of a ceiling a value reaches; None where the ceiling is not known."""
+        value, ceiling = limit
+        with contextlib.suppress(Undecided):
+            share = evaluate(f"({value}) / ({ceiling})", scope)
+            if not is_number(share):
+                raise OverlapError(f"`{value}` of `{ceiling}` is no number")
+            return share
+        return None
+
+    def verdict(self, scopes: list[dict], run) -> Verdict | None:
+        """Decide it on one machine by what each of its runs says; None where it does not speak of the machine."""
+        decided, why = [], ""
         try:
-            holds = bool(evaluate(self.expression, scope))
-            figures = [sides(self.expression, scope)]
-            for value, ceiling in self.limits:
-                share = evaluate(f"({value}) / ({ceiling})", scope)
-                if not isinstance(share, (int, float)):
-                    raise OverlapError(f"`{value}` of `{ceiling}` is no number")
-                holds = holds and share <= TOLERANCE
-                sign = "" if share <= TOLERANCE else " — beats its ceiling"
-                figures.append(f"{show(evaluate(value, scope))} of {show(evaluate(ceiling, scope))}: {share:.0%}{sign}")
-        except Undecided as error:
-            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
+            try:
+                if not self.applies(scopes[0]):
+                    return None
+            except Undecided as error:
+                return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
+            for scope in scopes:
+                try:
+                    decided.append((scope, self.holds(scope)))
+                except Undecided as error:
+                    why = str(error)
+            if not decided:
+                return Verdict(run.profile, State.OPEN, why, run.live, run.path)
+            able = [scope for scope, _ in decided]
+            beaten = [limit for limit in self.limits if self._beats(limit, able, run)]
+            figures = self._figures(able, beaten)
         except OverlapError as error:
             raise OverlapError(f"{self.where}: claim {self.snippet}: {error}, in {run.path}; mend the claim") from None
-        return Verdict(run.profile, State.HOLDS if holds else State.FALSE, " · ".join(figures), run.live, run.path)
+        true, count = sum(holds for _, holds in decided), len(decided)
+        if 0 < true < count:
+            figures += f" · true in {true} of {count} runs"
+        state = State.HOLDS if 2 * true > count and not beaten else State.FALSE
+        return Verdict(run.profile, state, figures, run.live, run.path, true, count)
+
+    def _figures(self, scopes: list[dict], beaten: list[tuple[str, str]]) -> str:
+        figures = [sides(self.expression, scopes)]
+        for limit in self.limits:
+            value = show(middle([evaluate(limit[0], scope) for scope in scopes]))
+            shares = [share for share in (self._share(limit, scope) for scope in scopes) if share is not None]
+            if not shares:
+                figures.append(f"{value} of a ceiling that is not known")
+                continue
+            ceiling = show(middle([evaluate(limit[1], scope) for scope in scopes]))
+            sign = " — beats its ceiling" if limit in beaten else ""
+            figures.append(f"{value} of {ceiling}: {middle(shares):.0%}{sign}")
+        return " · ".join(figures)
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, the figures, the recording."""
@@ -113,8 +180,9 @@ class Claim(Block):
 
     def thin(self, book, run) -> Iterator[str]:
         """What may not move by three times its spread without making the claim false there."""
-        seen, scope = set(), book.scope(self.snippet, run)
-        for path, spread, result in margin.moved(run.result, names(self.expression)):
+        scopes, runs = book.scopes(self.snippet, run), run.all
+        seen, scope, spread_of = set(), scopes[0], "its runs" if len(runs) > 1 else "its trials"
+        for path, spread, result in margin.moved([each["result"] for each in runs], names(self.expression)):
             if path in seen:
                 continue
             top = path[0]
@@ -122,7 +190,7 @@ class Claim(Block):
                 seen.add(path)
                 key = ".".join(map(str, path))
                 yield (
-                    f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of `{key}` ({spread:.1%}): "
+                    f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of `{key}` over {spread_of} ({spread:.1%}): "
                     f"`{self.expression}`, in {run.path}; measure longer or claim less"
                 )
 
@@ -131,22 +199,25 @@ class Claim(Block):
         return {self.snippet}.union(*map(book.reads, self.expressions))
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """False, open or thin on a machine."""
+        """False, open or thin on a machine of the book's own; what other machines say is a finding."""
         for verdict in book.verdicts(self):
+            if not book.at_home(verdict.profile):
+                continue
             if verdict.state is State.FALSE:
                 yield self.falsehood(verdict)
             elif verdict.state is State.OPEN:
                 yield f"{self.where}: claim cannot be decided in {verdict.path}: {verdict.figures}"
             elif margins:
+                if verdict.true < verdict.runs:
+                    yield f"{self.where}: claim is not true in all runs: `{self.expression}`: {verdict.figures}, in {verdict.path}"
                 yield from self.thin(book, book.runs(self.snippet)[verdict.profile])
 
     def html(self, view) -> str:
-        """The sentence, and its verdict and figures per machine."""
+        """The sentence with where it holds; its figures per machine when it is opened."""
         verdicts = view.book.verdicts(self)
-        worst = State.FALSE if any(verdict.state is State.FALSE for verdict in verdicts) else State.HOLDS
         view.anchors.add(self.anchor)
-        sentence = view.inline(self.text)
-        return view.render(self.template, claim=self, verdicts=verdicts, worst=worst, sentence=sentence)
+        sentence, tally = view.inline(self.text), Tally.of(verdicts)
+        return view.render(self.template, claim=self, verdicts=verdicts, tally=tally, sentence=sentence)
 
     def cells(self, notebook) -> list[dict]:
         """The same, as a quotation."""
@@ -172,3 +243,28 @@ class Claim(Block):
                 verdicts=view.book.verdicts(self),
             ),
         ]
+
+
+def _conditioned(row: str) -> tuple[str, str]:
+    """Expression and condition of `EXPRESSION for CONDITION`; the `for` of a comprehension stands in brackets."""
+    depth, quote = 0, ""
+    for place, character in enumerate(row):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        depth += ((character in "([{") - (character in ")]}")) * (not quote)
+        if not quote and depth == 0 and (found := re.match(r"\s+for\s+", row[place:])):
+            return row[:place].strip(), row[place + found.end() :].strip()
+    return row.strip(), ""
+
+
+def _is_physical(limit: tuple[str, str]) -> bool:
+    """Whether it is what the machine can do at best, and not made of measured numbers."""
+    return "ceiling" in names(limit[1])
+
+
+def _words(condition: str) -> set[str]:
+    """Names that a condition reads."""
+    tree = ast.walk(parse(condition)) if condition else ()
+    return {node.id for node in tree if isinstance(node, ast.Name)}

@@ -1,0 +1,265 @@
+"""Several runs behind each number: how they are kept, merged and shown, what claims make of them; home machines and others."""
+
+import pytest
+
+from overlap import OverlapError
+from overlap.__main__ import main
+from overlap.book import page, value
+from overlap.book.figure import Figure
+from overlap.book.home import home
+from overlap.book.verdict import State, Tally
+from overlap.run import recording
+from overlap.run.noise import Watch
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+GPU = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
+
+
+@pytest.fixture
+def book(small_book, template, monkeypatch):
+    """a/b ran three times on one H200, each time on another host or later, and once on the CPU."""
+    monkeypatch.chdir(small_book.root)
+    small_book.snippet("a/b", "def main():\n    return {}\n", "gpus = [0, 1]")
+    small_book.page("a", "```snippet a/b\n```\n")
+    small_book.commit("a/b", template, result(5.0))
+    made = [
+        one(small_book, template, *each)
+        for each in ((60.0, 1, "aaaaaaaa"), (100.0, 2, "bbbbbbbb"), (80.0, 3, "aaaaaaaa"))
+    ]
+    whole = recording.merged(recording.merged(made[0], made[1]), made[2])
+    recording.write(small_book.path("a/b", "h200"), recording.dump(whole))
+    return small_book
+
+
+def result(us: float) -> dict:
+    return {
+        "us": us,
+        "us_trials": [us] * 3,
+        "name": f"{us}",
+        "n": 3,
+        "events": [["GPU", 0, us, "mm"]],
+        "rows": [{"x": us}],
+    }
+
+
+def one(book, template, us: float, day: int, host: str, **run) -> dict:
+    """A recording of one run on one H200, as `record` writes it."""
+    here = template["machine"] | {"gpus": [GPU], "host_gpus": 1, "host": host}
+    run = template["run"] | {"started": f"2026-01-0{day}T00:00:00+00:00"} | run
+    return recording.read(book.commit("a/b", template, result(us), gpus=1, machine=here, run=run))
+
+
+def said(book, text: str):
+    ((_, found),) = value.values(text)
+    return book.book().said(found)
+
+
+def test_one_run_is_whole_and_of_the_others_stays_what_was_measured(book):
+    whole = recording.read(book.path("a/b", "h200"))
+    assert whole.intact and whole["result"] == result(80.0)
+    assert [each["result"] for each in whole["others"]] == [
+        {"us": us, "name": str(us), "n": 3, "rows": [{"x": us}]} for us in (100.0, 60.0)
+    ]
+    assert sum(line.startswith('  {"digest') for line in recording.dump(whole).splitlines()) == 2
+
+
+def test_merging_is_idempotent_and_a_run_counts_once(book, template):
+    whole = recording.read(book.path("a/b", "h200"))
+    again = one(book, template, 100.0, 2, "bbbbbbbb")
+    for left, right in ((whole, again), (again, whole), (whole, whole)):
+        assert recording.merged(left, right)["digest"] == whole["digest"]
+
+
+def test_a_disturbed_run_does_not_take_the_place_of_a_calm_one(book, template):
+    noise = {"dispatch_us": [1.0, 2.0], "least_us": 1.0, "steal": 0.0, "load": 0.1, "disturbed": True}
+    calm, disturbed = one(book, template, 70.0, 4, "aaaaaaaa"), one(book, template, 200.0, 5, "aaaaaaaa", noise=noise)
+    for pair in ((calm, disturbed), (disturbed, calm)):
+        assert recording.merged(*pair)["result"]["us"] == 70.0
+    assert recording.merged(disturbed, one(book, template, 90.0, 3, "aaaaaaaa"))["result"]["us"] == 90.0
+    recording.write(book.path("a/b", "h200"), recording.dump(disturbed))
+    assert book.book().runs("a/b")["h200"].provenance.endswith(" · the host was disturbed")
+
+
+@pytest.mark.parametrize(
+    "change", [{"source": {"path": "snippets/a/b.py", "sha256": "0" * 64}}, {"inputs": {"snippets/a/c.py": "0" * 64}}]
+)
+def test_other_code_or_another_torch_begins_anew(book, template, change):
+    whole, new = recording.read(book.path("a/b", "h200")), one(book, template, 70.0, 4, "cccccccc")
+    assert len(recording.merged(whole, new)["others"]) == 3
+    assert "others" not in recording.merged(whole, recording.sealed(new | change))
+    other = recording.sealed(new | {"software": new["software"] | {"torch": "2.0.0"}})
+    assert "others" not in recording.merged(whole, other)
+
+
+def test_the_newest_runs_are_kept(book, template):
+    whole = one(book, template, 1.0, 1, "aaaaaaaa")
+    for second in range(12):
+        started = {"started": f"2026-02-01T00:00:{second:02}+00:00"}
+        whole = recording.merged(whole, one(book, template, float(second), 1, "aaaaaaaa", **started))
+    assert [each["result"]["us"] for each in (whole, *whole["others"])] == [float(s) for s in range(11, 1, -1)]
+
+
+VALUES = {
+    "{a/b: us}": ("80", "60 to 100", "60 to 100, 3 runs on 2 hosts"),
+    "{a/b: us / 1000:.0f}": ("0", "", "3 runs on 2 hosts"),
+    "{a/b: us + 1000:,.0f}": ("1,080", "", "1,060 to 1,100, 3 runs on 2 hosts"),
+    "{a/b: n}": ("3", "", "3 runs on 2 hosts"),
+    "{a/b: name}": ("80.0", "", "3 runs on 2 hosts"),
+    "{a/b: rows[0].x}": ("80", "60 to 100", "60 to 100, 3 runs on 2 hosts"),
+    "{a/b: max(us_trials)}": ("80", "", ""),
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_a_value_is_the_median_of_the_runs_and_says_their_range(book, text):
+    found = said(book, text)["h200"]
+    assert found.known and (found.text, found.range, found.note) == VALUES[text]
+
+
+def test_where_there_is_no_value_stands_why(book):
+    found = said(book, "{a/b: us / ceiling.hbm_gb_s}")
+    assert found["h200"].known and not found["cpu"].known
+    assert found["cpu"].text == "–" and "ceiling of the CPU has no 'hbm_gb_s'" in found["cpu"].note
+
+
+def test_another_snippets_result_is_that_of_the_same_host(book, template):
+    book.snippet("a/c", "def main():\n    return {}\n", "gpus = [1]")
+    whole = recording.read(book.path("a/b", "h200"))
+    snippet = book.book().snippet("a/c")
+    source = {"path": snippet.path, "sha256": snippet.hash}
+    moved = {key: whole[key] for key in whole if key not in ("digest", "others")} | {"snippet": "a/c", "source": source}
+    runs = [
+        moved | {"machine": moved["machine"] | {"host": host}, "result": {"x": x}}
+        for host, x in (("bbbbbbbb", 2.0), ("aaaaaaaa", 1.0))
+    ]
+    recording.write(book.path("a/c", "h200"), recording.dump(recording.merged(*map(recording.sealed, runs))))
+    ((_, found),) = value.values("{a/b: us * a.c.x}")
+    assert book.book().figures(found)["h200"].values == (80.0, 200.0, 60.0)
+
+
+CLAIMS = {
+    "us >= 60": (State.HOLDS, "us = 80 ≥ 60", 3),
+    "us >= 70": (State.HOLDS, "us = 80 ≥ 70 · true in 2 of 3 runs", 2),
+    "us >= 90": (State.FALSE, "us = 80, not ≥ 90 · true in 1 of 3 runs", 1),
+    "us >= 60\nlimit: us of ceiling.sms": (State.HOLDS, "us = 80 ≥ 60 · 80 of 132: 61%", 3),
+    "max(us_trials) > 70": (State.HOLDS, "max(us_trials) = 80 > 70", 1),
+}
+
+
+@pytest.mark.parametrize("text", CLAIMS)
+def test_a_claim_is_decided_by_most_runs(book, text):
+    (claim,) = page.parse(f"```claim a/b\n{text}\nSo.\n```", "a.md")
+    found = {verdict.profile: verdict for verdict in book.book().verdicts(claim)}["h200"]
+    assert (found.state, found.figures, found.true) == CLAIMS[text]
+
+
+def at_home(book, said: str) -> None:
+    (book.root / "mkdocs.yml").write_text(f"plugins:\n  - overlap:\n      home: {said}\n")
+
+
+def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
+    for expression, thin, wrong in (("us > 10", 0, 0), ("us > 55", 1, 0), ("us >= 70", 1, 1)):
+        book.page("a", f"```snippet a/b\n```\n```claim a/b\n{expression} for gpus == 1\nSo.\n```\n")
+        problems = book.book().check()
+        assert sum("by less than 3 times the spread of `us` over its runs (25.0%)" in each for each in problems) == thin
+        assert sum("claim is not true in all runs" in each for each in problems) == wrong
+        at_home(book, "{cpu: 1}")
+        assert book.book().check() == []
+        (book.root / "mkdocs.yml").unlink()
+
+
+def test_elsewhere_a_false_claim_is_a_finding(book):
+    book.page("a", "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nSo.\n```\n")
+    at_home(book, "{cpu: 1}  # and no other")
+    assert [problem.partition(":")[2][:40] for problem in book.book().check()] == [
+        "7: claim cannot be decided in docs/recor"
+    ]
+    at_home(book, "{h200: 3}")
+    assert sum("claim is false" in each for each in book.book().check()) == 2
+    verdicts = book.book().verdicts(book.book().claims[0])
+    tally = Tally.of(verdicts)
+    assert tally.said(str.upper) == "holds on 1 of 2 machines; not on H200" and tally.state is State.FALSE
+
+
+def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
+    at_home(book, "{cpu: 2, h200: 4}")
+    assert [problem.partition(";")[0] for problem in book.book().check()] == [
+        "docs/recordings/cpu/a/b.json: 1 of 2 runs",
+        "docs/recordings/h200/a/b.json: 3 of 4 runs",
+    ]
+    at_home(book, "{cpu: 1, h200: 3}")
+    assert book.book().check() == []
+
+
+@pytest.mark.parametrize("said", ["[cpu]", "{cpu}", "{cpu: 0}", "{CPU: 1}", "", "{cpu: 1", "{cpu: 1} {h200: 1}"])
+def test_home_machines_that_cannot_be_read(tmp_path, said):
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nplugins:\n  - overlap:\n      home: {said}\n")
+    with pytest.raises(OverlapError, match=r"mkdocs.yml:4: `home:.*names no machines; write `home: {cpu: 3, h200: 3}`"):
+        home(tmp_path)
+    (tmp_path / "mkdocs.yml").write_text("nav:\n  - Home: index.md\n")
+    assert home(tmp_path) is None
+
+
+def test_record_adds_a_run_and_import_merges(book, warm, capsys):
+    book.snippet("a/b", "import time\n\n\ndef main():\n    return {'us': time.time()}\n")
+    path = book.path("a/b")
+    for arguments, count in (
+        (["record", "a/b"], 1),
+        (["record", "a/b"], 2),
+        (["record"], 2),
+        (["record", "--runs", "4"], 4),
+        (["record", "--runs", "4"], 4),
+    ):
+        assert main(arguments) == 0
+        assert len(recording.read(path).runs) == count
+    assert "a/b on cpu: 0." in (out := capsys.readouterr().out) and ", run 4" in out
+    assert recording.read(path)["run"]["noise"]["dispatch_us"][0] > 0
+    bundle = book.root / "bundle.jsonl"
+    assert main(["record", "--bundle", str(bundle), "--runs", "6"]) == 0
+    assert len(bundle.read_text().splitlines()) == 2
+    assert main(["import", str(bundle)]) == 0
+    assert len(recording.read(path).runs) == 6
+    assert main(["import", str(bundle)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("another run: a/b on cpu") == 2 and out.count("unchanged: a/b on cpu") == 2
+    for wrong in ("0", "x", "11", "²"):
+        with pytest.raises(SystemExit):
+            main(["record", "--runs", wrong])
+
+
+def test_a_busy_host_is_waited_for_and_said(monkeypatch):
+    costs, runs = iter([1.0] * 5 + [9.0, 9.0, 1.0, 1.2, 1.0, 9.0, 1.0, 1.1, 1.0, 9.0, 1.0, 9.0]), iter(range(9))
+    watch = Watch(lambda: next(costs))
+    monkeypatch.setattr("overlap.run.noise.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("overlap.run.noise._jiffies", lambda: (0, 0))
+    given, noise = watch.around(lambda: {"run": next(runs)})
+    assert given == {"run": 0} and noise["dispatch_us"] == [1.0, 1.2] and not noise["disturbed"]
+    given, noise = watch.around(lambda: {"run": next(runs)})
+    assert given == {"run": 2} and not noise["disturbed"], "the second time it was calm"
+    given, noise = watch.around(lambda: {"run": next(runs)})
+    assert given == {"run": 3} and noise["disturbed"], "not a third time"
+    jiffies = iter([(0, 0), (3, 100)])
+    monkeypatch.setattr("overlap.run.noise._jiffies", lambda: next(jiffies))
+    monkeypatch.setattr("overlap.run.noise.PATIENCE_S", 0)
+    noise = Watch(lambda: 2.0).around(dict)[1]
+    assert noise["dispatch_us"] == [2.0, 2.0] and noise["steal"] == 0.03 and noise["disturbed"]
+
+
+def test_figures():
+    assert Figure((1, 4, 2, 3), 1).middle == 2 and Figure((1.0, 4.0), 1).middle == 2.5
+    assert Figure((True, False), 1).middle is True and not Figure((True, False), 1).wide
+    assert Figure((1.0, 1.1), 1).range() == "1 to 1.1" and Figure((1.0, 1.0), 1).range() == ""
+    assert Figure((1.0, 1.1), 1).origin == "2 runs on one host" and Figure((1.0,), 1).origin == ""
+
+
+def test_the_schema_holds_for_other_runs(book):
+    text = book.path("a/b", "h200").read_text()
+    for old, new, why in (
+        ('"others": [', '"others": [1, ', "x: others[0] must be a table of keys"),
+        ('"others": [', '"Others": [', "x: Others is unknown, did you mean others"),
+        ('  {"digest": "', '  {"digest": "0', "x: others[0].digest must be a SHA-256"),
+    ):
+        with pytest.raises(OverlapError) as error:
+            recording.parse(text.replace(old, new, 1), "x")
+        assert str(error.value).startswith(why)

@@ -63,6 +63,8 @@ Text = Annotated[str, Field(max_length=1000), _without_control()]
 Said = Annotated[str, Field(min_length=1, max_length=1000), _without_control(), _matching(r".*\S.*", "some words")]
 Row = Annotated[str, Field(max_length=1000), _without_control("\t")]
 Count = Annotated[int, Field(ge=0)]
+Some = Annotated[int, Field(gt=0, lt=10**15)]
+Rate = Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False)]
 
 
 class _Form(BaseModel):
@@ -75,6 +77,17 @@ class Gpu(_Form):
     name: Annotated[str, Field(min_length=1), _Short, AfterValidator(_gpu_name)]
     memory_bytes: Annotated[int, Field(gt=0)]
     capability: Annotated[str, _Short, _matching(r"\d+\.\d+", "a compute capability such as '9.0'")]
+    sms: Some | None = None
+    clock_mhz: Rate | None = None
+    clock_max_mhz: Rate | None = None
+    memory_clock_mhz: Rate | None = None
+    memory_bus_bits: Some | None = None
+    l2_bytes: Some | None = None
+    pcie_generation: Some | None = None
+    pcie_width: Some | None = None
+    pcie_width_max: Some | None = None
+    power_limit_w: Rate | None = None
+    nvlinks: Count | None = None
 
 
 class Machine(_Form):
@@ -87,6 +100,8 @@ class Machine(_Form):
     cpu: Text
     cores: Annotated[int, Field(ge=1, le=100_000)]
     system: Text
+    virtual: bool | None = None
+    host: Annotated[str, _matching("[0-9a-f]{8}", "8 hex digits")] | None = None
 
     @model_validator(mode="after")
     def _host_has_them(self) -> "Machine":

@@ -12,8 +12,6 @@ from overlap.book.blocks.block import Block, Source
 from overlap.book.expression import Undecided, evaluate, names, parse, show, sides, wrap
 from overlap.book.verdict import State, Verdict
 
-#: A result may beat its ceiling by this factor before that is an error: clocks and counters are not exact.
-TOLERANCE = 1.03
 _OPTION = re.compile(r"([A-Za-z_]{2,12})\s*:(?!\S)")
 
 
@@ -98,8 +96,8 @@ class Claim(Block):
                 share = evaluate(f"({value}) / ({ceiling})", scope)
                 if not isinstance(share, (int, float)):
                     raise OverlapError(f"`{value}` of `{ceiling}` is no number")
-                holds = holds and share <= TOLERANCE
-                sign = "" if share <= TOLERANCE else " — beats its ceiling"
+                holds = holds and share <= 1
+                sign = "" if share <= 1 else " — beats its ceiling"
                 figures.append(f"{show(evaluate(value, scope))} of {show(evaluate(ceiling, scope))}: {share:.0%}{sign}")
         except Undecided as error:
             return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Read a GPU's clock and power while it multiplies matrices: random numbers beside zeros."""
 

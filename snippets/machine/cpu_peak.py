@@ -11,7 +11,7 @@ import torch
 from snippets.timing.benchmark import measure
 
 ELEMENTS = 2**26  # of float64: each array has 512 MiB
-SIZES = (1024, 2048, 3072)
+SIZES = (512, 1024, 2048, 3072)
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
 

@@ -12,7 +12,16 @@ import matplotlib
 import pytest
 import torch
 
-from snippets.machine import device_card, env_report, hbm_bandwidth, latency_ladder, launch_cost, matmul_peak
+from snippets.machine import (
+    clock_under_load,
+    cpu_peak,
+    device_card,
+    env_report,
+    hbm_bandwidth,
+    latency_ladder,
+    launch_cost,
+    matmul_peak,
+)
 from snippets.machine.device_card import DeviceCard
 
 matplotlib.use("Agg")
@@ -20,7 +29,7 @@ matplotlib.use("Agg")
 H200 = DeviceCard("NVIDIA H200", "9.0", 132, 150_000_000_000, 62_914_560)
 
 
-CEILINGS = {"bf16_tflop_s": 989, "tf32_tflop_s": 494, "fp32_tflop_s": 67, "hbm_gb_s": 4800}
+CEILINGS = {"bf16_tflop_s": 1071, "tf32_tflop_s": 535.3, "fp32_tflop_s": 66.91, "hbm_gb_s": 4814, "clock_mhz": 1980}
 
 
 class Gpu:
@@ -39,6 +48,7 @@ class Gpu:
     def event(self, enable_timing: bool = False) -> SimpleNamespace:
         event = SimpleNamespace(at=0.0, synchronize=self.wait)
         event.record = lambda: setattr(event, "at", max(self.now, self.done))
+        event.query = lambda: self.now >= event.at
         event.elapsed_time = lambda end: 1e3 * (end.at - event.at)
         return event
 
@@ -286,8 +296,8 @@ def test_bandwidth_main_tells_plateau_from_hump(monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "    16 MiB: copy   5000 GB/s, triad   5000 GB/s" in told and "holds 60 MiB" in told
     ax = hbm_bandwidth.plot(json.loads(json.dumps(result)), CEILINGS).axes[0]
-    assert [line.get_label() for line in ax.lines][:3] == ["copy", "triad", "HBM, datasheet"]
-    assert ax.lines[0].get_xdata()[-1] == 4096 and ax.lines[2].get_ydata()[0] == 4800
+    assert [line.get_label() for line in ax.lines][:3] == ["copy", "triad", "memory, ceiling"]
+    assert ax.lines[0].get_xdata()[-1] == 4096 and ax.lines[2].get_ydata()[0] == 4814
     assert ax.lines[3].get_xdata()[0] == 30, "two tensors of 30 MiB fill the cache"
     assert len(hbm_bandwidth.plot(result, {}).axes[0].lines) == 3
     plt.close("all")
@@ -305,22 +315,9 @@ def test_products_are_compared_with_float64(gpu, monkeypatch):
 def test_a_burst_is_flop_over_gpu_time(gpu, monkeypatch):
     outs = []
     monkeypatch.setattr(torch, "mm", lambda x, y, out: outs.append(out) or gpu.launch(1e-3))
-    monkeypatch.setattr(torch.cuda, "clock_rate", lambda: 1980)
     x = torch.ones(100, 100)
-    assert matmul_peak.burst(x, x, 7) == (pytest.approx(2 * 100**3 / 1e-3 / 1e12), 1980)
+    assert matmul_peak.burst(x, x, 7) == pytest.approx(2 * 100**3 / 1e-3 / 1e12)
     assert len(outs) == 7 and outs[0].shape == x.shape and outs[0] is not x
-
-    def no_nvml():
-        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
-
-    monkeypatch.setattr(torch.cuda, "clock_rate", no_nvml)
-    assert matmul_peak.burst(x, x, 1)[1] == 0
-
-
-def test_two_bursts_warm_up():
-    row = matmul_peak.summary([(9.0, 9), (9.0, 9), (1.0, 100), (2.0, 300), (6.0, 200)])
-    assert (row["tflop_s"], row["mhz"]) == (2.0, 200)
-    assert (row["tflop_s_trials"], row["mhz_trials"]) == ([1.0, 2.0, 6.0], [100, 300, 200])
 
 
 def test_the_sweep_sets_the_precision_and_gives_it_back(monkeypatch):
@@ -330,7 +327,7 @@ def test_the_sweep_sets_the_precision_and_gives_it_back(monkeypatch):
 
     def burst(n, dtype, calls):
         seen.append((n, calls, torch.get_float32_matmul_precision()))
-        return float(n), 1000
+        return float(len(seen))
 
     monkeypatch.setattr(matmul_peak, "burst", burst)
     before = torch.get_float32_matmul_precision()
@@ -338,36 +335,152 @@ def test_the_sweep_sets_the_precision_and_gives_it_back(monkeypatch):
     assert torch.get_float32_matmul_precision() == before == "highest"
     assert seen[::2] == [0.1] * 36, "a rest before each burst"
     assert seen[1::18] == [(1024, 100, "high"), (2048, 100, "high"), (4096, 16, "high"), (8192, 2, "high")]
-    assert {name: len(row["tflop_s_trials"]) for name, row in rows.items()} == dict.fromkeys(
-        ("n1024", "n2048", "n4096", "n8192"), 7
-    )
+    assert list(rows) == ["n1024", "n2048", "n4096", "n8192"]
+    assert rows["n1024"] == {"tflop_s": 12, "tflop_s_trials": [6, 8, 10, 12, 14, 16, 18]}, "two warm up"
 
 
-def test_matmul_main_takes_random_and_zeros_in_turn(monkeypatch, capsys):
+def test_matmul_main_names_the_best_size(monkeypatch, capsys):
     import matplotlib.pyplot as plt
 
-    order = []
     monkeypatch.setattr(matmul_peak.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(matmul_peak, "SIZES", (16, 32))
-    monkeypatch.setattr(matmul_peak, "LENGTHS", {"short": 3})
     monkeypatch.setattr(matmul_peak, "operands", lambda n, dtype: (torch.ones(n, n, dtype=dtype),) * 2)
-
-    def burst(x, y, calls):
-        order.append("random" if x.any() else "zeros")
-        return 100.0 * x.dtype.itemsize + x.shape[0], 1500
-
-    monkeypatch.setattr(matmul_peak, "burst", burst)
+    monkeypatch.setattr(matmul_peak, "burst", lambda x, y, calls: 100.0 * x.dtype.itemsize + x.shape[0])
     result = matmul_peak.main()
-    assert order[-14:] == ["random", "zeros"] * 7, "in turn"
-    assert len(result["fill"]["short"]["zeros"]["tflop_s_trials"]) == 5
     assert {name: row["tflop_s"] for name, row in result["best"].items()} == {"fp32": 432, "tf32": 432, "bf16": 232}
     told = capsys.readouterr().out
-    assert "fp32" in told and " n32" in told and told.count("TFLOP/s") == 4
+    assert "fp32" in told and " n32" in told and told.count("TFLOP/s") == 3
     axes = matmul_peak.plot(json.loads(json.dumps(result)), CEILINGS).axes[0]
-    assert [line.get_label() for line in axes.lines][:2] == ["fp32", "fp32, datasheet"]
-    assert axes.lines[-1].get_ydata()[0] == 989 and list(axes.lines[-2].get_ydata()) == [216.0, 232.0]
+    assert [line.get_label() for line in axes.lines][:2] == ["fp32", "fp32, ceiling"]
+    assert axes.lines[-1].get_ydata()[0] == 1071 and list(axes.lines[-2].get_ydata()) == [216.0, 232.0]
     assert len(matmul_peak.plot(result, {}).axes[0].lines) == 3
     plt.close("all")
+
+
+def meters(mhz: float, seconds: float, watt: float = 700.0) -> list[tuple]:
+    """What a meter says every 10 ms of a burst: another clock for the first tenth of a second, then this one, at the limit half the time."""
+    times = [i / 100 for i in range(round(100 * seconds) + 1)]
+    return [(at, mhz if at >= 0.1 else 1.0, watt, i % 2) for i, at in enumerate(times)]
+
+
+def test_a_long_burst_knows_its_clock_and_a_short_one_does_not():
+    long = clock_under_load.known(800.0, meters(1500, 0.5))
+    assert long == {"tflop_s": 800, "mhz": 1500, "watt": 700, "capped": pytest.approx(0.5, abs=0.02)} | {
+        "flop_per_clock": pytest.approx(800e12 / 1500e6)
+    }
+    for seen in (meters(1500, 0.2), [row[:1] for row in meters(1500, 0.5)], []):
+        assert clock_under_load.known(800.0, seen) == {"tflop_s": 800}, "too short, or without a meter"
+
+
+def test_a_summary_has_none_for_what_is_unknown():
+    row = clock_under_load.summary([{"tflop_s": 9.0}, {"tflop_s": 1.0}, {"tflop_s": 3.0}, {"tflop_s": 4.0}])
+    assert row == {"tflop_s": 3, "tflop_s_trials": [1, 3, 4]} | dict.fromkeys(
+        ("mhz", "watt", "capped", "flop_per_clock")
+    )
+    known = clock_under_load.summary([{"mhz": 9}, {"mhz": 1500}, {"mhz": 1400}])
+    assert (known["mhz"], known["mhz_trials"], known["watt"]) == (1450, [1500, 1400], None)
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """A stand-in for pynvml: the second GPU, at its power limit and a hardware slowdown."""
+    nvml = ModuleType("pynvml")
+    nvml.NVML_CLOCK_SM, nvml.nvmlClocksThrottleReasonSwPowerCap = 1, 4
+    nvml.nvmlInit = lambda: None
+    nvml.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: 12
+    nvml.nvmlDeviceGetClockInfo = lambda gpu, kind: {("GPU-uuid", 1): 1485}[gpu, kind]
+    nvml.nvmlDeviceGetPowerUsage = lambda gpu: 698_000
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="uuid"))
+    return nvml
+
+
+def test_the_meter_reads_clock_power_and_reason(nvml):
+    meter = clock_under_load.nvml_meter()
+    assert meter() == (1485, 698, 1)
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: 1
+    assert meter() == (1485, 698, 0)
+
+
+def test_the_meter_is_read_while_the_gpu_works(gpu, monkeypatch):
+    """Each question advances the CPU's clock; the GPU is done after a second."""
+    monkeypatch.setattr(torch, "mm", lambda x, y, out: gpu.launch(0.1))
+    monkeypatch.setattr(clock_under_load.time, "perf_counter", lambda: gpu.now)
+    monkeypatch.setattr(clock_under_load.time, "sleep", lambda seconds: setattr(gpu, "now", gpu.now + seconds))
+    rate, seen = clock_under_load.burst(torch.ones(100, 100), 10, lambda: (1500, 700.0, 1))
+    assert rate == pytest.approx(2 * 100**3 / 0.1 / 1e12)
+    assert len(seen) == pytest.approx(100, abs=3) and seen[-1] == (pytest.approx(1, abs=0.03), 1500, 700, 1)
+    assert clock_under_load.burst(torch.ones(10, 10), 10, tuple)[1][-1] == (pytest.approx(1, abs=0.03),)
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["NVML", "no NVML"])
+def test_random_and_zeros_take_turns_under_the_meter(nvml, gpu, monkeypatch, capsys, works):
+    import matplotlib.pyplot as plt
+
+    def refuse(gpu):
+        raise RuntimeError("Not Supported")
+
+    if not works:
+        nvml.nvmlDeviceGetPowerUsage = refuse
+    order = []
+
+    def burst(x, calls, meter):
+        order.append(("random" if x.any() else "zeros", calls, x.shape[0]))
+        said = meter()
+        seen = [(at, *said) for at in (0.0, 0.2, 0.4)]
+        return 700.0 + calls, seen if calls > 40 else seen[:1]
+
+    monkeypatch.setattr(clock_under_load, "N", 16)
+    monkeypatch.setattr(clock_under_load, "burst", burst)
+    monkeypatch.setattr(clock_under_load.time, "sleep", lambda seconds: order.append(seconds))
+    result = json.loads(json.dumps(clock_under_load.main(), allow_nan=False))
+    assert (
+        order
+        == [0.5, ("random", 40, 16), 0.5, ("zeros", 40, 16)] * 6
+        + [
+            0.5,
+            ("random", 600, 16),
+            0.5,
+            ("zeros", 600, 16),
+        ]
+        * 6
+    )
+    long, told = result["long"]["random"], capsys.readouterr().out
+    assert (long["tflop_s"], long["mhz"], long["capped"]) == ((1300, 1485, 1) if works else (1300, None, None))
+    assert len(long["tflop_s_trials"]) == 5 and result["short"]["zeros"]["mhz"] is None
+    assert ("long  zeros    1300 TFLOP/s at 1485 MHz" in told) == works and "at unknown MHz" in told
+    drawn = clock_under_load.plot(result, CEILINGS | {"power_limit_w": 700}).axes
+    assert [list(ax.lines[0].get_ydata()) for ax in drawn] == ([[1485] * 3, [698] * 3] if works else [[], []])
+    assert [ax.lines[2].get_ydata()[0] for ax in drawn] == [1980, 700]
+    assert [len(ax.lines) for ax in clock_under_load.plot(result, {}).axes] == [2, 2]
+    plt.close("all")
+
+
+def test_the_cpu_is_taken_at_its_best(monkeypatch, capsys):
+    trials = iter([[2.0, 1.0], [4.0, 3.0], [0.5, 0.25], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]])
+    monkeypatch.setattr(cpu_peak, "ELEMENTS", 1000)
+    monkeypatch.setattr(cpu_peak, "SIZES", (8, 16))
+
+    def measure(work, devices, trials=0, warmup=2):
+        work()
+        return SimpleNamespace(trials=next(times))
+
+    times = trials
+    monkeypatch.setattr(cpu_peak, "measure", measure)
+    result = cpu_peak.main()
+    assert (result["copy_gb_s"], result["triad_gb_s"]) == (pytest.approx(16e3 / 1e9), pytest.approx(8e3 / 1e9))
+    assert result["memory_gb_s"] == result["copy_gb_s"] == max(result["copy_gb_s_trials"])
+    assert (result["fp32_n"], result["fp32_tflop_s"]) == (16, pytest.approx(2 * 16**3 / 0.5 / 1e12))
+    assert (result["fp64_n"], result["fp64_tflop_s"]) == (16, pytest.approx(2 * 16**3 / 1e12))
+    assert result["array_bytes"] == 8000 and "GB/s at best" in capsys.readouterr().out
+    json.dumps(result, allow_nan=False)
+
+
+def test_a_wrong_product_of_the_cpu_is_found_out(monkeypatch):
+    monkeypatch.setattr(cpu_peak.torch, "mm", lambda x, y, out: out.zero_())
+    with pytest.raises(AssertionError, match="not close"):
+        cpu_peak.product_trials_tflop_s(torch.float32, 16)
 
 
 def test_a_launch_is_timed_until_it_returned_and_a_kernel_until_it_ran(gpu):
@@ -510,14 +623,28 @@ def test_recorded_products_follow_from_their_trials(recorded):
     import matplotlib.pyplot as plt
 
     for profile, result in recorded("machine/matmul_peak").items():
-        for rows in [*result["rates"].values(), *result["fill"].values()]:
+        for rows in result["rates"].values():
             for row in rows.values():
                 assert row["tflop_s"] == pytest.approx(median(row["tflop_s_trials"])), profile
-                assert len(row["mhz_trials"]) == len(row["tflop_s_trials"]) >= 5, profile
+                assert len(row["tflop_s_trials"]) >= 5, profile
         for name, row in result["best"].items():
             assert row["tflop_s"] == max(other["tflop_s"] for other in result["rates"][name].values()), profile
-        assert set(result["rates"]) == set(matmul_peak.DTYPES) and set(result["fill"]) == set(matmul_peak.LENGTHS)
+        assert set(result["rates"]) == set(matmul_peak.DTYPES)
         assert len(matmul_peak.plot(result, CEILINGS).axes[0].lines) == 6
+    plt.close("all")
+
+
+def test_recorded_clocks_and_cpus_follow_from_their_trials(recorded):
+    import matplotlib.pyplot as plt
+
+    for profile, result in recorded("machine/clock_under_load").items():
+        rows = [row for length in clock_under_load.LENGTHS for row in result[length].values()]
+        for row, key in ((row, key) for row in rows for key in ("tflop_s", "mhz", "watt") if row[key]):
+            assert row[key] == pytest.approx(median(row[f"{key}_trials"])), (profile, key)
+        assert len(clock_under_load.plot(result, CEILINGS).axes) == 2
+    for profile, result in recorded("machine/cpu_peak").items():
+        for key in ("copy_gb_s", "triad_gb_s", "fp32_tflop_s", "fp64_tflop_s"):
+            assert result[key] == max(result[f"{key}_trials"]), (profile, key)
     plt.close("all")
 
 

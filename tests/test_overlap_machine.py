@@ -7,7 +7,7 @@ import torch
 
 from overlap import OverlapError
 from overlap.book.ceiling import ceilings
-from overlap.run import machine
+from overlap.run import machine, strict
 
 H200, RTX, A100 = "NVIDIA H200", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB"
 
@@ -127,18 +127,114 @@ def test_without_nvidia_smi_there_is_no_gpu(tool, monkeypatch):
     assert machine.described() == "none (there is no nvidia-smi)"
 
 
-def test_a_probe_on_gpus(tool, monkeypatch):
+#: `nvidia-smi` of a driver that knows the field of this query, of two GPUs, the second in a slot of half the width.
+SMI = """#!/bin/sh
+case "$*" in
+topo*) printf '\\tGPU0\\tGPU1\\tCPU\\nGPU0\\t X \\tNV18\\t0-63\\nGPU1\\tNV18\\t X \\t0-63\\n  NV#  = links\\n' ;;
+*driver_version*) printf 'GPU-00aa-0, 580.0, NVIDIA H200\\nGPU-11aa-1, 580.0, NVIDIA H200\\n' ;;
+*{unknown}*) echo 'Field "{unknown}" is not a valid field to query.'; exit 2 ;;
+*clocks.max.sm,*) printf 'GPU-00aa-0, 1980, 5, 16, 16, 700.00\\nGPU-11aa-1, 1980, 5, 8, 16, [N/A]\\n' ;;
+*) printf 'GPU-00aa-0, 7\\nGPU-11aa-1, [Unknown Error]\\nGPU-22aa-2, 7\\nodd\\n' ;;
+esac
+"""
+ATTRIBUTES = {
+    "multi_processor_count": 132,
+    "clock_rate": 1_980_000,
+    "memory_clock_rate": 3_201_000,
+    "memory_bus_width": 6016,
+    "L2_cache_size": 62_914_560,
+}
+SAID = {"sms": 132, "clock_mhz": 1980, "memory_clock_mhz": 3201, "memory_bus_bits": 6016, "l2_bytes": 62_914_560}
+CARD = {"name": H200, "memory_bytes": 150, "capability": "9.0"}
+
+
+@pytest.fixture
+def probe(tool, monkeypatch):
+    """Probes a machine of GPUs with these attributes."""
+
+    def found(*cards: dict) -> dict:
+        properties = [SimpleNamespace(name=H200, major=9, minor=0, total_memory=150, **card) for card in cards]
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: properties[i])
+        monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+        made = machine.probe()
+        form = strict.schema()
+        assert form.problems(form.Machine, made["machine"]) == []
+        return made
+
+    return found
+
+
+def test_a_probe_on_gpus_that_say_little(tool, probe):
     tool()
-    properties = SimpleNamespace(name=H200, major=9, minor=0, total_memory=150)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: properties)
-    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
-    found = machine.probe()
-    assert found["machine"]["gpus"] == [{"name": H200, "memory_bytes": 150, "capability": "9.0"}] * 2
+    found = probe({}, {})
+    assert found["machine"]["gpus"] == [CARD | {"nvlinks": 18}, CARD | {"nvlinks": 0}]
     assert (found["machine"]["driver"], found["machine"]["links"]) == ("580.0", ["GPU0 NV18", "GPU1"])
     assert (found["software"]["nccl"], found["software"]["torch"]) == ("2.27.3", torch.__version__)
-    assert ceilings(found["machine"])["hbm_gb_s"] == 4800
+    assert ceilings(found["machine"])["hbm_gb_s"] == 4814
 
 
-def test_ceilings_of_unknown_machines_are_empty():
-    assert ceilings({"gpus": []}) == ceilings({"gpus": [{"name": "NVIDIA H9000"}]}) == {}
+def test_a_probe_on_gpus_that_say_all(tool, probe):
+    """PyTorch numbers them the other way round: they are told apart by UUID."""
+    tool(script=SMI.replace("{unknown}", "no.such.field"))
+    second, first = probe(ATTRIBUTES | {"uuid": "11aa-1"}, ATTRIBUTES | {"uuid": "00aa-0"})["machine"]["gpus"]
+    link = {"clock_max_mhz": 1980, "pcie_generation": 5, "pcie_width": 16, "pcie_width_max": 16, "nvlinks": 18}
+    assert first == CARD | SAID | link | {"power_limit_w": 700}
+    assert second == CARD | SAID | link | {"pcie_width": 8}
+    assert ceilings({"gpus": [second]})["pcie_now_gb_s"] == 31.51
+
+
+def test_a_field_that_the_driver_does_not_know_costs_no_other(tool, probe):
+    tool(script=SMI.replace("{unknown}", "pcie.link.width.max"))
+    first, second = probe({}, {})["machine"]["gpus"]
+    alone = {"clock_max_mhz": 7, "pcie_generation": 7, "pcie_width": 7, "power_limit_w": 7}
+    assert (first, second) == (CARD | alone | {"nvlinks": 18}, CARD | {"nvlinks": 18})
+
+
+def test_a_gpu_that_nvidia_smi_does_not_list(tool, probe):
+    tool(script=SMI.replace("{unknown}", "no.such.field"))
+    assert probe({"uuid": "99aa-9"})["machine"]["gpus"][0] == CARD
+    assert (
+        "nvlinks" not in probe({"multi_processor_count": "many", "clock_rate": -1, "uuid": "9"})["machine"]["gpus"][0]
+    )
+
+
+def test_one_gpu_has_no_links_to_count():
+    assert machine._nvlinks(["\tGPU0\tCPU", "GPU0\t X \t0-63"]) == []
+    assert machine._nvlinks(["GPU0\t X \tNV12\tPHB", "GPU1\tNV12\t X \tPHB", "GPU2\tPHB\tPHB\t X"]) == [12, 12, 0]
+
+
+def test_hosts_are_told_apart_and_not_named(tool, monkeypatch):
+    tool()
+    four, files = machine._host_mark(), {"/etc/machine-id": "secret"}
+    monkeypatch.setattr(machine, "_text", lambda path: files.get(path, ""))
+    assert machine._host_mark() == four, "GPUs are enough"
+    tool([H200] * 2)
+    machine._host.cache_clear()
+    marks = [four, machine._host_mark()]
+    monkeypatch.setenv("PATH", "/nowhere")
+    machine._host.cache_clear()
+    marks.append(machine._host_mark())
+    for others in ({"/etc/machine-id": "other"}, {"/proc/sys/kernel/random/boot_id": "third"}, {}):
+        files.clear()
+        files.update(others)
+        marks.append(machine._host_mark())
+    assert len(set(marks)) == 6 and all(len(mark) == 8 and int(mark, 16) >= 0 for mark in marks)
+
+
+@pytest.mark.parametrize(
+    ("text", "virtual", "model"),
+    [
+        ("model name\t: Xeon\nflags\t\t: fpu hypervisor sse\n", True, "Xeon"),
+        ("model name\t: A: B\nflags\t\t: fpu sse\n", False, "A: B"),
+        ("Features\t: fp asimd\n", None, None),
+    ],
+)
+def test_what_the_cpu_says(monkeypatch, text, virtual, model):
+    monkeypatch.setattr(machine, "_text", lambda path: text if path == "/proc/cpuinfo" else "")
+    assert machine._virtual() is virtual
+    assert machine._cpu_model() == model or model is None
+
+
+def test_a_file_that_is_not_there_has_no_text(tmp_path):
+    assert machine._text(str(tmp_path / "none")) == ""

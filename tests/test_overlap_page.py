@@ -160,7 +160,7 @@ VALUES = {
     "{a/b@cpu: max(t for t in trials if t > x)}": {"cpu": "9"},
     "{a/b@cpu: sizes.deep.er}": {"cpu": "7"},
     '{a/b@cpu: sizes["1024"]}': {"cpu": "3"},
-    "{a/b@h200: ceiling.hbm_gb_s}": {"h200": "4,800"},
+    "{a/b@h200: ceiling.hbm_gb_s}": {"h200": "4,814"},
     "{a/b: x / ceiling.hbm_gb_s:.4f}": {"h200": "0.0008", "h200-x2": "0.0017"},
     "{a/b: x / c.other.x}": {"cpu": "1", "h200": "1"},
 }

@@ -191,6 +191,7 @@ KEEP = (
     "outputs",
     "result",
     "machine.gpus",
+    "machine.host",
 )
 
 

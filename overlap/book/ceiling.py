@@ -1,22 +1,72 @@
-"""Datasheet figures of GPUs: what no measurement may beat."""
+"""What a machine cannot pass: ceilings from what its GPU says of itself, and beside them what its datasheet prints."""
 
-#: Dense rates in TFLOP/s, bandwidths in GB/s per direction, memory in GB; all without sparsity.
-DATASHEETS = {
-    # NVIDIA H200 Tensor Core GPU datasheet (SXM; its matrix rates are printed with sparsity, halved here);
-    # SM count: NVIDIA H100 architecture white paper, GH100 SXM5; PCIe 5.0 x16: 32 GT/s x 16 lanes x 128/130 / 8.
-    "NVIDIA H200": {
-        "bf16_tflop_s": 989,
-        "tf32_tflop_s": 494,
-        "fp32_tflop_s": 67,
-        "hbm_gb_s": 4800,
-        "memory_gb": 141,
-        "pcie_gb_s": 63,
-        "nvlink_gb_s": 450,
-        "sms": 132,
-    },
-}
+import tomllib
+from functools import cache
+from pathlib import Path
+
+#: 10^9 bits a lane carries each second and way, by PCIe generation: 8b/10b, then 128b/130b, then 242 of a flit's 256 bytes.
+_LANE_GBIT = {1: 2.5 * 8 / 10, 2: 5 * 8 / 10, 3: 8 * 128 / 130, 4: 16 * 128 / 130, 5: 32 * 128 / 130, 6: 64 * 242 / 256}
+#: Bytes of the largest packet's payload on most hosts, and of its header; framing, sequence number and checksum of a packet before flits.
+_PAYLOAD, _HEADER, _FRAME = 256, 12, 8
 
 
 def ceilings(machine: dict) -> dict:
-    """Datasheet of a recorded machine's GPUs; empty where there is none or none is known."""
-    return DATASHEETS.get(machine["gpus"][0]["name"], {}) if machine.get("gpus") else {}
+    """Ceilings of a recorded machine's first GPU; what neither the recording nor `gpus.toml` knows is left out, on a CPU all.
+
+    Rates are SMs × FLOP per clock × the largest clock, in TFLOP/s: `bf16_tflop_s`, `fp16_…`, `tf32_…`, `fp8_…` (tensor cores), `fp32_…`,
+    `fp64_…`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus × clock × 2 whatever its kind, `pcie_gb_s` and `nvlink_gb_s` are one way.
+    `memory_gb` counts 10⁹ bytes. Beside `capability`, `sms`, `clock_mhz`, `l2_bytes` and `power_limit_w`, `flop_per_clock` has the table's row of
+    one SM by data type, and `datasheet` the printed figures under the names above.
+    """
+    gpus = machine.get("gpus")
+    if not gpus:
+        return {}
+    sheet = _tables()["datasheet"].get(gpus[0].get("name"), {})
+    gpu = sheet | {key: value for key, value in gpus[0].items() if value is not None}
+    kind = _tables()["capability"].get(gpu.get("capability"), {})
+    clock = max(gpu.get("clock_mhz", 0), gpu.get("clock_max_mhz", 0))
+    per_clock = kind.get("flop_per_clock", {})
+    found = {
+        "capability": gpu.get("capability"),
+        "sms": gpu.get("sms"),
+        "clock_mhz": clock,
+        "l2_bytes": gpu.get("l2_bytes"),
+        "power_limit_w": gpu.get("power_limit_w"),
+        "memory_gb": gpu.get("memory_bytes", 0) / 1e9,
+        "flop_per_clock": per_clock,
+        "datasheet": sheet and sheet["figures"] | {"sms": sheet["sms"]},
+        "nvlink_gb_s": _neat(gpu.get("nvlinks", 0) * kind.get("nvlink_gb_s", 0)),
+    }
+    for dtype, flop in per_clock.items():
+        found[f"{dtype}_tflop_s"] = _neat(gpu.get("sms", 0) * flop * clock / 1e6)
+    if not kind.get("integrated"):
+        found["hbm_gb_s"] = _neat(gpu.get("memory_clock_mhz", 0) * gpu.get("memory_bus_bits", 0) * 2 / 8 / 1e3)
+        found |= {} if "host_link" in gpu else _pcie(gpu)
+    return {key: value for key, value in found.items() if value}
+
+
+def _pcie(gpu: dict) -> dict[str, float]:
+    """Rates of the link at its full width; `pcie_now_gb_s` where the present width is less.
+
+    `pcie_payload_gb_s` is what is left to the data. The PCI Express Base Specification gives a packet a header of at least 12 bytes; up to
+    generation 5 a framing token with the sequence number and a checksum take 4 bytes each: 256 of 276 bytes. In generation 6 a flit of
+    256 bytes has 236 for packets, of 256 and 12 bytes. Packets that acknowledge and grant credit take a little more. Where a host allows
+    packets of 512 bytes the data may pass this figure, but not `pcie_gb_s`.
+    """
+    generation, width = gpu.get("pcie_generation", 0), gpu.get("pcie_width_max", 0)
+    lane = _LANE_GBIT.get(generation, 0) / 8
+    left = _PAYLOAD / (_PAYLOAD + _HEADER) * 236 / 242 if generation >= 6 else _PAYLOAD / (_PAYLOAD + _HEADER + _FRAME)
+    now = gpu.get("pcie_width", width)
+    rates = {"pcie_gb_s": lane * width, "pcie_payload_gb_s": left * lane * width}
+    return {key: _neat(rate) for key, rate in (rates | ({"pcie_now_gb_s": lane * now} if now < width else {})).items()}
+
+
+def _neat(rate: float) -> float:
+    """To four digits, as a whole number where it is one."""
+    rate = float(f"{rate:.4g}")
+    return int(rate) if rate.is_integer() else rate
+
+
+@cache
+def _tables() -> dict:
+    return tomllib.loads(Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8"))

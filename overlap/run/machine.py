@@ -1,6 +1,7 @@
 """The machine something runs on: what it is called, and everything a recording says of it."""
 
 import contextlib
+import hashlib
 import os
 import platform
 import re
@@ -14,6 +15,21 @@ from overlap import OverlapError
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
 _COUNTED = re.compile(r"(.*?)(-x(\d+))?", re.S)
 _SMI_S = 20
+#: What a recording says of a GPU: PyTorch's attribute and its unit; the field of nvidia-smi.
+_ATTRIBUTES = {
+    "sms": ("multi_processor_count", 1),
+    "clock_mhz": ("clock_rate", 1000),
+    "memory_clock_mhz": ("memory_clock_rate", 1000),
+    "memory_bus_bits": ("memory_bus_width", 1),
+    "l2_bytes": ("L2_cache_size", 1),
+}
+_FIELDS = {
+    "clock_max_mhz": "clocks.max.sm",
+    "pcie_generation": "pcie.link.gen.max",
+    "pcie_width": "pcie.link.width.current",
+    "pcie_width_max": "pcie.link.width.max",
+    "power_limit_w": "power.limit",
+}
 
 
 def profile(gpus: list[str]) -> str:
@@ -110,22 +126,24 @@ def probe() -> dict:
     """`machine` and `software` of a recording; imports torch, so it is called in a process of its own."""
     import torch
 
-    gpus = []
-    for i in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(i)
-        capability = f"{properties.major}.{properties.minor}"
-        gpus.append({"name": properties.name, "memory_bytes": properties.total_memory, "capability": capability})
-    on_gpu = bool(gpus)
+    cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    on_gpu = bool(cards)
+    links = _links() if on_gpu else []
+    details = _details(links) if on_gpu else {}
+    seen = [gpu["uuid"] for gpu in _visible().values()] + [""] * len(cards)
+    uuids = [f"GPU-{card.uuid}" if hasattr(card, "uuid") else uuid for card, uuid in zip(cards, seen, strict=False)]
     versions = here()["versions"]
     return {
         "machine": {
-            "gpus": gpus,
+            "gpus": [_gpu(card, details.get(uuid, {})) for card, uuid in zip(cards, uuids, strict=True)],
             "host_gpus": here()["host_gpus"],
             "driver": here()["driver"] if on_gpu else None,
-            "links": _links() if on_gpu else [],
+            "links": links,
             "cpu": here()["cpu"],
             "cores": here()["cores"],
             "system": f"{platform.system()} {platform.release()}",
+            "virtual": _virtual(),
+            "host": _host_mark(),
         },
         "software": {
             **versions,
@@ -136,6 +154,65 @@ def probe() -> dict:
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None,
         },
     }
+
+
+def _gpu(properties, more: dict) -> dict:
+    """One GPU by what PyTorch and nvidia-smi know of it; what neither knows is left out."""
+    capability = f"{properties.major}.{properties.minor}"
+    found = {"name": properties.name, "memory_bytes": properties.total_memory, "capability": capability}
+    for key, (attribute, unit) in _ATTRIBUTES.items():
+        found[key] = _number(getattr(properties, attribute, None), unit)
+    return {key: value for key, value in (found | more).items() if value is not None}
+
+
+def _number(said, unit: float = 1) -> float | None:
+    """A number above zero in our unit, whole where it is; None for anything else, such as `[N/A]`."""
+    try:
+        value = float(said) / unit
+    except (TypeError, ValueError):
+        return None
+    return (int(value) if value.is_integer() else value) if 0 < value < 1e15 else None
+
+
+def _details(links: list[str]) -> dict[str, dict]:
+    """The fields and NVLinks of each GPU of the host, by UUID; a driver that does not know a field is asked for each by itself."""
+    found: dict[str, dict] = {gpu["uuid"]: {} for gpu in _host()[0]}
+    if not _ask(list(_FIELDS), found):
+        for key in _FIELDS:
+            _ask([key], found)
+    for uuid, count in zip(found, _nvlinks(links), strict=False):
+        found[uuid]["nvlinks"] = count
+    return found
+
+
+def _ask(keys: list[str], found: dict[str, dict]) -> bool:
+    """Add these fields to what was found of each GPU; False where nvidia-smi refused and may answer to fewer."""
+    query = ",".join(["uuid", *(_FIELDS[key] for key in keys)])
+    text, why = _nvidia_smi(f"--query-gpu={query}", "--format=csv,noheader,nounits")
+    for row in text.splitlines():
+        uuid, *values = (part.strip() for part in row.split(","))
+        if uuid in found and len(values) == len(keys):
+            found[uuid].update(zip(keys, map(_number, values), strict=True))
+    return not why or "did not answer" in why
+
+
+def _nvlinks(links: list[str]) -> list[int]:
+    """The most NVLinks between each GPU of the host and another one; nothing where the topology does not name two GPUs."""
+    rows = [line for line in links if re.match(r"GPU\d", line)]
+    return [max(map(int, re.findall(r"\bNV(\d+)\b", row)), default=0) for row in rows] if len(rows) > 1 else []
+
+
+def _virtual() -> bool | None:
+    """Whether a hypervisor runs this machine; None where the CPU does not say."""
+    flags = re.search(r"^flags\b.*", _text("/proc/cpuinfo"), re.M)
+    return "hypervisor" in flags[0].split() if flags else None
+
+
+def _host_mark() -> str:
+    """Eight hex digits that tell hosts apart and name none: of its GPUs' UUIDs, or else of the system's own number."""
+    system = _text("/etc/machine-id") or _text("/proc/sys/kernel/random/boot_id")
+    said = sorted(gpu["uuid"] for gpu in _host()[0]) or [platform.node(), system]
+    return hashlib.sha256(" ".join(["overlap", *said]).encode()).hexdigest()[:8]
 
 
 def _links() -> list[str]:
@@ -158,8 +235,13 @@ def _nvidia_smi(*arguments: str) -> tuple[str, str]:
 
 
 def _cpu_model() -> str:
+    model = re.search(r"^model name\s*:(.*)", _text("/proc/cpuinfo"), re.M)
+    return model[1].strip() if model else platform.processor() or platform.machine()
+
+
+def _text(path: str) -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

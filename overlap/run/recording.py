@@ -70,9 +70,11 @@ def merged(old: dict, new: dict) -> dict:
     """
     if not _comparable(old, new):
         return new
-    whole, other = (old, new) if _rank(old) > _rank(new) else (new, old)
-    others = {run["digest"]: run for run in [_reduced(other), *(old.get("others") or []), *(new.get("others") or [])]}
-    others.pop(_run_digest(whole), None)
+    others = {run["digest"]: run for data in (old, new) for run in data.get("others") or []}
+    candidates = [data for data in (old, new) if _run_digest(data) not in others] or [old]
+    whole = max(candidates, key=_rank)
+    others |= {run["digest"]: run for run in map(_reduced, candidates)}
+    others.pop(_run_digest(whole))
     kept = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: KEPT - 1]
     return sealed(_alone(whole) | ({"others": kept} if kept else {}))
 
@@ -87,7 +89,7 @@ def _comparable(old: dict, new: dict) -> bool:
 
 
 def _rank(data: dict) -> tuple:
-    return not (data["run"].get("noise") or {}).get("disturbed", False), data["run"]["started"]
+    return not (data["run"].get("noise") or {}).get("disturbed", False), data["run"]["started"], _run_digest(data)
 
 
 def _alone(data: dict) -> dict:

@@ -63,8 +63,9 @@ Text = Annotated[str, Field(max_length=1000), _without_control()]
 Said = Annotated[str, Field(min_length=1, max_length=1000), _without_control(), _matching(r".*\S.*", "some words")]
 Row = Annotated[str, Field(max_length=1000), _without_control("\t")]
 Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Some = Annotated[int, Field(gt=0, lt=10**15)]
+Rate = Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False)]
 
 
 class _Form(BaseModel):
@@ -77,6 +78,17 @@ class Gpu(_Form):
     name: Annotated[str, Field(min_length=1), _Short, AfterValidator(_gpu_name)]
     memory_bytes: Annotated[int, Field(gt=0)]
     capability: Annotated[str, _Short, _matching(r"\d+\.\d+", "a compute capability such as '9.0'")]
+    sms: Some | None = None
+    clock_mhz: Rate | None = None
+    clock_max_mhz: Rate | None = None
+    memory_clock_mhz: Rate | None = None
+    memory_bus_bits: Some | None = None
+    l2_bytes: Some | None = None
+    pcie_generation: Some | None = None
+    pcie_width: Some | None = None
+    pcie_width_max: Some | None = None
+    power_limit_w: Rate | None = None
+    nvlinks: Count | None = None
 
 
 class Machine(_Form):
@@ -123,8 +135,8 @@ class Source(_Form):
 class Noise(_Form):
     """How busy the host was: what one small torch call cost before and after the run, and at least; shares of CPU time."""
 
-    dispatch_us: Annotated[list[Positive], Field(min_length=2, max_length=2)]
-    least_us: Positive
+    dispatch_us: Annotated[list[Rate], Field(min_length=2, max_length=2)]
+    least_us: Rate
     steal: Share | None
     load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None
     disturbed: bool

@@ -72,7 +72,7 @@ def plot(results: dict, ceilings: dict):
     for name in ("copy", "triad"):
         ax.plot(mib, results["rates_gb_s"][name], marker="o", label=name)
     if "hbm_gb_s" in ceilings:
-        ax.axhline(ceilings["hbm_gb_s"], color="gray", linestyle="--", label="HBM, datasheet")
+        ax.axhline(ceilings["hbm_gb_s"], color="gray", linestyle="--", label="memory, ceiling")
     full = results["l2_bytes"] / 2**21  # a copy touches two tensors
     ax.axvline(full, color="gray", linestyle="--")
     ax.text(1.1 * full, 100, "copy larger than L2", color="gray")

@@ -138,11 +138,8 @@ class Claim(Block):
         """Decide it on one machine by what each of its runs says; None where it does not speak of the machine."""
         decided, why = [], ""
         try:
-            try:
-                if not self.applies(scopes[0]):
-                    return None
-            except Undecided as error:
-                return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
+            if not self.applies(scopes[0]):
+                return None
             for scope in scopes:
                 try:
                     decided.append((scope, self.holds(scope)))
@@ -153,6 +150,8 @@ class Claim(Block):
             able = [scope for scope, _ in decided]
             beaten = [limit for limit in self.limits if self._beats(limit, able, run)]
             figures = self._figures(able, beaten)
+        except Undecided as error:
+            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
         except OverlapError as error:
             raise OverlapError(f"{self.where}: claim {self.snippet}: {error}, in {run.path}; mend the claim") from None
         true, count = sum(holds for _, holds in decided), len(decided)

@@ -1,0 +1,124 @@
+"""Ceilings: what a recorded GPU's attributes imply, held against what its datasheet prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from overlap.book.ceiling import _tables, ceilings
+
+TABLES = _tables()
+H100 = {"name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory_bytes": 85_017_493_504}
+#: What an H100 says of itself; the name is one that no datasheet has.
+SAID = H100 | {
+    "name": "NVIDIA H9000",
+    "sms": 132,
+    "clock_mhz": 1980,
+    "memory_clock_mhz": 2619,
+    "memory_bus_bits": 5120,
+    "l2_bytes": 52_428_800,
+    "pcie_generation": 5,
+    "pcie_width_max": 16,
+    "nvlinks": 18,
+}
+DERIVED = {
+    "capability": "9.0",
+    "sms": 132,
+    "clock_mhz": 1980,
+    "l2_bytes": 52_428_800,
+    "memory_gb": 85.017493504,
+    "bf16_tflop_s": 1071,
+    "fp16_tflop_s": 1071,
+    "tf32_tflop_s": 535.3,
+    "fp8_tflop_s": 2141,
+    "fp32_tflop_s": 66.91,
+    "fp64_tflop_s": 66.91,
+    "hbm_gb_s": 3352,
+    "pcie_gb_s": 63.02,
+    "pcie_payload_gb_s": 58.45,
+    "nvlink_gb_s": 450,
+    "flop_per_clock": TABLES["capability"]["9.0"]["flop_per_clock"],
+}
+
+
+def of(gpu: dict) -> dict:
+    return ceilings({"gpus": [gpu]})
+
+
+def test_attributes_alone_give_ceilings():
+    assert of(SAID) == DERIVED
+
+
+def test_where_a_recording_lacks_attributes_the_datasheet_has_them():
+    assert of(H100) == DERIVED | {"datasheet": TABLES["datasheet"][H100["name"]]["figures"] | {"sms": 132}}
+
+
+#: What is added to what the GPU says, or None for what is taken away; what then changes, None for what is gone.
+CHANGES = {
+    "another clock": ({"clock_mhz": 1000}, {"clock_mhz": 1000, "bf16_tflop_s": 540.7, "tf32_tflop_s": 270.3}),
+    "it boosts beyond what CUDA says": ({"clock_max_mhz": 2970}, {"clock_mhz": 2970, "bf16_tflop_s": 1606}),
+    "no clock": ({"clock_mhz": None}, {"clock_mhz": None, "bf16_tflop_s": None, "hbm_gb_s": 3352}),
+    "no SMs": ({"sms": None}, {"sms": None, "fp32_tflop_s": None, "pcie_gb_s": 63.02}),
+    "no bus": ({"memory_bus_bits": None}, {"hbm_gb_s": None, "bf16_tflop_s": 1071}),
+    "an unknown kind": ({"capability": "99.0"}, {"bf16_tflop_s": None, "nvlink_gb_s": None, "hbm_gb_s": 3352}),
+    "without NVLink": ({"nvlinks": 0}, {"nvlink_gb_s": None}),
+    "four links of an RTX A6000": ({"nvlinks": 4, "capability": "8.6"}, {"nvlink_gb_s": 56.25}),
+    "in a slot of half the width": ({"pcie_width": 8}, {"pcie_gb_s": 63.02, "pcie_now_gb_s": 31.51}),
+    "in a slot of the full width": ({"pcie_width": 16}, {"pcie_gb_s": 63.02, "pcie_now_gb_s": None}),
+    "PCIe 3": ({"pcie_generation": 3}, {"pcie_gb_s": 15.75, "pcie_payload_gb_s": 14.61}),
+    "PCIe 1": ({"pcie_generation": 1}, {"pcie_gb_s": 4}),
+    "PCIe 6": ({"pcie_generation": 6}, {"pcie_gb_s": 121, "pcie_payload_gb_s": 112.7}),
+    "a PCIe nobody knows": ({"pcie_generation": 9}, {"pcie_gb_s": 0}),
+    "one memory with the CPU": ({"capability": "8.7"}, {"hbm_gb_s": None, "pcie_gb_s": None, "tf32_tflop_s": None}),
+    "a power limit": ({"power_limit_w": 700}, {"power_limit_w": 700}),
+}
+
+
+@pytest.mark.parametrize(("change", "then"), CHANGES.values(), ids=CHANGES)
+def test_one_attribute_changes(change, then):
+    found = of(SAID | change)
+    assert {key: found.get(key) or None for key in then} == {key: value or None for key, value in then.items()}
+    assert all(found.values()), "what is unknown is left out"
+
+
+@pytest.mark.parametrize("machine", [{"gpus": []}, {}, {"gpus": [{"name": "NVIDIA H9000"}]}, {"gpus": [{}]}])
+def test_of_what_is_unknown_nothing_is_said(machine):
+    assert ceilings(machine) == {}
+
+
+@pytest.mark.parametrize("name", TABLES["datasheet"])
+def test_datasheets_say_what_clocks_explain(name):
+    """A printed figure is what SMs, bus and clock of the document make, but for what is listed; and below the ceiling of the largest clock."""
+    sheet = TABLES["datasheet"][name]
+    figures, exceptions, derived = sheet["figures"], sheet.get("exceptions", {}), of({"name": name})
+    assert sheet["source"] and exceptions.keys() <= figures.keys()
+    for key, figure in figures.items():
+        dtype = key.removesuffix("_tflop_s")
+        mhz = sheet["clock_mhz"] if dtype in ("fp32", "fp64") else sheet.get("tensor_mhz", sheet["clock_mhz"])
+        scale = mhz / derived["clock_mhz"] if dtype != key else 1
+        explained = figure / derived.get(key, figure) / scale
+        if key == "memory_gb":
+            assert key not in derived, "only the device knows"
+        elif key in exceptions:
+            assert explained < 0.98, f"{key} needs no excuse"
+        else:
+            assert explained == pytest.approx(1, abs=0.02), key
+        assert figure <= 1.01 * derived.get(key, figure), f"{key}: more than a rounding above its ceiling"
+
+
+def test_every_kind_names_its_source_and_its_cards():
+    for capability, kind in TABLES["capability"].items():
+        assert kind["source"] and {"fp16", "fp32"} <= kind["flop_per_clock"].keys(), capability
+    assert {sheet["capability"] for sheet in TABLES["datasheet"].values()} <= TABLES["capability"].keys()
+
+
+def test_a_grace_hopper_is_not_reached_over_pcie():
+    assert not {"pcie_gb_s", "pcie_payload_gb_s"} & of({"name": "NVIDIA GH200 480GB"} | {"pcie_generation": 4}).keys()
+
+
+def test_all_recorded_gpus_have_ceilings():
+    found = {path.parts[-3]: path for path in Path(__file__).parents[1].glob("docs/recordings/*/*/*.json")}
+    for profile, path in found.items():
+        ceiling = ceilings(json.loads(path.read_text())["machine"])
+        rates = {"bf16_tflop_s", "tf32_tflop_s", "fp32_tflop_s", "hbm_gb_s", "memory_gb", "pcie_gb_s", "nvlink_gb_s"}
+        assert rates <= ceiling.keys() if profile != "cpu" else not ceiling

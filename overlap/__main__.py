@@ -197,7 +197,10 @@ def _record(book: Book, options) -> int:
         run = book.committed.get(snippet.name, {}).get(profile) if not (names and bundle) else None
         have += len(run.all) if run is not None and run.grade == recording.FRESH else 0
         have += bundle.runs(snippet, profile) if bundle else 0
-        return max(0, (options.runs or book.runs_wanted(profile) if snippet.options["exclusive"] else 1) - have)
+        wanted = (
+            options.runs if options.runs and book.measures(snippet.name) else book.runs_wanted(snippet.name, profile)
+        )
+        return max(0, wanted - have)
 
     lacking = {item: lacks(*item) for item in able}
     wanted = [item for turn in range(max(lacking.values())) for item in able if lacking[item] > turn]

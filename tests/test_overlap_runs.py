@@ -202,7 +202,7 @@ def test_home_machines_that_cannot_be_read(tmp_path, said):
 
 
 def test_record_adds_a_run_and_import_merges(book, warm, capsys):
-    book.snippet("a/b", "import time\n\n\ndef main():\n    return {'us': time.time()}\n")
+    book.snippet("a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n")
     path = book.path("a/b")
     for arguments, count in (
         (["record", "a/b"], 1),

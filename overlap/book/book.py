@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from overlap import OverlapError
+from overlap.book import margin
 from overlap.book.blocks import Block, Claim
 from overlap.book.ceiling import ceilings
 from overlap.book.check import problems
@@ -173,9 +174,14 @@ class Book:
         """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
         return self.home is None or profile in self.home
 
-    def runs_wanted(self, profile: str) -> int:
-        """How many runs should stand behind a measurement on this machine."""
-        return (self.home or {}).get(profile, 1)
+    def runs_wanted(self, name: str, profile: str) -> int:
+        """How many runs of a snippet should be recorded on this machine."""
+        return (self.home or {}).get(profile, 1) if self.measures(name) else 1
+
+    def measures(self, name: str) -> bool:
+        """Whether a snippet is a measurement: what has no trials says the same each time. One that never ran may be."""
+        runs = self.committed.get(name, {}).values()
+        return not runs or any(any(margin.measurements(run.result)) for run in runs)
 
     # Snippets and their runs
 

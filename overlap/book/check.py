@@ -37,7 +37,7 @@ def _freshness(book, snippet: Snippet) -> Iterator[str]:
         elif count not in have and str(count) not in excuses:
             yield f"{snippet.path}: {recording.MISSING}: no recording with {count} GPUs; {again} where they are"
     for run in runs:
-        wanted = book.runs_wanted(run.profile) if snippet.options["exclusive"] else 1
+        wanted = book.runs_wanted(snippet.name, run.profile)
         if len(run.all) < wanted and book.at_home(run.profile):
             yield f"{run.path}: {len(run.all)} of {wanted} runs; {again} on such a machine, another host if there is one"
         if run.grade == recording.CODE:

@@ -18,7 +18,7 @@ reaches. Recordings are the committed ones, and not of other code than this chec
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import NamedTuple
 
@@ -49,10 +49,12 @@ class Fact(NamedTuple):
     leaves: float | None = None
 
 
-def verify(book: Book, names: list[str] | None = None, quick: bool = False) -> dict:
-    """Run what this machine can now, and compare; see above for what it gives."""
+def verify(book: Book, names: list[str] | None = None, quick: bool = False, tell: Callable = lambda text: None) -> dict:
+    """Run what this machine can now, and compare; see above for what it gives. `tell` hears what begins."""
     rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
     chosen, left = select(book, rows, names, quick)
+    count, seconds = len(chosen), sum(_seconds(book, *item) for item in chosen)
+    tell(f"{count} run{'s' * (count != 1)} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
     before, failures, made = health.state(), [], {}
     runner = book.runner or Runner(book.root, watchful=True)
     runner.patience_s = PATIENCE_S if quick else None
@@ -67,7 +69,7 @@ def verify(book: Book, names: list[str] | None = None, quick: bool = False) -> d
         found = runner.probe(len(machine.here()["gpus"]))
         failures += map(str, runner.run_all(chosen, keep, "verifying"))
         now = _seeing(book, made)
-        headlines = [line for row in rows for line in compare(book, now, row)]
+        headlines = [line for row in rows for line in compare(book, now, row, failures)]
         seen = _watch_again(runner, chosen, headlines)
     finally:
         if not book.runner:
@@ -126,12 +128,13 @@ def _seeing(book: Book, made: dict[str, dict[str, Run]]) -> Book:
     return other
 
 
-def compare(book: Book, now: Book, row: Headline) -> Iterator[dict]:
-    """A headline on each profile that ran, beside what is recorded."""
-    for profile, run in now.runs(row.here.snippet).items():
+def compare(book: Book, now: Book, row: Headline, failures: list[str]) -> Iterator[dict]:
+    """A headline on each profile that ran, beside what is recorded; what cannot be read from a result is a failure."""
+    for profile, run in now.runs(book.snippet(row.here.snippet).name).items():
         try:
             value, ceiling, share = row.measured(now.scope(row.here.snippet, run))
-        except Undecided:
+        except OverlapError as error:
+            failures += [] if isinstance(error, Undecided) else [f"{row.label} on {profile}: {error}"]
             continue
         recorded = _recorded(book, row, run)
         compared, bound = None, None
@@ -166,7 +169,7 @@ def _recorded(book: Book, row: Headline, here: Run) -> dict[str, dict]:
         for number in _alike(run, here):
             try:
                 given.append(row.measured(committed.scope(row.here.snippet, run, number)))
-            except Undecided:
+            except OverlapError:  # it is none to compare with; `overlap check` says why
                 continue
         if given:
             values, shares = [value for value, _, _ in given], [share for _, _, share in given if share is not None]
@@ -314,7 +317,8 @@ def said(report: dict) -> Iterator[str]:
     here, software = report["machine"], report["software"]
     profile = machine.profile([gpu["name"] for gpu in here["gpus"]])
     yield f"Measured now: {machine.label(profile)}, {here['cpu']}, {here['cores']} cores, torch {software['torch']}"
-    rows = [_row(line) for line in report["headlines"]]
+    many = len({line["profile"] for line in report["headlines"]}) > 1
+    rows = [_row(line, here, many) for line in report["headlines"]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     if not rows:
@@ -346,16 +350,19 @@ def said(report: dict) -> Iterator[str]:
         )
 
 
-def _row(line: dict) -> tuple[str, ...]:
-    where = f" ({machine.label(line['profile'])})"
+def _row(line: dict, here: dict, many: bool) -> tuple[str, ...]:
+    where = f" ({machine.label(line['profile'])})" if many else ""
     share = f"{line['share']:.0%} of {show(line['ceiling'])}" if line["share"] else ""
+    gpu = next(iter(here["gpus"]), {})
+    if share and line["bound_by"] == "pcie" and {"pcie_generation", "pcie_width_max"} <= gpu.keys():
+        share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
     if line["compared"] == "model":
         own = line["recorded"][line["profile"]]
         span = f"{show(own['low'])} to {show(own['high'])}, " if own["runs"] > 1 else ""
         beside = f"recorded: {show(own['median'])} ({span}{own['runs']} run{'s' * (own['runs'] > 1)})"
     elif line["compared"]:
-        shares = [each["share"] for each in line["recorded"].values() if each["share"]]
-        beside = f"not recorded on this model; other GPUs reach {min(shares):.0%} to {max(shares):.0%} of their ceiling"
+        least = min(each["share"] for each in line["recorded"].values() if each["share"])
+        beside = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
     else:
         beside = "nothing to compare with"
     return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, beside, line["state"]

@@ -341,9 +341,9 @@ def _verify(book: Book, options) -> int:
         raise OverlapError(_lacking(book, names))
     for item in able[:1]:
         _check_writable(book.cache_path(*item).parent)
-    report = verify(book, names, options.quick)
+    report = verify(book, names, options.quick, lambda text: print(text, file=sys.stderr, flush=True))
     if options.json:
-        print(json.dumps(report, indent=1, sort_keys=True, allow_nan=False))
+        print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         _say(*said(report))
     return int(options.strict and is_off(report))

@@ -18,41 +18,30 @@ reaches. Recordings are the committed ones, and not of other code than this chec
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
-from typing import NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks import Headline, Headlines
 from overlap.book.book import Book, Run
+from overlap.book.diagnosis import LOW, OK, UNKNOWN, alike, diagnosis, facts, touches
 from overlap.book.expression import Undecided, show
 from overlap.book.verdict import State
-from overlap.run import health, machine, noise, recording
+from overlap.run import health, machine, recording
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 
 NEAR, FAR = 0.85, 0.7
 #: `--quick`: seconds that the snippets may take together by their recordings, what one takes of which there is none, and what a busy host may cost.
 QUICK_S, UNKNOWN_S, PATIENCE_S = 45, 10, 5
-#: MiB of a GPU's memory, and per cent of its time, that are in use before anything of ours runs: others work there.
-OTHERS_MIB, OTHERS_BUSY = 1000, 10
-#: A clock below this share of its maximum is a slow one.
-SLOWED = 0.95
-OK, LOW, UNKNOWN = "ok", "LOW", "unknown"
 
 
-class Fact(NamedTuple):
-    """Something that is so on this machine: in words, the headlines that it can hold down, and to which share of what they could be."""
-
-    text: str
-    touches: str = ""
-    leaves: float | None = None
-
-
-def verify(book: Book, names: list[str] | None = None, quick: bool = False) -> dict:
-    """Run what this machine can now, and compare; see above for what it gives."""
+def verify(book: Book, names: list[str] | None = None, quick: bool = False, tell: Callable = lambda text: None) -> dict:
+    """Run what this machine can now, and compare; see above for what it gives. `tell` hears what begins."""
     rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
     chosen, left = select(book, rows, names, quick)
+    count, seconds = len(chosen), sum(_seconds(book, *item) for item in chosen)
+    tell(f"{count} run{'s' * (count != 1)} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
     before, failures, made = health.state(), [], {}
     runner = book.runner or Runner(book.root, watchful=True)
     runner.patience_s = PATIENCE_S if quick else None
@@ -67,14 +56,13 @@ def verify(book: Book, names: list[str] | None = None, quick: bool = False) -> d
         found = runner.probe(len(machine.here()["gpus"]))
         failures += map(str, runner.run_all(chosen, keep, "verifying"))
         now = _seeing(book, made)
-        headlines = [line for row in rows for line in compare(book, now, row)]
+        headlines = [line for row in rows for line in compare(book, now, row, failures)]
         seen = _watch_again(runner, chosen, headlines)
     finally:
         if not book.runner:
             runner.close()
     ran = {snippet.name for snippet, _ in chosen}
     left |= {name: "failed" for name in ran - made.keys()}
-    facts = list(_facts(book, found["machine"], made, before, seen))
     wanted = names or list(book.snippets)
     return {
         "machine": found["machine"],
@@ -82,7 +70,7 @@ def verify(book: Book, names: list[str] | None = None, quick: bool = False) -> d
         "quick": quick,
         "headlines": headlines,
         "claims": list(_claims(now, made, wanted, left)),
-        "diagnosis": list(_diagnosis(headlines, facts)),
+        "diagnosis": list(diagnosis(headlines, facts(book, found["machine"], made, before, seen))),
         "unchecked": [{"snippet": name, "why": left[name]} for name in sorted(left)],
         "failures": failures,
     }
@@ -126,12 +114,13 @@ def _seeing(book: Book, made: dict[str, dict[str, Run]]) -> Book:
     return other
 
 
-def compare(book: Book, now: Book, row: Headline) -> Iterator[dict]:
-    """A headline on each profile that ran, beside what is recorded."""
-    for profile, run in now.runs(row.here.snippet).items():
+def compare(book: Book, now: Book, row: Headline, failures: list[str]) -> Iterator[dict]:
+    """A headline on each profile that ran, beside what is recorded; what cannot be read from a result is a failure."""
+    for profile, run in now.runs(book.snippet(row.here.snippet).name).items():
         try:
             value, ceiling, share = row.measured(now.scope(row.here.snippet, run))
-        except Undecided:
+        except OverlapError as error:
+            failures += [] if isinstance(error, Undecided) else [f"{row.label} on {profile}: {error}"]
             continue
         recorded = _recorded(book, row, run)
         compared, bound = None, None
@@ -163,24 +152,16 @@ def _recorded(book: Book, row: Headline, here: Run) -> dict[str, dict]:
     found, committed = {}, book.as_committed
     for profile, run in committed.runs(row.here.snippet).items():
         given = []
-        for number in _alike(run, here):
+        for number in alike(run, here):
             try:
                 given.append(row.measured(committed.scope(row.here.snippet, run, number)))
-            except Undecided:
+            except OverlapError:  # it is none to compare with; `overlap check` says why
                 continue
         if given:
             values, shares = [value for value, _, _ in given], [share for _, _, share in given if share is not None]
             span = {"median": median(values), "low": min(values), "high": max(values), "runs": len(values)}
             found[profile] = span | {"share": min(shares, default=None)}
     return found
-
-
-def _alike(run: Run, here: Run) -> list[int]:
-    """Numbers of the runs of a recording that can be compared: of this code, and of the same CPU where that is all there is."""
-    if run.grade == recording.CODE:
-        return []
-    cpu = here.data["machine"]["cpu"]
-    return [number for number, each in enumerate(run.all) if run.gpus or each["machine"]["cpu"] == cpu]
 
 
 def _claims(now: Book, made: dict, wanted: list[str], left: dict[str, str]) -> Iterator[dict]:
@@ -202,7 +183,7 @@ def _claims(now: Book, made: dict, wanted: list[str], left: dict[str, str]) -> I
 
 def _watch_again(runner: Runner, chosen: list, headlines: list[dict]) -> dict[str, dict]:
     """What the first GPU says of itself while snippets whose rates of the GPU are LOW run once more, by snippet; their figures are not used."""
-    again = {line["snippet"] for line in headlines if line["state"] == LOW and _touches("clock", line)}
+    again = {line["snippet"] for line in headlines if line["state"] == LOW and touches("clock", line)}
     found = {}
     for snippet, gpus in chosen:
         if gpus and snippet.name in again - found.keys():
@@ -210,97 +191,6 @@ def _watch_again(runner: Runner, chosen: list, headlines: list[dict]) -> dict[st
                 runner.run_all([(snippet, gpus)], label="watching")
             found[snippet.name] = next(iter(seen), {})
     return found
-
-
-def _touches(what: str, line: dict) -> bool:
-    """Whether a fact of this kind can hold a headline down."""
-    bound_by = line["bound_by"]
-    return {
-        "link": bound_by == "pcie",
-        "clock": bound_by in ("arithmetic", "memory"),
-        "gpu": bound_by is not None,
-        "host": bound_by is None,
-    }.get(what, False)
-
-
-def _facts(book: Book, probed: dict, made: dict, before: list[dict], seen: dict[str, dict]) -> Iterator[Fact]:
-    """All that is known of this machine and can make it slow."""
-    for number, gpu in enumerate(probed["gpus"]):
-        name, mine = f"GPU {number}" if number else "the GPU", lambda kind, number=number: "" if number else kind
-        width, widest = gpu.get("pcie_width", 0), gpu.get("pcie_width_max", 0)
-        if 0 < width < widest:
-            yield Fact(f"{name} uses {width} of its {widest} PCIe lanes", mine("link"), width / widest)
-        now = before[number] if number < len(before) else {}
-        limit, usual = now.get("power_limit_w", 0), now.get("power_default_w", 0)
-        if limit < usual:
-            yield Fact(f"the power limit of {name} is {limit:g} W, by default it is {usual:g} W", mine("clock"))
-        memory, busy = now.get("memory_used_mib", 0), now.get("utilization", 0)
-        if memory > OTHERS_MIB or busy > OTHERS_BUSY:
-            used = f"{memory:,.0f} MiB of its memory were in use and it was busy {busy:.0f}% of the time"
-            yield Fact(f"others use {name}: before anything ran here, {used}", mine("gpu"))
-    for name, now in seen.items():
-        clock, fastest, reasons = (
-            now.get("clock_mhz", 0),
-            now.get("clock_max_mhz", 0),
-            " and ".join(now.get("reasons", ())),
-        )
-        why = f"; the driver's reason: {reasons}" if reasons else ""
-        if 0 < clock < SLOWED * fastest:
-            yield Fact(
-                f"while {name} ran, the clock was at most {clock:,.0f} of {fastest:,.0f} MHz{why}",
-                "clock",
-                clock / fastest,
-            )
-        elif reasons:
-            yield Fact(f"while {name} ran, the driver held the clock down at times{why}", "clock")
-    yield from _host_facts(book, made)
-
-
-def _host_facts(book: Book, made: dict) -> Iterator[Fact]:
-    """How busy the host was, and what it is less than where the recordings were made."""
-    mine, theirs = [], []
-    for name, runs in made.items():
-        for profile, run in runs.items():
-            recorded = book.as_committed.runs(name).get(profile)
-            mine.append(run.data)
-            theirs += [recorded.all[number] for number in _alike(recorded, run)] if recorded else []
-    costs, usual = (
-        [cost for each in runs if (cost := (each["run"].get("noise") or {}).get("least_us"))] for runs in (mine, theirs)
-    )
-    if costs and usual and min(costs) > noise.FACTOR * max(usual):
-        text = (
-            f"a small PyTorch call costs the CPU {show(min(costs))} µs, where it is recorded at most {show(max(usual))}"
-        )
-        yield Fact(text, "host", max(usual) / min(costs))
-    stolen = max(((each["run"].get("noise") or {}).get("steal") or 0 for each in mine), default=0)
-    if stolen > noise.STEAL:
-        yield Fact(f"other virtual machines took up to {stolen:.0%} of the CPU's time", "host")
-    busy = sum(bool((each["run"].get("noise") or {}).get("disturbed")) for each in mine)
-    if busy:
-        yield Fact(f"other work disturbed the CPU in {busy} of {len(mine)} runs", "host")
-    have, had = ({each["machine"]["cores"] for each in runs} for runs in (mine, theirs))
-    if have and had and min(have) < min(had):
-        yield Fact(f"there are {min(have)} CPU cores, where it is recorded at least {min(had)}", "host")
-
-
-def _diagnosis(headlines: list[dict], facts: list[Fact]) -> Iterator[dict]:
-    """Each fact with the LOW headlines that it explains, whole or in part; then those that nothing explains."""
-    low, explained = [line for line in headlines if line["state"] == LOW], set()
-    for fact in facts:
-        held = [line for line in low if _touches(fact.touches, line)]
-        part = [line["label"] for line in held if fact.leaves and _still_low(line, fact.leaves)]
-        labels = [line["label"] for line in held if line["label"] not in part]
-        explained |= {*labels, *part}
-        yield {"fact": fact.text, "leaves": fact.leaves, "explains": labels, "in_part": part}
-    if left := [line["label"] for line in low if line["label"] not in explained]:
-        yield {"fact": None, "leaves": None, "explains": left, "in_part": []}
-
-
-def _still_low(line: dict, leaves: float) -> bool:
-    """Whether a headline would be LOW without what holds it down."""
-    if line["smaller_is_better"]:
-        return line["value"] * leaves > line["bound"]
-    return line["value"] / leaves < line["bound"]
 
 
 def is_off(report: dict) -> bool:
@@ -314,7 +204,8 @@ def said(report: dict) -> Iterator[str]:
     here, software = report["machine"], report["software"]
     profile = machine.profile([gpu["name"] for gpu in here["gpus"]])
     yield f"Measured now: {machine.label(profile)}, {here['cpu']}, {here['cores']} cores, torch {software['torch']}"
-    rows = [_row(line) for line in report["headlines"]]
+    many = len({line["profile"] for line in report["headlines"]}) > 1
+    rows = [_row(line, here, many) for line in report["headlines"]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     if not rows:
@@ -346,16 +237,19 @@ def said(report: dict) -> Iterator[str]:
         )
 
 
-def _row(line: dict) -> tuple[str, ...]:
-    where = f" ({machine.label(line['profile'])})"
+def _row(line: dict, here: dict, many: bool) -> tuple[str, ...]:
+    where = f" ({machine.label(line['profile'])})" if many else ""
     share = f"{line['share']:.0%} of {show(line['ceiling'])}" if line["share"] else ""
+    gpu = next(iter(here["gpus"]), {})
+    if share and line["bound_by"] == "pcie" and {"pcie_generation", "pcie_width_max"} <= gpu.keys():
+        share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
     if line["compared"] == "model":
         own = line["recorded"][line["profile"]]
         span = f"{show(own['low'])} to {show(own['high'])}, " if own["runs"] > 1 else ""
         beside = f"recorded: {show(own['median'])} ({span}{own['runs']} run{'s' * (own['runs'] > 1)})"
     elif line["compared"]:
-        shares = [each["share"] for each in line["recorded"].values() if each["share"]]
-        beside = f"not recorded on this model; other GPUs reach {min(shares):.0%} to {max(shares):.0%} of their ceiling"
+        least = min(each["share"] for each in line["recorded"].values() if each["share"])
+        beside = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
     else:
         beside = "nothing to compare with"
     return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, beside, line["state"]

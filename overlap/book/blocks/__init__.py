@@ -11,8 +11,8 @@ from overlap.book.blocks.index import Index
 from overlap.book.blocks.scoreboard import Scoreboard
 from overlap.book.blocks.snippet import SnippetBlock
 
-#: Kinds by the word that opens their fence; `claims` and `snippets` open the index of all blocks of that kind.
 _KINDS = (SnippetBlock, Claim, Diagram, Scoreboard, Headlines, Calculator)
+#: Kinds by the word that opens their fence; `claims` and `snippets` open the index of all blocks of that kind.
 KINDS: dict[str, type[Block]] = {kind.kind: kind for kind in _KINDS}
 KINDS |= {f"{word}s": Index for word, kind in KINDS.items() if kind.columns}
 

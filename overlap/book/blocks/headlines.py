@@ -90,14 +90,14 @@ class Headlines(Block):
         if len(cells) != 4 or not all(cells) or ":" not in cells[2]:
             raise place.refuse("not a row of headlines", _FORM)
         label, unit, here, ceiling = cells
-        name, _, expression = here.partition(":")
+        name, expression = (part.strip() for part in here.split(":", 1))
         ceiling = "" if ceiling == "-" else ceiling
         for each in filter(None, (expression, ceiling)):
             try:
                 parse(each)
             except OverlapError as error:
                 raise place.refuse(str(error), "mend the expression") from None
-        return Headline(label, unit, Value(name.strip(), None, expression.strip(), ""), ceiling)
+        return Headline(label, unit, Value(name, None, expression, ""), ceiling)
 
     def snippets(self, book) -> set[str] | None:
         """Snippets that the rows name, also in their expressions."""

@@ -1,0 +1,387 @@
+"""`overlap verify`: what it finds low, what explains it, what it says of claims and of what it could not measure."""
+
+import json
+import sys
+
+import pytest
+
+from overlap import OverlapError
+from overlap.__main__ import main
+from overlap.book import verify
+from overlap.book.blocks import Headlines
+from overlap.run import health, machine, recording
+from overlap.run.snippet import Snippet
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+H200 = "NVIDIA H200"
+PAGE = """# A
+
+```headlines
+copy | GB/s | a/copy: gb_s | ceiling.pcie_gb_s
+product | TFLOP/s | a/product: tflop_s | ceiling.bf16_tflop_s
+launch | µs | a/launch: us | -
+```
+
+```claim a/copy
+gb_s >= 50 and cores >= 1
+A copy is fast.
+```
+
+```claim a/launch
+us <= 9 for gpus >= 1
+A launch is short.
+```
+
+```claim a/other
+n == 3 for gpus >= 9
+Nine GPUs count to three.
+```
+"""
+#: What each snippet gave where it was recorded, twice, and on a healthy machine.
+RECORDED = {"copy": ("gb_s", 54.0, 56.0), "product": ("tflop_s", 700.0, 720.0), "launch": ("us", 6.5, 7.5)}
+HEALTHY = {"copy": 55.0, "product": 710.0, "launch": 7.0}
+#: What a healthy GPU says of itself to PyTorch, and to nvidia-smi.
+CARD = {"memory_bytes": 150_000_000_000, "capability": "9.0", "sms": 132, "clock_mhz": 1980, "pcie_generation": 5}
+CARD |= {"pcie_width": 16, "pcie_width_max": 16}
+CALM = {"dispatch_us": [1.0, 1.0], "least_us": 1.0, "steal": 0.0, "load": 0.1, "disturbed": False}
+SMI = {"clocks_event_reasons.active": "0x1", "clocks.sm": "1980", "clocks.max.sm": "1980", "temperature.gpu": "40"}
+SMI |= {"power.limit": "700.00", "power.default_limit": "700.00", "memory.used": "4", "utilization.gpu": "0"}
+TOOL = """#!{python} -S
+import sys
+query = sys.argv[1].partition("=")[2].split(",")
+known = {known!r}
+for field in query:
+    if field not in known:
+        sys.exit(f"{{print('Field ' + field + ' is not a valid field to query.') or 2}}")
+print(", ".join(known[field] for field in query))
+"""
+
+
+class Bench:
+    """A small book on a machine with one GPU, or none, whose snippets give what is wanted without running."""
+
+    def __init__(self, book, template, folder):
+        self.book, self.template, self.folder = book, template, folder
+        self.results, self.card, self.noise, self.gpu, self.ran = HEALTHY | {"other": 3}, {}, CALM, H200, []
+        for name in ("copy", "product", "launch"):
+            book.snippet(f"a/{name}", options="gpus = [1]")
+        book.snippet("a/other", options="gpus = [0, 1]")
+        book.page("a", PAGE)
+        self.smi({})
+
+    def smi(self, said: dict, gpu: str = H200, without: tuple = ()) -> None:
+        """Have an `nvidia-smi` that says this of one GPU, and does not know these fields."""
+        known = {"uuid": "GPU-0", "driver_version": "580", "name": gpu} | SMI | said
+        known = {field: value for field, value in known.items() if field not in without}
+        path = self.folder / "nvidia-smi"
+        path.write_text(TOOL.format(python=sys.executable, known=known))
+        path.chmod(0o755)
+        self.gpu = gpu
+        machine.here.cache_clear()
+        machine._host.cache_clear()
+
+    def data(self, name: str, value, gpus: int = 1, **run) -> dict:
+        """A recording of a snippet with this value."""
+        snippet, key = Snippet.read(self.book.root, f"a/{name}"), RECORDED.get(name, ("n",))[0]
+        made = self.template | {"snippet": snippet.name, "result": {key: value}, "inputs": snippet.input_hashes}
+        made |= {"source": {"path": snippet.path, "sha256": snippet.hash}, "run": made["run"] | run}
+        cards = [CARD | {"name": self.gpu} | self.card] * gpus
+        made |= {"machine": made["machine"] | {"gpus": cards, "host_gpus": gpus}}
+        return recording.sealed(made | {"profile": machine.profile([self.gpu] * gpus)})
+
+    def record(self, **seconds) -> None:
+        """Commit two runs of each headline on a healthy H200."""
+        for name, (_, *values) in RECORDED.items():
+            run = {"seconds": seconds.get(name, 1.0), "noise": CALM}
+            first, second = (self.data(name, value, **run) for value in values)
+            recording.write(self.book.path(f"a/{name}", "h200"), recording.dump(recording.merged(first, second)))
+
+    # What `verify` uses of a runner
+
+    def probe(self, gpus: int) -> dict:
+        made = self.data("copy", 1.0, gpus)
+        return {"machine": made["machine"], "software": made["software"]}
+
+    def run_all(self, wanted: list, done=lambda *made: None, label: str = "") -> list:
+        failures = []
+        for snippet, gpus in wanted:
+            name = snippet.name.removeprefix("a/")
+            self.ran.append(name)
+            if isinstance(self.results[name], Exception):
+                failures.append(self.results[name])
+            else:
+                done(snippet, gpus, self.data(name, self.results[name], gpus, noise=self.noise))
+        return failures
+
+    def close(self) -> None:
+        self.ran.append("closed")
+
+
+@pytest.fixture
+def bench(small_book, template, tmp_path_factory, monkeypatch):
+    """The bench, as the working directory."""
+    folder = tmp_path_factory.mktemp("tools")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.chdir(small_book.root)
+    monkeypatch.setattr(health, "_EVERY_S", 0.01)
+    made = Bench(small_book, template, folder)
+    monkeypatch.setattr(verify, "Runner", lambda root, watchful: made)
+    yield made
+    machine.here.cache_clear()
+    machine._host.cache_clear()
+
+
+L40S = {"name": "NVIDIA L40S", "capability": "8.9", "sms": 142, "clock_mhz": 2520, "pcie_generation": 4}
+OLD_DRIVER = {"clocks_throttle_reasons.active": "0x28", "clocks.sm": "990"}
+#: What is changed on a healthy H200: results, attributes, what nvidia-smi says, noise; what is LOW; what is said.
+MACHINES = {
+    "healthy": ({}, {}, {}, {}, "", ["Nothing that could be compared is low."]),
+    "still healthy": ({"copy": 46.0, "product": 600.0, "launch": 8.8}, {}, {}, {}, "", ["false: 1;", "gb_s = 46"]),
+    "half the lanes": (
+        {"copy": 27.1},
+        {"pcie_width": 8},
+        {},
+        {},
+        "copy",
+        ["43% of 63 (PCIe 5 x16)  recorded: 55 (54 to 56, 2 runs)", "The GPU uses 8 of its 16 PCIe lanes (50%), which explains: copy."],
+    ),
+    "half the lanes, a fifth of the rate": (
+        {"copy": 11.0},
+        {"pcie_width": 8},
+        {},
+        {},
+        "copy",
+        ["8 of its 16 PCIe lanes; it explains a part only of: copy."],
+    ),
+    "half the lanes, but the product is slow": (
+        {"product": 300.0},
+        {"pcie_width": 8},
+        {},
+        {},
+        "product",
+        ["The GPU uses 8 of its 16 PCIe lanes.", "Low, and the cause is not known: product."],
+    ),
+    "throttled": (
+        {"product": 360.0},
+        {},
+        {"clocks_event_reasons.active": "0x28", "clocks.sm": "990"},
+        {},
+        "product",
+        ["While a/product ran, the clock was at most 990 of 1,980 MHz; the driver's reason: hardware slowdown and thermal slowdown by the driver (50%), which explains: product."],
+    ),
+    "throttled, of an old driver": ({"product": 360.0}, {}, OLD_DRIVER, {}, "product", ["thermal slowdown by the driver"]),
+    "at its power limit": (
+        {"product": 500.0},
+        {},
+        {"clocks_event_reasons.active": "0x4", "power.limit": "350.00"},
+        {},
+        "product",
+        ["The power limit of the GPU is 350 W, by default it is 700 W, which can hold down: product.", "reason: power limit,"],
+    ),
+    "a driver that says nothing": (
+        {"product": 360.0},
+        {},
+        dict.fromkeys(SMI, "[N/A]"),
+        {},
+        "product",
+        ["the cause is not known: product."],
+    ),
+    "others use it": (
+        {"copy": 20.0, "product": 300.0},
+        {},
+        {"memory.used": "40000", "utilization.gpu": "97"},
+        {},
+        "copy product",
+        ["40,000 MiB of its memory were in use and it was busy 97% of the time, which can hold down: copy and product."],
+    ),
+    "a slow host": (
+        {"launch": 21.0},
+        {},
+        {},
+        {"least_us": 3.0, "steal": 0.2, "disturbed": True},
+        "launch",
+        [
+            "A small PyTorch call costs the CPU 3 µs, where it is recorded at most 1 (33%), which explains: launch.",
+            "Other virtual machines took up to 20% of the CPU's time, which can hold down: launch.",
+            "Other work disturbed the CPU in 5 of 5 runs, which",
+        ],
+    ),
+    "nobody knows why": ({"launch": 21.0}, {}, {}, {}, "launch", ["Low, and the cause is not known: launch."]),
+    "another model": ({"copy": 27.0, "product": 250.0}, L40S, {}, {}, "", ["not recorded on this model; other GPUs reach at least 86%"]),
+    "another model, slow": ({"copy": 12.0, "product": 250.0}, L40S, {}, {}, "copy", ["the cause is not known: copy."]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_what_is_low_and_why(bench, capsys, name):
+    results, card, said, noise, low, words = MACHINES[name]
+    bench.record()
+    bench.results |= results
+    bench.card, bench.noise = {key: value for key, value in card.items() if key != "name"}, CALM | noise
+    bench.smi(said, card.get("name", H200), ("clocks_event_reasons.active",) if said is OLD_DRIVER else ())
+    assert main(["verify"]) == 0
+    printed = capsys.readouterr().out
+    assert " ".join(line.split()[0] for line in printed.splitlines() if line.endswith("LOW")) == low
+    assert [word for word in words if word not in printed] == [], printed
+    assert bench.ran[-1] == "closed"
+    false = "is false" in printed or "false on" in printed
+    assert main(["verify", "--strict"]) == int(bool(low) or false)
+
+
+def test_nothing_is_compared_with_itself_or_with_other_code(bench, capsys):
+    for change in (
+        lambda: None,
+        lambda: bench.record() or bench.book.snippet("a/copy", "def main():\n    return {'gb_s': 2}\n", "gpus = [1]"),
+    ):
+        change()
+        for _ in range(2):  # the second time, the first one's runs are in the cache
+            assert main(["verify", "a/copy", "--strict"]) == 0
+            printed = capsys.readouterr().out
+            assert "nothing to compare with" in printed and "unknown" in printed
+            assert "Nothing could be compared with a recording." in printed
+
+
+def test_a_snippet_that_fails_is_told_and_the_rest_goes_on(bench, capsys):
+    bench.record()
+    bench.results["product"] = OverlapError("snippets/a/product.py failed with exit code 1")
+    assert main(["verify"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "snippets/a/product.py failed with exit code 1\n" in printed and "Not measured (failed): a/product\n" in printed
+    )
+    assert [line.split()[0] for line in printed.splitlines() if line.endswith("ok")] == ["copy", "launch"]
+    assert main(["verify", "--strict"]) == 1
+
+
+def test_json_is_strict_and_complete(bench, capsys):
+    bench.record()
+    bench.results["copy"], bench.card = 27.1, {"pcie_width": 8}
+    assert main(["verify", "--json", "--strict"]) == 1
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert set(found) == set(
+        ["machine", "software", "quick", "headlines", "claims", "diagnosis", "unchecked", "failures"]
+    )
+    assert found["machine"]["gpus"][0]["pcie_width"] == 8 and found["software"]["torch"]
+    copy, product, launch = found["headlines"]
+    assert copy["recorded"] == {
+        "h200": {"median": 55, "low": 54, "high": 56, "runs": 2, "share": pytest.approx(54 / 63.02)}
+    }
+    assert (copy["state"], copy["compared"], copy["ceiling"], copy["bound"]) == (
+        "LOW",
+        "model",
+        63.02,
+        54 * verify.NEAR,
+    )
+    assert (launch["state"], launch["share"], launch["bound"]) == ("ok", None, 7.5 / verify.NEAR)
+    assert set(copy) == set(product) == set(launch) and product["bound_by"] == "arithmetic"
+    states = {claim["line"]: (claim["page"], claim["profile"], claim["state"]) for claim in found["claims"]}
+    assert states == {9: ("a.md", "h200", "false"), 14: ("a.md", "h200", "holds"), 19: ("a.md", None, "open")}
+    assert found["claims"][0]["figures"].startswith("gb_s = 27.1, not ≥ 50")
+    assert found["diagnosis"] == [
+        {"fact": "the GPU uses 8 of its 16 PCIe lanes", "leaves": 0.5, "explains": ["copy"], "in_part": []}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "names", "ran", "left"),
+    [
+        ({}, [], ["copy", "launch", "product"], "(left out by --quick): a/other"),
+        ({"product": 44.0}, [], ["copy", "launch"], "(left out by --quick): a/other, a/product"),
+        ({}, ["a/other"], ["other"], None),
+    ],
+)
+def test_quick_runs_headlines_and_leaves_out_the_longest(bench, capsys, seconds, names, ran, left):
+    bench.record(**seconds)
+    assert main(["verify", "--quick", *names]) == 0
+    printed = capsys.readouterr()
+    assert sorted(bench.ran) == sorted([*ran, "closed"])
+    assert (left in printed.out) if left else "Not measured" not in printed.out
+    assert f"{len(ran)} run" in printed.err and "afresh" in printed.err
+    assert bench.patience_s == verify.PATIENCE_S
+
+
+def test_a_machine_without_a_gpu_says_what_it_could_not_check(bench, monkeypatch, capsys):
+    bench.record()
+    monkeypatch.setenv("PATH", "/nowhere")
+    machine.here.cache_clear()
+    machine._host.cache_clear()
+    for options in ([], ["--quick"]):
+        assert main(["verify", "--strict", *options]) == 0
+        printed = capsys.readouterr().out
+        assert "Measured now: CPU" in printed and "No headline rate could be measured here." in printed
+        assert "Not measured (needs 1 GPU): a/copy, a/launch, a/product\n" in printed
+        assert "not checked: 3" in printed
+    assert bench.ran == ["other", "closed"] * 2
+    assert main(["verify", "a/copy"]) == 1
+    assert "a/copy needs 1 GPU" in capsys.readouterr().err
+
+
+def test_a_claim_that_breaks_here_is_open(bench, capsys):
+    bench.book.page("a", "```claim a/copy\n[1, 2][round(gb_s)] == 1\nIt is one.\n```\n")
+    assert main(["verify", "a/copy"]) == 0
+    assert "cannot be decided: 1;" in capsys.readouterr().out
+
+
+def test_a_headline_that_breaks_here_is_a_failure(bench, capsys):
+    bench.book.page("a", "```headlines\ncopy | GB/s | a/copy: [gb_s][round(gb_s)] | -\n```\n")
+    assert main(["verify", "a/copy", "--strict"]) == 1
+    assert "copy on h200: `[gb_s][round(gb_s)]`: IndexError" in capsys.readouterr().out
+    bench.book.page("a", "```headlines\ncopy | GB/s | a/none: gb_s | -\n```\n")
+    assert main(["verify", "a/copy"]) == 1
+    assert "snippets/a/none.py: there is no such file" in capsys.readouterr().err
+
+
+def test_of_cpus_only_those_of_the_same_name_are_compared(bench, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    machine.here.cache_clear()
+    machine._host.cache_clear()
+    bench.book.page("a", "```headlines\ncount | 1/s | a/other: n | -\n```\n")
+    for cpu, compared in (("another", None), (bench.template["machine"]["cpu"], "model")):
+        made = bench.data("other", 30, 0)
+        made = recording.sealed(made | {"machine": made["machine"] | {"cpu": cpu}})
+        recording.write(bench.book.path("a/other"), recording.dump(made))
+        (line,) = verify.verify(bench.book.book())["headlines"]
+        assert (line["compared"], line["state"]) == (compared, "LOW" if compared else "unknown")
+
+
+BAD_HEADLINES = {
+    "": "docs/a.md:1: headlines without rows; write `label |",
+    "copy | GB/s | a/copy: gb_s": "docs/a.md:2: not a row of headlines; write `label |",
+    "copy | | a/copy: gb_s | -": "docs/a.md:2: not a row of headlines",
+    "copy | GB/s | a/copy gb_s | -": "docs/a.md:2: not a row of headlines",
+    "copy | GB/s | a/copy: gb_s+ | -": "docs/a.md:2: `gb_s+` is not an expression",
+    "copy | GB/s | a/copy: lost | -": "docs/a.md:1: `copy` has no value on any machine: `lost`: ",
+    "copy | GB/s | a/none: gb_s | -": "docs/a.md:1: snippets/a/none.py: there is no such file",
+    "copy | GB/s | a/other: n | -": "docs/a.md:1: `copy` has no value on any machine: it has no recording",
+    "copy | GB/s | a/copy: -gb_s | -": "docs/a.md:1: a/copy: `-gb_s` is -",
+    "copy | GB/s | a/copy: gb_s | 0": "docs/a.md:1: a/copy: `0` is 0, no number above zero",
+    "copy | GB/s | a/copy: gb_s | ceiling.lost": "docs/a.md:1: `copy`: `ceiling.lost` is known of no machine",
+}
+
+
+@pytest.mark.parametrize("row", BAD_HEADLINES)
+def test_wrong_headlines_are_an_error_with_their_place(bench, row):
+    bench.record()
+    bench.book.page("a", f"```headlines\n{row}\n```\n")
+    problems = [problem for problem in bench.book.book("never").check() if problem.startswith("docs/")]
+    assert [problem[: len(BAD_HEADLINES[row])] for problem in problems] == [BAD_HEADLINES[row]], problems
+
+
+def test_headlines_are_a_table_on_the_page_and_in_the_notebook(bench):
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import Site, View
+
+    bench.record()
+    book = bench.book.book("never")
+    (block,) = (each for each in book.blocks if isinstance(each, Headlines))
+    assert list(block.check(book, True)) == [] and block.snippets(book) == {"a/copy", "a/product", "a/launch"}
+    html = block.html(View(Site(book, None)))
+    assert '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87%</small></td>' in html
+    (cell,) = block.cells(Notebook(book, None))
+    assert cell["source"].splitlines()[2:] == [
+        "| copy, GB/s | 55 (54 to 56 · 87%) |",
+        "| product, TFLOP/s | 710 (700 to 720 · 66%) |",
+        "| launch, µs | 7 (6.5 to 7.5) |",
+    ]

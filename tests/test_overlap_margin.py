@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from overlap.book import margin
+from overlap.book.expression import compared
 
 
 def measured(result: dict) -> dict[str, list[float]]:
@@ -33,16 +34,14 @@ def test_what_is_no_list_of_three_numbers_is_no_trials(trials):
 def test_each_measurement_is_moved_by_three_spreads_alone_and_the_recording_stays():
     result = {"deep": {"ms": 10.0, "ms_trials": [9.0, 10.0, 11.0]}, "other": 1.0, "other_trials": [1.0] * 3}
     before = copy.deepcopy(result)
-    seen = [
-        (path, spread, moved["deep"]["ms"], moved["other"]) for path, spread, moved in margin.moved([result], {"ms"})
-    ]
+    seen = [(path, spread, moved["deep"]["ms"], moved["other"]) for path, spread, moved in margin.moved(result, {"ms"})]
     assert seen == [(("deep", "ms"), 0.1, pytest.approx(low_high), 1.0) for low_high in (7.0, 13.0)]
     assert result == before
 
 
 def test_a_list_of_trials_that_a_claim_reads_is_moved_as_a_whole():
     result = {"ms_trials": [9.0, 10.0, 11.0]}
-    assert [moved["ms_trials"] for _, _, moved in margin.moved([result], {"ms_trials"})] == [
+    assert [moved["ms_trials"] for _, _, moved in margin.moved(result, {"ms_trials"})] == [
         pytest.approx([6.3, 7.0, 7.7]),
         pytest.approx([11.7, 13.0, 14.3]),
     ]
@@ -50,19 +49,30 @@ def test_a_list_of_trials_that_a_claim_reads_is_moved_as_a_whole():
 
 def test_no_time_becomes_negative():
     result = {"ms": 10.0, "ms_trials": [1.0, 10.0, 20.0]}
-    assert [moved["ms"] > 0 for _, _, moved in margin.moved([result], {"ms"})] == [True, True]
+    assert [moved["ms"] > 0 for _, _, moved in margin.moved(result, {"ms"})] == [True, True]
 
 
-def test_the_spread_over_runs_takes_the_place_of_that_of_trials():
-    runs = [
-        {"ms": ms, "ms_trials": [5.0, 6.0, 7.0], "same": 3, "rows": [{"us": us}]}
-        for ms, us in ((9, 2), (10, 2), (12, 2))
-    ]
-    assert [(path, spread, moved["ms"]) for path, spread, moved in margin.moved(runs, {"ms", "same", "rows"})] == [
-        (("ms",), 0.15, pytest.approx(5.5)),
-        (("ms",), 0.15, pytest.approx(14.5)),
-    ]
-    assert [
-        moved["rows"][0]["us"]
-        for _, _, moved in margin.moved([{"rows": [{"us": 4}]}, {"rows": [{"us": 6}]}], {"us", "rows"})
-    ]
+SEVERAL = {
+    "a >= 1": ([{"a": 1.5}, {"a": 1.6}, {"a": 1.7}], []),
+    "a >= 1.2": ([{"a": 1.3}, {"a": 1.6}, {"a": 1.7}], [("a", ">=", "1.2", 0.144)]),
+    "a > b": ([{"a": 10, "b": 5}, {"a": 100, "b": 50}, {"a": 50, "b": 25}], []),
+    "a <= 2 * b": ([{"a": 9, "b": 5}, {"a": 50, "b": 50}, {"a": 50, "b": 25}], [("a", "<=", "2 * b", 0.414)]),
+    "a == b": ([{"a": 1, "b": 1}, {"a": 2, "b": 2}], []),
+    "1 < a < 3": ([{"a": 1.1}, {"a": 2.9}, {"a": 2.0}], [("1", "<", "a", 0.624), ("a", "<", "3", 0.624)]),
+    "a > -1 and b": ([{"a": 0.0, "b": 1}, {"a": 0.1, "b": 1}], []),
+    "a > -1": ([{"a": 0.0}, {"a": 5.0}], [("a", ">", "-1", 5 / 7)]),
+    "a > 1 or b": ([{"a": 0.0, "b": 1}, {"a": 0.1, "b": 1}], []),
+    "a > c": ([{"a": 1, "c": 0.5}, {"a": 2}], []),
+}
+
+
+@pytest.mark.parametrize("text", SEVERAL)
+def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
+    scopes, expected = SEVERAL[text]
+    found = list(margin.close(compared(text, scopes)))
+    assert [each[:3] for each in found] == [each[:3] for each in expected]
+    assert [each[3] for each in found] == pytest.approx([each[3] for each in expected], rel=0.1)
+
+
+def test_a_measured_limit_is_beaten_by_more_than_its_spread():
+    assert margin.beaten([1.1, 1.11, 1.12]) and not margin.beaten([0.99, 1.01, 1.02])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from statistics import median, median_low
 from types import CodeType
+from typing import NamedTuple
 
 from overlap import OverlapError
 
@@ -374,6 +375,43 @@ def middle(values: Sequence):
 def is_number(value) -> bool:
     """Whether it is a number, and not true or false."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class Comparison(NamedTuple):
+    """Two sides of a comparison as they are written, its sign, and the numbers that several scopes give them."""
+
+    source: str
+    sign: str
+    against: str
+    left: list[float]
+    right: list[float]
+
+
+def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]:
+    """The comparisons of numbers that must all hold, with both sides in each scope that has them."""
+    node = parse(expression).body
+    parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+    for part in parts:
+        sides = [part.left, *part.comparators] if isinstance(part, ast.Compare) else []
+        for i, sign in enumerate(part.ops if sides else ()):
+            source, against = ast.unparse(sides[i]), ast.unparse(sides[i + 1])
+            pairs = [(_if_any(source, scope), _if_any(against, scope)) for scope in scopes]
+            found = [pair for pair in pairs if all(map(is_number, pair))]
+            if found and type(sign) in _OPERATORS:
+                yield Comparison(source, _OPERATORS[type(sign)], against, *map(list, zip(*found, strict=True)))
+
+
+def _if_any(source: str, scope: Mapping):
+    try:
+        return evaluate(source, scope)
+    except Undecided:
+        return None
+
+
+def evaluated(source: str, scopes: Sequence[Mapping]) -> list:
+    """What the scopes give that have it; at least one must."""
+    found = [value for value in (_if_any(source, scope) for scope in scopes) if value is not None]
+    return found or [evaluate(source, scopes[0])]
 
 
 def _side(node: ast.AST, scopes: Sequence[Mapping]) -> str:

@@ -1,11 +1,16 @@
 """Margins: how far what a claim reads may move, by its spread over runs, before the claim is false."""
 
-from collections.abc import Iterator
-from statistics import median, quantiles
+import math
+import operator
+from collections.abc import Iterable, Iterator
+from statistics import quantiles
+
+from overlap.book.expression import Comparison
 
 #: A claim must still hold when any one measurement that it reads moves by this many interquartile ranges of its trials.
 SPREADS = 3
 _SUFFIX = "_trials"
+_ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 def spread(trials: list[float]) -> float:
@@ -29,31 +34,49 @@ def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
                 break
 
 
-def moved(results: list[dict], keys: set[str]) -> Iterator[tuple[tuple, float, dict]]:
+def moved(result: dict, keys: set[str]) -> Iterator[tuple[tuple, float, dict]]:
     """The results in which one measurement below `keys` is moved down, or up: its path, its spread, the result.
 
-    With several runs (the first is the whole one) a number is what their median is, and its spread is theirs; with one run, that of
-    its trials. No time and no rate is moved to zero or below.
+    No time and no rate is moved to zero or below.
     """
-    whole = results[0]
-    for path, before, share in _spread_over(results) if len(results) > 1 else _spread_within(whole):
+    for path, trials in measurements(result):
         if not keys.intersection(path):
             continue
+        share, before = spread(trials), _at(result, path)
         for factor in (max(1 - SPREADS * share, 1e-9), 1 + SPREADS * share):
             after = [factor * each for each in before] if isinstance(before, list) else factor * before
-            yield path, share, _with(whole, path, after)
+            yield path, share, _with(result, path, after)
 
 
-def _spread_within(result: dict) -> Iterator[tuple[tuple, object, float]]:
-    for path, trials in measurements(result):
-        yield path, _at(result, path), spread(trials)
+def close(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str, str, float]]:
+    """Of comparisons that several runs made, those that would turn if what is compared moved by three of its spreads over the runs: both sides,
+    the sign, the spread.
+
+    What is compared is the ratio of the two sides, run by run, so that what moves both alike does not count; where a side is not
+    above zero, their difference.
+    """
+    for comparison in comparisons:
+        if comparison.sign in _ORDERS and len(comparison.left) > 1:
+            worst, share = _worst(comparison)
+            if not _ORDERS[comparison.sign](worst, 0):
+                yield comparison.source, comparison.sign, comparison.against, share
 
 
-def _spread_over(results: list[dict]) -> Iterator[tuple[tuple, object, float]]:
-    for path in _leaves(results[0]):
-        found = [_at(result, path) for result in results]
-        if all(map(_is_number, found)) and len(set(found)) > 1:
-            yield path, median(found), spread(found)
+def beaten(shares: list[float]) -> bool:
+    """Whether shares of a measured limit, one per run, are above 1 by more than three of their spreads."""
+    lower, centre, upper = quantiles(shares, n=4, method="inclusive")
+    return centre - SPREADS * (upper - lower) > 1
+
+
+def _worst(comparison: Comparison) -> tuple[float, float]:
+    """How far left is above right, at worst for the comparison, and the spread of that as a share: in factors where both are above zero."""
+    pairs = list(zip(comparison.left, comparison.right, strict=True))
+    factors = all(left > 0 and right > 0 for left, right in pairs)
+    found = [math.log(left / right) if factors else left - right for left, right in pairs]
+    lower, centre, upper = quantiles(found, n=4, method="inclusive")
+    width = upper - lower
+    worst = centre - SPREADS * width if comparison.sign in (">", ">=") else centre + SPREADS * width
+    return worst, math.expm1(width) if factors else width / abs(centre) if centre else width
 
 
 def _with(item, path: tuple, value):

@@ -14,7 +14,9 @@ from overlap.book.blocks.block import Block, Source
 from overlap.book.expression import (
     FUNCTIONS,
     Undecided,
+    compared,
     evaluate,
+    evaluated,
     is_number,
     middle,
     names,
@@ -112,13 +114,15 @@ class Claim(Block):
         return bool(evaluate(self.expression, scope)) and all(share is None or share <= 1 for share in shares)
 
     def _beats(self, limit: tuple[str, str], scopes: list[dict], run) -> bool:
-        """Whether a value is above its limit. Where the limit was measured, too, three spreads of one number may explain it."""
+        """Whether a value is above its limit. Where the limit was measured, too, three spreads, over runs or of one number, may explain it."""
         shares = [share for share in (self._share(limit, scope) for scope in scopes) if share is not None]
         if not shares or middle(shares) <= 1:
             return False
         if _is_physical(limit):
             return True
-        for path, _, result in margin.moved([each["result"] for each in run.all], names(" ".join(limit))):
+        if len(shares) > 1 and not margin.beaten(shares):
+            return False
+        for path, _, result in margin.moved(run.result, names(" ".join(limit))):
             scope = scopes[0] | {path[0]: wrap(result[path[0]], f"{self.snippet}.{path[0]}")}
             if (share := self._share(limit, scope)) is not None and share <= 1:
                 return False
@@ -163,12 +167,12 @@ class Claim(Block):
     def _figures(self, scopes: list[dict], beaten: list[tuple[str, str]]) -> str:
         figures = [sides(self.expression, scopes)]
         for limit in self.limits:
-            value = show(middle([evaluate(limit[0], scope) for scope in scopes]))
+            value = show(middle(evaluated(limit[0], scopes)))
             shares = [share for share in (self._share(limit, scope) for scope in scopes) if share is not None]
             if not shares:
                 figures.append(f"{value} of a ceiling that is not known")
                 continue
-            ceiling = show(middle([evaluate(limit[1], scope) for scope in scopes]))
+            ceiling = show(middle(evaluated(limit[1], scopes)))
             sign = " — beats its ceiling" if limit in beaten else ""
             figures.append(f"{value} of {ceiling}: {middle(shares):.0%}{sign}")
         return " · ".join(figures)
@@ -179,18 +183,22 @@ class Claim(Block):
 
     def thin(self, book, run) -> Iterator[str]:
         """What may not move by three times its spread without making the claim false there."""
-        scopes, runs = book.scopes(self.snippet, run), run.all
-        seen, scope, spread_of = set(), scopes[0], "its runs" if len(runs) > 1 else "its trials"
-        for path, spread, result in margin.moved([each["result"] for each in runs], names(self.expression)):
+        scopes, remedy = book.scopes(self.snippet, run), f"in {run.path}; measure longer or claim less"
+        if len(scopes) > 1:
+            for left, sign, right, spread in margin.close(compared(self.expression, scopes)):
+                what = f"`{left} {sign} {right}` over its runs ({spread:.1%})"
+                yield f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of {what}, {remedy}"
+            return
+        seen = set()
+        for path, spread, result in margin.moved(run.result, names(self.expression)):
             if path in seen:
                 continue
             top = path[0]
-            if not evaluate(self.expression, scope | {top: wrap(result[top], f"{self.snippet}.{top}")}):
+            if not evaluate(self.expression, scopes[0] | {top: wrap(result[top], f"{self.snippet}.{top}")}):
                 seen.add(path)
-                key = ".".join(map(str, path))
+                what = f"`{'.'.join(map(str, path))}` over its trials ({spread:.1%})"
                 yield (
-                    f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of `{key}` over {spread_of} ({spread:.1%}): "
-                    f"`{self.expression}`, in {run.path}; measure longer or claim less"
+                    f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of {what}: `{self.expression}`, {remedy}"
                 )
 
     def snippets(self, book) -> set[str] | None:

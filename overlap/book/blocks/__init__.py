@@ -9,9 +9,24 @@ from overlap.book.blocks.diagram import Diagram
 from overlap.book.blocks.index import Index
 from overlap.book.blocks.scoreboard import Scoreboard
 from overlap.book.blocks.snippet import SnippetBlock
+from overlap.book.blocks.tally import Tally
 
 #: Kinds by the word that opens their fence; `claims` and `snippets` open the index of all blocks of that kind.
-KINDS: dict[str, type[Block]] = {kind.kind: kind for kind in (SnippetBlock, Claim, Diagram, Scoreboard, Calculator)}
+KINDS: dict[str, type[Block]] = {
+    kind.kind: kind for kind in (SnippetBlock, Claim, Diagram, Scoreboard, Calculator, Tally)
+}
 KINDS |= {f"{word}s": Index for word, kind in KINDS.items() if kind.columns}
 
-__all__ = ["KINDS", "Block", "Calculator", "Claim", "Diagram", "Index", "Scoreboard", "SnippetBlock", "Source", "Text"]
+__all__ = [
+    "KINDS",
+    "Block",
+    "Calculator",
+    "Claim",
+    "Diagram",
+    "Index",
+    "Scoreboard",
+    "SnippetBlock",
+    "Source",
+    "Tally",
+    "Text",
+]

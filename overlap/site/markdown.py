@@ -71,7 +71,7 @@ class _Blocks(Preprocessor):
         rendered = [block.markdown(view) for block in blocks]
         if view.measured:
             rendered.append(f"\n\n{view.put(measured(view))}\n")
-        return "\n".join(rendered).splitlines()
+        return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 
 class _Values(InlineProcessor):

@@ -6,6 +6,7 @@ try:
     import argparse
     import contextlib
     import difflib
+    import json
     import os
     import re
     import signal
@@ -15,6 +16,7 @@ try:
     from overlap import OverlapError, find_root
     from overlap.book.book import Book
     from overlap.book.verdict import State
+    from overlap.book.verify import is_off, said, verify
     from overlap.run import machine, recording
     from overlap.run.bundle import Bundle
     from overlap.run.runner import Runner
@@ -99,6 +101,13 @@ def _parser() -> argparse.ArgumentParser:
     text = "give recordings the hashes of today's rule, where it is proved that the code is what ran"
     add("reseal", _reseal, text)
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
+    text = "measure now, and say what is low on this machine, which claims hold here, and what explains it"
+    check = add("verify", _verify, text)
+    check.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
+    check.add_argument("--json", action="store_true", help="all of it as JSON; overlap/book/verify.py says which keys")
+    check.add_argument(
+        "--strict", action="store_true", help="exit with 1 if a rate is LOW, a claim false, or a run failed"
+    )
     return parser
 
 
@@ -323,6 +332,21 @@ def _compare(book: Book, options) -> int:
         raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
     _print_table(rows)
     return 0
+
+
+def _verify(book: Book, options) -> int:
+    names = _names(book, options.names)
+    able = list(book.runnable(names))
+    if names and not able:
+        raise OverlapError(_lacking(book, names))
+    for item in able[:1]:
+        _check_writable(book.cache_path(*item).parent)
+    report = verify(book, names, options.quick)
+    if options.json:
+        print(json.dumps(report, indent=1, sort_keys=True, allow_nan=False))
+    else:
+        _say(*said(report))
+    return int(options.strict and is_off(report))
 
 
 def _numbers(value, key: str = ""):

@@ -90,8 +90,16 @@ class Run:
         if len(self.all) > 1:
             when += f", one of {counted(len(self.all), self.hosts)}"
         badge = "" if self.grade in (recording.FRESH, recording.OTHER) else f" · {self.grade}"
-        busy = " · the host was disturbed" if (self.data["run"].get("noise") or {}).get("disturbed") else ""
-        return f"{device} · {torch} · {when}{badge}{busy}"
+        return f"{device} · {torch} · {when}{badge}{self._busy}"
+
+    @property
+    def _busy(self) -> str:
+        """How busy a disturbed host was."""
+        noise = self.data["run"].get("noise")
+        if not noise or not noise["disturbed"]:
+            return ""
+        before, after = (show(us) for us in noise["dispatch_us"])
+        return f" · host disturbed: a small call cost {before} µs before and {after} µs after, {show(noise['least_us'])} µs at best"
 
 
 def hosts(runs: list[dict]) -> int:

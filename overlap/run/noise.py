@@ -26,10 +26,10 @@ def dispatch_us(batches: int = 15, calls: int = 400) -> float:
 
 
 class Watch:
-    """Tells calm runs from disturbed ones; `probe` gives the microseconds of one small call."""
+    """Tells calm runs from disturbed ones; `probe` gives the microseconds of one small call, `patience_s` is `PATIENCE_S` or less."""
 
-    def __init__(self, probe: Callable[[], float]):
-        self._probe, self._patience = probe, PATIENCE_S
+    def __init__(self, probe: Callable[[], float], patience_s: float | None = None):
+        self._probe, self._patience = probe, PATIENCE_S if patience_s is None else patience_s
         self._least = min(probe() for _ in range(5))
 
     def around(self, run: Callable[[], dict]) -> tuple[dict, dict]:

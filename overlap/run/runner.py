@@ -183,6 +183,9 @@ class Runner:
     With `watchful`, a measurement waits for a calm host, is repeated once where it was disturbed, and says how busy the host was.
     """
 
+    #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
+    patience_s: float | None = None
+
     def __init__(self, root: Path, watchful: bool = False):
         self.root, self._probes, self._again = root, {}, threading.Lock()
         self._watchful, self._watch = watchful, None
@@ -266,7 +269,7 @@ class Runner:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
         if not (self._watchful and snippet.options["exclusive"] and isinstance(self._starter, Nursery)):
             return sealed(self._run(snippet, gpus))
-        self._watch = self._watch or Watch(self._dispatch_us)
+        self._watch = self._watch or Watch(self._dispatch_us, self.patience_s)
         made, noise = self._watch.around(lambda: self._run(snippet, gpus))
         made["run"]["noise"] = noise
         return sealed(made)

@@ -76,7 +76,8 @@ def main() -> dict:
         rounds = [{fill: time.sleep(REST_S) or burst(x, calls, meter) for fill, x in fills.items()} for _ in range(6)]
         result[length] = {fill: summary([known(*one[fill]) for one in rounds]) for fill in fills}
         for fill, row in result[length].items():
-            print(f"{length:6}{fill:7}{row['tflop_s']:6.0f} TFLOP/s at {row['mhz'] or 'unknown'} MHz")
+            clock = f"at {row['mhz']:.0f} MHz, {row['watt']:.0f} W" if row["mhz"] else ""
+            print(f"{length:6}{fill:7}{row['tflop_s']:6.0f} TFLOP/s {clock}")
     return result | {"trace": {fill: [row for row in seen if row[1:]] for fill, (_, seen) in rounds[-1].items()}}
 
 

@@ -1,0 +1,87 @@
+"""What the driver says of a GPU's state: clocks and what holds them down, power limit, memory in use. It is read, never changed."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from overlap.run import machine
+
+#: What is asked of nvidia-smi; of several names the first that the driver knows.
+_FIELDS = {
+    "reasons": ("clocks_event_reasons.active", "clocks_throttle_reasons.active"),
+    "clock_mhz": ("clocks.sm",),
+    "clock_max_mhz": ("clocks.max.sm",),
+    "power_limit_w": ("power.limit",),
+    "power_default_w": ("power.default_limit",),
+    "temperature_c": ("temperature.gpu",),
+    "memory_used_mib": ("memory.used",),
+    "utilization": ("utilization.gpu",),
+}
+#: Bits of the reasons, by NVIDIA's NVML documentation; an idle GPU's is none of them.
+_REASONS = {
+    0x02: "clocks set by an application",
+    0x04: "power limit",
+    0x08: "hardware slowdown",
+    0x10: "sync boost with other GPUs",
+    0x20: "thermal slowdown by the driver",
+    0x40: "thermal slowdown by the hardware",
+    0x80: "power brake",
+    0x100: "clocks set for the display",
+}
+#: Seconds between two looks.
+_EVERY_S = 0.3
+
+
+def state() -> list[dict]:
+    """Of each GPU that CUDA would show, in order: numbers by the names above, and `reasons` in words; what is not known is left out."""
+    shown = {gpu["uuid"]: {} for gpu in machine._visible().values()}
+    if shown and not _ask({key: names[0] for key, names in _FIELDS.items()}, shown):
+        for key, names in _FIELDS.items():
+            next((name for name in names if _ask({key: name}, shown)), None)
+    return list(shown.values())
+
+
+def _ask(fields: dict[str, str], shown: dict[str, dict]) -> bool:
+    """Add these fields to each GPU; False where nvidia-smi refused."""
+    text, why = machine._nvidia_smi(
+        f"--query-gpu={','.join(['uuid', *fields.values()])}", "--format=csv,noheader,nounits"
+    )
+    for row in text.splitlines():
+        uuid, *values = (part.strip() for part in row.split(","))
+        if uuid in shown and len(values) == len(fields):
+            found = {key: _read(key, value) for key, value in zip(fields, values, strict=True)}
+            shown[uuid].update((key, value) for key, value in found.items() if value is not None)
+    return not why or "did not answer" in why
+
+
+def _read(key: str, said: str) -> float | list[str] | None:
+    with contextlib.suppress(ValueError):
+        if key == "reasons":
+            return [word for bit, word in _REASONS.items() if int(said, 16) & bit]
+        return float(said)
+    return None
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[dict]]:
+    """What was seen of each visible GPU meanwhile: the largest of each number, all `reasons`; filled when it ends."""
+    seen, over = [], threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for number, now in enumerate(state()):
+                if number == len(seen):
+                    seen.append({"reasons": []})
+                for key, value in now.items():
+                    old = seen[number].get(key)
+                    new = sorted({*old, *value}) if key == "reasons" else value
+                    seen[number][key] = new if key == "reasons" or old is None else max(old, value)
+            over.wait(_EVERY_S)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()

@@ -120,7 +120,9 @@ def measured(view: View) -> str:
     name = view.path.removesuffix(".md")
     file = view.link(f"downloads/{name}.ipynb")
     template = """<p class="ov-measured">Measured on this page: {{ spans|join(" · ") }}.
-{%- if counts.claims %} {{ counts.said() }} ({% for profile in counts.by %}{{ label(profile) }}: {{ counts.on(profile) }}{{ " · " if not loop.last }}{% endfor %}).{% endif %}{% if file %} This page as a notebook:
+{%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
 <a href="{{ page }}">read it</a>, <a href="{{ file }}" download>download it</a>.{% endif %}</p>"""
     counts = Counts.of(view.claims)
-    return view.render(template, spans=spans, file=file, page=f"{view.up}notebooks/{name}/", counts=counts)
+    held = [f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)]
+    page = f"{view.up}notebooks/{name}/"
+    return view.render(template, spans=spans, file=file, page=page, counts=counts, held=held)

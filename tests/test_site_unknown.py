@@ -117,9 +117,9 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     site = build(small, "never", AT_HOME)
     page, claims, index = ((site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html"))
     machines = json.loads(re.search(r'id="overlap-machines"[^>]*>(.*?)</script>', page)[1])
-    assert [(each["profile"], each["label"], each["home"]) for each in machines] == [
-        ("foo-9", "1 × FOO 9", False),
-        ("h200", "1 × H200", True),
+    assert [(each["profile"], each["label"], each["home"], each["first"]) for each in machines] == [
+        ("foo-9", "1 × FOO 9", False, False),
+        ("h200", "1 × H200", True, True),
     ]
     values = re.findall(r'data-machine="foo-9" data-note="([^"]*)"[^>]*>([^<]*)<', page)
     assert values[0] == ("a/copy on 1 × FOO 9", "900")

@@ -229,9 +229,9 @@
     })))
     const spoken = machines.filter(({ profile }) => rows.some(({ states }) => profile in states))
     const choices = {
-      chapter: ["Chapter", "all", tables.map(table => table.ariaLabel).map(name => [name, name])],
-      on: ["Machine", "any", spoken.map(machine => [machine.label, machine.profile])],
-      verdict: ["Verdict", "any", ["holds", "false", "open"].map(word => [word, word])],
+      chapter: ["Chapter", "all chapters", tables.map(table => table.ariaLabel).map(name => [name, name])],
+      on: ["On", "any machine", spoken.map(machine => [machine.label, machine.profile])],
+      verdict: ["Verdict", "any verdict", ["holds", "false", "open"].map(word => [word, word])],
     }
     const asked = new URLSearchParams(location.search), form = document.createElement("form")
     form.className = "ov-filters"

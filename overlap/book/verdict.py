@@ -60,13 +60,15 @@ class Tally:
         return State.FALSE if self.false else State.HOLDS if self.holds else State.OPEN
 
     def said(self, label: Callable[[str], str]) -> str:
-        """`holds on 5 of 6 machines; not on 1 × H100`."""
+        """`holds on 5 of 6 machines; not on 1 × H100; open on 1 × A100`."""
         decided = len(self.holds) + len(self.false)
         if not decided:
             return "not decided by any machine"
         where = f"{decided} machine{'s' * (decided > 1)}"
         text = f"holds on {len(self.holds)} of {where}"
-        return text + (f"; not on {', '.join(map(label, self.false))}" if self.false else "")
+        for word, profiles in (("not", self.false), (State.OPEN.word, self.open)):
+            text += f"; {word} on {', '.join(map(label, profiles))}" if profiles else ""
+        return text
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,17 @@ def test_claims_are_checked_on_every_recording(measured, text):
     for problem, expected in zip(problems, CHECKED[text], strict=True):
         assert problem.startswith(f"docs/a.md:3: {expected}")
     assert measured.book().check(margins=False) == [each for each in problems if "by less than" not in each]
-    assert [found.anchor for found in measured.book().claims] == ["claim-a-b-3"]
+
+
+def test_a_claims_anchor_stays_where_lines_are_inserted(measured):
+    claim = "```claim a/b\nx > 1\nThe sentence.\n```\n"
+    for above in ("", "One more line.\n\n"):
+        measured.page("a", above + claim)
+        assert [found.anchor for found in measured.book().claims] == ["claim-a-b-7713e3"]
+    measured.page("a", claim + claim.replace("x > 1", "x >= 1"))
+    assert "docs/a.md:5: line 1 claims the same sentence of a/b; join both or change a word, so that" in "".join(
+        measured.book().check()
+    )
 
 
 TYPED = {

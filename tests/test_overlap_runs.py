@@ -174,7 +174,7 @@ def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
 
 
 def test_elsewhere_a_false_claim_is_a_finding(book):
-    book.page("a", "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nSo.\n```\n")
+    book.page("a", "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nThen.\n```\n")
     at_home(book, "{cpu: 1}  # and no other")
     assert [problem.partition(":")[2][:40] for problem in book.book().check()] == [
         "7: claim cannot be decided in docs/recor"

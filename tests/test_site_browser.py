@@ -234,6 +234,63 @@ def test_an_address_can_name_the_machine(visit):
     assert picker(visit("devices/?machine=abacus")).input_value() == "h200"
 
 
+# Claims
+
+
+def test_claims_are_filtered_and_the_address_remembers(visit):
+    page = visit("claims/")
+    rows, said = page.locator(".ov-claims:not(.ov-counts) tbody tr:visible"), page.locator(".ov-filters output")
+    count = rows.count()
+    assert said.inner_text() == f"{count} of {count} claims" and count > 100
+    page.get_by_label("Chapter").focus()
+    page.keyboard.type("Devices")
+    page.get_by_role("combobox", name="On", exact=True).select_option("h200-x4")
+    assert "chapter=Devices" in page.url and "on=h200-x4" in page.url
+    assert 0 < rows.count() < count and said.inner_text() == f"{rows.count()} of {count} claims"
+    assert rows.locator("[data-machine=h200-x4]").count() == rows.count()
+    assert page.locator(".md-content h2:visible").all_inner_texts()[0].startswith("Devices")
+    assert page.locator(".md-content h2:visible").count() == 1
+    some = rows.count()
+    page.reload()
+    page.wait_for_function("document.querySelector('.ov-filters')")
+    assert rows.count() == some and page.get_by_label("Chapter").input_value() == "Devices"
+    plain = visit("claims/", java_script_enabled=False)
+    assert plain.locator(".ov-claims:not(.ov-counts) tbody tr:visible").count() == count
+
+
+def test_a_link_to_a_claim_opens_it(visit):
+    page = visit("claims/")
+    link = page.locator(".ov-claims tbody a").first
+    target = "#" + link.get_attribute("href").partition("#")[2]
+    link.click()
+    page.wait_for_function("target => document.querySelector(target)?.open", arg=target)
+    assert page.locator(f"{target} li code").first.is_visible()
+
+
+def test_claims_open_in_print_and_without_scripts(visit):
+    page = visit("streams/", java_script_enabled=False)
+    figures = page.locator("details.ov-claim li code").first
+    assert not figures.is_visible()
+    page.locator("details.ov-claim summary").first.click()
+    assert figures.is_visible()
+    page = visit("streams/", java_script_enabled=False)
+    before = page.locator("details.ov-claim").first.bounding_box()["height"]
+    page.emulate_media(media="print")
+    assert page.locator("details.ov-claim").first.bounding_box()["height"] > before
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_value_tells_what_it_comes_from(visit, width):
+    page = visit("streams/", width=width)
+    value = page.locator(".md-content p .ov-value").first
+    told = "element => getComputedStyle(element.querySelector('.ov-on'), '::after').content"
+    assert value.evaluate(told) == "none"
+    value.click()
+    note = value.locator(".ov-on").get_attribute("data-note")
+    assert note.startswith("streams/") and value.evaluate(told) == f'"{note}"'
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 # Every page: console, network, width, links
 
 

@@ -218,6 +218,61 @@
     header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
   }
 
+  /* Claims by machines: three filters that the address remembers. Without this script all claims are there. */
+  const filter = () => {
+    const counts = document.querySelector(".ov-counts")
+    if (!counts || document.querySelector(".ov-filters")) return
+    const tables = [...document.querySelectorAll(".ov-claims:not(.ov-counts)")]
+    const rows = tables.flatMap(table => [...table.querySelectorAll("tbody tr")].map(row => ({
+      row, table, states: Object.fromEntries([...row.querySelectorAll(".ov-cell")].map(cell =>
+        [cell.dataset.machine, cell.querySelector(".ov-unseen").textContent])),
+    })))
+    const spoken = machines.filter(({ profile }) => rows.some(({ states }) => profile in states))
+    const choices = {
+      chapter: ["Chapter", "all chapters", tables.map(table => table.ariaLabel).map(name => [name, name])],
+      on: ["On", "any machine", spoken.map(machine => [machine.label, machine.profile])],
+      verdict: ["Verdict", "any verdict", ["holds", "false", "open"].map(word => [word, word])],
+    }
+    const asked = new URLSearchParams(location.search), form = document.createElement("form")
+    form.className = "ov-filters"
+    form.ariaLabel = "Claims to show"
+    const picked = Object.entries(choices).map(([name, [title, all, options]]) => {
+      const label = document.createElement("label"), select = document.createElement("select")
+      select.name = name
+      select.add(new Option(all, ""))
+      for (const [text, value] of options) select.add(new Option(text, value))
+      if (options.some(([, value]) => value === asked.get(name))) select.value = asked.get(name)
+      label.append(title, select)
+      form.append(label)
+      return select
+    })
+    const said = document.createElement("output")
+    form.append(said)
+    const show = () => {
+      const [chapter, on, verdict] = picked.map(select => select.value)
+      let shown = 0
+      for (const table of tables) table.hidden = true
+      for (const { row, table, states } of rows) {
+        const there = on ? [states[on]].filter(Boolean) : Object.values(states)
+        const matches = (!chapter || table.ariaLabel === chapter) && there.some(state => !verdict || state === verdict)
+        row.hidden = !matches
+        if (matches) table.hidden = false
+        shown += matches
+      }
+      for (const table of tables) if (table.previousElementSibling?.matches("h2")) table.previousElementSibling.hidden = table.hidden
+      said.textContent = `${shown} of ${rows.length} claims`
+    }
+    form.addEventListener("submit", event => event.preventDefault())
+    form.addEventListener("change", () => {
+      const url = new URL(location.href)
+      for (const { name, value } of picked) value ? url.searchParams.set(name, value) : url.searchParams.delete(name)
+      history.replaceState(history.state, "", url)
+      show()
+    })
+    counts.after(form)
+    show()
+  }
+
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
@@ -227,6 +282,7 @@
 
   const start = () => {
     build()
+    filter()
     mend()
     watch()
     const wanted = picked()

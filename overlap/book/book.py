@@ -280,7 +280,7 @@ class Book:
     def machines(self) -> list[dict]:
         """All machines something ran on: profile, label, whether this build ran on it, and which one is shown first."""
         runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
-        first = min(runs, key=lambda profile: (runs[profile].gpus == 0, runs[profile].gpus), default=None)
+        first = self._shown_first({profile: run.gpus for profile, run in runs.items()})
         return [
             {
                 "profile": profile,
@@ -293,9 +293,13 @@ class Book:
         ]
 
     def default(self, name: str) -> str | None:
-        """The profile a page shows before a reader picks one: a single GPU, else the fewest GPUs, else the CPU."""
-        gpus = {profile: run.gpus for profile, run in self.runs(name).items()}
-        return min(gpus, key=lambda profile: (gpus[profile] == 0, gpus[profile]), default=None)
+        """The profile a page shows before a reader picks one: one of the book's own; a single GPU, else the fewest GPUs, else the CPU."""
+        return self._shown_first({profile: run.gpus for profile, run in self.runs(name).items()})
+
+    def _shown_first(self, gpus: dict[str, int]) -> str | None:
+        return min(
+            gpus, key=lambda profile: (not self.at_home(profile), gpus[profile] == 0, gpus[profile]), default=None
+        )
 
     def first(self, found: dict, name: str) -> str:
         """Of the machines that have a value of a snippet, the one that is shown first."""

@@ -12,6 +12,7 @@ from overlap import find_root
 from overlap.book.book import Book
 from overlap.book.page import parse
 from overlap.book.value import PRINTED, VALUE, Value
+from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site.glossary import Glossary
@@ -70,7 +71,7 @@ class _Blocks(Preprocessor):
         rendered = [block.markdown(view) for block in blocks]
         if view.measured:
             rendered.append(f"\n\n{view.put(measured(view))}\n")
-        return "\n".join(rendered).splitlines()
+        return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 
 class _Values(InlineProcessor):
@@ -84,10 +85,12 @@ class _Values(InlineProcessor):
         value, view = Value.parse(match), self.extension.view
         found, element = view.book.said(value), etree.Element("span", {"class": "ov-value"})
         first = view.book.first({profile: said for profile, said in found.items() if said.known}, value.snippet)
+        # the Tab key stops where there is more to tell than where the number comes from
+        element.set("tabindex", "0" if any(said.range or not said.known for said in found.values()) else "-1")
         for profile, said in found.items():
-            title = f"{value.snippet} on {machine.label(profile)}" + (f": {said.note}" if said.note else "")
+            note = f"{value.snippet} on {machine.label(profile)}" + (f": {said.note}" if said.note else "")
             shown = {"class": "ov-on"} if profile == first else {}
-            part = etree.SubElement(element, "span", {"data-machine": profile, "title": plain(title)} | shown)
+            part = etree.SubElement(element, "span", {"data-machine": profile, "data-note": plain(note)} | shown)
             part.text = AtomicString(plain(said.text))
             if said.range:
                 etree.SubElement(part, "small", {"class": "ov-range"}).text = AtomicString(plain(f" ({said.range})"))
@@ -105,7 +108,7 @@ class _Printed(InlineProcessor):
 
 
 def measured(view: View) -> str:
-    """When and on what the snippets of a page ran, and the page as a notebook."""
+    """When and on what the snippets of a page ran, how many of its claims hold, and the page as a notebook."""
     days: dict[str, set[str]] = {}
     for name in view.measured:
         for profile, run in view.book.runs(name).items():
@@ -116,6 +119,10 @@ def measured(view: View) -> str:
     ]
     name = view.path.removesuffix(".md")
     file = view.link(f"downloads/{name}.ipynb")
-    template = """<p class="ov-measured">Measured on this page: {{ spans|join(" · ") }}.{% if file %} This page as a notebook:
+    template = """<p class="ov-measured">Measured on this page: {{ spans|join(" · ") }}.
+{%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
 <a href="{{ page }}">read it</a>, <a href="{{ file }}" download>download it</a>.{% endif %}</p>"""
-    return view.render(template, spans=spans, file=file, page=f"{view.up}notebooks/{name}/")
+    counts = Counts.of(view.claims)
+    held = [f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)]
+    page = f"{view.up}notebooks/{name}/"
+    return view.render(template, spans=spans, file=file, page=page, counts=counts, held=held)

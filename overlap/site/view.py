@@ -15,6 +15,7 @@ from pygments.token import Name, Punctuation, Text, Token
 
 from overlap.book.book import Book, Run
 from overlap.book.expression import show
+from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site import terminal
@@ -39,7 +40,9 @@ class Site:
 
 @dataclass
 class View:
-    """One page while it is rendered. `anchors` are the ids it has given, `measured` the snippets whose output it shows."""
+    """One page while it is rendered. `anchors` are the ids it has given, `measured` the snippets whose output it shows, `claims` the
+    verdicts of each of its claims.
+    """
 
     site: Site
     path: str = ""
@@ -48,6 +51,7 @@ class View:
     md: Markdown | None = None
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
+    claims: list[list[Verdict]] = field(default_factory=list)
     _numbered: int = 0
 
     @property

@@ -10,8 +10,9 @@ from overlap.book.blocks.headlines import Headline, Headlines
 from overlap.book.blocks.index import Index
 from overlap.book.blocks.scoreboard import Scoreboard
 from overlap.book.blocks.snippet import SnippetBlock
+from overlap.book.blocks.tally import Tally
 
-_KINDS = (SnippetBlock, Claim, Diagram, Scoreboard, Headlines, Calculator)
+_KINDS = (SnippetBlock, Claim, Diagram, Scoreboard, Headlines, Calculator, Tally)
 #: Kinds by the word that opens their fence; `claims` and `snippets` open the index of all blocks of that kind.
 KINDS: dict[str, type[Block]] = {kind.kind: kind for kind in _KINDS}
 KINDS |= {f"{word}s": Index for word, kind in KINDS.items() if kind.columns}
@@ -28,5 +29,6 @@ __all__ = [
     "Scoreboard",
     "SnippetBlock",
     "Source",
+    "Tally",
     "Text",
 ]

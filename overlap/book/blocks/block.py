@@ -48,7 +48,7 @@ class Block:
 
     #: The word that opens the fence.
     kind: ClassVar[str] = ""
-    #: Headings of this kind's index; without any there is none.
+    #: Headings of this kind's index, the first ones if the book adds more; without any there is none.
     columns: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
@@ -92,6 +92,16 @@ class Block:
     def row(self, view) -> list[str]:
         """Its cells in the index, as HTML."""
         raise NotImplementedError
+
+    @classmethod
+    def headings(cls, view) -> list[str]:
+        """Headings of the index, as HTML."""
+        return list(cls.columns)
+
+    @classmethod
+    def overview(cls, view, sections: dict[str, list["Block"]]) -> str:
+        """What stands above the index, as HTML; `sections` are the blocks by the name of their page."""
+        return ""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import difflib
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import ClassVar
 from overlap import OverlapError
 from overlap.book import margin
 from overlap.book.blocks.block import Block, Source
+from overlap.book.blocks.index import titled
 from overlap.book.expression import (
     FUNCTIONS,
     Undecided,
@@ -25,7 +27,7 @@ from overlap.book.expression import (
     sides,
     wrap,
 )
-from overlap.book.verdict import State, Tally, Verdict
+from overlap.book.verdict import Counts, State, Tally, Verdict
 
 #: What a condition knows of a machine.
 KNOWN = {"profile", "model", "gpus", "capability", "cores", "ceiling"}
@@ -43,11 +45,12 @@ class Claim(Block):
     text: str
 
     kind: ClassVar[str] = "claim"
-    columns: ClassVar[tuple[str, ...]] = ("claim", "expression", "verdict")
+    columns: ClassVar[tuple[str, ...]] = ("claim",)
     template: ClassVar[str] = """
-<details class="ov-claim ov-{{ tally.state.word }}">
-<summary class="ov-sentence" id="{{ claim.anchor }}">{{ sentence }} <span class="ov-tally">{{ tally.state.mark }} {{ tally.said(label) }}</span></summary>
-<p class="ov-expression"><code>{{ claim.expression }}{{ " for " ~ claim.condition if claim.condition }}</code></p>
+<details class="ov-claim ov-{{ tally.state.word }}" id="{{ claim.anchor }}">
+<summary><span class="ov-mark" aria-hidden="true">{{ tally.state.mark }}</span> <span class="ov-sentence">{{ sentence }}</span>
+<span class="ov-tally">{{ tally.said(label) }}</span></summary>
+<p><code>{{ claim.conditioned }}</code></p>
 <ul>
 {% for item in verdicts %}
 <li class="ov-{{ item.state.word }}" data-machine="{{ item.profile }}"><span class="ov-mark" aria-hidden="true">{{ item.state.mark }}</span>
@@ -56,6 +59,21 @@ class Claim(Block):
 {% endfor %}
 </ul>
 </details>"""
+    cell: ClassVar[str] = """
+{%- if verdict %}<span class="ov-cell ov-{{ verdict.state.word }}" data-machine="{{ verdict.profile }}" data-note="{{ label(verdict.profile) }}: {{ verdict.figures }}" tabindex="-1">
+<span class="ov-mark" aria-hidden="true">{{ verdict.state.mark }}</span><span class="ov-unseen">{{ verdict.state.word }}</span></span>{% endif %}"""
+    table: ClassVar[str] = """
+<div class="ov-index ov-claims ov-counts" tabindex="0" role="group" aria-label="How many claims hold"><table class="ov-matrix">
+<thead><tr><th scope="col">chapter</th>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for title, counts in rows.items() %}
+<tr><th scope="row">{{ title }}</th>{% for profile in profiles %}<td>
+{% for state in states if profile in counts and counts[profile][state] %}
+<span class="ov-cell ov-{{ state.word }}">{{ counts[profile][state] }} {{ state.counted(counts[profile][state]) }}</span>
+{% endfor %}
+</td>{% endfor %}</tr>
+{% endfor %}
+</tbody></table></div>"""
 
     @classmethod
     def read(cls, source: Source) -> "Claim":
@@ -101,8 +119,13 @@ class Claim(Block):
 
     @property
     def anchor(self) -> str:
-        """HTML id."""
-        return f"claim-{self.snippet.replace('/', '-')}-{self.line}"
+        """HTML id: it stays where the claim is moved, or its expression mended."""
+        return f"claim-{self.snippet.replace('/', '-')}-{hashlib.sha256(self.text.encode()).hexdigest()[:6]}"
+
+    @property
+    def conditioned(self) -> str:
+        """Its expression with the machines it speaks of."""
+        return self.expression + (f" for {self.condition}" if self.condition else "")
 
     def applies(self, scope: dict) -> bool:
         """Whether it speaks of a machine."""
@@ -206,7 +229,12 @@ class Claim(Block):
         return {self.snippet}.union(*map(book.reads, self.expressions))
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """False, open or thin on a machine of the book's own; what other machines say is a finding."""
+        """Said twice; false, open or thin on a machine of the book's own; what other machines say is a finding."""
+        same = (block for block in book.pages[self.page].blocks if isinstance(block, Claim) and block.line < self.line)
+        for twin in same:
+            if twin.anchor == self.anchor:
+                remedy = "join both or change a word, so that a link leads to one of them"
+                yield f"{self.where}: line {twin.line} claims the same sentence of {self.snippet}; {remedy}"
         for verdict in book.verdicts(self):
             if not book.at_home(verdict.profile):
                 continue
@@ -223,6 +251,7 @@ class Claim(Block):
         """The sentence with where it holds; its figures per machine when it is opened."""
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
+        view.claims.append(verdicts)
         sentence, tally = view.inline(self.text), Tally.of(verdicts)
         return view.render(self.template, claim=self, verdicts=verdicts, tally=tally, sentence=sentence)
 
@@ -235,21 +264,36 @@ class Claim(Block):
         return [notebook.markdown("\n".join(rows))]
 
     def row(self, view) -> list[str]:
-        """The sentence with a link to its place, the expression, the verdicts."""
-        expression = self.expression + (f" for {self.condition}" if self.condition else "")
-        return [
-            view.render(
-                '<a href="{{ href }}">{{ text }}</a>',
-                href=view.page(self.page, self.anchor),
-                text=view.inline(self.text),
-            ),
-            view.render('<span class="ov-wide"><code>{{ text }}</code></span>', text=expression),
-            view.render(
-                '{% for v in verdicts %}<span class="ov-together">{{ label(v.profile) }} {{ v.state.mark }} {{ v.state.word }}</span>'
-                "{{ '<br>'|safe if not loop.last }}{% endfor %}",
-                verdicts=view.book.verdicts(self),
-            ),
-        ]
+        """The sentence with a link to its place and the expression; on each machine the verdict, or nothing."""
+        verdicts = {verdict.profile: verdict for verdict in view.book.verdicts(self)}
+        sentence = view.render(
+            '<a href="{{ href }}">{{ text }}</a> <code>{{ claim.conditioned }}</code>',
+            href=view.page(self.page, self.anchor),
+            text=view.inline(self.text),
+            claim=self,
+        )
+        cells = (view.render(self.cell, verdict=verdicts.get(profile)) for profile in _profiles(view.book))
+        return [sentence, *cells]
+
+    @classmethod
+    def headings(cls, view) -> list[str]:
+        """The sentence; every machine that something ran on, and whether it is one of the book's own."""
+        template = "{{ label(p) }}{% if not home %}<small>not one of the book’s own</small>{% endif %}"
+        machines = [view.render(template, p=p, home=view.book.at_home(p)) for p in _profiles(view.book)]
+        return [*cls.columns, *machines]
+
+    @classmethod
+    def overview(cls, view, sections: dict[str, list[Block]]) -> str:
+        """How many hold, are false and are open on each machine, by chapter and in the whole book."""
+        chapters = {titled(name): [view.book.verdicts(claim) for claim in claims] for name, claims in sections.items()}
+        rows = {title: Counts.of(verdicts).by for title, verdicts in chapters.items()}
+        rows["The whole book"] = Counts.of(verdicts for each in chapters.values() for verdicts in each).by
+        headings, profiles = cls.headings(view)[1:], _profiles(view.book)
+        return view.render(cls.table, headings=headings, profiles=profiles, rows=rows, states=list(State))
+
+
+def _profiles(book) -> list[str]:
+    return [machine["profile"] for machine in book.machines()]
 
 
 def _conditioned(row: str) -> tuple[str, str]:

@@ -14,13 +14,13 @@ class Index(Block):
     of: str
 
     template: ClassVar[str] = """
-<div class="md-typeset__scrollwrap" tabindex="0" role="group" aria-label="{{ title }}"><div class="md-typeset__table"><table>
-<thead><tr>{% for column in columns %}<th>{{ column }}</th>{% endfor %}</tr></thead>
+<div class="ov-index ov-{{ of }}s" tabindex="0" role="group" aria-label="{{ title }}"><table class="ov-matrix">
+<thead><tr>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in rows %}
-<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+<tr>{% for cell in row %}{% if loop.first %}<th scope="row">{{ cell }}</th>{% else %}<td>{{ cell }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
-</tbody></table></div></div>"""
+</tbody></table></div>"""
 
     @classmethod
     def read(cls, source: Source) -> "Index":
@@ -42,18 +42,25 @@ class Index(Block):
                 yield page.name, found
 
     def shows(self, book) -> list[str]:
-        """All blocks that it lists."""
-        return [repr(block) for _, blocks in self.sections(book) for block in blocks]
+        """All blocks that it lists, and which machines are the book's own."""
+        return [repr(book.home), *(repr(block) for _, blocks in self.sections(book) for block in blocks)]
 
     def markdown(self, view) -> str:
-        """A heading, which the page's contents name, and a table for each page."""
-        parts = []
-        for name, blocks in self.sections(view.book):
-            title, rows = name.replace("_", " ").capitalize(), [block.row(view) for block in blocks]
-            table = view.render(self.template, title=title, columns=blocks[0].columns, rows=rows)
-            parts += [f"## {title}", view.put(table)]
+        """An overview; a heading, which the page's contents name, and a table for each page."""
+        sections, parts = dict(self.sections(view.book)), []
+        for name, blocks in sections.items():
+            kind, title = type(blocks[0]), titled(name)
+            rows = [block.row(view) for block in blocks]
+            table = view.render(self.template, of=self.of, title=title, headings=kind.headings(view), rows=rows)
+            overview = [] if parts else [view.put(kind.overview(view, sections))]
+            parts += [*overview, f"## {title}", view.put(table)]
         return "\n\n".join(["", *parts, ""])
 
     def cells(self, notebook) -> list[dict]:
         """Nothing: what it lists is on the site."""
         return []
+
+
+def titled(name: str) -> str:
+    """How a page is called where blocks are listed."""
+    return name.replace("_", " ").capitalize()

@@ -1,0 +1,186 @@
+"""A GPU that no table knows: its recordings are taken, the book is in order, builds, and says what it does not know there."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mkdocs")
+
+from conftest import ROOT, SmallBook
+from mkdocs.exceptions import Abort
+from test_overlap_site import build
+
+from overlap.__main__ import main
+from overlap.book.book import Book
+from overlap.run import recording
+
+pytestmark = [pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
+
+PROFILE = "foo-9"
+GPU = {"name": "NVIDIA Foo 9", "memory_bytes": 40 * 10**9, "capability": "13.0"}
+#: Snippets with a ceiling in their picture, and with several claims on a page.
+SNIPPETS = (
+    "machine/hbm_bandwidth",
+    "transfers/pcie_bandwidth",
+    "asynchrony/launch_vs_finish",
+    "streams/one_stream_is_serial",
+)
+AT_HOME = "plugins:\n  - search\n  - overlap:\n      home: {h200: 1}\n"
+MAIN = """
+def plot(results, ceilings):
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [0, results["gb_s"]], label="copy")
+    if "hbm_gb_s" in ceilings:
+        axes.axhline(ceilings["hbm_gb_s"], color="gray", linestyle="--", label="the ceiling")
+    axes.legend()
+    return figure
+
+
+def main():
+    return {}
+"""
+PAGE = """# A
+
+```snippet a/copy
+```
+
+It copies {a/copy: gb_s:.0f} GB/s, {a/copy: gb_s / ceiling.hbm_gb_s:.0%} of its memory's rate.
+
+```claim a/copy
+gb_s >= 3000
+It is fast.
+```
+
+```claim a/copy
+gb_s >= 0.5 * ceiling.hbm_gb_s
+It reaches half of the ceiling.
+```
+
+```claim a/copy
+gb_s > 0
+limit: gb_s of ceiling.hbm_gb_s
+It copies.
+```
+"""
+
+
+def foreign(data: dict, **changes) -> dict:
+    """The recording as a GPU would have made it of which nothing is known but its name."""
+    here = data["machine"] | {"gpus": [GPU], "host_gpus": 1, "links": [], "host": "0123abcd"}
+    here.pop("virtual", None)
+    whole = {key: value for key, value in data.items() if key not in ("digest", "others")}
+    result = data["result"] | changes
+    return recording.sealed(whole | {"machine": here, "profile": PROFILE, "result": result})
+
+
+def take(book_root, recordings: list[dict], monkeypatch, capsys) -> str:
+    """`overlap import` of a bundle; what it prints."""
+    bundle = book_root / "bundle.jsonl"
+    bundle.write_text("".join(json.dumps(data) + "\n" for data in recordings))
+    monkeypatch.chdir(book_root)
+    assert main(["import", str(bundle)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def small(tmp_path, template) -> SmallBook:
+    """One snippet, recorded on an H200 at home."""
+    book = SmallBook(tmp_path)
+    book.snippet("a/copy", MAIN, "gpus = [1]")
+    gpu = {"name": "NVIDIA H200", "memory_bytes": 150 * 10**9, "capability": "9.0", "memory_clock_mhz": 3201}
+    here = template["machine"] | {"gpus": [gpu | {"memory_bus_bits": 6016}], "host_gpus": 1}
+    book.commit("a/copy", template, {"gb_s": 4000.0}, gpus=1, machine=here)
+    pages = {
+        "index": "# Small\n\n```tally\n```\n",
+        "claims": "# Claims\n\n```claims\n```\n",
+        "glossary": "# Glossary\n",
+    }
+    for path, text in (pages | {"a": PAGE}).items():
+        book.page(path, text)
+    return book
+
+
+def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
+    (small.root / "mkdocs.yml").write_text(AT_HOME)
+    said = take(small.root, [foreign(recording.read(small.path("a/copy", "h200")), gb_s=900.0)], monkeypatch, capsys)
+    assert f"new: a/copy on {PROFILE}" in said and "1 imported, 0 refused" in said
+    assert f"docs/a.md:8 on {PROFILE}: holds -> false" in said
+    assert main(["check"]) == 0, capsys.readouterr().out
+
+    site = build(small, "never", AT_HOME)
+    page, claims, index = ((site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html"))
+    machines = json.loads(re.search(r'id="overlap-machines"[^>]*>(.*?)</script>', page)[1])
+    assert [(each["profile"], each["label"], each["home"], each["first"]) for each in machines] == [
+        ("foo-9", "1 × FOO 9", False, False),
+        ("h200", "1 × H200", True, True),
+    ]
+    values = re.findall(r'data-machine="foo-9" data-note="([^"]*)"[^>]*>([^<]*)<', page)
+    assert values[0] == ("a/copy on 1 × FOO 9", "900")
+    assert values[1][1] == "–" and "ceiling of NVIDIA Foo 9 has no 'hbm_gb_s'" in values[1][0]
+    states = re.findall(r'<li class="ov-(\w+)" data-machine="foo-9">.*?<code>(.*?)</code>', page, re.S)
+    assert [state for state, _ in states] == ["false", "open", "holds"]
+    assert "no &#39;hbm_gb_s&#39;" in states[1][1] and "of a ceiling that is not known" in states[2][1]
+    tallies = re.findall(r'<span class="ov-tally">(.*?)</span>', page)
+    assert tallies == [
+        "holds on 1 of 2 machines; not on 1 × FOO 9",
+        "holds on 1 of 1 machine; open on 1 × FOO 9",
+        "holds on 2 of 2 machines",
+    ]
+    cells = re.findall(r'ov-cell ov-(\w+)" data-machine="(.*?)"', claims)
+    assert cells == [
+        ("false", "foo-9"),
+        ("holds", "h200"),
+        ("open", "foo-9"),
+        ("holds", "h200"),
+        ("holds", "foo-9"),
+        ("holds", "h200"),
+    ]
+    assert "1 × FOO 9<small>not one of the book’s own</small>" in claims
+    assert "2 of 3 claims hold on every machine that decides them; 1 is false on one or more; 1 is open" in index
+    pictures = [(site / f"pictures/{each}/a/copy-wide.svg").read_text() for each in ("foo-9", "h200")]
+    assert ["the ceiling" in picture for picture in pictures] == [False, True]
+
+
+def test_a_false_claim_at_home_stops_the_build_all_the_same(small, monkeypatch, capsys):
+    take(small.root, [foreign(recording.read(small.path("a/copy", "h200")))], monkeypatch, capsys)
+    path = small.path("a/copy", "h200")
+    path.write_text(path.read_text().replace("4000.0", "2000.0"))
+    with pytest.raises(Abort, match=r"docs/a\.md:8: claim is false: It is fast\. `gb_s >= 3000`"):
+        build(small, "never", AT_HOME)
+
+
+def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
+    for name in ("docs", "snippets"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    if (ROOT / ".cache/overlap/plots").exists():  # drawing takes most of the time
+        shutil.copytree(ROOT / ".cache/overlap/plots", tmp_path / ".cache/overlap/plots")
+    book = Book(tmp_path, "never")
+    taken = [foreign(recording.read(tmp_path / book.runs(name)["h200"].path)) for name in SNIPPETS]
+    taken[2]["result"]["sweep"]["n8192"]["finish_us"] /= 100  # no GPU is asynchronous that waits
+    taken[2] = foreign(taken[2])
+    assert f"{len(SNIPPETS)} imported, 0 refused" in take(tmp_path, taken, monkeypatch, capsys)
+    assert main(["check"]) == 0, capsys.readouterr().out
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", "site"]
+    environment = os.environ | {"OVERLAP_EXECUTE": "never"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    book, states = Book(tmp_path, "never"), []
+    for claim in book.claims:
+        states += [(v.state.word, claim.anchor) for v in book.verdicts(claim) if v.profile == PROFILE]
+    false = [anchor for state, anchor in states if state == "false"]
+    assert false and {state for state, _ in states} == {"holds", "open", "false"}
+    claims = (tmp_path / "site/claims/index.html").read_text()
+    assert claims.count(f'data-machine="{PROFILE}"') == len(states)
+    assert all(f"#{anchor}" in claims for anchor in false)
+    for page in (tmp_path / "site").glob("*/index.html"):
+        for text in re.findall(rf'<span[^>]*data-machine="{PROFILE}"[^>]*>(.*?)</span>', page.read_text(), re.S):
+            assert text.strip(), page

@@ -85,7 +85,7 @@ ABOVE = [
     "cycler",
     "scour",
 ]
-ONLY = {"torch": {"machine", "nursery"}, "pydantic": {"schema"}, "rich": {"progress"}, "mkdocs": {"plugin", "kept"}}
+ONLY = {"torch": {"machine", "noise", "nursery"}, "pydantic": {"schema"}, "rich": {"progress"}, "mkdocs": {"plugin", "kept"}}
 ONLY |= {"nbformat": {"notebook"}, "nbconvert": {"terminal"}, "scour": {"svg"}, "matplotlib": {"figure", "plotted"}}
 
 
@@ -260,7 +260,7 @@ def can_be_false(claim: Claim, scope: dict, run: Run) -> bool:
     for name in used:
         for other in falsified(run.result[name]):
             with contextlib.suppress(OverlapError, ArithmeticError):
-                if claim.verdict(scope | dict(Data({name: other}, "other")), run).state is State.FALSE:
+                if claim.verdict([scope | dict(Data({name: other}, "other"))], run).state is State.FALSE:
                     return True
     return not used
 
@@ -269,9 +269,9 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
     false, empty = [], []
     for claim in book.claims:
         for profile, run in book.runs(claim.snippet).items():
-            if claim.applies(run.gpus):
-                scope, where = book.scope(claim.snippet, run), f"docs/{claim.page}:{claim.line} on {profile}"
-                verdict = claim.verdict(scope, run)
+            scope, where = book.scope(claim.snippet, run), f"docs/{claim.page}:{claim.line} on {profile}"
+            if book.at_home(profile) and claim.applies(scope):
+                verdict = claim.verdict(book.scopes(claim.snippet, run), run)
                 if verdict.state is not State.HOLDS:
                     false.append(f"{where}: {verdict.figures}")
                 elif not can_be_false(claim, scope, run):
@@ -358,9 +358,10 @@ def test_what_a_claim_reads_has_its_trials_recorded(monkeypatch):
     bare, used = set(), set()
     for claim in book.claims:
         for run in book.runs(claim.snippet).values():
-            if not claim.applies(run.gpus):
+            scope = book.scope(claim.snippet, run)
+            if not (book.at_home(run.profile) and claim.applies(scope)):
                 continue
-            reads = read_by(claim, book.scope(claim.snippet, run), run.result)
+            reads = read_by(claim, scope, run.result)
             measured = {path for path, _ in margin.measurements(run.result)}
             for path, number in leaves(run.result):
                 inner = max(k for k, key in enumerate(path, 1) if isinstance(key, str))  # of a list, all is read

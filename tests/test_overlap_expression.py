@@ -183,8 +183,8 @@ def test_a_format_has_two_digits_at_most(spec):
 
 
 def test_sides_say_what_is_compared_and_whether_it_is_so():
-    assert sides("1 < c.d <= 2 and ok", SCOPE) == "1 < c.d = 2 ≤ 2, ok: True"
-    assert sides("c.d > 2", SCOPE) == "c.d = 2, not > 2"
+    assert sides("1 < c.d <= 2 and ok", [SCOPE]) == "1 < c.d = 2 ≤ 2, ok: True"
+    assert sides("c.d > 2", [SCOPE]) == "c.d = 2, not > 2"
 
 
 def test_data_inside_lists_are_wrapped_and_the_rest_is_not():

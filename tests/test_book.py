@@ -85,7 +85,12 @@ ABOVE = [
     "cycler",
     "scour",
 ]
-ONLY = {"torch": {"machine", "noise", "nursery"}, "pydantic": {"schema"}, "rich": {"progress"}, "mkdocs": {"plugin", "kept"}}
+ONLY = {
+    "torch": {"machine", "noise", "nursery"},
+    "pydantic": {"schema"},
+    "rich": {"progress"},
+    "mkdocs": {"plugin", "kept"},
+}
 ONLY |= {"nbformat": {"notebook"}, "nbconvert": {"terminal"}, "scour": {"svg"}, "matplotlib": {"figure", "plotted"}}
 
 

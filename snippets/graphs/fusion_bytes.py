@@ -80,7 +80,7 @@ def plot(results: dict, ceilings: dict):
         ax.plot(lengths, [row[name]["ms"] for row in results["rows"]], marker="o", label=label)
     if "hbm_gb_s" in ceilings:
         least = 2 * results["bytes"] / ceilings["hbm_gb_s"] / 1e6
-        ax.axhline(least, color="gray", linestyle="--", label="one pass at the datasheet's rate")
+        ax.axhline(least, color="gray", linestyle="--", label="one pass at the ceiling")
     ax.set(xlabel="operations in the chain", ylabel="ms", xticks=lengths, ylim=(0, None))
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
     return figure

@@ -72,7 +72,7 @@ def plot(results: dict, ceilings: dict):
     ax.plot(sizes, [gb_s / 1e3 for gb_s in results["hot_gb_s"]], marker="o", label="the same buffer again")
     ax.plot(sizes, [gb_s / 1e3 for gb_s in results["cold_gb_s"]], marker="o", label="another buffer each time")
     if "hbm_gb_s" in ceilings:
-        ax.axhline(ceilings["hbm_gb_s"] / 1e3, color="gray", linestyle="--", label="memory, datasheet")
+        ax.axhline(ceilings["hbm_gb_s"] / 1e3, color="gray", linestyle="--", label="memory, ceiling")
     ax.axvline(results["l2_mib"], color="gray", linestyle=":", label="size of the L2")
     ax.set(xscale="log", xlabel="buffer, MiB", ylabel="read and written, TB/s", ylim=(0, None))
     ax.set_xticks([1, 4, 16, 64, 256], labels=["1", "4", "16", "64", "256"])

@@ -275,7 +275,7 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
     for claim in book.claims:
         for profile, run in book.runs(claim.snippet).items():
             scope, where = book.scope(claim.snippet, run), f"docs/{claim.page}:{claim.line} on {profile}"
-            if book.at_home(profile) and claim.applies(scope):
+            if book.at_home(profile) and claim.applies(run):
                 verdict = claim.verdict(book.scopes(claim.snippet, run), run)
                 if verdict.state is not State.HOLDS:
                     false.append(f"{where}: {verdict.figures}")
@@ -364,7 +364,7 @@ def test_what_a_claim_reads_has_its_trials_recorded(monkeypatch):
     for claim in book.claims:
         for run in book.runs(claim.snippet).values():
             scope = book.scope(claim.snippet, run)
-            if not (book.at_home(run.profile) and claim.applies(scope)):
+            if not (book.at_home(run.profile) and claim.applies(run)):
                 continue
             reads = read_by(claim, scope, run.result)
             measured = {path for path, _ in margin.measurements(run.result)}

@@ -267,3 +267,13 @@ def test_the_schema_holds_for_other_runs(book):
         with pytest.raises(OverlapError) as error:
             recording.parse(text.replace(old, new, 1), "x")
         assert str(error.value).startswith(why)
+
+
+def test_a_result_does_not_pass_for_the_machine(book, template):
+    book.commit("a/b", template, {"us": 1.0, "model": "big"})
+    (claim,) = page.parse("```claim a/b\nmodel == 'big' for model == 'cpu'\nSo.\n```", "a.md")
+    assert [verdict.profile for verdict in book.book().verdicts(claim)] == ["cpu"]
+    book.commit("a/b", template, {"us": 1.0, "gpus": 8})
+    book.page("a", "```snippet a/b\n```\n{a/b@cpu: us}\n")
+    (problem,) = book.book().check()
+    assert "docs/recordings/cpu/a/b.json: its result has gpus, which pages know as something of the machine" in problem

@@ -55,6 +55,11 @@ class Run:
         """Every run of this code on such machines: `machine`, `software`, `result` …; the one that is shown whole is the first."""
         return [self.data, *(self.data.get("others") or [])]
 
+    @cached_property
+    def known(self) -> dict:
+        """What a condition knows of the machine."""
+        return machine_scope(self.profile, self.data["machine"])
+
     @property
     def hosts(self) -> int:
         """On how many hosts these runs ran."""
@@ -105,6 +110,9 @@ class Run:
 def hosts(runs: list[dict]) -> int:
     """How many hosts these runs name; those that name none count as one."""
     return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
+
+
+_RESERVED = {"profile", "gpus", "capability", "cores", "ceiling"}
 
 
 class Said(NamedTuple):
@@ -342,6 +350,9 @@ class Book:
 
             chapters = {snippet.chapter: Chapter(snippet.chapter, load) for snippet in self.snippets.values()}
             own = machine_scope(run.profile, this["machine"])
+            if taken := sorted(_RESERVED & this["result"].keys()):
+                why = f"its result has {', '.join(taken)}, which pages know as something of the machine"
+                raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
             self._scopes[key] = chapters | own | dict(Data(this["result"], name))
         return self._scopes[key]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from overlap import OverlapError
+from overlap.run.text import CONTROL, INVISIBLE, TURNING
 
 MAX_BYTES, MAX_DEPTH, MAX_LISTED = 64 << 20, 100, 5
 _SURROGATE = re.compile("[\ud800-\udfff]")
-#: Control characters, line and paragraph separators, and marks that turn the direction of what follows.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_ONE_LINE = re.compile(f"[\t\n{CONTROL}{TURNING}{INVISIBLE}]")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 _SHORT.maxlevel = 2
@@ -95,7 +95,7 @@ def dotted(steps: Iterable[str | int]) -> str:
 
 def control_in(text: str, allowed: str = "") -> str | None:
     """The first control character (or lone surrogate) of a text, escaped; None where there is none."""
-    found = next((mark for mark in _CONTROL.findall(text) if mark not in allowed), None)
+    found = next((mark for mark in _NOT_ONE_LINE.findall(text) if mark not in allowed), None)
     return found and ascii(found)[1:-1]
 
 

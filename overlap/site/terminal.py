@@ -3,9 +3,11 @@
 import html
 import re
 
+from overlap.run.text import CONTROL, TURNING
+
 _ESCAPES = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL = re.compile(rf"(?!\x1b|\r)[{CONTROL}{TURNING}]")
 
 
 def printable(text: str) -> str:

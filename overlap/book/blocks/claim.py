@@ -127,9 +127,9 @@ class Claim(Block):
         """Its expression with the machines it speaks of."""
         return self.expression + (f" for {self.condition}" if self.condition else "")
 
-    def applies(self, scope: dict) -> bool:
-        """Whether it speaks of a machine."""
-        return not self.condition or bool(evaluate(self.condition, {name: scope[name] for name in KNOWN}))
+    def applies(self, run) -> bool:
+        """Whether it speaks of the machine of a run."""
+        return not self.condition or bool(evaluate(self.condition, run.known))
 
     def holds(self, scope: dict) -> bool:
         """Whether it is true in one run: its expression is, and nothing beats a ceiling of the machine."""
@@ -165,7 +165,7 @@ class Claim(Block):
         """Decide it on one machine by what each of its runs says; None where it does not speak of the machine."""
         decided, why = [], ""
         try:
-            if not self.applies(scopes[0]):
+            if not self.applies(run):
                 return None
             for scope in scopes:
                 try:

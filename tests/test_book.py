@@ -350,7 +350,8 @@ ONCE = {
         "streams/freed_too_early_fixed": "policies x_mib",
         "memory/fragmentation": "settings",
         "memory/per_stream_pools": "on_main on_side emptied_mib lent_to_side",
-        "training/dp_vs_ddp": "hand_vs_dp hand_vs_one_gpu dp_gradient_norm ddp_gradient_norm dp_peak_gb",
+        "training/dp_vs_ddp": "hand_vs_dp hand_vs_one_gpu dp_peak_gb "
+        "dp_gradient_norm ddp_gradient_norm one_gpu_gradient_norm",
     },
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 
 from overlap import OverlapError
 from overlap.book import margin
@@ -169,6 +170,8 @@ def borrow(file):
         code = 0
     except SystemExit as stop:
         code = 0 if stop.code in (None, 0) else 1
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     sys.stdout.flush()
@@ -190,16 +193,17 @@ json.dump(codes, sys.stdout)
 
 @pytest.fixture(scope="module")
 def borrowed(tmp_path_factory) -> dict[str, tuple[int, str, str]]:
-    """(exit code, stdout, stderr) of every portable snippet's download, run alone in an empty folder without GPUs."""
+    """(exit code, stdout, stderr) of every snippet's download, run alone in an empty folder without GPUs."""
     files = {}
-    for name in PORTABLE:
+    for name in SNIPPETS:
         folder = tmp_path_factory.mktemp(name.replace("/", "-")) / "empty"
         folder.mkdir()
         files[name] = folder / f"{name.split('/')[1]}.py"
         files[name].write_text(SNIPPETS[name].download)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    plain = {name: file for name, file in files.items() if SNIPPETS[name].options["launcher"] == "python"}
+    alone = {name for name in files if SNIPPETS[name].options["launcher"] == "python" or name not in PORTABLE}
+    plain = {name: file for name, file in files.items() if name in alone}
     command = [sys.executable, "-I", "-c", BORROWER, *map(str, plain.values())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     codes = json.loads(done.stdout)
@@ -220,6 +224,35 @@ def test_a_borrowed_snippet_runs_alone(borrowed, name):
     code, out, err = borrowed[name]
     assert code == 0, err
     assert out.strip()
+
+
+@pytest.mark.parametrize("name", [name for name in SNIPPETS if name not in PORTABLE])
+def test_a_borrowed_snippet_says_what_it_needs(borrowed, name):
+    least = min(SNIPPETS[name].options["gpus"])
+    needs = f"needs {least} CUDA GPU{'s' if least > 1 else ''}; torch {torch.__version__} sees none."
+    code, out, err = borrowed[name]
+    assert (code, out, err.strip()) == (1, "", f"{name.split('/')[1]}.py {needs}")
+
+
+def test_ruff_would_change_nothing_in_a_download(tmp_path):
+    pytest.importorskip("ruff")
+    for name, snippet in SNIPPETS.items():
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(snippet.download)
+        path.with_name(f"cell_{path.name}").write_text(f"{snippet.body}\n")
+    for command in (["check", "--no-cache"], ["format", "--no-cache", "--diff"]):
+        typed = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), "."]
+        done = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_a_download_draws_nothing_and_says_where_it_is_from(name):
+    text = SNIPPETS[name].download
+    top = ast.parse(text).body
+    assert "plot" not in {getattr(node, "name", "") for node in top} and "matplotlib" not in text
+    assert f"# ///\n# From the book Overlap, snippets/{name}.py, MIT licence, " in text
 
 
 @pytest.mark.parametrize("name", SNIPPETS)

@@ -1,6 +1,7 @@
 """Snippets: what is refused, what the hash means, what is shown and downloaded."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -292,7 +293,10 @@ def test_a_download_runs_alone_in_an_empty_folder(borrowed, tmp_path):
     assert (done.stdout, done.stderr) == ("took True 1\n", "")
     assert snippet.download.startswith(HEADER)
     assert "from snippets." not in snippet.download
-    assert "# --- folded in from snippets/timing/benchmark.py: Time work.\n" in snippet.download
+    assert (
+        "\n# Folded in from snippets/timing/benchmark.py: LIMIT, seconds\nLIMIT = 3\n\n\ndef seconds("
+        in snippet.download
+    )
     assert snippet.download.count("def main") == snippet.download.count("__main__") == 1
     assert "def plot" not in snippet.download
 
@@ -420,15 +424,15 @@ def test_a_download_holds_what_is_used_once_and_runs_alone(tmp_path):
         "def waves(": 1,
         "TURN = ": 1,
         "def other": 0,
-        "from math import sin\n": 1,
+        "from math import floor, pi, sin\n": 1,
         "cos": 0,
         "path": 0,
         "snippets.": 0,
     }
     counts |= {
-        "from math import floor": 1,
-        "from math import pi\n": 1,
-        "folded in": 2,
+        "import": 2,
+        "Folded in from snippets/x/deep.py: TURN, wave\n": 1,
+        "Folded in from snippets/x/middle.py: waves\n": 1,
         "unused": 0,
         "swing = wave": 1,
         "turn = TURN": 1,
@@ -445,3 +449,175 @@ def test_a_future_cannot_be_folded_in(borrowed):
     path.write_text(HEADER + HELPER.replace("import time", "from __future__ import annotations\nimport time"))
     with pytest.raises(OverlapError, match=r"^snippets/timing/benchmark.py: `from __future__` cannot be folded into"):
         Snippet.read(borrowed, "a/b").download  # noqa: B018
+
+
+PLOTTED = '''"""Draw."""
+
+from __future__ import annotations
+
+import json
+import sys as system
+import zlib, math
+from fractions import Fraction
+from math import sqrt as root, pi
+from collections import OrderedDict, deque, namedtuple
+from concurrent.futures import (
+    ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, InvalidStateError, as_completed, wait,
+)
+
+WAITS = (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, InvalidStateError, as_completed, wait, deque)
+
+# of the picture alone
+INK, PAPER = "black", namedtuple
+# of both
+SIZE = 3
+UNUSED: OrderedDict | None = None  # for who borrows it
+def ink():
+    return INK, Fraction(1)
+
+
+def size():
+    return SIZE, root, math
+
+
+def plot(results, ceilings):
+    import this
+
+    return ink(), size(), zlib, json, PAPER, this
+
+
+def main() -> dict:
+    print(size()[0], pi > 3, system.flags.isolated)
+    return {}
+
+
+if __name__ == "__main__":
+    # why
+    main()
+# the end
+'''
+GPU_HEADER = HEADER.replace("[0]", "[2]")
+
+
+def test_a_download_leaves_out_what_only_the_picture_uses():
+    text = Snippet(Path("/"), "a/b", HEADER + PLOTTED).download
+    words = ("json", "zlib", "Fraction", "INK", "PAPER", "namedtuple", "ink", "plot", "this")
+    assert [word for word in words if re.search(rf"\b{word}\b", text)] == []
+    once = ("None  # for who borrows it", "# of both\nSIZE = 3", "    # why\n    main()", "# the end\n", "annotations")
+    assert [part for part in once if text.count(part) != 1] == []
+    done = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("3 True 1\n", "")
+
+
+def test_ruff_would_change_nothing_in_a_download(borrowed, tmp_path):
+    pytest.importorskip("ruff")
+    texts = {
+        "x/deep": DEEP.replace('print("always")\n', ""),
+        "x/middle": MIDDLE.replace("other as unused, ", ""),
+        "x/top": TOP,
+        "x/plotted": PLOTTED,
+    }
+    texts["x/a_name_so_long_that_a_sentence_with_it_needs_more_than_the_120_columns_of_a_line"] = GUARDED
+    texts["x/none"] = '"""Import nothing."""\n\n\ndef main():\n    return {}\n'
+    texts["x/two"] = GUARDED.replace("cuda\n", "cuda\nimport numpy as np\n", 1).replace('"ran on"', "np")
+    (borrowed / "snippets/x").mkdir()
+    (tmp_path / "taken").mkdir()
+    for name, text in texts.items():
+        (borrowed / f"snippets/{name}.py").write_text(GPU_HEADER + text)
+    for name in [*texts, "a/b"]:
+        (tmp_path / "taken" / f"{name[2:]}.py").write_text(Snippet.read(borrowed, name).download)
+    for command in (["check", "--no-cache"], ["format", "--no-cache", "--diff"]):
+        typed = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), "taken"]
+        done = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+GUARDED = '''"""Say which machine this is."""
+
+from torch import cuda
+
+
+def main() -> dict:
+    print("ran on", cuda.device_count())
+    return {}
+
+
+if __name__ == "__main__":
+    main()
+'''
+#: What stands for torch on a machine with so many GPUs; it does not know torchrun.
+TORCH = """
+__version__ = "9.9"
+class cuda:
+    device_count = staticmethod(lambda: {})
+class distributed:
+    is_torchelastic_launched = staticmethod(lambda: {})
+"""
+TORCHRUN = 'launcher = "torchrun"'
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "gpus", "launched", "says"),
+    [
+        ("gpus = [0, 1]", GUARDED, 0, False, ""),
+        ("gpus = [0, 1]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
+        ("gpus = [1, 2]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
+        ("gpus = [1, 2]", GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch 9.9 sees none."),
+        ("gpus = [1, 2]", GUARDED, 1, False, ""),
+        ("gpus = [4, 2]", GUARDED, 0, False, "b.py needs 2 CUDA GPUs; torch 9.9 sees none."),
+        ("gpus = [4, 2]", GUARDED, 1, False, "b.py needs 2 CUDA GPUs; torch 9.9 sees 1."),
+        ("gpus = [4, 2]", GUARDED, 2, False, ""),
+        ("gpus = [1]\n" + TORCHRUN, GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch 9.9 sees none."),
+        ("gpus = [1]\n" + TORCHRUN, GUARDED, 1, False, "start it with torchrun --nproc-per-node gpu b.py"),
+        ("gpus = [1]\n" + TORCHRUN, "# is_torchelastic_launched\n" + GUARDED, 1, False, ""),
+        ("gpus = [0]\nranks = 2\n" + TORCHRUN, GUARDED, 0, False, "start it with torchrun --nproc-per-node 2 b.py"),
+        ("gpus = [0]\nranks = 2\n" + TORCHRUN, GUARDED, 0, True, ""),
+    ],
+)
+def test_a_download_says_in_a_sentence_what_the_machine_lacks(tmp_path, options, code, gpus, launched, says):
+    lines = "".join(f"# {line}\n" for line in options.splitlines())
+    header = f'# /// script\n# dependencies = ["torch>=2.11", "numpy"]\n# [tool.overlap]\n{lines}# ///\n'
+    (tmp_path / "b.py").write_text(Snippet(tmp_path, "a/b", header + code).download)
+    if gpus is not None:
+        (tmp_path / "torch.py").write_text(TORCH.format(gpus, launched))
+    done = subprocess.run([sys.executable, "-S", "b.py"], cwd=tmp_path, env={}, capture_output=True, text=True)
+    out, err = ("", f"{says}\n") if says else (f"ran on {gpus}\n", "")
+    assert (done.returncode, done.stdout) == (int(bool(says)), out)
+    assert done.stderr.endswith(err) and done.stderr.count("\n") == int(bool(says))
+
+
+def test_a_cell_of_a_notebook_has_neither_header_nor_checks():
+    cell = Snippet(Path("/"), "a/b", GPU_HEADER + GUARDED).body
+    assert cell.startswith("# From the book Overlap, snippets/a/b.py, MIT licence, ")
+    assert cell.partition("\n")[2] == GUARDED.strip()
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("LIMIT = 4\nfrom snippets.timing.benchmark import seconds", None),
+        ("LIMIT = 4\nfrom snippets.timing.benchmark import LIMIT as limit", "`LIMIT` of snippets/a/b.py is another in"),
+        (
+            "from time import time\nfrom snippets.timing.benchmark import seconds",
+            "`time` of snippets/a/b.py is another",
+        ),
+        ("A = 1; B = 2", "snippets/a/b.py:6: two statements on one line"),
+        ("if __name__ == '__main__': main()", "snippets/a/b.py:6: two statements on one line"),
+    ],
+)
+def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
+    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}{code}\n\n\ndef main():\n    return {{}}\n")
+    snippet = Snippet.read(borrowed, "a/b")
+    if problem:
+        with pytest.raises(OverlapError, match=re.escape(problem)):
+            snippet.download  # noqa: B018
+    else:
+        assert "LIMIT = 4" in snippet.download
+
+
+def test_origin_and_licence_are_those_of_the_project():
+    first = Snippet.read(ROOT, "timing/benchmark").download.splitlines()[6]
+    assert first == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
+    licence = (ROOT / "LICENSE").read_text()
+    assert "): MIT\n\n    Copyright (c) 2026 the Overlap authors\n" in licence
+    assert "site_name: Overlap\n" in (ROOT / "mkdocs.yml").read_text()

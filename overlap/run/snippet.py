@@ -6,12 +6,11 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overlap import OverlapError
-from overlap.run import meaning, strict
+from overlap.run import download, meaning, strict
 
 if TYPE_CHECKING:
     from overlap.run.memo import Memo
@@ -113,50 +112,44 @@ class Snippet:
             raise OverlapError(f"{self.path}: no function {', '.join(unknown)}; it has {', '.join(self.functions)}")
         return "\n\n\n".join(_lines(self.text, self.functions[name]) for name in names)
 
+    @property
+    def header(self) -> str:
+        """The PEP 723 header as it is written."""
+        return _HEADER.search(self.text)[0]
+
     @cached_property
     def download(self) -> str:
-        """The file with what it uses of other project files folded in, so that it runs alone."""
-        if not self.facts["borrows"]:
-            return self.text
-        if self.memo is None:
-            return self._fold()
-        sources = "\0".join([self.text, *(other.text for other in self.inputs.values())])
-        content = hashlib.sha256(sources.encode("utf-8", "surrogatepass")).hexdigest()
-        return self.memo.get("download", content, self._fold)
+        """One file that runs alone (see `overlap.run.download`)."""
+        return self._fold("download", alone=True)
 
-    def _fold(self) -> str:
-        text, folded = self.text, set()
-        while found := next(filter(_borrows, _tree(text, self.path).body), None):
-            name = "/".join(found.module.split(".")[1:])
-            new = [] if name in folded else [self._folded(name, text, found)]
-            new += [f"{alias.asname} = {alias.name}" for alias in found.names if alias.asname not in (None, alias.name)]
-            lines = text.split("\n")
-            text = "\n".join([*lines[: found.lineno - 1], *new, *lines[found.end_lineno :]])
-            folded.add(name)
-        for name, _, _ in meaning.borrows(_tree(text, self.path), self.path):
-            module = f"snippets.{name.replace('/', '.')}"
-            raise OverlapError(
-                f"{self.path}: import {module} as `from {module} import name`, so that the download can fold it in"
-            )
-        return text
-
-    @property
+    @cached_property
     def body(self) -> str:
-        """The download without its header."""
-        return _HEADER.sub("", self.download).strip()
+        """The download as the cell of a notebook: without header and checks."""
+        return self._fold("cell", alone=False).strip()
+
+    def _fold(self, kind: str, alone: bool) -> str:
+        if self.memo is None:
+            return download.fold(self, alone)
+        sources = "\0".join([self.path, self.text, *(f"{path}\0{other.text}" for path, other in self.inputs.items())])
+        content = hashlib.sha256(sources.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.memo.get(kind, content, lambda: download.fold(self, alone))
 
     @cached_property
     def _borrowed(self) -> dict[str, list[dict]]:
         """Parts that are used of other snippets, by their name."""
+        return self.borrowed_by([self.facts])
+
+    def borrowed_by(self, parts: list[dict]) -> dict[str, list[dict]]:
+        """Parts of other snippets that these parts use, directly or through another, by the snippet's name."""
         self._refuse_circles((), set())
         names: dict[str, set[str]] = {}
-        todo = [(name, wanted) for name, wanted, _ in self.facts["borrows"]]
+        todo = [(name, wanted) for part in parts for name, wanted, _ in part["borrows"]]
         while todo:
             name, wanted = todo.pop(0)
             if wanted not in names.setdefault(name, set()):
                 names[name].add(wanted)
-                parts = meaning.used(self.others[name].facts["parts"], names[name])
-                todo += [(other, needed) for part in parts for other, needed, _ in part["borrows"]]
+                found = meaning.used(self.others[name].facts["parts"], names[name])
+                todo += [(other, needed) for part in found for other, needed, _ in part["borrows"]]
         return {name: meaning.used(self.others[name].facts["parts"], wanted) for name, wanted in names.items()}
 
     def _refuse_circles(self, way: tuple[str, ...], done: set[str]) -> None:
@@ -177,25 +170,6 @@ class Snippet:
             except OverlapError as error:
                 raise OverlapError(f"{self.path}:{line}: imports what cannot be read: {error}") from None
         return self.others[name]
-
-    def _folded(self, name: str, text: str, before: ast.stmt) -> str:
-        """What is used of another snippet, as text; imports that `text` has `before` already are left out."""
-        parts, other = self._borrowed[name], self.others[name]
-        above = "\n".join(text.split("\n")[: before.lineno - 1])
-        here = {(part["module"], part["alias"]) for part in _imports(meaning.parts(_tree(above, self.path), self.path))}
-        modules: dict[str, list[str]] = {}
-        for part in _imports(parts):
-            if (part["module"], part["alias"]) not in here:
-                start = f"from {part['module']} import" if part["module"] else f"import {part['alias']}"
-                modules.setdefault(start, []).extend([part["alias"]] if part["module"] else [])
-        code = [f"{start} {', '.join(aliases)}".rstrip() for start, aliases in modules.items()]
-        rest = [part for part in parts if "alias" not in part]
-        for lines, (part, *_) in groupby(rest, key=lambda part: part["lines"]):
-            code.append("\n\n" * (not other.functions.keys().isdisjoint(part["binds"])) + _lines(other.text, lines))
-        if any(line.startswith("from __future__") for line in code):
-            raise OverlapError(f"{other.path}: `from __future__` cannot be folded into {self.path}; do without it")
-        helper = "\n".join(code)
-        return f"# --- folded in from {other.path}: {other.summary}\n{helper}\n# --- end of {other.path}"
 
 
 def discover(root: Path, memo: "Memo | None" = None) -> dict[str, Snippet]:
@@ -311,16 +285,6 @@ def _is_callable(main: ast.AST) -> bool:
     given = main.args
     needed = len(given.posonlyargs) + len(given.args) - len(given.defaults)
     return not needed and None not in given.kw_defaults
-
-
-def _borrows(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets.") and node.module.count(".") == 2
-    )
-
-
-def _imports(parts: list[dict]) -> list[dict]:
-    return [part for part in parts if "alias" in part]
 
 
 def _span(node: ast.AST) -> list[int]:

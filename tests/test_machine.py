@@ -449,7 +449,9 @@ def test_random_and_zeros_take_turns_under_the_meter(nvml, gpu, monkeypatch, cap
     long, told = result["long"]["random"], capsys.readouterr().out
     assert (long["tflop_s"], long["mhz"], long["capped"]) == ((1300, 1485, 1) if works else (1300, None, None))
     assert len(long["tflop_s_trials"]) == 5 and result["short"]["zeros"]["mhz"] is None
-    assert ("long  zeros    1300 TFLOP/s at 1485 MHz, 698 W" in told) == works and "short zeros     740 TFLOP/s \n" in told
+    assert (
+        "long  zeros    1300 TFLOP/s at 1485 MHz, 698 W" in told
+    ) == works and "short zeros     740 TFLOP/s \n" in told
     drawn = clock_under_load.plot(result, CEILINGS | {"power_limit_w": 700}).axes
     assert [list(ax.lines[0].get_ydata()) for ax in drawn] == ([[1485] * 3, [698] * 3] if works else [[], []])
     assert [ax.lines[2].get_ydata()[0] for ax in drawn] == [1980, 700]

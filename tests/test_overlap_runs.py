@@ -40,6 +40,7 @@ def result(us: float) -> dict:
         "n": 3,
         "events": [["GPU", 0, us, "mm"]],
         "rows": [{"x": us}],
+        "ms": {"events": us},
     }
 
 
@@ -59,7 +60,7 @@ def test_one_run_is_whole_and_of_the_others_stays_what_was_measured(book):
     whole = recording.read(book.path("a/b", "h200"))
     assert whole.intact and whole["result"] == result(80.0)
     assert [each["result"] for each in whole["others"]] == [
-        {"us": us, "name": str(us), "n": 3, "rows": [{"x": us}]} for us in (100.0, 60.0)
+        {"us": us, "name": str(us), "n": 3, "rows": [{"x": us}], "ms": {"events": us}} for us in (100.0, 60.0)
     ]
     assert sum(line.startswith('  {"digest') for line in recording.dump(whole).splitlines()) == 2
 

@@ -109,9 +109,12 @@ def _reduced(data: dict) -> dict:
 
 def _measured(value):
     if isinstance(value, dict):
-        keys = (key for key in value if key not in ("events", "timelines") and not key.endswith("_trials"))
-        return {key: _measured(value[key]) for key in keys}
+        return {key: _measured(inner) for key, inner in value.items() if not _is_raw(key, inner)}
     return [_measured(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_raw(key: str, value) -> bool:
+    return key.endswith("_trials") or (key in ("events", "timelines") and isinstance(value, (list, dict)))
 
 
 def dump(data: dict) -> str:

@@ -696,12 +696,13 @@ def test_prefetcher_main_in_small(prompt, monkeypatch, capsys):
 
 def test_gain_is_drawn_below_what_is_possible():
     rows = [
-        {"transfer": 1.0, "work": work, "plain": 1.0 + work, "prefetched": max(1.0, work)} for work in (0.5, 1.0, 2.0)
+        {"transfer": 1.0, "work": work, "plain": 1.0 + work, "prefetched": max(1.0, work) + min(1.0, work) / 2}
+        for work in (0.5, 1.0, 2.0)
     ]
-    (ax,) = prefetcher.plot({"rows": [{"ms": ms} for ms in rows]}, {}).axes
+    (ax,) = prefetcher.plot({"steps": 2, "rows": [{"ms": ms} for ms in rows]}, {}).axes
     measured, best = ax.get_lines()
     assert list(measured.get_xdata()) == [0.5, 1.0, 2.0]
-    assert list(measured.get_ydata()) == list(best.get_ydata()) == [1.5, 2.0, 1.5]
+    assert list(measured.get_ydata()) == list(best.get_ydata()) == [1.2, 4 / 3, 1.2]
     assert best.get_color() == "gray"
     plt.close("all")
 

@@ -165,6 +165,7 @@ class Book:
         self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / ".cache/overlap"
         self.memo = Memo(self.cache / "memo.json")
         self.snippets = discover(root, self.memo)
+        self._measures: dict[str, bool] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -196,8 +197,10 @@ class Book:
 
     def measures(self, name: str) -> bool:
         """Whether a snippet is a measurement: what has no trials says the same each time. One that never ran may be."""
-        runs = self.committed.get(name, {}).values()
-        return not runs or any(any(margin.measurements(run.result)) for run in runs)
+        if name not in self._measures:
+            runs = self.committed.get(name, {}).values()
+            self._measures[name] = not runs or any(margin.has_trials(run.result) for run in runs)
+        return self._measures[name]
 
     # Snippets and their runs
 

@@ -19,6 +19,13 @@ def spread(trials: list[float]) -> float:
     return (upper - lower) / abs(middle) if middle else 0.0
 
 
+def has_trials(value) -> bool:
+    """Whether something in a result was tried several times."""
+    if isinstance(value, dict):
+        return any(key.endswith(_SUFFIX) or has_trials(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(isinstance(item, (dict, list)) and has_trials(item) for item in value)
+
+
 def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
     """(path, raw trials) of each number that has trials, and of each list of trials itself.
 

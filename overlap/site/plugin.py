@@ -3,6 +3,7 @@
 import io
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 from jinja2.bccache import Bucket, BytecodeCache
@@ -41,7 +42,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     """See `docs/contributing.md`. MkDocs keeps one plugin while it serves, and with it the process that has imported torch."""
 
     def __init__(self):
-        self.serving, self.runner, self.compiled, self.found = False, None, _Compiled(), Found()
+        self.serving, self.runner, self.compiled, self.found, self.templates = False, None, _Compiled(), Found(), []
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Remember whether an author is at work, who is told what is wrong instead of being stopped by it."""
@@ -65,7 +66,21 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             self.runner.start()
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
+        if self.serving:
+            config.theme.get_env = partial(self._environment, config.theme.get_env)
         return config
+
+    def _environment(self, make):
+        """The theme's templates, whose fifteen thousand files are looked through once and not at every save."""
+        env = make()
+        look = env.list_templates
+
+        def list_templates(*arguments, **options) -> list[str]:
+            self.templates = self.templates or look(*arguments, **options)
+            return self.templates
+
+        env.list_templates = list_templates
+        return env
 
     def on_pre_build(self, config) -> None:
         """Check the committed book, run what this machine can run and has not run yet, draw what is not drawn."""

@@ -297,16 +297,12 @@ def _profiles(book) -> list[str]:
 
 
 def _conditioned(row: str) -> tuple[str, str]:
-    """Expression and condition of `EXPRESSION for CONDITION`; the `for` of a comprehension stands in brackets."""
-    depth, quote = 0, ""
-    for place, character in enumerate(row):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        depth += ((character in "([{") - (character in ")]}")) * (not quote)
-        if not quote and depth == 0 and (found := re.match(r"\s+for\s+", row[place:])):
-            return row[:place].strip(), row[place + found.end() :].strip()
+    """Expression and condition of `EXPRESSION for CONDITION`; the `for` of a comprehension stands in brackets, that of a text in quotes."""
+    for found in re.finditer(r"\s+for\s+", row):
+        before = re.sub(r"'[^']*'|\"[^\"]*\"", "", row[: found.start()])
+        inside = sum(before.count(mark) for mark in "([{") > sum(before.count(mark) for mark in ")]}")
+        if not inside and "'" not in before and '"' not in before:
+            return row[: found.start()].strip(), row[found.end() :].strip()
     return row.strip(), ""
 
 

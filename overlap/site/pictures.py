@@ -21,13 +21,15 @@ class Pictures:
     """The pictures of a book, under `.cache/overlap/plots/`: a folder for each with its sizes and numbers and one SVG per variant."""
 
     def __init__(self, book: Book):
-        self.book, self._read, self._style = book, {}, figure.version()
+        self.book, self._read, self._folders, self._style = book, {}, {}, figure.version()
 
     def folder(self, name: str, run: Run) -> Path:
         """Where a picture is kept: named by snippet, data, ceilings and style."""
-        key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), self._style]
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
-        return self.book.cache / "plots" / f"{_salt(name, run)}-{digest}"
+        if (place := (name, run.path, run.data["digest"])) not in self._folders:
+            key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), self._style]
+            digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
+            self._folders[place] = self.book.cache / "plots" / f"{_salt(name, run)}-{digest}"
+        return self._folders[place]
 
     def has(self, name: str) -> bool:
         """Whether a snippet draws one."""

@@ -172,13 +172,19 @@ def _list(book: Book, options) -> int:
     return 0
 
 
-def _run(book: Book, options) -> int:
-    names = _names(book, options.names)
+def _runnable(book: Book, typed: list[str]) -> list[str] | None:
+    """The names that were typed, of which this machine can run some, into a cache that can be written."""
+    names = _names(book, typed)
     able = list(book.runnable(names))
     if names and not able:
         raise OverlapError(_lacking(book, names))
     for item in able[:1]:
         _check_writable(book.cache_path(*item).parent)
+    return names
+
+
+def _run(book: Book, options) -> int:
+    names = _runnable(book, options.names)
     ran = book.run(names, force=bool(names))
     print(f"{ran} run{'s' * (ran != 1)}" + ("" if names else "; what had run before was left alone"))
     for name in names or ():
@@ -335,12 +341,7 @@ def _compare(book: Book, options) -> int:
 
 
 def _verify(book: Book, options) -> int:
-    names = _names(book, options.names)
-    able = list(book.runnable(names))
-    if names and not able:
-        raise OverlapError(_lacking(book, names))
-    for item in able[:1]:
-        _check_writable(book.cache_path(*item).parent)
+    names = _runnable(book, options.names)
     report = verify(book, names, options.quick, lambda text: print(text, file=sys.stderr, flush=True))
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))

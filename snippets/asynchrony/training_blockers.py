@@ -1,0 +1,87 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Which lines of a training step wait for the GPU?"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD, Adam
+
+from snippets.asynchrony.waits import report
+
+
+def parameters() -> list[torch.Tensor]:
+    """Eight matrices with gradients."""
+    made = [torch.rand(64, 64, device="cuda", requires_grad=True) for _ in range(8)]
+    for parameter in made:
+        parameter.grad = torch.rand_like(parameter)
+    return made
+
+
+def optimizer_lines() -> dict[str, Callable]:
+    """Steps, scaled steps and clipping."""
+    sgd, fused = SGD(parameters()), Adam(parameters(), fused=True)
+    clipped = parameters()
+    strict_clip = partial(clip_grad_norm_, clipped, 1, error_if_nonfinite=True)
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(torch.zeros(1, device="cuda"))
+
+    def updated(step: Callable, optimizer: torch.optim.Optimizer) -> None:
+        step(optimizer)
+        scaler.update()
+
+    return {
+        "SGD.step()": sgd.step,
+        "Adam(foreach=True).step()": Adam(parameters(), foreach=True).step,
+        "Adam(fused=True).step()": fused.step,
+        "Adam(capturable=True).step()": Adam(parameters(), capturable=True).step,
+        "scaler.step(SGD), update()": lambda: updated(scaler.step, sgd),
+        "scaler.step(fused Adam), update()": lambda: updated(scaler.step, fused),
+        "scaler.unscale_(SGD), update()": lambda: updated(scaler.unscale_, sgd),
+        "clip_grad_norm_(p, 1)": lambda: clip_grad_norm_(clipped, 1),
+        "clip_grad_norm_(p, 1, error_if_nonfinite=True)": strict_clip,
+        "zero_grad(set_to_none=False)": lambda: sgd.zero_grad(set_to_none=False),
+    }
+
+
+def data_lines() -> dict[str, Callable]:
+    """Labels, samples, masks, losses and their checks: 1,024 rows, 10 classes."""
+    logits = torch.rand(1024, 10, device="cuda", requires_grad=True)
+    y, p = torch.randint(10, (1024,), device="cuda"), torch.rand(10, device="cuda")
+    keep, bad = y > 4, torch.zeros((), dtype=torch.bool, device="cuda")
+    loss = cross_entropy(logits, y).detach()
+    send = partial(torch.tensor([1, 2]).to, "cuda", non_blocking=True)
+
+    def backward(find_nan: bool = False) -> None:
+        with torch.autograd.set_detect_anomaly(find_nan):
+            cross_entropy(logits, y).backward()
+
+    return {
+        "cross_entropy(logits, y).backward()": backward,
+        "the same under set_detect_anomaly(True)": lambda: backward(find_nan=True),
+        "loss.item()": lambda: loss.item(),
+        "bool(loss.isnan())": lambda: bool(loss.isnan()),
+        "bad |= loss.isnan()": lambda: bad.logical_or_(loss.isnan()),
+        "logits[keep].sum()": lambda: logits[keep].sum(),
+        "(logits * keep[:, None]).sum()": lambda: (logits * keep[:, None]).sum(),
+        "one_hot(y)": lambda: one_hot(y),
+        "one_hot(y, 10)": lambda: one_hot(y, 10),
+        "multinomial(p, 1)": lambda: torch.multinomial(p, 1),
+        "tensor([1, 2], device='cuda')": lambda: torch.tensor([1, 2], device="cuda"),
+        "tensor([1, 2]).to('cuda', non_blocking=True)": send,
+    }
+
+
+def main() -> dict:
+    return report(optimizer_lines() | data_lines())
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,9 @@ import torch
 
 from snippets.asynchrony.blockers import value_lines
 from snippets.asynchrony.copies_that_wait import copy_lines
-from snippets.asynchrony.training_blockers import data_lines, optimizer_lines
+from snippets.asynchrony.data_blockers import data_lines
+from snippets.asynchrony.index_blockers import index_lines
+from snippets.asynchrony.training_blockers import optimizer_lines
 from snippets.asynchrony.waits import waits
 
 
@@ -31,7 +33,8 @@ def warned(function: Callable) -> int:
 
 
 def main() -> dict:
-    lines = value_lines() | copy_lines() | optimizer_lines() | data_lines()
+    lines = value_lines() | index_lines() | copy_lines()
+    lines |= optimizer_lines() | data_lines()
     waiting = {line: waits(function) for line, function in lines.items()}
     warnings_of = {line: warned(function) for line, function in lines.items()}
     missed = [line for line in lines if waiting[line] and not warnings_of[line]]

@@ -56,20 +56,13 @@ def main() -> dict:
     for _ in range(25):
         for n in chance.sample(SIZES, len(SIZES)):  # no size always follows another
             trials[n].append(enqueue_and_finish(xs[n]))
-    after = {n: [] for n in (256, 8192)}
-    for _ in range(25):
-        for n, launches in after.items():
-            enqueue_and_finish(xs[n])
-            launches.append(enqueue_and_finish(xs[128])[0])
     print("    n    launch     finish")
     sweep_rows = {f"n{n}": row(n, each[2:]) for n, each in trials.items()}
     launch_us = median(each["enqueue_us"] for each in sweep_rows.values())
     rate = sweep_rows[f"n{SIZES[-1]}"]["rate_tflop_s"]
     crossover_n = (launch_us * rate * 1e6 / 2) ** (1 / 3)
     print(f"from n = {crossover_n:.0f} the GPU needs longer than a launch")
-    result = {"sweep": sweep_rows, "launch_us": launch_us, "crossover_n": crossover_n}
-    result["n128_after_us"] = {f"n{n}": median(us) for n, us in after.items()}
-    return result | {"n128_after_us_trials": {f"n{n}": us for n, us in after.items()}}
+    return {"sweep": sweep_rows, "launch_us": launch_us, "crossover_n": crossover_n}
 
 
 def plot(results: dict, ceilings: dict):

@@ -29,11 +29,12 @@ def results_at_peak(wait: bool, keep: bool) -> int:
             kept.append(y)
         if wait:
             torch.cuda.synchronize()
-    return round((torch.cuda.max_memory_allocated() - before) / y.nbytes)
+    held = torch.cuda.max_memory_allocated() - before
+    return round(held / y.nbytes)
 
 
 def pinned_batches(wait: bool) -> int:
-    """How many different places in pinned memory STEPS batches took on their way."""
+    """How many places in pinned memory STEPS batches on their way to the GPU took."""
     places = set()
     busy()
     for _ in range(STEPS):
@@ -49,13 +50,11 @@ def main() -> dict:
     result = {}
     for way, wait in {"waiting": True, "ahead": False}.items():
         dropped = results_at_peak(wait, keep=False)
-        kept = results_at_peak(wait, keep=True)
-        pinned = pinned_batches(wait)
-        result[way] = {"dropped": dropped, "kept": kept, "pinned": pinned}
+        kept, pinned = results_at_peak(wait, keep=True), pinned_batches(wait)
         print(
-            f"{way:8}{dropped:4} results at a time, {kept:4} if all are kept;", end=""
+            f"{way:8}{dropped:4} results, {kept:4} if kept; {pinned:4} pinned batches"
         )
-        print(f"{pinned:4} places in pinned memory")
+        result[way] = {"dropped": dropped, "kept": kept, "pinned": pinned}
     return {"steps": STEPS, "elements": ELEMENTS} | result
 
 

@@ -41,7 +41,6 @@ def value_lines() -> dict[str, Callable]:
         "v + w": lambda: v + w,
         "(p * v).sum().backward()": lambda: (p * v).sum().backward(),
         "v.shape": lambda: v.shape,
-        "torch.empty_like(v)": lambda: torch.empty_like(v),
         "event.record()": lambda: event.record(),
         "event.query()": lambda: event.query(),
         "side.wait_stream(stream)": lambda: side.wait_stream(stream),

@@ -11,6 +11,7 @@ import torch
 from snippets.timing.lanes import draw_lanes, lanes
 
 KERNELS = ["earlier work", "x * y", "+ 2"]  # a stream keeps their order
+WAIT = "cudaStreamSynchronize"
 
 
 def traced(x: torch.Tensor, y: torch.Tensor) -> tuple[str, list[list]]:
@@ -49,21 +50,17 @@ def main() -> dict:
     ones = torch.ones(1, 2, device="cuda")
     text, events = traced(ones, ones)
     at = spans(named(events))
-    cpu = {"multiply": at["launch x * y"], "add": at["launch + 2"]}
-    gpu = {"earlier": at["earlier work"], "multiply": at["x * y"], "add": at["+ 2"]}
-    first_wait = at["cudaStreamSynchronize"]
-    for where, steps in {"CPU launches": cpu, "GPU": gpu}.items():
-        for step, span in steps.items():
-            print(f"{where:13}{step:9}{span['start']:9.1f} to {span['end']:8.1f} µs")
-    print(f"{'CPU waits':22}{first_wait['start']:9.1f} to {first_wait['end']:8.1f} µs")
+    for name in ("launch x * y", "launch + 2", *KERNELS, WAIT):
+        print(f"{name:22}{at[name]['start']:9.1f} to {at[name]['end']:8.1f} µs")
     print(text)
-    waits = sum(event[3] == "cudaStreamSynchronize" for event in events)
-    more = sum(event[3] == "for str" for event in events)
-    result = {"text": text, "events": events, "cpu": cpu, "gpu": gpu}
-    return result | {
-        "first_wait": first_wait,
-        "waits": waits,
-        "gpu_events_for_text": more,
+    return {
+        "text": text,
+        "events": events,
+        "cpu": {"multiply": at["launch x * y"], "add": at["launch + 2"]},
+        "gpu": {"earlier": at[KERNELS[0]], "multiply": at["x * y"], "add": at["+ 2"]},
+        "first_wait": at[WAIT],
+        "waits": sum(event[3] == WAIT for event in events),
+        "gpu_events_for_text": sum(event[3] == "for str" for event in events),
     }
 
 

@@ -23,13 +23,19 @@ PIECES = ("allocate", "draw", "multiply")
 def call(device: str) -> list[float]:
     """Allocate one number, draw a matrix [n, n], square it: ms of each piece, waited for."""
     marks = [time.perf_counter()]
-    torch.empty(1, device=device)  # the first time: the CUDA context and the allocator's first segment
+    torch.empty(
+        1, device=device
+    )  # the first time: the CUDA context and the allocator's first segment
     wait_for()
     marks.append(time.perf_counter())
-    x = torch.randn(N, N, device=device)  # the first time: the generator's kernels are loaded
+    x = torch.randn(
+        N, N, device=device
+    )  # the first time: the generator's kernels are loaded
     wait_for()
     marks.append(time.perf_counter())
-    torch.mm(x, x)  # the first time: cuBLAS makes its handle, takes its workspace, and loads a kernel
+    torch.mm(
+        x, x
+    )  # the first time: cuBLAS makes its handle, takes its workspace, and loads a kernel
     wait_for()
     marks.append(time.perf_counter())
     return [1e3 * (end - start) for start, end in pairwise(marks)]
@@ -53,12 +59,24 @@ def in_fresh_processes(device: str) -> list[list[list[float]]]:
 
 def summary(trials: list[list[list[float]]]) -> dict:
     """Medians over the processes: of each call, of the pieces of the first, and of the later half of the calls."""
-    each = [[sum(pieces) for pieces in same] for same in zip(*trials, strict=True)]  # call by call, of each process
-    calls, steady = [median(ms) for ms in each], [median(ms) for ms in zip(*each[CALLS // 2 :], strict=True)]
-    pieces = [[median(ms) for ms in zip(*same, strict=True)] for same in zip(*trials, strict=True)]
+    each = [
+        [sum(pieces) for pieces in same] for same in zip(*trials, strict=True)
+    ]  # call by call, of each process
+    calls, steady = (
+        [median(ms) for ms in each],
+        [median(ms) for ms in zip(*each[CALLS // 2 :], strict=True)],
+    )
+    pieces = [
+        [median(ms) for ms in zip(*same, strict=True)]
+        for same in zip(*trials, strict=True)
+    ]
     later = [median(ms) for ms in zip(*pieces[CALLS // 2 :], strict=True)]
     found = {"calls_ms": calls, "first_ms": calls[0], "steady_ms": median(steady)}
-    found |= {"calls_ms_trials": each, "first_ms_trials": each[0], "steady_ms_trials": steady}
+    found |= {
+        "calls_ms_trials": each,
+        "first_ms_trials": each[0],
+        "steady_ms_trials": steady,
+    }
     return found | {
         "first_pieces_ms": dict(zip(PIECES, pieces[0], strict=True)),
         "steady_pieces_ms": dict(zip(PIECES, later, strict=True)),
@@ -68,11 +86,19 @@ def summary(trials: list[list[list[float]]]) -> dict:
 def main() -> dict:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     trials = in_fresh_processes(device)
-    results = {"device": device, "n": N, "flop": 2 * N**3} | summary(trials) | {"pieces_ms_trials": trials}
+    results = (
+        {"device": device, "n": N, "flop": 2 * N**3}
+        | summary(trials)
+        | {"pieces_ms_trials": trials}
+    )
     print(f"{'':14}first call  calls {CALLS // 2 + 1} to {CALLS}")
     for piece in PIECES:
-        print(f"{piece:10}{results['first_pieces_ms'][piece]:11.3f} ms{results['steady_pieces_ms'][piece]:11.3f} ms")
-    print(f"{'together':10}{results['first_ms']:11.3f} ms{results['steady_ms']:11.3f} ms")
+        print(
+            f"{piece:10}{results['first_pieces_ms'][piece]:11.3f} ms{results['steady_pieces_ms'][piece]:11.3f} ms"
+        )
+    print(
+        f"{'together':10}{results['first_ms']:11.3f} ms{results['steady_ms']:11.3f} ms"
+    )
     return results
 
 
@@ -84,7 +110,9 @@ def plot(results: dict, ceilings: dict):
     ax.semilogy(calls, results["calls_ms"], marker="o", label="one call, finished")
     if results["device"] == "cuda" and "fp32_tflop_s" in ceilings:
         least = results["flop"] / ceilings["fp32_tflop_s"] / 1e9
-        ax.axhline(least, color="gray", linestyle="--", label="FLOP / peak of the product")
+        ax.axhline(
+            least, color="gray", linestyle="--", label="FLOP / peak of the product"
+        )
     ax.set(xlabel="call", ylabel="ms", xticks=(1, 5, 10, 15, 20))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.legend()

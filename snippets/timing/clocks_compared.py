@@ -6,7 +6,6 @@
 # ///
 """Kernels of known length, read from eight clocks: what does each clock include?"""
 
-import time
 from functools import partial
 from importlib.util import find_spec
 
@@ -21,14 +20,6 @@ from snippets.timing.wait_for import wait_for
 
 CYCLES = {"small": 2_000, "middle": 100_000, "large": 18_000_000}  # of the GPU's clock
 CALLS = {"small": 20, "middle": 20, "large": 2}
-
-
-def unwaited(work, calls: int) -> float:
-    """Seconds on the CPU's clock around one call that nobody waits for."""
-    wait_for()
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def events(work, calls: int) -> float:
@@ -66,12 +57,12 @@ def profiler(work, calls: int) -> float:
 CLOCKS = {  # name: (seconds of one call, what lies between the two readings)
     "profiler": (profiler, "the kernel"),
     "gpu_clock": (gpu_clock, "a full queue, per kernel"),
-    "do_bench": (do_bench, "two marks in a full queue, empty L2"),
-    "timer": (timer, "launches in a row, one wait"),
-    "block": (wall_clock, "launches in a row, one wait"),
-    "events": (events, "two marks in an empty queue"),
+    "do_bench": (do_bench, "two marks in a full queue"),
+    "timer": (timer, "calls in a row, one wait"),
+    "block": (wall_clock, "calls in a row, one wait"),
+    "events": (events, "two marks, an idle GPU"),
+    "unwaited": (lambda work, calls: wall_clock(work, devices=[]), "the launch"),
     "measure": (lambda work, calls: wall_clock(work), "launch, kernel, wait"),
-    "unwaited": (unwaited, "the launch"),
 }
 
 
@@ -80,10 +71,8 @@ def main() -> dict:
     found = {"cycles": CYCLES}
     for size, cycles in CYCLES.items():
         work = partial(torch.cuda._sleep, cycles)  # one thread counts clock cycles
-        readings = {name: partial(CLOCKS[name][0], work, CALLS[size]) for name in names}
-        timings = take_turns(
-            readings, warmup=1, trials=7, clock=lambda read, calls: read()
-        )
+        clocks = {name: partial(CLOCKS[name][0], work, CALLS[size]) for name in names}
+        timings = take_turns(clocks, 1, 7, clock=lambda read, calls: read())
         found[size] = recorded(timings, "us")
     print("µs           " + "".join(f"{size:>11}" for size in CYCLES) + "  includes")
     for name in sorted(names, key=found["small"]["us"].get):

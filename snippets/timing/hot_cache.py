@@ -19,7 +19,7 @@ SIZES_MIB = (4, 8, 16, 24, 32, 36, 40, 44, 48, 56, 64, 128, 256)
 
 
 def repeat_same(pool: torch.Tensor, size: int) -> list[torch.Tensor]:
-    """The first buffer of `size` elements, as often as such buffers fit into the pool."""
+    """The first buffer of `size` elements, as often as the pool has such buffers."""
     return [pool[:size]] * (len(pool) // size)
 
 

@@ -27,7 +27,7 @@ def reading(x: torch.Tensor) -> tuple[float, bool]:
 
 
 def readings(n: int) -> dict:
-    """The clock for random bf16 matrices [n, n], and the arithmetic behind it in FLOP."""
+    """The clock for random bf16 matrices [n, n], and the arithmetic it stands for."""
     x = torch.randn(n, n, device="cuda", dtype=torch.bfloat16)
     trials = [reading(x) for _ in range(2 + TRIALS)][2:]  # the first two warm up
     ms = [shown for shown, _ in trials]

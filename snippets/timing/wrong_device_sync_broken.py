@@ -24,14 +24,14 @@ def square(x: torch.Tensor, times: int) -> None:
 
 
 def timed(work) -> Timing:
-    """Wait for the current device only: that is what `torch.cuda.synchronize()` does."""
+    """Wait for the current device only, as `torch.cuda.synchronize()` does."""
     timing = measure(work, devices=[torch.cuda.current_device()])
     wait_for([0, 1])  # the clock has stopped; nothing may run into the next measurement
     return timing
 
 
 def figures(timing: Timing, *products: int) -> dict:
-    """Time in ms, rate of all products together, FLOP of the GPU that has most to do."""
+    """Time in ms, rate of all products, FLOP of the GPU that has most to do."""
     flop = [2 * N**3 * times for times in products]
     rate = sum(flop) / timing.median / 1e12
     row = {"ms": 1e3 * timing.median, "ms_trials": timing.ms()}

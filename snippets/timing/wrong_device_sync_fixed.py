@@ -28,7 +28,7 @@ def timed(work) -> Timing:
 
 
 def figures(timing: Timing, *products: int) -> dict:
-    """Time in ms, rate of all products together, FLOP of the GPU that has most to do."""
+    """Time in ms, rate of all products, FLOP of the GPU that has most to do."""
     flop = [2 * N**3 * times for times in products]
     rate = sum(flop) / timing.median / 1e12
     row = {"ms": 1e3 * timing.median, "ms_trials": timing.ms()}

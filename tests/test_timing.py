@@ -460,7 +460,7 @@ def test_profile_reports_each_shape(monkeypatch, on_this_cpu, capsys):
     assert result["tiny"]["us"] == median(result["tiny"]["us_trials"]) > 0
     assert "one_row        1 blocks, kernel    3.0 of" in capsys.readouterr().out
     figure = profile_reading.plot(result | {"many_rows": result["tiny"]}, {})
-    assert [ax.get_title() for ax in figure.axes] == ["tiny", "one_row"]
+    assert [ax.get_title() for ax in figure.axes] == ["tiny", "one row"]
 
 
 @pytest.mark.gpu

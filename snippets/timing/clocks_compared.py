@@ -73,7 +73,8 @@ def main() -> dict:
         work = partial(torch.cuda._sleep, cycles)  # one thread counts clock cycles
         clocks = {name: partial(CLOCKS[name][0], work, CALLS[size]) for name in names}
         timings = take_turns(clocks, 1, 7, clock=lambda read, calls: read())
-        found[size] = recorded(timings, "us")
+        spreads = {name: 1e6 * timing.spread for name, timing in timings.items()}
+        found[size] = recorded(timings, "us") | {"iqr_us": spreads}
     print("µs           " + "".join(f"{size:>11}" for size in CYCLES) + "  includes")
     for name in sorted(names, key=found["small"]["us"].get):
         us = "".join(f"{found[size]['us'][name]:11,.1f}" for size in CYCLES)
@@ -90,7 +91,7 @@ def plot(results: dict, ceilings: dict):
     for size in CYCLES:
         us = results[size]["us"]
         times = [us[name] / us["profiler"] for name in names]
-        ax.scatter(times, names, label=f"a kernel of {us['profiler']:,.3g} µs")
+        ax.scatter(times, names, label=f"a kernel of {us['profiler']:,.0f} µs")
     ax.axvline(1, color="gray", linestyle="--", label="the kernel alone")
     ax.set(xscale="log", xlabel="clock / profiler")
     ax.xaxis.set_major_formatter("{x:g}")

@@ -58,7 +58,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return draw_lanes({name: results[name]["events"] for name in SHAPES})
+    rows = {name.replace("_", " "): results[name]["events"] for name in SHAPES}
+    return draw_lanes(rows)
 
 
 if __name__ == "__main__":

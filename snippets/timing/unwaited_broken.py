@@ -13,7 +13,7 @@ import torch
 
 from snippets.timing.pictures import sweep
 
-SIZES, PRODUCTS, TRIALS = (256, 1024, 4096, 6144, 8192), 10, 10
+SIZES, PRODUCTS, TRIALS = (256, 1024, 4096, 8192), 10, 10
 
 
 def reading(x: torch.Tensor) -> tuple[float, bool]:

@@ -53,8 +53,8 @@ def compared(pool: torch.Tensor, mib: int) -> dict:
 
 def main() -> dict:
     pool = torch.zeros(POOL_MIB * MIB // 4, device="cuda")
-    cache = torch.cuda.get_device_properties(0).L2_cache_size / MIB
-    print(f"L2: {cache:.0f} MiB\nbuffer       the same       others")
+    cache = torch.cuda.get_device_properties(0).L2_cache_size // MIB
+    print(f"L2: {cache} MiB\nbuffer       the same       others")
     rows = [compared(pool, mib) for mib in SIZES_MIB]
     for row in rows:
         print("{mib:4} MiB{hot_gb_s:9,.0f} GB/s{cold_gb_s:8,.0f} GB/s".format(**row))

@@ -41,24 +41,18 @@ def pieces(loading: str) -> dict[str, float]:
     return ms
 
 
-def in_fresh_processes(loading: str) -> list[dict[str, float]]:
-    """`pieces` of processes that have imported torch, and no more, one by one."""
+def main() -> dict:
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch"])
-    with context.Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(pieces, [loading] * PROCESSES, chunksize=1)
-
-
-def main() -> dict:
     found = {}
-    for loading in ("LAZY", "EAGER"):
-        runs = in_fresh_processes(loading)
-        trials = {name: [run[name] for run in runs] for name in runs[0]}
-        ms = {name: median(each) for name, each in trials.items()}
-        found[loading.lower()] = {"ms": ms, "ms_trials": trials}
-        print(
-            f"{loading:6}" + ", ".join(f"{name} {ms[name]:.2f}" for name in ms) + " ms"
-        )
+    with context.Pool(1, maxtasksperchild=1) as pool:  # a new process for each task
+        for loading in ("LAZY", "EAGER"):
+            runs = pool.map(pieces, [loading] * PROCESSES, chunksize=1)
+            trials = {name: [run[name] for run in runs] for name in runs[0]}
+            ms = {name: median(each) for name, each in trials.items()}
+            found[loading.lower()] = {"ms": ms, "ms_trials": trials}
+            shown = ", ".join(f"{name} {each:.2f}" for name, each in ms.items())
+            print(f"{loading:6}{shown} ms")
     return found
 
 

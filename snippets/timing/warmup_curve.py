@@ -7,7 +7,7 @@
 """The first twenty calls in a process that has never used the GPU."""
 
 import time
-from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from statistics import median
 
@@ -20,19 +20,20 @@ N, CALLS, PROCESSES = 1000, 20, 5
 
 def call(device: str) -> dict[str, float]:
     """Allocate one number, draw a matrix [n, n], square it: ms of each, waited for."""
-    ms = {}
+    marks = [time.perf_counter()]
 
-    def timed(name, work):
-        start = time.perf_counter()
-        result = work()
+    def mark() -> None:
         wait_for()
-        ms[name] = 1e3 * (time.perf_counter() - start)
-        return result
+        marks.append(time.perf_counter())
 
-    timed("allocate", partial(torch.empty, 1, device=device))
-    x = timed("draw", partial(torch.randn, N, N, device=device))
-    timed("multiply", partial(torch.mm, x, x))
-    return ms
+    torch.empty(1, device=device)  # in a new process this makes the CUDA context
+    mark()
+    x = torch.randn(N, N, device=device)
+    mark()
+    torch.mm(x, x)
+    mark()
+    ms = [1e3 * (end - start) for start, end in pairwise(marks)]
+    return dict(zip(("allocate", "draw", "multiply"), ms, strict=True))
 
 
 def first_calls(device: str) -> list[dict[str, float]]:

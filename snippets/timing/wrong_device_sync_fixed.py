@@ -7,6 +7,7 @@
 """Fixed: time work on two GPUs, and wait for every device that has work."""
 
 from functools import partial
+from statistics import median
 
 import torch
 
@@ -30,9 +31,10 @@ def timed(work) -> Timing:
 def figures(timing: Timing, *products: int) -> dict:
     """Time in ms, rate of all products, FLOP of the GPU that has most to do."""
     flop = [2 * N**3 * times for times in products]
-    rate = sum(flop) / timing.median / 1e12
+    rates = [sum(flop) / seconds / 1e12 for seconds in timing.trials]
     row = {"ms": 1e3 * timing.median, "ms_trials": timing.ms()}
-    return row | {"tflop_s": rate, "longest_flop": max(flop)}
+    row |= {"tflop_s": median(rates), "tflop_s_trials": rates}
+    return row | {"longest_flop": max(flop)}
 
 
 def main() -> dict:

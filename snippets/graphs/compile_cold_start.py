@@ -5,7 +5,7 @@
 # gpus = [1]
 # timeout = 180
 # ///
-"""What compiling costs, taken apart: the process, a function, a shape; then from disk."""
+"""What compiling costs, taken apart: process, function, shape; then from disk."""
 
 import importlib
 import multiprocessing
@@ -45,7 +45,7 @@ def import_compiler() -> None:
 
 
 def stages(folder: str) -> dict:
-    """Seconds of each step of compiling, in this fresh process, its cache in `folder`."""
+    """Seconds of each step of compiling, in this fresh process, cached in `folder`."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     x = torch.randn(N, N, device="cuda")
     expected = first(x)

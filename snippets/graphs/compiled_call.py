@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 
 import torch
-import torch._inductor
 from torch import nn
 
 from snippets.timing.pictures import bars

@@ -61,8 +61,9 @@ def plot(results: dict, ceilings: dict):
     if "fp32_tflop_s" in ceilings:
         peak = ceilings["fp32_tflop_s"]
         limits[f"{peak:g} TFLOP/s"] = [2e-6 * size**3 / peak for size in n]
-    xlabel = "n, of a product (n, n) by (n, n), fp32"
-    figure = sweep(n, series, limits, xlabel, "µs per product", xlog=True, ylog=True)
+    names = {"xlabel": "n, of a product (n, n) by (n, n), fp32"}
+    names["ylabel"] = "µs per product"
+    figure = sweep(n, series, limits, xlog=True, ylog=True, **names)
     figure.axes[0].set_ylim(1, None)
     return figure
 

@@ -60,7 +60,8 @@ def plot(results: dict, ceilings: dict):
         one_pass = 2e-6 * results["bytes"] / ceilings["hbm_gb_s"]
         limits["one pass at the ceiling"] = one_pass
     lengths = [row["length"] for row in rows]
-    return sweep(lengths, series, limits, "operations in the chain", "ms")
+    xlabel = "operations in the chain"
+    return sweep(lengths, series, limits, xlabel=xlabel, ylabel="ms")
 
 
 if __name__ == "__main__":

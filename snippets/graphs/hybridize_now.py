@@ -29,7 +29,7 @@ def mlp() -> nn.Module:
 
 
 def as_graph(net: Callable, x: torch.Tensor) -> Callable:
-    """`net` as one CUDA graph, for inputs like x; the next call overwrites the result."""
+    """`net` as one CUDA graph, for inputs like x; each call overwrites the result."""
     held = x.clone()
     replay = captured(partial(net, held))
 

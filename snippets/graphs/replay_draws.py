@@ -16,7 +16,7 @@ from snippets.timing.kernel_time import captured
 
 
 def masks(x: torch.Tensor) -> dict[str, int]:
-    """Elements of x on which dropout agrees: two replays, seeded alike, seeded eager."""
+    """Elements of x where dropout agrees: two replays, seeded alike, seeded eager."""
     dropout = partial(torch.nn.functional.dropout, x, 0.5)
     replay = captured(dropout)
     one, two = replay().clone(), replay().clone()

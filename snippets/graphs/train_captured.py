@@ -28,7 +28,7 @@ def network() -> nn.Module:
 
 
 def training_step(net: nn.Module) -> Callable:
-    """A function of inputs and targets that trains `net` on them; it returns the loss."""
+    """A function of inputs and targets: it trains `net` on them, returns the loss."""
     optimizer = torch.optim.Adam(net.parameters(), capturable=True)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

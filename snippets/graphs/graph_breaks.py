@@ -51,8 +51,7 @@ def graphs_of(work: Callable, *args) -> list[list[str]]:
 
 def main() -> dict:
     torch._logging.set_logs(dynamo=logging.ERROR)  # breaks are made here on purpose
-    x, numbers = torch.ones(8), (1, 2, 3, 4)
-    tensors = [torch.tensor(value) for value in numbers]
+    x, numbers, tensors = torch.ones(8), (1, 2, 3, 4), torch.arange(1, 5)
     found = {work.__name__: graphs_of(work, x) for work in (prints, item, branch)}
     known = {"four_tensors": tensors, "one_tensor": [tensors[0], *numbers[1:]]}
     for name, operands in (known | {"no_tensor": numbers}).items():

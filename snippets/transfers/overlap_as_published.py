@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""D2L's overlap with its own calls, `.to("cpu")`, blocking or not: where is the time?"""
+"""D2L's overlap with its own calls, `.to("cpu")`, blocking or not: what costs time?"""
 
 import torch
 from torch import Tensor

@@ -636,6 +636,7 @@ def test_epoch_drops_the_first_window(prompt, monkeypatch):
 def test_loader_main_in_small(prompt, monkeypatch, capsys):
     monkeypatch.setattr(loader_workers, "LOAD_S", 0.0005)
     monkeypatch.setattr(loader_workers, "WORKERS", (0, 2))
+    monkeypatch.setattr(loader_workers, "N", 16)
     loaders = []
 
     def unpinned(workers: int, pin: bool) -> DataLoader:

@@ -17,7 +17,7 @@ from snippets.timing.take_turns import recorded
 
 LOAD_S, SHAPE = 0.012, (256, 1024)  # float32: 1 MiB
 BATCHES, WINDOW = 48, 8  # time is taken over windows of eight steps
-WORKERS = (0, 1, 2, 4, 8)
+WORKERS, N = (0, 1, 2, 4, 8), 8192  # bf16 products of N by N are the work
 
 
 class SlowBatches(Dataset):
@@ -64,7 +64,7 @@ def epoch(batches: DataLoader, x: torch.Tensor) -> dict[str, Timing]:
 
 
 def main() -> dict:
-    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
     batch = torch.ones(SHAPE).pin_memory()
     alone = {"load": lambda: SlowBatches()[0], "step": lambda: step(batch, x)}
     alone = recorded({name: measure(work) for name, work in alone.items()})

@@ -39,20 +39,19 @@ def versions() -> dict[str, str]:
 def accelerator_or_cpu() -> torch.device:
     """The accelerator that is there now (CUDA, ROCm, XPU, MPS …), else the CPU."""
     found = torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu") if found is None else found
+    return found if found is not None else torch.device("cpu")
 
 
 def usable_cores() -> int:
     """Cores this process may run on, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+    asks = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if asks else os.cpu_count()
 
 
 def main() -> dict:
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    here = {"device": accelerator_or_cpu().type, "gpus_visible": gpus}
-    here |= {"cores_usable": usable_cores(), "threads": torch.get_num_threads()}
+    gpus = range(torch.cuda.device_count())
+    here = {"device": accelerator_or_cpu().type, "cores_usable": usable_cores()}
+    here["gpus_visible"] = [torch.cuda.get_device_name(i) for i in gpus]
     for name, what in (versions() | here).items():
         print(f"{name:14}{what}")
     return {"versions": versions()} | here

@@ -7,14 +7,13 @@
 """What each process pays once on its way to the first batch."""
 
 import multiprocessing
+import time
 from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import measure
 from snippets.timing.pictures import bars
-
-PROCESSES = 5
+from snippets.timing.wait_for import wait_for
 
 
 def square() -> torch.Tensor:
@@ -32,7 +31,10 @@ def first_uses_ms() -> dict[str, float]:
     }
     found = {}
     for name, use in uses.items():
-        found[name] = measure(use, warmup=0, trials=1).ms()[0]
+        start = time.perf_counter()
+        use()
+        wait_for()
+        found[name] = 1e3 * (time.perf_counter() - start)
     return found
 
 
@@ -41,7 +43,7 @@ def in_fresh_processes() -> list[dict[str, float]]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch"])
     with context.Pool(1, maxtasksperchild=1) as pool:
-        return [pool.apply(first_uses_ms) for _ in range(PROCESSES)]
+        return [pool.apply(first_uses_ms) for _ in range(5)]
 
 
 def main() -> dict:

@@ -15,8 +15,7 @@ from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
-TOUCHED_MIB = [2, 6, 12, 24, 32, 40, 48, 64, 96, 192, 768, 3072, 8192]
-HOT = 1.1  # a rate so many times that of the memory comes from the cache
+MIB = [2, 6, 12, 24, 32, 40, 48, 64, 96, 192, 768, 3072, 8192]  # touched by one call
 
 
 def copy_of(touched: int) -> partial:
@@ -33,22 +32,23 @@ def triad_of(touched: int) -> partial:
 
 def main() -> dict:
     trials = {"copy": [], "triad": []}
-    for mib in TOUCHED_MIB:
+    for mib in MIB:
         touched = 2**20 * mib
         works = {"copy": copy_of(touched), "triad": triad_of(touched)}
         timings = take_turns(works, trials=9, clock=gpu_clock, calls=20)
         for name, timing in timings.items():
             trials[name].append([touched / 1e9 / s for s in timing.trials])
     rates = {name: [median(each) for each in rows] for name, rows in trials.items()}
-    for mib, copy, triad in zip(TOUCHED_MIB, *rates.values(), strict=True):
+    for mib, copy, triad in zip(MIB, *rates.values(), strict=True):
         print(f"{mib:5} MiB touched: copy {copy:6.0f} GB/s, triad {triad:6.0f} GB/s")
-    result = {"mib": TOUCHED_MIB, "rates_gb_s": rates, "rates_gb_s_trials": trials}
+    result = {"mib": MIB, "rates_gb_s": rates, "rates_gb_s_trials": trials}
     for name in rates:
         result[f"{name}_gb_s"] = rates[name][-1]
         result[f"{name}_gb_s_trials"] = trials[name][-1]
-    hot = [i for row in rates.values() for i, r in enumerate(row) if r >= HOT * row[-1]]
-    kept = max(hot, default=-1)  # the last size that gains by the cache
-    result |= {"kept_mib": TOUCHED_MIB[kept], "lost_mib": TOUCHED_MIB[kept + 1]}
+    # a rate 1.1 times that of the memory, which is the last one, comes from the cache
+    hot = [i for row in rates.values() for i, r in enumerate(row) if r >= 1.1 * row[-1]]
+    if hot:
+        result |= {"kept_mib": MIB[max(hot)], "lost_mib": MIB[max(hot) + 1]}
     result["l2_mib"] = torch.cuda.get_device_properties(0).L2_cache_size / 2**20
     return result
 

@@ -14,7 +14,7 @@ RUNS, CYCLES = 10, 2_000_000
 
 
 def sum_after(x: torch.Tensor, side: torch.cuda.Stream, record_first: bool) -> float:
-    """Write ones late on the main stream; sum them on another that waits for an event."""
+    """Write ones late on the main stream; sum them on one that waits for an event."""
     main, written = torch.cuda.current_stream(), torch.cuda.Event()
     x.zero_()
     wait_for()

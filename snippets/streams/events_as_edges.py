@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Draw the arrows of a diamond of four nodes in three ways, and time its critical path."""
+"""Draw the arrows of a diamond of four nodes in three ways; time the critical path."""
 
 from functools import partial
 

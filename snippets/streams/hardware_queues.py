@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Two kernels of one block on each of many streams, with 1, 8 and 32 hardware queues."""
+"""Two kernels of one block on each of many streams, over 1, 8 and 32 queues."""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -41,7 +41,7 @@ def forked(streams: list, cycles: int) -> None:
 
 
 def times_as_fast(queues: int, cycles: int) -> dict[str, list[list[float]]]:
-    """Trials for each number of streams: as many kernels one after the other, over it."""
+    """Trials for each number of streams: how many times as fast as in one stream."""
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(queues)  # is read when CUDA starts
     pool, faster = [torch.cuda.Stream() for _ in range(max(STREAMS))], {}
     eager = {n: partial(two_each, pool[:n], cycles) for n in STREAMS}

@@ -62,9 +62,8 @@ def main() -> dict:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         work()
-        results["peak_mib"][name] = torch.cuda.max_memory_reserved() / 2**20
-        ms, mib = results["ms"][name], results["peak_mib"][name]
-        print(f"{name:<14}{ms:6.1f} ms, {mib:6,.0f} MiB")
+        mib = results["peak_mib"][name] = torch.cuda.max_memory_reserved() / 2**20
+        print(f"{name:<14}{results['ms'][name]:6.1f} ms, {mib:6,.0f} MiB")
     return results
 
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Score three models on three streams, forked and joined right: eager and in a graph."""
+"""Score three models on three streams, forked and joined: eager and in a graph."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ class Residual(nn.Sequential):
 
 
 def three_models() -> dict[str, nn.Module]:
-    """Images (batch, 3, 16, 16) to features (batch, 256). Repeated layers are shared."""
+    """Images (batch, 3, 16, 16) to features (batch, 256); repeated layers are shared."""
     conv = partial(nn.Conv2d, kernel_size=3, padding=1)
     linear = [nn.ReLU(), nn.Linear(256, 256)]
     block = Residual(nn.ReLU(), conv(16, 16), nn.ReLU(), conv(16, 16))
@@ -38,7 +38,7 @@ def three_models() -> dict[str, nn.Module]:
 
 @torch.no_grad()
 def similarity(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Linear CKA, 0 to 1, of a model's features of x and y: one number, on the device."""
+    """Linear CKA, 0 to 1, of a model's features of x and y; a number on the device."""
     a, b = (features - features.mean(0) for features in (model(x), model(y)))
     return (a.T @ b).square().sum() / ((a.T @ a).norm() * (b.T @ b).norm())
 

@@ -51,7 +51,8 @@ def main() -> dict:
     )
     ways = {n: partial(diamond, e, main, left, right, values) for n, e in EDGES.items()}
     for name, way in ways.items():
-        values["d"].zero_()
+        for each in NODES:
+            values[each].zero_()
         way()
         assert values["d"].eq(8 * values["x"]).all(), name
     ways["chain"] = partial(diamond, EDGES["event"], main, main, main, values)

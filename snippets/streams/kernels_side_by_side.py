@@ -48,8 +48,8 @@ def main() -> dict:
         row["kernel_us"] = {n: median(each) for n, each in trials.items()}
         results[kind] = row | {"kernel_us_trials": trials}
         for name, us in row["us"].items():
-            kernels = f"kernels {row['kernel_us'][name]:6.0f} µs"
-            print(f"{kind:<10}{name:<9}{us:6.0f} µs, {kernels}")
+            told = f"{us:6.0f} µs, kernels {row['kernel_us'][name]:6.0f} µs"
+            print(f"{kind:<10}{name:<9}{told}")
     return results
 
 

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
+# once = { events = "a trace: the claim is about order" }
 # ///
 """Broken on purpose: sum on a side stream what the main stream is about to write."""
 

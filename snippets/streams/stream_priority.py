@@ -18,7 +18,7 @@ QUEUED = 6
 
 
 def latency_s(stream: torch.cuda.Stream, work, crowd) -> float:
-    """Seconds until `work`, launched when the second of seven crowds begins, is done."""
+    """Seconds until `work`, launched as the second of seven crowds begins, is done."""
     wait_for()
     crowd()
     first_is_over = torch.cuda.current_stream().record_event()

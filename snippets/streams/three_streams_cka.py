@@ -26,7 +26,7 @@ class Residual(nn.Sequential):
 
 
 def three_models() -> dict[str, nn.Module]:
-    """Images (batch, 3, 16, 16) to features (batch, 256); repeated layers are shared."""
+    """Images (batch, 3, 16, 16) to features (batch, 256); repeated layers share."""
     conv = partial(nn.Conv2d, kernel_size=3, padding=1)
     linear = [nn.ReLU(), nn.Linear(256, 256)]
     block = Residual(nn.ReLU(), conv(16, 16), nn.ReLU(), conv(16, 16))

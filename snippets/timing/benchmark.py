@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Time work honestly: a monotonic clock, every device waited for, warm-up, trials, median and spread."""
+"""Time work honestly: every device waited for, warm-up, trials, median and spread."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,17 +13,12 @@ from statistics import median, quantiles
 
 import torch
 
-
-def wait_for(devices: Iterable[int] | None = None) -> None:
-    """Block until these CUDA devices (default: all visible ones, once CUDA is in use) have finished all their work."""
-    visible = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    for device in visible if devices is None else devices:
-        torch.cuda.synchronize(device)
+from snippets.timing.wait_for import wait_for
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each trial, in the order they ran."""
+    """Seconds of one call in each trial, in the order they ran."""
 
     trials: list[float]
 
@@ -35,44 +30,41 @@ class Timing:
     @property
     def spread(self) -> float:
         """Interquartile range of the trials, in seconds; 0 for a single trial."""
-        lower, _, upper = quantiles(self.trials, n=4, method="inclusive") if len(self.trials) > 1 else (0.0, 0.0, 0.0)
+        if len(self.trials) == 1:
+            return 0.0
+        lower, _, upper = quantiles(self.trials, n=4, method="inclusive")
         return upper - lower
 
     def ms(self) -> list[float]:
         """The trials in milliseconds."""
         return [1e3 * seconds for seconds in self.trials]
 
+    def us(self) -> list[float]:
+        """The trials in microseconds."""
+        return [1e6 * seconds for seconds in self.trials]
 
-def measure(work: Callable, devices: Iterable[int] | None = None, warmup: int = 2, trials: int = 7) -> Timing:
-    """Run `work` `warmup` times untimed, then `trials` times, waiting for the devices before each clock reading."""
+
+def wall_clock(
+    work: Callable, calls: int = 1, devices: Iterable[int] | None = None
+) -> float:
+    """Seconds of one of `calls` calls; the devices are idle before and after them."""
+    wait_for(devices)
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    wait_for(devices)
+    return (time.perf_counter() - start) / calls
+
+
+def measure(work: Callable, devices=None, warmup=2, trials=7, calls=1) -> Timing:
+    """Call `work` `warmup` times, then time it `trials` times, `calls` calls each.
+
+    `devices`: whom to wait for; all that are in use by default, nobody if empty.
+    """
     devices = None if devices is None else list(devices)
     for _ in range(warmup):
         work()
-    seconds = []
-    for _ in range(trials):
-        wait_for(devices)
-        start = time.perf_counter()
-        work()
-        wait_for(devices)
-        seconds.append(time.perf_counter() - start)
-    return Timing(seconds)
-
-
-class Benchmark:
-    """Drop-in for D2L's `with Benchmark('label'):`, one trial, but waiting for the devices before both readings."""
-
-    def __init__(self, label: str, devices: Iterable[int] | None = None):
-        self.label, self.devices, self.seconds = label, None if devices is None else list(devices), float("nan")
-
-    def __enter__(self) -> "Benchmark":
-        wait_for(self.devices)
-        self.start = time.perf_counter()
-        return self
-
-    def __exit__(self, *exc_info) -> None:
-        wait_for(self.devices)
-        self.seconds = time.perf_counter() - self.start
-        print(f"{self.label}: {1e3 * self.seconds:.3f} ms")
+    return Timing([wall_clock(work, calls, devices) for _ in range(trials)])
 
 
 def main() -> dict:
@@ -84,15 +76,20 @@ def main() -> dict:
             torch.mm(x, x)
 
     first = measure(ten_products, warmup=0, trials=1)
-    torch.testing.assert_close(torch.mm(x, x)[0], x[0] @ x, rtol=1e-3, atol=1e-2)
-    unwaited = measure(ten_products, devices=(), trials=15)  # an empty list: nobody is waited for
+    torch.testing.assert_close((x @ x)[0], x[0] @ x, rtol=1e-3, atol=1e-2)
+    unwaited = measure(ten_products, devices=[], trials=15)  # waits for nobody
     waited = measure(ten_products, trials=15)
-    for label, timing in {"first time, waited for": first, "nobody waited for": unwaited, "waited for": waited}.items():
-        print(f"{label:24}{1e3 * timing.median:9.3f} ms, interquartile range {1e3 * timing.spread:.3f} ms")
-    result = {"n": n, "device": device, "first_ms": 1e3 * first.median, "tflop_s": 20 * n**3 / waited.median / 1e12}
-    result |= {"unwaited_ms": 1e3 * unwaited.median, "unwaited_ms_trials": unwaited.ms()}
-    result |= {"median_ms": 1e3 * waited.median, "ms_trials": waited.ms(), "spread_ms": 1e3 * waited.spread}
-    return result | {"clocks": {name: vars(time.get_clock_info(name)) for name in ("time", "perf_counter")}}
+    print(f"first    {1e3 * first.median:9.3f} ms")
+    print(f"unwaited {1e3 * unwaited.median:9.3f} ms")
+    print(f"waited   {1e3 * waited.median:9.3f} ms, spread {1e3 * waited.spread:.3f}")
+    result = {"n": n, "first_ms": 1e3 * first.median}
+    result |= {
+        "unwaited_ms": 1e3 * unwaited.median,
+        "unwaited_ms_trials": unwaited.ms(),
+    }
+    result |= {"median_ms": 1e3 * waited.median, "ms_trials": waited.ms()}
+    tflop_s = 20 * n**3 / waited.median / 1e12
+    return result | {"spread_ms": 1e3 * waited.spread, "tflop_s": tflop_s}
 
 
 if __name__ == "__main__":

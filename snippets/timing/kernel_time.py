@@ -1,0 +1,79 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Time kernels without their launches: queue them behind a spin, or capture them."""
+
+from collections.abc import Callable
+
+import torch
+
+from snippets.timing.take_turns import recorded, take_turns
+
+SPIN_CYCLES = 100_000  # for each call, 50 µs at 2 GHz: longer than its launches take
+
+
+def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -> float:
+    """Seconds of one of `calls` calls on the current stream, by the GPU's own clock.
+
+    The GPU first spins until all calls are queued. `work` must not wait for the GPU.
+    Raises RuntimeError if the spin was too short: then launches were timed as well.
+    """
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(spin_cycles * calls)
+    start.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    if start.query():
+        raise RuntimeError("the GPU overtook the launches: raise spin_cycles")
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / calls
+
+
+def captured(work: Callable) -> Callable:
+    """A function that launches all kernels of `work` at once, as one CUDA graph.
+
+    It returns what `work` returned: the same tensors each time, with new contents.
+    """
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # what happens only once must not be captured
+        work()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+
+    def replay():
+        graph.replay()
+        return result
+
+    return replay
+
+
+def main() -> dict:
+    x = torch.zeros(1024, device="cuda")
+
+    def ten_increments() -> None:
+        for _ in range(10):
+            x.add_(1)
+
+    works = {"eager": ten_increments, "graph": captured(ten_increments)}
+    timings = take_turns(works, calls=20)
+    on_gpu = take_turns(works, calls=20, clock=lambda w, n: gpu_clock(w, n, 400_000))
+    x.zero_()
+    works["graph"]()
+    assert x.eq(10).all()
+    wall, gpu = recorded(timings, "us"), recorded(on_gpu, "us")
+    for name in works:
+        print(
+            f"{name:6}{wall['us'][name]:7.1f} µs, on the GPU {gpu['us'][name]:6.1f} µs"
+        )
+    return {"increments": 10, "wall": wall, "gpu": gpu}
+
+
+if __name__ == "__main__":
+    main()

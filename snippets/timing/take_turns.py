@@ -1,0 +1,73 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0, 1]
+# ///
+"""Compare ways of doing the same: let them take turns, and compare round by round."""
+
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+
+import torch
+
+from snippets.timing.benchmark import Timing, measure, wall_clock
+
+PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6}
+
+
+def take_turns(
+    works: Mapping[str, Callable],
+    warmup=2,
+    trials=11,
+    calls=1,
+    rest_s=0.0,
+    clock=wall_clock,
+) -> dict[str, Timing]:
+    """Time one trial of each in turn, so that what disturbs one disturbs all alike.
+
+    `clock(work, calls)` gives the seconds of one call; `rest_s` passes before each.
+    """
+    seconds = {name: [] for name in works}
+    for _ in range(warmup + trials):
+        for name, work in works.items():
+            time.sleep(rest_s)
+            seconds[name].append(clock(work, calls))
+    return {name: Timing(each[warmup:]) for name, each in seconds.items()}
+
+
+def ratios(slow: Timing, fast: Timing) -> list[float]:
+    """How many times as long `slow` took, round by round."""
+    pairs = zip(slow.trials, fast.trials, strict=True)
+    return [one / other for one, other in pairs]
+
+
+def recorded(timings: Mapping[str, Timing], unit: str = "ms") -> dict[str, dict]:
+    """Medians and trials by name, in s, ms or us, under the keys that the book uses."""
+    times = PER_SECOND[unit]
+    trials = {name: [times * s for s in t.trials] for name, t in timings.items()}
+    medians = {name: median(each) for name, each in trials.items()}
+    return {unit: medians, f"{unit}_trials": trials}
+
+
+def main() -> dict:
+    device, n = ("cuda", 4096) if torch.cuda.is_available() else ("cpu", 512)
+    x = torch.randn(n, n, device=device)
+
+    def product() -> None:
+        torch.mm(x, x)
+
+    works = {"a": product, "b": product}  # the same work under two names
+    apart = {name: measure(work, trials=21, calls=4) for name, work in works.items()}
+    turns = take_turns(works, trials=21, calls=4)
+    result = {"apart": recorded(apart), "turns": recorded(turns)}
+    for name, timings in {"apart": apart, "turns": turns}.items():
+        each = ratios(timings["a"], timings["b"])
+        print(f"{name}: a takes {median(each):.4f} times as long as b")
+        result[name] |= {"ratio": median(each), "ratio_trials": each}
+    return result
+
+
+if __name__ == "__main__":
+    main()

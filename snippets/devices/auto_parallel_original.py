@@ -13,7 +13,9 @@ from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import measure, take_turns, wait_for
+from snippets.timing.benchmark import measure
+from snippets.timing.take_turns import take_turns
+from snippets.timing.wait_for import wait_for
 
 N, CALLS = 100, 20_000
 
@@ -51,17 +53,18 @@ def main() -> dict:
     gpus = range(torch.cuda.device_count())
     xs = [torch.randn(N, N, device=f"cuda:{i}") for i in gpus]
     printed = as_printed(*xs[:2])
-    wait_for()
-    ways = {str(i): partial(run, xs[i]) for i in gpus} | {"all": partial(run, *xs)}
-    times = take_turns(ways, warmup=0, trials=5)
-    alone = [times[str(i)] for i in gpus]
-    in_turn = [sum(turns) for turns in zip(*(t.trials for t in alone), strict=True)]
-    launch = launch_us(xs[0])
-    per_call = 1e6 * times["all"].median / (CALLS * len(xs))
-    print("as printed:", ", ".join(f"{k} {s:.4f} s" for k, s in printed.items()))
-    print(f"{len(xs)} GPUs in turn:  {median(in_turn):.4f} s, every GPU waited for")
-    print(f"{len(xs)} GPUs together: {times['all'].median:.4f} s")
-    print(f"per product: {per_call:.1f} µs; its launch: {median(launch):.1f} µs")
+    works = {str(i): partial(run, xs[i]) for i in gpus} | {"all": partial(run, *xs)}
+    times = take_turns(works, warmup=0, trials=5)
+    alone, together = [times[str(i)] for i in gpus], times["all"]
+    in_turn = [sum(turn) for turn in zip(*(t.trials for t in alone), strict=True)]
+    launch, us_per_call = launch_us(xs[0]), 1e6 * together.median / (CALLS * len(xs))
+    for name, seconds in printed.items():
+        print(f"as printed, {name + ':':<8} {seconds:.4f} s")
+    print(f"{len(xs)} GPUs in turn:      {median(in_turn):.4f} s")
+    print(f"{len(xs)} GPUs together:     {together.median:.4f} s")
+    print(
+        f"a product:          {us_per_call:.1f} µs, its launch {median(launch):.1f} µs"
+    )
     return {
         "calls": CALLS,
         "printed_s": printed,
@@ -69,9 +72,9 @@ def main() -> dict:
         "alone_s_trials": [timing.trials for timing in alone],
         "in_turn_s": median(in_turn),
         "in_turn_s_trials": in_turn,
-        "together_s": times["all"].median,
-        "together_s_trials": times["all"].trials,
-        "us_per_call": per_call,
+        "together_s": together.median,
+        "together_s_trials": together.trials,
+        "us_per_call": us_per_call,
         "launch_us": median(launch),
         "launch_us_trials": launch,
     }

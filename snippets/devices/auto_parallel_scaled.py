@@ -3,7 +3,9 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# missing = { 4 = "no machine with four GPUs was available when this was recorded", 8 = "no machine with eight GPUs was available when this was recorded" }
+# [tool.overlap.missing]
+# 4 = "no machine with four GPUs was available when this was recorded"
+# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """The same loop with large products: one thread keeps every GPU busy."""
 
@@ -13,7 +15,8 @@ from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import recorded, take_turns, wait_for
+from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.wait_for import wait_for
 
 N, CALLS = 4000, 50
 

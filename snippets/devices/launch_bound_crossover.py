@@ -5,19 +5,19 @@
 # gpus = [1, 2, 4, 8]
 # missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
-"""From which kernel on can one thread, or one per GPU, keep all GPUs busy?"""
+"""How long must a kernel be for one thread to keep all GPUs busy?"""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import ratios, recorded, take_turns, wait_for
+from snippets.timing.take_turns import ratios, recorded, take_turns
+from snippets.timing.wait_for import wait_for
 
-#: n, and how many products of (n, n) each GPU has to do
-PRODUCTS = {128: 1000, 512: 600, 640: 500, 768: 400, 1024: 200, 1280: 100, 2048: 40}
+#: n, and how many products of (n, n) with itself each GPU has to do
+PRODUCTS = {128: 800, 512: 400, 640: 300, 768: 250, 1024: 150, 1280: 100, 2048: 30}
 
 
 def feed(jobs: list, products: int) -> None:
@@ -27,22 +27,17 @@ def feed(jobs: list, products: int) -> None:
             torch.mm(x, x, out=out)
 
 
-def feed_by_threads(pools: list, jobs: list, products: int) -> None:
-    """Let each GPU have its own thread, pools[i], that launches for it alone."""
-    answers = []
-    for pool, job in zip(pools, jobs, strict=True):
-        answers.append(pool.submit(feed, [job], products))
-    for answer in answers:
-        answer.result()
-
-
 def graph_of(job: tuple, products: int) -> torch.cuda.CUDAGraph:
     """All products of one GPU as one CUDA graph, captured on a stream of that GPU."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(job[0].device)
+    x, out = job
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(x.device)
     with torch.cuda.stream(stream):
         feed([job], 1)
         with torch.cuda.graph(graph, stream=stream):  # else: a stream of another GPU
             feed([job], products)
+        out.zero_()
+        graph.replay()
+        torch.testing.assert_close(out, x @ x, rtol=1e-4, atol=1e-4)
     return graph
 
 
@@ -52,48 +47,73 @@ def replay(graphs: list[torch.cuda.CUDAGraph]) -> None:
         graph.replay()
 
 
-def prove(work, jobs: list) -> None:
-    """Fail unless one call of work leaves x @ x on every GPU."""
-    for _, out in jobs:
-        out.zero_()
-    wait_for()
-    work()
-    wait_for()
-    for x, out in jobs:
-        torch.testing.assert_close(out, x @ x, rtol=1e-4, atol=1e-4)
-
-
-def launch_us(job: tuple, launches: int = 200, trials: int = 7) -> list[float]:
+def launch_us(job: tuple, launches: int = 100) -> float:
     """Host microseconds of a launch while the GPU is busy, so that none can begin."""
-    costs = []
-    for _ in range(trials):
-        torch.cuda._sleep(50_000_000)  # cycles: about 25 ms, longer than the launches
-        start = time.perf_counter()
-        feed([job], launches)
-        costs.append(1e6 * (time.perf_counter() - start) / launches)
-        wait_for()
-    return costs
+    torch.cuda._sleep(20_000_000)  # cycles: about 10 ms, longer than the launches
+    start = time.perf_counter()
+    feed([job], launches)
+    seconds = time.perf_counter() - start
+    wait_for()
+    return 1e6 * seconds / launches
 
 
-def compared(n: int, products: int, pools: list) -> dict:
-    """All ways with all GPUs and the plain loop and a graph with one, in turns."""
-    jobs = []
-    for i in range(len(pools)):
-        x = torch.randn(n, n, device=f"cuda:{i}") / n**0.25
-        jobs.append((x, torch.zeros_like(x)))
+def compared(n: int, products: int, gpus: int) -> dict:
+    """One GPU and all of them, by loop and by graph, in turns; and a launch alone."""
+    xs = [torch.randn(n, n, device=f"cuda:{i}") / n**0.5 for i in range(gpus)]
+    jobs = [(x, torch.zeros_like(x)) for x in xs]
     graphs = [graph_of(job, products) for job in jobs]
-    everyone = {
-        "one_thread": partial(feed, jobs, products),
-        "threads": partial(feed_by_threads, pools, jobs, products),
-        "graphs": partial(replay, graphs),
-    }
-    for work in everyone.values():
-        prove(work, jobs)
-    one = {
-        "one_thread": partial(feed, jobs[:1], products),
-        "graphs": partial(replay, graphs[:1]),
-    }
-    return {}
+    works = {}
+    for crowd, count in {"one": 1, "all": gpus}.items():
+        works[crowd, "one_thread"] = partial(feed, jobs[:count], products)
+        works[crowd, "graphs"] = partial(replay, graphs[:count])
+    times, launch = take_turns(works, trials=7), [launch_us(jobs[0]) for _ in range(7)]
+    row = {"launch_us": median(launch), "launch_us_trials": launch}
+    speedup = {}
+    for way in ("one_thread", "graphs"):
+        pairs = ratios(times["one", way], times["all", way])
+        speedup[way] = [gpus * ratio for ratio in pairs]
+    for crowd in ("one", "all"):
+        for key, ms in recorded({way: times[crowd, way] for way in speedup}).items():
+            row[f"{crowd}_{key}"] = ms
+    medians = {way: median(each) for way, each in speedup.items()}
+    return row | {"speedup": medians, "speedup_trials": speedup}
+
+
+def columns(rows: list) -> list | dict:
+    """Dicts of one shape as one such dict, with lists for its leaves."""
+    if not isinstance(rows[0], dict):
+        return rows
+    return {key: columns([row[key] for row in rows]) for key in rows[0]}
+
+
+def main() -> dict:
+    gpus, rows = torch.cuda.device_count(), []
+    for n, products in PRODUCTS.items():
+        rows.append(compared(n, products, gpus))
+        loop, graphs = rows[-1]["speedup"].values()
+        print(f"n = {n:4}: one thread {loop:.2f}×, with graphs {graphs:.2f}×")
+    sizes = {"n": list(PRODUCTS), "products": list(PRODUCTS.values())}
+    return {"visible_gpus": gpus} | sizes | columns(rows)
+
+
+def plot(results: dict, ceilings: dict):
+    """Speed-up over the length of the kernel, beside the model and the ceiling."""
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    gpus, ms = results["visible_gpus"], results["one_ms"]["graphs"]
+    kernel = [1e3 * t / p for t, p in zip(ms, results["products"], strict=True)]
+    for way, speedups in results["speedup"].items():
+        ax.semilogx(kernel, speedups, marker="o", label=way.replace("_", " "))
+    pairs = zip(kernel, results["launch_us"], strict=True)
+    model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
+    ax.semilogx(kernel, model, linestyle=":", marker="x", label="model of one thread")
+    ax.axhline(gpus, color="gray", linestyle="--", label="number of GPUs")
+    ax.set(ylim=(0, None), xlabel="one kernel (µs)", ylabel="speed-up over one GPU")
+    ax.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
+    ax.minorticks_off()
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
 
 
 if __name__ == "__main__":

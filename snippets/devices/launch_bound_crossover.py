@@ -7,12 +7,12 @@
 # ///
 """How long must a kernel be for one thread to keep all GPUs busy?"""
 
-import time
 from functools import partial
 from statistics import median
 
 import torch
 
+from snippets.timing.benchmark import measure
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -50,11 +50,10 @@ def replay(graphs: list[torch.cuda.CUDAGraph]) -> None:
 def launch_us(job: tuple, launches: int = 100) -> float:
     """Host microseconds of a launch while the GPU is busy, so that none can begin."""
     torch.cuda._sleep(20_000_000)  # cycles: about 10 ms, longer than the launches
-    start = time.perf_counter()
-    feed([job], launches)
-    seconds = time.perf_counter() - start
+    launching = partial(feed, [job], launches)
+    time = measure(launching, devices=[], warmup=0, trials=1)
     wait_for()
-    return 1e6 * seconds / launches
+    return 1e6 * time.median / launches
 
 
 def compared(n: int, products: int, gpus: int) -> dict:
@@ -67,16 +66,15 @@ def compared(n: int, products: int, gpus: int) -> dict:
         works[crowd, "one_thread"] = partial(feed, jobs[:count], products)
         works[crowd, "graphs"] = partial(replay, graphs[:count])
     times, launch = take_turns(works, trials=7), [launch_us(jobs[0]) for _ in range(7)]
-    row = {"launch_us": median(launch), "launch_us_trials": launch}
-    speedup = {}
+    row = {"n": n, "products": products, "speedup": {}}
+    row |= {"launch_us": median(launch), "launch_us_trials": launch}
     for way in ("one_thread", "graphs"):
         pairs = ratios(times["one", way], times["all", way])
-        speedup[way] = [gpus * ratio for ratio in pairs]
+        row["speedup"][way] = gpus * median(pairs)
     for crowd in ("one", "all"):
-        for key, ms in recorded({way: times[crowd, way] for way in speedup}).items():
-            row[f"{crowd}_{key}"] = ms
-    medians = {way: median(each) for way, each in speedup.items()}
-    return row | {"speedup": medians, "speedup_trials": speedup}
+        timings = {way: times[crowd, way] for way in row["speedup"]}
+        row |= {f"{crowd}_{key}": ms for key, ms in recorded(timings).items()}
+    return row
 
 
 def columns(rows: list) -> list | dict:
@@ -87,13 +85,12 @@ def columns(rows: list) -> list | dict:
 
 
 def main() -> dict:
-    gpus, rows = torch.cuda.device_count(), []
-    for n, products in PRODUCTS.items():
-        rows.append(compared(n, products, gpus))
-        loop, graphs = rows[-1]["speedup"].values()
-        print(f"n = {n:4}: one thread {loop:.2f}×, with graphs {graphs:.2f}×")
-    sizes = {"n": list(PRODUCTS), "products": list(PRODUCTS.values())}
-    return {"visible_gpus": gpus} | sizes | columns(rows)
+    gpus = torch.cuda.device_count()
+    rows = [compared(n, products, gpus) for n, products in PRODUCTS.items()]
+    for row in rows:
+        loop, graphs = row["speedup"].values()
+        print(f"n = {row['n']:4}: one thread {loop:.2f}×, with graphs {graphs:.2f}×")
+    return {"visible_gpus": gpus} | columns(rows)
 
 
 def plot(results: dict, ceilings: dict):

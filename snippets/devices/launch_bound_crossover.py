@@ -27,14 +27,13 @@ def feed(jobs: list, products: int) -> None:
             torch.mm(x, x, out=out)
 
 
-def graph_of(job: tuple, products: int) -> torch.cuda.CUDAGraph:
+def graph_of(x: torch.Tensor, out: torch.Tensor, products: int) -> torch.cuda.CUDAGraph:
     """All products of one GPU as one CUDA graph, captured on a stream of that GPU."""
-    x, out = job
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(x.device)
     with torch.cuda.stream(stream):
-        feed([job], 1)
+        feed([(x, out)], 1)
         with torch.cuda.graph(graph, stream=stream):  # else: a stream of another GPU
-            feed([job], products)
+            feed([(x, out)], products)
         out.zero_()
         graph.replay()
         torch.testing.assert_close(out, x @ x, rtol=1e-4, atol=1e-4)
@@ -50,8 +49,7 @@ def replay(graphs: list[torch.cuda.CUDAGraph]) -> None:
 def launch_us(job: tuple, launches: int = 100) -> float:
     """Host microseconds of a launch while the GPU is busy, so that none can begin."""
     torch.cuda._sleep(20_000_000)  # cycles: about 10 ms, longer than the launches
-    launching = partial(feed, [job], launches)
-    time = measure(launching, devices=[], warmup=0, trials=1)
+    time = measure(partial(feed, [job], launches), devices=[], warmup=0, trials=1)
     wait_for()
     return 1e6 * time.median / launches
 
@@ -60,7 +58,7 @@ def compared(n: int, products: int, gpus: int) -> dict:
     """One GPU and all of them, by loop and by graph, in turns; and a launch alone."""
     xs = [torch.randn(n, n, device=f"cuda:{i}") / n**0.5 for i in range(gpus)]
     jobs = [(x, torch.zeros_like(x)) for x in xs]
-    graphs = [graph_of(job, products) for job in jobs]
+    graphs = [graph_of(*job, products) for job in jobs]
     works = {}
     for crowd, count in {"one": 1, "all": gpus}.items():
         works[crowd, "one_thread"] = partial(feed, jobs[:count], products)

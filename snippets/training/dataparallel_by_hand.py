@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import gather, parallel_apply, replicate, scatter
 
-from snippets.timing.pictures import bars
+from snippets.timing.lanes import draw_lanes, lanes
 from snippets.timing.take_turns import recorded, take_turns
 
 WIDTH, LAYERS, ROWS = 8192, 6, 4096  # rows for each GPU
@@ -39,6 +39,7 @@ def main() -> dict:
     gpus = list(range(torch.cuda.device_count()))
     model = mlp(WIDTH)
     rows = torch.randn(ROWS * len(gpus), WIDTH, device="cuda")
+    module = nn.DataParallel(model, gpus)
     with torch.no_grad():
         replicas, parts = replicate(model, gpus), scatter(rows, gpus)
         outputs = parallel_apply(replicas, parts)
@@ -50,18 +51,21 @@ def main() -> dict:
             "one_gpu": lambda: model(rows[:ROWS]),
         }
         times = take_turns(works)
-        module = nn.DataParallel(model, gpus)(rows)
-        differ = float((by_hand(model, rows, gpus) - module).abs().max())
-        one = float((model(rows) - module).abs().max() / module.abs().max())
+        hand, one = by_hand(model, rows, gpus), model(rows)
+        differ = {
+            "hand_vs_dp": float((hand - module(rows)).abs().max()),
+            "hand_vs_one_gpu": float((hand - one).abs().max() / one.abs().max()),
+        }
     for name, timing in times.items():
         print(f"{name:<14} {1e3 * timing.median:6.2f} ms")
     model_gb = sum(p.nbytes for p in model.parameters()) / 1e9
-    differences = {"hand_vs_dp": differ, "hand_vs_one_gpu": one}
-    return recorded(times) | differences | {"model_gb": model_gb}
+    events = lanes(lambda: module(rows).square().mean().backward())
+    return recorded(times) | differ | {"model_gb": model_gb, "events": events}
 
 
 def plot(results: dict, ceilings: dict):
-    return bars(results["ms"], {}, "ms")
+    title = "DataParallel: forward and backward"
+    return draw_lanes({title: results["events"]})
 
 
 if __name__ == "__main__":

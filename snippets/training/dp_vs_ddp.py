@@ -70,16 +70,13 @@ def main() -> dict:
     for name, (layers, width, rows) in MODELS.items():
         works = steps_of(layers, width, rows, nccl)
         times = take_turns(works, trials=7, calls=2, clock=slowest_rank)
-        speedup = {}
+        results[name] = recorded(times) | {"speedup": {}, "speedup_trials": {}}
         for way in ("dp", "ddp"):
-            speedup[way] = [ranks * r for r in ratios(times["one_gpu"], times[way])]
-        medians = {way: median(each) for way, each in speedup.items()}
-        results[name] = recorded(times)
-        results[name] |= {"speedup": medians, "speedup_trials": speedup}
+            each = [ranks * r for r in ratios(times["one_gpu"], times[way])]
+            results[name]["speedup_trials"][way] = each
+            results[name]["speedup"][way] = median(each)
         if rank == 0:
-            print(
-                f"{name}: DataParallel {medians['dp']:.2f}×, DDP {medians['ddp']:.2f}×"
-            )
+            print(name, *(f"{w} {x:.2f}×" for w, x in results[name]["speedup"].items()))
     rows = MODELS["wide"][2]
     for way, ms in results["wide"]["ms"].items():
         gpus = 1 if way == "one_gpu" else ranks

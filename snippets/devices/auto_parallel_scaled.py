@@ -40,9 +40,10 @@ def handed_out(work) -> float:
 def main() -> dict:
     gpus = range(torch.cuda.device_count())
     xs = [torch.randn(N, N, device=f"cuda:{i}") for i in gpus]
-    ways = {str(i): partial(run, xs[i]) for i in gpus} | {"together": partial(run, *xs)}
+    ways = {f"gpu_{i}": partial(run, xs[i]) for i in gpus}
+    ways["together"] = partial(run, *xs)
     times = take_turns(ways, warmup=1, trials=5)
-    rounds = zip(*(times[str(i)].trials for i in gpus), strict=True)
+    rounds = zip(*(times[f"gpu_{i}"].trials for i in gpus), strict=True)
     in_turn = [sum(turns) for turns in rounds]
     speedup = [a / b for a, b in zip(in_turn, times["together"].trials, strict=True)]
     launched = [1e3 * handed_out(ways["together"]) for _ in range(5)]

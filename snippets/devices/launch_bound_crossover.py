@@ -17,7 +17,7 @@ from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
 
 #: n, and how many products of (n, n) with itself each GPU has to do
-PRODUCTS = {128: 800, 512: 400, 640: 300, 768: 250, 1024: 150, 1280: 100, 2048: 30}
+PRODUCTS = {128: 2000, 512: 400, 640: 300, 768: 250, 1024: 150, 1280: 100, 2048: 30}
 
 
 def feed(jobs: list, products: int) -> None:

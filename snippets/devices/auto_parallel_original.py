@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# once = { printed_s = "happens once in a process" }
 # missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """The classic demonstration of automatic parallelism: as printed, then waited for."""

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# once = { largest_error = "arithmetic: the same in every run" }
 # [tool.overlap.missing]
 # 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
@@ -45,7 +46,7 @@ def job(n: int, products: int, device: str = "cuda") -> float:
 
 def main() -> dict:
     gpus = torch.cuda.device_count()
-    spawn = get_context("spawn")  # a forked process cannot use CUDA
+    spawn = get_context("spawn")  # a fork of a process with CUDA cannot use it
     threads = workers(ThreadPoolExecutor, gpus)
     processes = workers(ProcessPoolExecutor, gpus, mp_context=spawn)
     works = {

@@ -3,12 +3,15 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# once = { model_gb = "bytes", peak_gb = "bytes: the same in every run" }
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Peak memory of a training step: one GPU, DataParallel, DDP, DDP with bucket views."""
+
+import gc
 
 import torch
 import torch.distributed as dist
@@ -66,6 +69,7 @@ def main() -> dict:
         )
         peak[name] = of_all_ranks(peaks_gb(model, ROWS, [rank])[0])
         del model
+        gc.collect()  # DDP has cycles, and the next peak must not hold this model
     dist.destroy_process_group()
     if rank == 0:
         for name, each in peak.items():

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 2, 4]
+# once = { loss = "arithmetic", weights_differ_by = "arithmetic" }
 # launcher = "torchrun"
 # ranks = 2
 # missing = { 4 = "no machine with four GPUs was available when this was recorded" }

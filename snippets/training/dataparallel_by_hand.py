@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { hand_vs_dp = "arithmetic", hand_vs_one_gpu = "arithmetic", model_gb = "size" }
+# once = { hand_vs_dp = "sums", hand_vs_one_gpu = "sums", model_gb = "bytes" }
 # [tool.overlap.missing]
 # 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"

@@ -2,23 +2,25 @@
 
 import ast
 import contextlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
-from typing import ClassVar
+from statistics import median
 
 import pytest
 import torch
 
 from overlap import OverlapError
-from overlap.book import margin
 from overlap.book.blocks import Claim
 from overlap.book.book import Book, Run
-from overlap.book.expression import Data, evaluate, wrap
+from overlap.book.expression import Data
 from overlap.book.verdict import State
+from overlap.run import meaning
 from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,17 +57,60 @@ def test_a_chapter_has_a_page_and_tests_of_its_name(chapter):
     assert f"{chapter}.md" in (ROOT / "mkdocs.yml").read_text()
 
 
+def code_lines(text: str) -> int:
+    """Lines that hold code: no header, docstrings, comments, blank lines, and not `plot`."""
+    left_out = set()
+    for node in ast.walk(ast.parse(text)):
+        if getattr(node, "name", "") == "plot" or meaning.is_docstring(node):
+            left_out |= set(range(node.lineno, node.end_lineno + 1))
+    nothing = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    rows = {row for token in tokens if token.type not in nothing for row in range(token.start[0], token.end[0] + 1)}
+    return len(rows - left_out)
+
+
+def test_code_lines_are_those_that_a_borrower_reads():
+    text = '"""Doc\nstring."""\n# why\n\n\ndef f(\n    a,\n):  # args\n    """Doc."""\n    return """a\nb"""\n\n\ndef plot(a):\n    return a\n'
+    assert code_lines(text) == 5
+
+
 def test_snippets_are_short_and_say_what_they_are():
-    long = {name: n for name, snippet in SNIPPETS.items() if (n := snippet.text.count("\n")) > 100}
-    assert not long
+    sizes = {name: code_lines(snippet.text) for name, snippet in SNIPPETS.items()}
+    assert {name: size for name, size in sizes.items() if size > 60} == {}
+    assert median(sizes.values()) <= 35
+    widths = {name: max(map(len, snippet.text.splitlines())) for name, snippet in SNIPPETS.items()}
+    assert {name: width for name, width in widths.items() if width > 88} == {}
     assert [name for name, snippet in SNIPPETS.items() if not snippet.summary] == []
     assert [name for name, snippet in SNIPPETS.items() if "main" not in snippet.functions] == []
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_a_snippet_imports_nothing_of_the_book_but_the_benchmark(name):
+def test_a_snippet_imports_nothing_of_the_book_but_its_tools(name):
     ours = {module for module in imported(ROOT / SNIPPETS[name].path) if module.split(".")[0] in FORBIDDEN}
-    assert ours <= {"snippets.timing.benchmark"}
+    assert ours <= {f"snippets.timing.{tool}" for tool in TOOLS}
+
+
+def test_no_tool_is_written_twice():
+    """Two functions of four lines or more that differ in names alone are one tool; broken and fixed twins mirror each other."""
+    seen: dict[str, dict[str, str]] = {}
+    for name, snippet in SNIPPETS.items():
+        for node in ast.walk(snippet.tree):
+            if isinstance(node, ast.FunctionDef) and node.name not in ("main", "plot"):
+                body = [each for each in node.body if not meaning.is_docstring(each)]
+                if sum(each.end_lineno - each.lineno + 1 for each in body) >= 4:
+                    seen.setdefault(shape(body), {})[name.removesuffix("_broken").removesuffix("_fixed")] = node.name
+    assert {key: names for key, names in seen.items() if len(names) > 1} == {}
+
+
+def shape(body: list[ast.stmt]) -> str:
+    """Code without the names that it chose itself."""
+    chosen = {node.id for each in body for node in ast.walk(each) if isinstance(node, ast.Name)}
+    text = "\n".join(map(ast.unparse, body))
+    order = list(dict.fromkeys(word for word in re.findall(r"[A-Za-z_]\w*", text) if word in chosen))
+    return re.sub(r"[A-Za-z_]\w*", lambda word: f"n{order.index(word[0])}" if word[0] in order else word[0], text)
+
+
+TOOLS = {"benchmark", "wait_for", "take_turns", "kernel_time", "lanes", "power_meter", "pictures"}
 
 
 FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
@@ -316,101 +361,6 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
                     empty.append(f"{where}: `{claim.expression}`")
     assert book.claims
     assert (false, empty) == ([], [])
-
-
-class Spy(Data):
-    """Data that write down which of them were read."""
-
-    seen: ClassVar[set[str]] = set()
-
-    def __getitem__(self, key):
-        self.seen.add(f"{self.of}.{key}")
-        return super().__getitem__(key)
-
-    def values(self):
-        return [self[key] for key in self]
-
-    def items(self):
-        return [(key, self[key]) for key in self]
-
-
-def read_by(claim: Claim, scope: dict, result: dict) -> set[str]:
-    """Paths of what the claim's expression reads of this result."""
-    Spy.seen.clear()
-    evaluate(claim.expression, scope | {key: wrap(value, key) for key, value in result.items()})
-    names = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)}
-    return Spy.seen | (names & set(result))
-
-
-def leaves(item, path: tuple = ()):
-    """(path, value) of everything that is no dict and no list; raw trials are left out."""
-    if isinstance(item, (dict, list)):
-        for key, value in item.items() if isinstance(item, dict) else enumerate(item):
-            if not str(key).endswith("_trials"):
-                yield from leaves(value, (*path, key))
-    else:
-        yield path, item
-
-
-#: Floats in claims that need no trials of their own, by snippet and the first key, and why.
-ONCE = {
-    "a trace: the claim is about order": {
-        "asynchrony/dependency_trace": "cpu gpu first_wait",
-        "streams/one_stream_is_serial": "events",
-        "streams/race_broken": "events",
-        "streams/race_fixed": "events",
-        "streams/three_streams_cka": "timelines",
-        "timing/profile_reading": "one_row tiny",
-    },
-    "computed from times that have trials": {
-        "asynchrony/run_ahead": "model_us",
-        "devices/launch_bound_crossover": "speedup",
-        "transfers/loader_workers": "expected_ms",
-        "timing/benchmark": "median_ms spread_ms",
-    },
-    "happens once in a process": {
-        "graphs/compile_cold_start": "cold reduce_overhead",
-        "machine/latency_ladder": "us",
-        "timing/benchmark": "first_ms",
-        "devices/auto_parallel_original": "printed_s",
-    },
-    "arithmetic or bytes: the same in every run": {
-        "graphs/cuda_graph_capture": "answer",
-        "graphs/stale_input_broken": "last_reported last_true noise_variance",
-        "graphs/stale_input_fixed": "last_true noise_variance",
-        "graphs/hybridize_now": "differs_by",
-        "streams/three_streams_cka": "scores",
-        "streams/freed_too_early_fixed": "policies x_mib",
-        "memory/fragmentation": "settings",
-        "memory/per_stream_pools": "on_main on_side emptied_mib lent_to_side",
-        "training/dp_vs_ddp": "hand_vs_dp hand_vs_one_gpu dp_peak_gb "
-        "dp_gradient_norm ddp_gradient_norm one_gpu_gradient_norm",
-    },
-}
-
-
-def test_what_a_claim_reads_has_its_trials_recorded(monkeypatch):
-    for module in ("overlap.book.expression", "overlap.book.book"):
-        monkeypatch.setattr(f"{module}.Data", Spy)
-    book = Book(ROOT, "never")
-    excused = {(name, key) for names in ONCE.values() for name, keys in names.items() for key in keys.split()}
-    bare, used = set(), set()
-    for claim in book.claims:
-        for run in book.runs(claim.snippet).values():
-            scope = book.scope(claim.snippet, run)
-            if not (book.at_home(run.profile) and claim.applies(run)):
-                continue
-            reads = read_by(claim, scope, run.result)
-            measured = {path for path, _ in margin.measurements(run.result)}
-            for path, number in leaves(run.result):
-                inner = max(k for k, key in enumerate(path, 1) if isinstance(key, str))  # of a list, all is read
-                name = ".".join(map(str, path[:inner]))
-                if name in reads and isinstance(number, float) and path not in measured:
-                    used.add((claim.snippet, path[0]))
-                    if (claim.snippet, path[0]) not in excused:
-                        bare.add(f"docs/{claim.page}:{claim.line}: {claim.snippet} has no trials of {name}")
-    assert sorted(bare) == []
-    assert excused <= used, "excuses that nothing needs"
 
 
 ARTICLE_ITEMS = [

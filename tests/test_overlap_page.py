@@ -294,7 +294,7 @@ CHECKED = {
 @pytest.mark.parametrize("text", CHECKED)
 def test_claims_are_checked_on_every_recording(measured, text):
     measured.page("a", f"# A\n\n```claim a/b\n{text}\nThe sentence.\n```\n")
-    problems = measured.book().check()
+    problems = [each for each in measured.book().check() if "has no trials" not in each]
     assert len(problems) == len(CHECKED[text])
     for problem, expected in zip(problems, CHECKED[text], strict=True):
         assert problem.startswith(f"docs/a.md:3: {expected}")

@@ -9,6 +9,7 @@ from overlap import OverlapError
 from overlap.__main__ import main
 from overlap.run import machine, recording
 from overlap.run.snippet import Snippet
+from overlap.site.pictures import Pictures
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -220,10 +221,12 @@ USERS = {
     "a/passes": "def work():\n    from snippets.timing.benchmark import once\n    return once(int)\n\n\ndef main():\n    return {}\n",
     "a/whole": "import snippets.timing.benchmark\n\n\ndef main():\n    return {}\n",
     "a/runs": "from snippets.timing.benchmark import main as other\n\n\ndef main():\n    return other()\n",
+    "a/draws": "from snippets.timing.benchmark import Benchmark, once\n\n\ndef main():\n    return {'n': once(int)}\n\n\n"
+    "def plot(results, ceilings):\n    return Benchmark()\n",
     "a/alone": "def main():\n    return {'n': 3}\n",
 }
 MEASURE = {"a/measures", "a/both", "a/whole", "a/runs"}
-ALL = {*MEASURE, "a/through", "a/passes"}
+ALL = {*MEASURE, "a/through", "a/passes", "a/draws"}
 
 
 @pytest.mark.parametrize(
@@ -260,6 +263,25 @@ def test_a_changed_helper_makes_exactly_its_users_stale(small_book, template, ol
     book = small_book.book()
     grades = {name: book.committed[name]["cpu"].grade for name in USERS if name != "timing/benchmark"}
     assert {name for name, grade in grades.items() if grade == recording.CODE} == stale
+
+
+def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing_else(small_book, template):
+    for name in ("timing/benchmark", "a/draws"):
+        small_book.snippet(name, USERS[name])
+    small_book.commit("a/draws", template)
+
+    def seen():
+        book = small_book.book()
+        (run,) = book.runs("a/draws").values()
+        return run.grade, Pictures(book).folder("a/draws", run)
+
+    before = seen()
+    small_book.snippet("timing/benchmark", HELPER.replace("mean([spread])", "mean([spread, 1])"))
+    assert seen()[0] == before[0] == recording.FRESH
+    assert seen()[1] != before[1]
+    bare = USERS["a/draws"].replace("Benchmark, once", "once").partition("def plot")[0]
+    small_book.snippet("a/draws", bare)
+    assert small_book.book().committed["a/draws"]["cpu"].grade == recording.FRESH
 
 
 def test_what_calls_eval_may_use_anything(small_book, template):

@@ -14,7 +14,7 @@ from overlap.book import margin
 from overlap.book.blocks import Block, Claim
 from overlap.book.ceiling import ceilings
 from overlap.book.check import problems
-from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, show
+from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, show, wrap
 from overlap.book.figure import Figure, counted
 from overlap.book.home import home
 from overlap.book.page import Page
@@ -343,21 +343,27 @@ class Book:
         """
         key = (name, run.path, number)
         if key not in self._scopes:
-            this = run.all[number]
-
-            def load(other: str) -> dict:
-                if other not in self.snippets or run.profile not in self.runs(other):
-                    raise Undecided(f"no run of {other} on {run.profile}")
-                near, host = self.runs(other)[run.profile].all, this["machine"].get("host")
-                return next((each for each in near if each["machine"].get("host") == host), near[0])["result"]
-
-            chapters = {snippet.chapter: Chapter(snippet.chapter, load) for snippet in self.snippets.values()}
-            own = machine_scope(run.profile, this["machine"])
-            if taken := sorted(_RESERVED & this["result"].keys()):
-                why = f"its result has {', '.join(taken)}, which pages know as something of the machine"
-                raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
-            self._scopes[key] = chapters | own | dict(Data(this["result"], name))
+            self._scopes[key] = self._scope(name, run, run.all[number])
         return self._scopes[key]
+
+    def noted(self, name: str, run: Run) -> tuple[dict, set[str]]:
+        """The scope of the run shown whole, and a set in which it notes what of which snippet's result was read, as `a/b.rows[0].us`."""
+        note: set[str] = set()
+        return self._scope(name, run, run.all[0], note), note
+
+    def _scope(self, name: str, run: Run, this: dict, note: set[str] | None = None) -> dict:
+        def load(other: str) -> dict:
+            if other not in self.snippets or run.profile not in self.runs(other):
+                raise Undecided(f"no run of {other} on {run.profile}")
+            near, host = self.runs(other)[run.profile].all, this["machine"].get("host")
+            return next((each for each in near if each["machine"].get("host") == host), near[0])["result"]
+
+        chapters = {snippet.chapter: Chapter(snippet.chapter, load, note) for snippet in self.snippets.values()}
+        own = machine_scope(run.profile, this["machine"])
+        if taken := sorted(_RESERVED & this["result"].keys()):
+            why = f"its result has {', '.join(taken)}, which pages know as something of the machine"
+            raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
+        return chapters | own | {key: wrap(value, f"{name}.{key}", note) for key, value in this["result"].items()}
 
     def scopes(self, name: str, run: Run) -> list[dict]:
         """What expressions see in each run of a recording."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from overlap import OverlapError
+from overlap.book import untried
 from overlap.book.blocks import SnippetBlock
 from overlap.run import recording
 from overlap.run.snippet import Snippet
@@ -24,6 +25,8 @@ def problems(book, margins: bool) -> list[str]:
                 found += block.check(book, margins)
             except OverlapError as error:
                 found.append(f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}")
+    if margins:
+        found += untried.problems(book)
     hidden = (snippet for name, snippet in book.snippets.items() if name not in shown)
     return found + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
 

@@ -79,16 +79,18 @@ class Undecided(OverlapError):
 
 
 class Data(Mapping):
-    """A recorded dict whose keys are attributes too; what is inside is wrapped when it is asked for."""
+    """A recorded dict whose keys are attributes too; what is inside is wrapped when it is asked for, and noted in `note` where there is one."""
 
-    def __init__(self, items: Mapping, of: str):
-        self.of, self._items, self._seen = of, items, {}
+    def __init__(self, items: Mapping, of: str, note: set[str] | None = None):
+        self.of, self._items, self._seen, self._note = of, items, {}, note
 
     def __getitem__(self, name: str):
+        if self._note is not None:
+            self._note.add(f"{self.of}.{name}")
         if name not in self._seen:
             if name not in self._items:
                 raise Undecided(f"{self.of} has no {name!r}; it has {', '.join(map(str, self)) or 'nothing'}")
-            self._seen[name] = wrap(self._items[name], f"{self.of}.{name}")
+            self._seen[name] = wrap(self._items[name], f"{self.of}.{name}", self._note)
         return self._seen[name]
 
     def __contains__(self, name) -> bool:
@@ -107,19 +109,19 @@ class Data(Mapping):
 class Chapter:
     """Other snippets' results on the same machine, by name."""
 
-    def __init__(self, chapter: str, load: Callable[[str], dict]):
-        self._chapter, self._load = chapter, load
+    def __init__(self, chapter: str, load: Callable[[str], dict], note: set[str] | None = None):
+        self._chapter, self._load, self._note = chapter, load, note
 
     def __getitem__(self, name: str) -> Data:
-        return Data(self._load(f"{self._chapter}/{name}"), f"{self._chapter}.{name}")
+        return Data(self._load(f"{self._chapter}/{name}"), f"{self._chapter}/{name}", self._note)
 
 
-def wrap(value, of: str):
+def wrap(value, of: str, note: set[str] | None = None):
     """Recorded data as an expression sees them."""
     if isinstance(value, dict):
-        return Data(value, of)
+        return Data(value, of, note)
     if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
-        return [wrap(item, f"{of}[{i}]") for i, item in enumerate(value)]
+        return [wrap(item, f"{of}[{i}]", note) for i, item in enumerate(value)]
     return value
 
 

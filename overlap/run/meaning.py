@@ -15,9 +15,25 @@ _DYNAMIC = {"globals", "eval", "exec"}
 
 def whole(tree: ast.Module, launcher: str) -> str:
     """SHA-256 of a file without comments, docstrings, layout or `plot`, and of how it is launched; `tree` is stripped by this."""
-    tree.body = [node for node in tree.body if getattr(node, "name", "") != "plot"]
+    tree.body = without_plot(tree)
     _strip(tree)
     return _digest([_meaning(tree), launcher])
+
+
+def without_plot(tree: ast.Module) -> list[ast.stmt]:
+    """The statements of a file without `plot` and without what only `plot` takes from other snippets."""
+    body = [node for node in tree.body if getattr(node, "name", "") != "plot"]
+    read = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    drawing = set(map(id, tree.body)) - set(map(id, body))
+    for_plot = {n.id for node in tree.body if id(node) in drawing for n in ast.walk(node) if isinstance(n, ast.Name)}
+    kept = []
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets."):
+            names = [alias for alias in node.names if (alias.asname or alias.name) not in for_plot - read]
+            node = ast.copy_location(ast.ImportFrom(node.module, names, node.level), node)
+        if getattr(node, "names", True):
+            kept.append(node)
+    return kept
 
 
 def parts(tree: ast.Module, origin: str) -> list[dict]:

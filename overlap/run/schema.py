@@ -206,6 +206,7 @@ class Options(_Form):
     exclusive: bool = True
     launcher: Literal["python", "torchrun"] = "python"
     missing: dict[str, Said] = {}
+    once: dict[str, Said] = {}
     ranks: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     @model_validator(mode="after")

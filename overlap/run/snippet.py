@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overlap.run.memo import Memo
 
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
-_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None}
+_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "once": {}, "ranks": None}
 _HOUSE_RULE = "see docs/contributing.md, 'A snippet'"
 
 
@@ -112,6 +112,12 @@ class Snippet:
             raise OverlapError(f"{self.path}: no function {', '.join(unknown)}; it has {', '.join(self.functions)}")
         return "\n\n\n".join(_lines(self.text, self.functions[name]) for name in names)
 
+    @cached_property
+    def drawing_hashes(self) -> dict[str, str]:
+        """Hash of what is used of each imported project file, by `plot` too, by path."""
+        found = self.borrowed_by([{"borrows": self.facts["imports"]}])
+        return {f"snippets/{name}.py": meaning.of_parts(parts) for name, parts in sorted(found.items())}
+
     @property
     def header(self) -> str:
         """The PEP 723 header as it is written."""
@@ -154,7 +160,7 @@ class Snippet:
 
     def _refuse_circles(self, way: tuple[str, ...], done: set[str]) -> None:
         way = (*way, self.name)
-        for name, _, line in self.facts["borrows"]:
+        for name, _, line in self.facts["imports"]:
             if name in way:
                 circle = " → ".join((*way[way.index(name) :], name))
                 remedy = "move what they share to a file of its own"
@@ -184,8 +190,8 @@ def discover(root: Path, memo: "Memo | None" = None) -> dict[str, Snippet]:
 def facts(text: str, origin: str) -> dict:
     """What can be known of a snippet's text alone, as plain JSON; what is wrong with it is an error that names `origin`.
 
-    `options`, `summary`, `functions` (name: first and last line), `main` (whether it can be called), `borrows` (what it imports of other
-    snippets: name, name in it or `*`, line), `hash` (of what the code means) and `parts` (see `overlap.run.meaning.parts`).
+    `options`, `summary`, `functions` (name: first and last line), `main` (whether it can be called), `imports` (what it imports of other
+    snippets: name, name in it or `*`, line), `borrows` (the same without what only `plot` uses), `hash` (of what the code means) and `parts` (see `overlap.run.meaning.parts`).
     """
     options = _options(_metadata(text, origin), origin)
     tree = _tree(text, origin)
@@ -199,8 +205,9 @@ def facts(text: str, origin: str) -> dict:
             "summary": summary,
             "functions": {node.name: _span(node) for node in defined},
             "main": any(node.name == "main" and _is_callable(node) for node in defined),
+            "imports": meaning.borrows(tree, origin),
+            "hash": meaning.whole(tree, options["launcher"]),  # from here on without `plot`
             "borrows": meaning.borrows(tree, origin),
-            "hash": meaning.whole(tree, options["launcher"]),
             "parts": meaning.parts(tree, origin),
         }
     except RecursionError:

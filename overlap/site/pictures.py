@@ -26,7 +26,9 @@ class Pictures:
     def folder(self, name: str, run: Run) -> Path:
         """Where a picture is kept: named by snippet, data, ceilings and style."""
         if (place := (name, run.path, run.data["digest"])) not in self._folders:
-            key = [self.book.snippets[name].text, run.data["digest"], ceilings(run.data["machine"]), self._style]
+            snippet = self.book.snippets[name]
+            source = [snippet.text, snippet.drawing_hashes]
+            key = [*source, run.data["digest"], ceilings(run.data["machine"]), self._style]
             digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
             self._folders[place] = self.book.cache / "plots" / f"{_salt(name, run)}-{digest}"
         return self._folders[place]

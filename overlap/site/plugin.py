@@ -12,7 +12,6 @@ from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files
-from watchdog.observers.polling import PollingObserver
 
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
@@ -157,6 +156,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def on_serve(self, server, config, builder):
         """Watch the snippets: saving one reruns that one, because only its hash is new. And look more often than twice a second."""
+        from watchdog.observers.polling import PollingObserver  # a build does without
+
         watched = [config.docs_dir, config.config_file_path]
         for path in watched:
             server.unwatch(path)

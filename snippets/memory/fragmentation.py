@@ -38,7 +38,9 @@ def counters() -> list[float]:
 
 def grow() -> dict:
     """[MiB of the batch, allocated, reserved] after each batch, and when memory was out."""
-    torch.cuda.set_per_process_memory_fraction(CAP_MIB * MIB / torch.cuda.mem_get_info()[1])
+    torch.cuda.set_per_process_memory_fraction(
+        CAP_MIB * MIB / torch.cuda.mem_get_info()[1]
+    )
     batches, kept = [], []
     try:
         for mib in range(FIRST_MIB, CAP_MIB, GROWTH_MIB):
@@ -48,9 +50,18 @@ def grow() -> dict:
             batches.append([mib, *counters()])
     except torch.OutOfMemoryError as error:
         end = [mib, *counters()]
-        words = re.sub(r"Process \d+ has .*? in use\. ", "", str(error))  # the other children
-    expandable = torch.cuda.memory._snapshot()["allocator_settings"]["expandable_segments"]
-    return {"batches": batches, "end": end, "words": words, "is_expandable": bool(expandable)}
+        words = re.sub(
+            r"Process \d+ has .*? in use\. ", "", str(error)
+        )  # the other children
+    expandable = torch.cuda.memory._snapshot()["allocator_settings"][
+        "expandable_segments"
+    ]
+    return {
+        "batches": batches,
+        "end": end,
+        "words": words,
+        "is_expandable": bool(expandable),
+    }
 
 
 def most_possible() -> int:
@@ -63,9 +74,15 @@ def most_possible() -> int:
 
 def in_process_of_its_own(setting: dict[str, str]) -> dict:
     """What `grow` gives with this setting, which PyTorch reads once, from the environment."""
-    others = {name: value for name, value in os.environ.items() if name not in (OLD_NAME, NEW_NAME)}
+    others = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (OLD_NAME, NEW_NAME)
+    }
     command = [sys.executable, __file__, "grow"]
-    child = subprocess.run(command, env=others | setting, capture_output=True, text=True)
+    child = subprocess.run(
+        command, env=others | setting, capture_output=True, text=True
+    )
     if child.returncode:
         raise RuntimeError(f"{setting}: {child.stderr}")
     return json.loads(child.stdout) | {"warns": "deprecated" in child.stderr}
@@ -73,7 +90,13 @@ def in_process_of_its_own(setting: dict[str, str]) -> dict:
 
 def main() -> dict:
     with ThreadPoolExecutor() as pool:
-        runs = dict(zip(SETTINGS, pool.map(in_process_of_its_own, SETTINGS.values()), strict=True))
+        runs = dict(
+            zip(
+                SETTINGS,
+                pool.map(in_process_of_its_own, SETTINGS.values()),
+                strict=True,
+            )
+        )
     for name, run in runs.items():
         run["largest_mib"], (_, *at_the_end) = run["batches"][-1][0], run["end"]
         shown = f"largest batch {run['largest_mib']:3} MiB; then tensors hold"
@@ -87,7 +110,9 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots(layout="constrained")
     for name in ("default", "max_split", "expandable"):
-        mib, allocated, reserved = zip(*results["settings"][name]["batches"], strict=True)
+        mib, allocated, reserved = zip(
+            *results["settings"][name]["batches"], strict=True
+        )
         ax.plot(mib, reserved, label=name.replace("_", " "))
     ax.plot(mib, allocated, label="held by tensors")
     ax.axhline(results["cap_mib"], color="gray", linestyle="--", label="allowed")

@@ -4,96 +4,98 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Ten times "draw a 1000 by 1000 matrix and square it", in numpy and in PyTorch: the gap, split into four causes."""
+"""Ten squares of (random) 1000 by 1000 matrices, numpy to PyTorch: what is the gap?"""
 
 import time
-from collections.abc import Callable
-from statistics import median
+from functools import partial
 
 import numpy as np
 import torch
 
-from snippets.timing.benchmark import wait_for
+from snippets.timing.benchmark import Timing
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.wait_for import wait_for
 
 N, ROUNDS = 1000, 10
-NUMPY_ROWS = ["numpy_draw", "numpy_f64", "numpy_f32"]
-ROWS = [*NUMPY_ROWS, "torch_finished", "torch_returned", "torch_draw_finished", "torch_draw_returned"]
 
 
-def numpy_loop() -> None:
+def numpy_loop(a: np.ndarray, draw: bool) -> None:
+    """Square `a`, or with `draw` a fresh random matrix of its type in each round."""
     for _ in range(ROUNDS):
-        a = np.random.normal(size=(N, N))
+        if draw:
+            a = np.random.normal(size=a.shape).astype(a.dtype, copy=False)
         np.dot(a, a)
 
 
-def torch_loop(device: str) -> None:
+def torch_loop(a: torch.Tensor, draw: bool) -> None:
+    """The same in PyTorch, on the device of `a`."""
     for _ in range(ROUNDS):
-        a = torch.randn((N, N), device=device)
+        if draw:
+            a = torch.randn_like(a)
         torch.mm(a, a)
 
 
-def square(product: Callable, a) -> None:
-    for _ in range(ROUNDS):
-        product(a, a)
-
-
-def returned_and_finished(work: Callable[[], None], trials: int) -> tuple[list[float], list[float]]:
-    """Milliseconds until the calls returned and until the devices had finished, in each trial after two warm-ups."""
-    returned, finished = [], []
-    for _ in range(2 + trials):
-        wait_for()
-        start = time.perf_counter()
-        work()
-        returned.append(1e3 * (time.perf_counter() - start))
-        wait_for()
-        finished.append(1e3 * (time.perf_counter() - start))
-    return returned[2:], finished[2:]
-
-
-def split(ms: dict[str, float]) -> dict[str, float]:
-    """The whole gap and its four factors, whose product it is."""
-    numpy_draws, torch_draws = ms["numpy_draw"] / ms["numpy_f64"], ms["torch_draw_returned"] / ms["torch_returned"]
-    return {
-        "gap": ms["numpy_draw"] / ms["torch_draw_returned"],
-        "random_numbers": numpy_draws / torch_draws,
-        "data_type": ms["numpy_f64"] / ms["numpy_f32"],
-        "device": ms["numpy_f32"] / ms["torch_finished"],
-        "waiting": ms["torch_finished"] / ms["torch_returned"],
-    }
+def returned_and_finished(work) -> tuple[float, float]:
+    """Seconds until the calls are back, and until the devices have finished."""
+    wait_for()
+    start = time.perf_counter()
+    work()
+    returned = time.perf_counter()
+    wait_for()
+    return returned - start, time.perf_counter() - start
 
 
 def main() -> dict:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     f64 = np.random.normal(size=(N, N))
-    f32, x = f64.astype(np.float32), torch.from_numpy(f64).float().to(device)
-    torch.testing.assert_close(torch.mm(x, x).double().cpu(), torch.from_numpy(f64 @ f64), rtol=1e-3, atol=1e-2)
-    works = [numpy_loop, lambda: square(np.dot, f64), lambda: square(np.dot, f32)]
-    trials = {row: returned_and_finished(work, 5)[1] for row, work in zip(NUMPY_ROWS, works, strict=True)}
-    trials["torch_returned"], trials["torch_finished"] = returned_and_finished(lambda: square(torch.mm, x), 41)
-    trials["torch_draw_returned"], trials["torch_draw_finished"] = returned_and_finished(lambda: torch_loop(device), 41)
-    ms = {row: median(trials[row]) for row in ROWS}
-    print(*(f"{row.replace('_', ' '):24}{ms[row]:9.3f} ms" for row in ROWS), sep="\n")
-    print(*(f"{cause.replace('_', ' ')} {factor:,.1f}×" for cause, factor in split(ms).items()), sep=", ")
-    print(f"torch ran on: {device}" + (", where there is nothing to wait for" if device == "cpu" else ""))
-    pairs = zip(trials["torch_finished"], trials["torch_returned"], strict=True)  # both of one trial
-    result = {"device": device, "ms": ms, "ms_trials": trials, "factors": split(ms), "flop": ROUNDS * 2 * N**3}
-    return result | {"factors_trials": {"waiting": [finished / returned for finished, returned in pairs]}}
+    x64 = torch.from_numpy(f64).to(device)
+    f32, x32 = f64.astype(np.float32), x64.float()
+    torch.testing.assert_close((x32 @ x32).double(), x64 @ x64, rtol=1e-3, atol=1e-2)
+    numpy_loops = {
+        "numpy_draw": partial(numpy_loop, f64, draw=True),
+        "numpy_draw_f32": partial(numpy_loop, f32, draw=True),
+        "numpy_f64": partial(numpy_loop, f64, draw=False),
+        "numpy_f32": partial(numpy_loop, f32, draw=False),
+    }
+    torch_loops = {
+        "torch_draw": partial(torch_loop, x32, draw=True),
+        "torch_f64": partial(torch_loop, x64, draw=False),
+        "torch": partial(torch_loop, x32, draw=False),
+    }
+    timings = take_turns(numpy_loops, warmup=1, trials=3)
+    pairs = {name: [] for name in torch_loops}
+    for _ in range(23 if device == "cuda" else 7):
+        for name, work in torch_loops.items():
+            pairs[name].append(returned_and_finished(work))  # two rounds warm up
+    for name, each in pairs.items():
+        for i, end in enumerate(("returned", "finished")):
+            timings[f"{name}_{end}"] = Timing([pair[i] for pair in each[2:]])
+    result = recorded(timings)
+    ms = result["ms"]
+    for name in ms:
+        print(f"{name.replace('_', ' '):24}{ms[name]:9.3f} ms")
+    gap = ms["numpy_draw"] / ms["torch_draw_returned"]
+    factors = {"gap": gap, "device": ms["numpy_f32"] / ms["torch_finished"]}
+    return result | {"device": device, "factors": factors, "flop": 2 * ROUNDS * N**3}
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    bars = ax.barh([row.replace("_", " ") for row in ROWS], [results["ms"][row] for row in ROWS])
-    ax.bar_label(bars, fmt="%.3g", padding=3)
+    ms = results["ms"]
+    rows = {
+        "numpy, float64": ("numpy_draw", "numpy_f64"),
+        "numpy, float32": ("numpy_draw_f32", "numpy_f32"),
+        "PyTorch, float32, finished": ("torch_draw_finished", "torch_finished"),
+        "PyTorch, float32, returned": ("torch_draw_returned", "torch_returned"),
+    }
+    values = {
+        label: {"drawing in each round": ms[draw], "one matrix": ms[one]}
+        for label, (draw, one) in rows.items()
+    }
+    floor = {}
     if "fp32_tflop_s" in ceilings:
-        least = results["flop"] / ceilings["fp32_tflop_s"] / 1e9
-        ax.vlines(least, -0.5, 6.5, color="gray", linestyle="--", label="FLOP / peak")
-        ax.text(least, 1.02, "FLOP / peak", color="gray", ha="center", transform=ax.get_xaxis_transform())
-    ax.set(xscale="log", xlabel="ms for ten rounds", xmargin=0.2)
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.invert_yaxis()
-    return figure
+        floor = {"FLOP / peak": results["flop"] / ceilings["fp32_tflop_s"] / 1e9}
+    return bars(values, floor, unit="ms", log=True)
 
 
 if __name__ == "__main__":

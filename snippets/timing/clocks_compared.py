@@ -4,95 +4,99 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""One float32 product, read from eight clocks: what does each of them include?"""
+"""Kernels of known length, read from eight clocks: what does each clock include?"""
 
-import time
-from importlib import import_module
-from statistics import median
+from functools import partial
+from importlib.util import find_spec
 
 import torch
 from torch.utils.benchmark import Timer
 
-from snippets.timing.benchmark import measure, wait_for
+from snippets.timing.benchmark import wall_clock
+from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.lanes import lanes
+from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.wait_for import wait_for
 
-N, TRIALS = 6144, 11
-
-
-def host_clock(work, now, wait=lambda: None) -> list[float]:
-    """A clock of the CPU around one call and one wait, in ms."""
-    ms = []
-    for _ in range(TRIALS):
-        wait_for()
-        start = now()
-        work()
-        wait()
-        ms.append(1e3 * (now() - start))
-    return ms
+CYCLES = {"small": 2_000, "middle": 100_000, "large": 18_000_000}  # of the GPU's clock
+CALLS = {"small": 20, "middle": 20, "large": 2}
 
 
-def cuda_events(work) -> list[float]:
-    """The GPU's own clock, read at two marks in the stream, in ms."""
-    ms, start, end = [], *(torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(TRIALS):
-        wait_for()
-        start.record()
-        work()
-        end.record()
-        end.synchronize()  # only after the GPU has passed the second mark can it be read
-        ms.append(start.elapsed_time(end))
-    return ms
+def events(work, calls: int) -> float:
+    """Seconds on the GPU's clock between two marks, before and after one call."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    wait_for()
+    start.record()
+    work()
+    end.record()
+    end.synchronize()  # only after the GPU has passed the second mark can it be read
+    return start.elapsed_time(end) / 1e3
 
 
-def triton(work) -> list[float]:
-    return [float(ms) for ms in import_module("triton.testing").do_bench(work, return_mode="all")]
+def timer(work, calls: int) -> float:
+    return Timer("work()", globals={"work": work}).timeit(calls).median
 
 
-def profiler(work) -> list[float]:
-    """The kernels of each call, as the profiler saw them, in ms."""
-    with torch.profiler.profile(acc_events=True) as profile:
-        host_clock(work, time.perf_counter, wait_for)
-    us = [e.time_range.elapsed_us() for e in profile.events() if e.device_type.name == "CUDA"]
-    kernels = len(us) // TRIALS
-    return [sum(us[i * kernels : (i + 1) * kernels]) / 1e3 for i in range(TRIALS)]
+def do_bench(work, calls: int) -> float:
+    from triton import testing
+
+    return testing.do_bench(work, warmup=1, rep=5, return_mode="median") / 1e3
 
 
-CLOCKS = {  # name: (trials in ms, what lies between its two readings)
-    "time": (lambda f: host_clock(f, time.time), "launch"),
-    "perf_counter": (lambda f: host_clock(f, time.perf_counter), "launch"),
-    "waited": (lambda f: host_clock(f, time.perf_counter, wait_for), "launch, kernel, wait"),
-    "measure": (lambda f: measure(f, trials=TRIALS).ms(), "launch, kernel, wait"),
-    "timer": (lambda f: [1e3 * s for s in Timer("f()", globals={"f": f}).blocked_autorange().times], "a block, a wait"),
-    "events": (cuda_events, "all that is in the stream between two marks"),
-    "do_bench": (triton, "the same, with an empty L2"),
-    "profiler": (profiler, "kernel"),
+def profiler(work, calls: int) -> float:
+    """Seconds of the kernels of one call, as the profiler saw them."""
+
+    def several() -> None:
+        for _ in range(calls):
+            work()
+
+    kernels = [us for lane, _, us, _ in lanes(several) if lane.startswith("stream")]
+    return sum(kernels) / calls / 1e6
+
+
+CLOCKS = {  # name: (seconds of one call, what lies between the two readings)
+    "profiler": (profiler, "the kernel"),
+    "gpu_clock": (gpu_clock, "a full queue, per kernel"),
+    "do_bench": (do_bench, "two marks in a full queue"),
+    "timer": (timer, "calls in a row, one wait"),
+    "block": (wall_clock, "calls in a row, one wait"),
+    "events": (events, "two marks, an idle GPU"),
+    "unwaited": (lambda work, calls: wall_clock(work, devices=[]), "the launch"),
+    "measure": (lambda work, calls: wall_clock(work), "launch, kernel, wait"),
 }
 
 
 def main() -> dict:
-    x, trials = torch.randn(N, N, device="cuda"), {}
-    torch.testing.assert_close(torch.mm(x, x)[:64].double(), x[:64].double() @ x.double(), rtol=1e-3, atol=1e-2)
-    measure(lambda: torch.mm(x, x), trials=80)  # until the GPU has raised its clock rate
-    for name, (clock, includes) in CLOCKS.items():
-        try:
-            trials[name] = clock(lambda: torch.mm(x, x))
-            print(f"{name:14}{median(trials[name]):8.3f} ms  {includes}")
-        except ImportError as error:  # Triton does not come with every build of PyTorch
-            print(f"{name:14} missing, {error}")
-    ms = {name: median(trials[name]) for name in trials}
-    return {"n": N, "flop": 2 * N**3, "ms": ms, "ms_trials": trials}
+    names = [name for name in CLOCKS if name != "do_bench" or find_spec("triton")]
+    found = {"cycles": CYCLES}
+    for size, cycles in CYCLES.items():
+        work = partial(torch.cuda._sleep, cycles)  # one thread counts clock cycles
+        clocks = {name: partial(CLOCKS[name][0], work, CALLS[size]) for name in names}
+        timings = take_turns(clocks, 1, 7, clock=lambda read, calls: read())
+        spreads = {name: 1e6 * timing.spread for name, timing in timings.items()}
+        found[size] = recorded(timings, "us") | {"iqr_us": spreads}
+    print("µs           " + "".join(f"{size:>11}" for size in CYCLES) + "  includes")
+    for name in sorted(names, key=found["small"]["us"].get):
+        us = "".join(f"{found[size]['us'][name]:11,.1f}" for size in CYCLES)
+        print(f"{name:13}{us}  {CLOCKS[name][1]}")
+    return found
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    clocks = [clock for clock in CLOCKS if clock in results["ms"]]
-    ax.bar_label(ax.barh(clocks, [results["ms"][clock] for clock in clocks]), fmt="%.3g", padding=3)
-    if "fp32_tflop_s" in ceilings:
-        ax.axvline(results["flop"] / ceilings["fp32_tflop_s"] / 1e9, color="gray", linestyle="--", label="FLOP / peak")
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
-    ax.set(xscale="log", xlabel="ms for one product", xmargin=0.2, ylim=(7.5, -0.5))
+    small = results["small"]["us"]
+    names = sorted(small, key=small.get)
+    for size in CYCLES:
+        us = results[size]["us"]
+        times = [us[name] / us["profiler"] for name in names]
+        ax.scatter(times, names, label=f"a kernel of {us['profiler']:,.0f} µs")
+    ax.axvline(1, color="gray", linestyle="--", label="the kernel alone")
+    ax.set(xscale="log", xlabel="clock / profiler")
     ax.xaxis.set_major_formatter("{x:g}")
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=2)
     return figure
 
 

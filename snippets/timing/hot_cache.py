@@ -4,80 +4,85 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""The same kernel over the same bytes, always in one buffer or in a new buffer each time: cache or memory?"""
+"""The same kernel over the same bytes, in one buffer or in many: cache or memory?"""
 
-from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import measure
+from snippets.timing.kernel_time import captured
+from snippets.timing.take_turns import ratios, take_turns
 
-MIB, POOL_MIB, SIZES_MIB = 2**20, 1024, (1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256)
+MIB, POOL_MIB = 2**20, 1024
+SIZES_MIB = (4, 8, 16, 24, 32, 36, 40, 44, 48, 56, 64, 128, 256)
 
 
 def repeat_same(pool: torch.Tensor, size: int) -> list[torch.Tensor]:
-    """As many times the first buffer of `size` elements as there are such buffers in the pool."""
+    """The first buffer of `size` elements, as often as the pool has such buffers."""
     return [pool[:size]] * (len(pool) // size)
 
 
 def rotate(pool: torch.Tensor, size: int) -> list[torch.Tensor]:
-    """Each buffer of `size` elements of the pool once: the next one has long left the cache."""
-    return [pool[start : start + size] for start in range(0, len(pool) // size * size, size)]
+    """Each buffer of `size` elements of the pool once."""
+    whole = len(pool) // size * size
+    return [pool[start : start + size] for start in range(0, whole, size)]
 
 
-def increments(buffers: list[torch.Tensor]) -> None:
+def increment(buffers: list[torch.Tensor]) -> None:
     """Read and write each buffer in turn, in place."""
     for buffer in buffers:
         buffer.add_(1)
 
 
-def captured(work: Callable[[], None]) -> Callable[[], None]:
-    """The work as one launch, because single launches would cost more than the small kernels."""
-    work()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph.replay
-
-
-def bandwidth(buffers: list[torch.Tensor], pool: torch.Tensor) -> list[float]:
-    """Trials in GB/s, read plus written, after a look at whether every element was counted up as often as it should."""
-    replay = captured(lambda: increments(buffers))
-    pool.zero_()
-    replay()
-    assert int(pool.double().sum()) == sum(map(len, buffers))
-    moved = 2 * 4 * sum(map(len, buffers))
-    return [moved / seconds / 1e9 for seconds in measure(replay, trials=11).trials]
+def compared(pool: torch.Tensor, mib: int) -> dict:
+    """GB/s of both ways, and how many times as fast the same buffer is, in turns."""
+    size = mib * MIB // 4
+    ways = {"hot": repeat_same(pool, size), "cold": rotate(pool, size)}
+    # one launch for all buffers: single launches would take longer than the kernels
+    works = {way: captured(partial(increment, ways[way])) for way in ways}
+    timings = take_turns(works)
+    moved = 2 * 4 * size * len(ways["cold"])  # each element is read and written
+    row = {"mib": mib}
+    for way, timing in timings.items():
+        rates = [moved / seconds / 1e9 for seconds in timing.trials]
+        row |= {f"{way}_gb_s": median(rates), f"{way}_gb_s_trials": rates}
+    times = ratios(timings["cold"], timings["hot"])
+    return row | {"ratio": median(times), "ratio_trials": times}
 
 
 def main() -> dict:
     pool = torch.zeros(POOL_MIB * MIB // 4, device="cuda")
-    cache = torch.cuda.get_device_properties(0).L2_cache_size / MIB
-    hot, cold = [], []
-    print(f"L2: {cache:.0f} MiB\nbuffer    the same again   another each time")
-    for size in SIZES_MIB:
-        for gb_s, choose in ((hot, repeat_same), (cold, rotate)):
-            gb_s.append(bandwidth(choose(pool, size * MIB // 4), pool))
-        print(f"{size:4} MiB{median(hot[-1]):12,.0f} GB/s{median(cold[-1]):15,.0f} GB/s")
-    results = {"l2_mib": cache, "buffer_mib": list(SIZES_MIB), "hot_gb_s_trials": hot, "cold_gb_s_trials": cold}
-    return results | {"hot_gb_s": list(map(median, hot)), "cold_gb_s": list(map(median, cold))}
+    cache = torch.cuda.get_device_properties(0).L2_cache_size // MIB
+    print(f"L2: {cache} MiB\nbuffer       the same       others")
+    rows = [compared(pool, mib) for mib in SIZES_MIB]
+    for row in rows:
+        print("{mib:4} MiB{hot_gb_s:9,.0f} GB/s{cold_gb_s:8,.0f} GB/s".format(**row))
+    return {"l2_mib": cache, "rows": rows}
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    sizes = results["buffer_mib"]
-    ax.plot(sizes, [gb_s / 1e3 for gb_s in results["hot_gb_s"]], marker="o", label="the same buffer again")
-    ax.plot(sizes, [gb_s / 1e3 for gb_s in results["cold_gb_s"]], marker="o", label="another buffer each time")
+    rows = results["rows"]
+    sizes = [row["mib"] for row in rows]
+    labels = {"hot": "the same buffer again", "cold": "another buffer each time"}
+    for way, label in labels.items():
+        tb_s = [row[f"{way}_gb_s"] / 1e3 for row in rows]
+        ax.plot(sizes, tb_s, marker="o", label=label)
     if "hbm_gb_s" in ceilings:
-        ax.axhline(ceilings["hbm_gb_s"] / 1e3, color="gray", linestyle="--", label="memory, ceiling")
-    ax.axvline(results["l2_mib"], color="gray", linestyle=":", label="size of the L2")
-    ax.set(xscale="log", xlabel="buffer, MiB", ylabel="read and written, TB/s", ylim=(0, None))
-    ax.set_xticks([1, 4, 16, 64, 256], labels=["1", "4", "16", "64", "256"])
-    ax.xaxis.set_minor_locator(plt.NullLocator())
-    ax.legend()
+        memory = ceilings["hbm_gb_s"] / 1e3
+        ax.axhline(memory, color="gray", linestyle="--", label="memory, ceiling")
+    cache = results["l2_mib"]
+    ax.axvline(cache, color="gray", linestyle=":", label="size of the L2")
+    ax.set(xscale="log", xlabel="buffer, MiB", ylabel="read and written, TB/s")
+    ax.set_xticks(
+        [4, 8, 16, 32, 64, 128, 256], ["4", "8", "16", "32", "64", "128", "256"]
+    )
+    ax.minorticks_off()
+    ax.set_ylim(0, None)
+    figure.legend(loc="outside upper left", ncols=2)
     return figure
 
 

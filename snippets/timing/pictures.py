@@ -76,9 +76,8 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     n, ms = results["n"], results["ms"]
     cubic = [ms[-1] * (each / n[-1]) ** 3 for each in n]
-    return sweep(
-        n, {"one product": ms}, {"as n³": cubic}, "n", "ms", xlog=True, ylog=True
-    )
+    lines, models = {"one product": ms}, {"as n³": cubic}
+    return sweep(n, lines, models, xlog=True, ylog=True, xlabel="n", ylabel="ms")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# once = { model_us = "computed from times that have trials" }
+# ///
+"""D2L's increments, with a wait in each step or one at the end, over their size."""
+
+from functools import partial
+from statistics import median
+
+import torch
+
+from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import ratios, take_turns
+
+ELEMENTS = (1, 2**20, 2**22, 2**24, 2**25)  # of a float32 tensor
+
+
+def increment(x: torch.Tensor, wait: bool) -> torch.Tensor:
+    """One step of the loop: y = x + 1; with `wait`, the CPU waits for it."""
+    y = x + 1
+    if wait:
+        torch.cuda.synchronize()
+    return y
+
+
+def predicted(us: dict[str, list[float]]) -> dict[str, list[float]]:
+    """A step in µs from the GPU's time t2 alone; the constants are of the end sizes.
+
+    Without waits: the longer of launch and kernel. With waits: what comes before and
+    after the kernel, and the longer of the kernel and what the CPU does beside it.
+    """
+    around = us["wait"][-1] - us["gpu"][-1]
+    beside = us["wait"][0] - around
+    ahead = [max(us["ahead"][0], t2) for t2 in us["gpu"]]
+    return {"ahead": ahead, "wait": [around + max(beside, t2) for t2 in us["gpu"]]}
+
+
+def main() -> dict:
+    xs = {n: torch.randn(n, device="cuda") for n in ELEMENTS}
+    works = {f"wait {n}": partial(increment, x, wait=True) for n, x in xs.items()}
+    works |= {f"ahead {n}": partial(increment, x, wait=False) for n, x in xs.items()}
+    times = take_turns(works, trials=11, calls=500)
+    works = {f"gpu {n}": partial(increment, x, wait=False) for n, x in xs.items()}
+    times |= take_turns(works, trials=11, calls=100, clock=gpu_clock)
+    trials = {}
+    for way in ("gpu", "wait", "ahead"):
+        trials[way] = [times[f"{way} {n}"].us() for n in ELEMENTS]
+    us = {way: [median(each) for each in rows] for way, rows in trials.items()}
+    for n, *row in zip(ELEMENTS, *us.values(), strict=True):
+        print("{:>10,}: GPU {:5.1f} µs, waiting {:6.1f}, not {:6.1f}".format(n, *row))
+    slower = ratios(times["wait 1"], times["ahead 1"])
+    result = {"elements": ELEMENTS, "us": us, "us_trials": trials}
+    return result | {"model_us": predicted(us), "slowdown_trials": slower}
+
+
+def plot(results: dict, ceilings: dict):
+    us, model = results["us"], results["model_us"]
+    series = {"waiting in each step": us["wait"], "one wait at the end": us["ahead"]}
+    lines = {"predicted, waiting": model["wait"], "predicted, one wait": model["ahead"]}
+    labels = {"xlabel": "numbers in the tensor", "ylabel": "µs for a step"}
+    return sweep(results["elements"], series, lines, xlog=True, ylog=True, **labels)
+
+
+if __name__ == "__main__":
+    main()

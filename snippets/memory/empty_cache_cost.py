@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Time `empty_cache()` itself, on an idle and on a busy GPU, and what comes after it."""
+"""Time `empty_cache()` itself, on an idle and on a busy GPU, and what follows."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import ratios, recorded, take_turns
 from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import ratios, recorded, take_turns
 
 SIZES_MIB = [256, 512, 768, 1024]
 ROUNDS, CYCLES = 9, 20_000_000  # the GPU is kept busy for about 10 ms
@@ -32,7 +32,7 @@ def blocked_us(call: Callable) -> float:
 
 
 def one_round(mib: int) -> dict[str, float]:
-    """µs of an allocation from the cache, of the call, of the next allocation, of a busy call."""
+    """µs of an allocation, of the call, of the next allocation, of a call when busy"""
     tensor(mib)  # freed at once: now the cache has it
     torch.cuda.synchronize()
     us = {"cached": blocked_us(lambda: tensor(mib))}

@@ -23,7 +23,7 @@ def counters() -> dict[str, int]:
 
 
 def given_back() -> dict[str, dict[str, int]]:
-    """Both counters around `empty_cache()`, with 64 MiB in use and 1 GiB in the cache."""
+    """Both counters around `empty_cache()`, 64 MiB in use and 1 GiB in the cache."""
     _held, cached = tensor(64), tensor(1024)
     del cached
     before = counters()
@@ -32,7 +32,7 @@ def given_back() -> dict[str, dict[str, int]]:
 
 
 def asked(done: str) -> dict:
-    """After this was done: do 1.5 GiB fit, and did PyTorch empty its cache to find out?"""
+    """Then do 1.5 GiB fit, and did PyTorch empty its cache to find out?"""
     before, fits = torch.cuda.memory_stats()["num_alloc_retries"], True
     try:
         tensor(1536)

@@ -53,8 +53,9 @@ def main() -> dict:
     results = {"block_mib": BLOCK_MIB}
     for use in (on_main, lent_to_side, on_side):
         results[use.__name__] = kept = reserved_mib(use)
-        shown = f"{kept[0]:.0f} at first, {kept[1]:.0f} after one use, {kept[-1]:.0f} after {TIMES}"
-        print(f"{use.__name__:<13} MiB kept: {shown}")
+        first, once, last = kept[0], kept[1], kept[-1]
+        shown = f"{first:.0f} at first, {once:.0f} after one use, {last:.0f} after"
+        print(f"{use.__name__:<13} MiB kept: {shown} {TIMES}")
     torch.cuda.empty_cache()
     results["emptied_mib"] = torch.cuda.memory_reserved() / 2**20
     print(f"after empty_cache() {results['emptied_mib']:.0f} MiB")

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-MIB = 2**20
 CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4
 SETTINGS = {
     "default": {},
@@ -27,19 +26,19 @@ SETTINGS = {
 
 def tensor(mib: int) -> torch.Tensor:
     """A tensor of so many MiB on the GPU, not filled: no kernel is launched."""
-    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+    return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
 
 
 def memory_map(snapshot: dict) -> list[list[int]]:
     """[MiB, 1 if a tensor holds it] of each block that PyTorch has, by address."""
     segments = sorted(snapshot["segments"], key=lambda segment: segment["address"])
     blocks = [block for segment in segments for block in segment["blocks"]]
-    return [[b["size"] // MIB, int(b["state"] == "active_allocated")] for b in blocks]
+    return [[b["size"] >> 20, int(b["state"] == "active_allocated")] for b in blocks]
 
 
 def grow() -> dict:
     """The batch that does not fit any more, and what memory looks like then."""
-    share = CAP_MIB * MIB / torch.cuda.mem_get_info()[1]
+    share = (CAP_MIB << 20) / torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(share)
     kept = []
     try:

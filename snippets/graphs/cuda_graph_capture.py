@@ -4,95 +4,66 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Capture many launches once, replay them with one call: what that saves, and two ways to get it wrong."""
+"""Many launches, or one replay of all of them: what a CUDA graph saves, over sizes."""
 
-import subprocess
-import sys
-from collections.abc import Callable
-from statistics import median
+from functools import partial
 
 import torch
 
-from snippets.timing.benchmark import measure
+from snippets.timing.benchmark import Timing
+from snippets.timing.kernel_time import captured
+from snippets.timing.lanes import lanes
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import recorded, take_turns
 
 PRODUCTS = {64: 500, 128: 500, 256: 500, 512: 500, 1024: 200, 2048: 50, 4096: 10}
-ITEM_IN_CAPTURE = """import torch
-x = torch.ones(1, device="cuda")
-with torch.cuda.graph(torch.cuda.CUDAGraph()):
-    x.item()"""
 
 
 def power(x: torch.Tensor, products: int) -> torch.Tensor:
-    """The matrix x (n, n) to the power `products` + 1, one kernel launch per product."""
+    """The matrix x (n, n) to the power `products` + 1, one launch for each product."""
     y = x
     for _ in range(products):
         y = torch.mm(y, x)
     return y
 
 
-def capture(work: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """The graph of what `work` launches, and the tensor into which every replay writes its result."""
-    work()  # libraries set themselves up in their first call, which must not be captured
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = work()
-    return graph, result
-
-
-def eager_and_replayed(n: int, products: int) -> list[list[float]]:
-    """Trials in µs per product, launched one by one and replayed, after proving that both give the same matrix."""
-    x = torch.linalg.qr(torch.randn(n, n, device="cuda")).Q  # powers of a rotation neither grow nor vanish
-    graph, result = capture(lambda: power(x, products))
-    result.zero_()
-    graph.replay()
-    torch.testing.assert_close(result, power(x, products))
-    ways = (lambda: power(x, products)), graph.replay
-    return [[1e3 * ms / products for ms in measure(way).ms()] for way in ways]
-
-
-def stale_input() -> dict[str, float]:
-    """A replay reads the captured buffer: it sees a copy into that buffer, not a new tensor under the old name."""
-    x = captured = torch.tensor(3.0, device="cuda")
-    graph, tenfold = capture(lambda: 10 * x)
-    x = torch.tensor(4.0, device="cuda")
-    graph.replay()
-    new_name = tenfold.item()
-    captured.copy_(x)
-    graph.replay()
-    return {"right": 10 * x.item(), "new_name": new_name, "copied": tenfold.item()}
-
-
-def death_of(program: str) -> dict:
-    """Exit code and first error of a program, in a process of its own, which a failed capture may leave unusable."""
-    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    return {"exit_code": child.returncode, "error": next((e for e in child.stderr.splitlines() if "Error: " in e), "")}
+def both_ways(x: torch.Tensor, products: int) -> dict[str, Timing]:
+    """Seconds per product, launched one by one and replayed, if both give the same."""
+    eager = partial(power, x, products)
+    replay = captured(eager)
+    replay().zero_()
+    torch.testing.assert_close(replay(), eager())
+    turns = take_turns({"eager": eager, "graph": replay})
+    return {way: Timing([s / products for s in t.trials]) for way, t in turns.items()}
 
 
 def main() -> dict:
-    trials = list(zip(*(eager_and_replayed(n, products) for n, products in PRODUCTS.items()), strict=True))
-    eager_us, graph_us = ([median(of_size) for of_size in way] for way in trials)
-    for n, eager, graph in zip(PRODUCTS, eager_us, graph_us, strict=True):
-        print(f"mm {n:>4}: eager {eager:8.2f} µs, graph {graph:8.2f} µs, {eager / graph:.2f}× sooner")
-    results = {"n": list(PRODUCTS), "eager_us": eager_us, "graph_us": graph_us, "answer": stale_input()}
-    results |= {"eager_us_trials": trials[0], "graph_us_trials": trials[1], "item": death_of(ITEM_IN_CAPTURE)}
-    print("replay: new tensor, old name {new_name:g}; copied {copied:g}; right {right:g}".format(**results["answer"]))
-    print(".item() while capturing: {error}".format(**results["item"]))
+    results = {"n": list(PRODUCTS), "eager_us": [], "eager_us_trials": []}
+    results |= {"graph_us": [], "graph_us_trials": [], "kernels": []}
+    for n, products in PRODUCTS.items():
+        x = torch.linalg.qr(torch.randn(n, n, device="cuda")).Q  # powers stay as large
+        found = recorded(both_ways(x, products), "us")
+        for way in ("eager", "graph"):
+            results[f"{way}_us"].append(found["us"][way])
+            results[f"{way}_us_trials"].append(found["us_trials"][way])
+        events = lanes(partial(torch.mm, x, x))
+        results["kernels"].append([e[3] for e in events if e[0].startswith("stream")])
+        print(f"mm {n:>4}:", *(f"{way} {us:.2f} µs" for way, us in found["us"].items()))
     return results
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    sizes, peak = results["n"], ceilings.get("fp32_tflop_s")
-    ax.loglog(sizes, results["eager_us"], marker="o", label="launched one by one")
-    ax.loglog(sizes, results["graph_us"], marker="o", label="replayed from a graph")
-    if peak:
-        ax.loglog(sizes, [2e-6 * n**3 / peak for n in sizes], "--", color="gray", label=f"{peak:g} TFLOP/s")
-    ax.set(xlabel="n, of a product (n, n) by (n, n), fp32", xticks=sizes, xticklabels=sizes)
-    ax.set(ylabel="µs per product", ylim=(1, None), yticks=(1, 10, 100, 1000), yticklabels=(1, 10, 100, 1000))
-    ax.minorticks_off()
-    ax.legend()
+    n = results["n"]
+    series = {"launched one by one": results["eager_us"]}
+    series["replayed from a graph"] = results["graph_us"]
+    limits = {}
+    if "fp32_tflop_s" in ceilings:
+        peak = ceilings["fp32_tflop_s"]
+        limits[f"{peak:g} TFLOP/s"] = [2e-6 * size**3 / peak for size in n]
+    names = {"xlabel": "n, of a product (n, n) by (n, n), fp32"}
+    names["ylabel"] = "µs per product"
+    figure = sweep(n, series, limits, xlog=True, ylog=True, **names)
+    figure.axes[0].set_ylim(1, None)
     return figure
 
 

@@ -4,95 +4,78 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
+# once.differs_by = "arithmetic, the same in every run"
 # ///
-"""D2L's small network, a thousand calls in each form that PyTorch has today, and once out into a file and back."""
+"""D2L's small network, as PyTorch can call it today: what a call costs, and does."""
 
-import io
-import os
-import shutil
 import warnings
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
 from torch import nn
 
-from snippets.timing.benchmark import measure, wait_for
+from snippets.timing.kernel_time import captured
+from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.take_turns import ratios, recorded, take_turns
+
+HANDS_OVER = ("Launch", "Memcpy", "Memset")  # in the names of such calls of CUDA's API
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 2))
+    """D2L's network: layers of 512, 256, 128 and 2 units."""
+    hidden = [nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(128, 2))
 
 
-def scripted(net: nn.Module) -> tuple[Callable, list[str]]:
-    """The old way, `torch.jit.script`, and what it warns of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        script = torch.jit.script(net)
-    return script, sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
-
-
-def captured(net: nn.Module, x: torch.Tensor) -> Callable:
-    """A call that copies its input into the captured one and replays all launches of the network at once."""
+def as_graph(net: Callable, x: torch.Tensor) -> Callable:
+    """`net` as one CUDA graph, for inputs like x; each call overwrites the result."""
     held = x.clone()
-    net(held)
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        y = net(held)
+    replay = captured(partial(net, held))
 
     def call(x: torch.Tensor) -> torch.Tensor:
         held.copy_(x)
-        graph.replay()
-        return y
+        return replay()
 
     return call
 
 
-def exported(net: nn.Module, x: torch.Tensor) -> tuple[Callable, int]:
-    """The network after a round trip through a file in memory, and the bytes of that file."""
-    file = io.BytesIO()
-    torch.export.save(torch.export.export(net, (x,)), file)
-    file.seek(0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given buffer is not writable")  # and nobody will write to it
-        return torch.export.load(file).module(), len(file.getvalue())
-
-
-def launches(call: Callable, x: torch.Tensor) -> int:
-    """How often one call makes the CPU launch something."""
-    with torch.profiler.profile(acc_events=True) as profiler:
-        call(x)
-        wait_for()
-    return sum("Launch" in event.name for event in profiler.events())
-
-
-def call_us(call: Callable, x: torch.Tensor) -> float:
-    """Microseconds per call, of a thousand in a row."""
-    return 1e3 * measure(lambda: [call(x) for _ in range(1000)], warmup=0, trials=1).median
+def handed_over(timeline: list) -> list[str]:
+    """The calls by which the CPU gave the GPU work: kernels, copies, graphs alike."""
+    calls = [name for lane, _, _, name in timeline if lane.startswith("CPU")]
+    return [name for name in calls if any(part in name for part in HANDS_OVER)]
 
 
 @torch.no_grad()
 def main() -> dict:
-    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        raise SystemExit("torch.compile uses Triton here, and Triton a C compiler: install gcc, or name one in CC")
-    warnings.filterwarnings("ignore", "TensorFloat32")  # TF32 would be another network: the results would differ
+    warnings.simplefilter("ignore")  # jit.script is deprecated, TF32 would differ
     torch.manual_seed(0)
     net, x, other = mlp().cuda(), *torch.randn(2, 1, 512, device="cuda")
-    (script, script_warns), (loaded, file_bytes) = scripted(net), exported(net, x)
-    ways = {"eager": net, "script": script, "compile": torch.compile(net)}
-    ways |= {"reduce_overhead": torch.compile(net, mode="reduce-overhead"), "graph": captured(net, x)}
-    rounds = [{name: call_us(way, x) for name, way in ways.items()} for _ in range(17)][2:]  # in turn, two to warm up
-    results = {"us": {}, "us_trials": {}, "speedup": {}, "speedup_trials": {}, "launches": {}, "differs_by": {}}
+    ways = {"eager": net, "script": torch.jit.script(net)}
+    ways["compile"] = torch.compile(net)
+    ways["reduce_overhead"] = torch.compile(net, mode="reduce-overhead")
+    ways["graph"] = as_graph(net, x)
+    results = {"differs_by": {}, "timelines": {}, "calls": {}, "launches": {}}
     for name, way in ways.items():
         torch.testing.assert_close(way(other), net(other), rtol=1e-4, atol=1e-5)
         results["differs_by"][name] = float((way(other) - net(other)).abs().max())
-        results["us_trials"][name] = us = [each[name] for each in rounds]
-        results["speedup_trials"][name] = faster = [each["eager"] / each[name] for each in rounds]
-        results["us"][name], results["speedup"][name] = median(us), median(faster)
-        results["launches"][name] = launches(way, x)
-        print(f"{name:17}{results['us'][name]:8.1f} µs a call, {results['launches'][name]:2} launches")
-    results |= {"script_warns": script_warns, "loaded_equal": torch.equal(loaded(other), net(other))}
-    print(f"exported: {file_bytes:,} bytes; read back, it gives the same numbers: {results['loaded_equal']}")
-    return results | {"file_bytes": file_bytes, "parameters": sum(p.numel() for p in net.parameters())}
+    works = {name: partial(way, x) for name, way in ways.items()}
+    turns = take_turns(works, calls=300)
+    results |= recorded(turns, "us") | {"speedup": {}, "speedup_trials": {}}
+    for name, work in works.items():
+        results["timelines"][name] = lanes(work)
+        results["calls"][name] = handed_over(results["timelines"][name])
+        results["launches"][name] = len(results["calls"][name])
+        results["speedup_trials"][name] = ratios(turns["eager"], turns[name])
+        results["speedup"][name] = median(results["speedup_trials"][name])
+        us, calls = results["us"][name], results["calls"][name]
+        print(f"{name:16}{us:7.1f} µs,{len(calls):2} calls:", *sorted(set(calls)))
+    return results | {"parameters": sum(p.numel() for p in net.parameters())}
+
+
+def plot(results: dict, ceilings: dict):
+    return draw_lanes(results["timelines"])
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@
 # gpus = [0]
 # exclusive = false
 # ///
-"""Three additions in four forms: imperative, a generated program, an FX graph, compiled. What does each one know?"""
+"""Three additions, imperative and written down: who knows what, and when?"""
 
 import dis
 import io
 from collections.abc import Callable
 from contextlib import redirect_stdout
 
-import torch
 from torch import fx
 
 
@@ -25,6 +24,10 @@ def fancy_func(a, b, c, d):
     return add(add(a, b), add(c, d))
 
 
+def program():
+    return (1 + 2) + (3 + 4)
+
+
 def overheard(work: Callable, *args) -> tuple:
     """What `work(*args)` returns, and the lines it printed meanwhile."""
     with redirect_stdout(io.StringIO()) as said:
@@ -32,68 +35,31 @@ def overheard(work: Callable, *args) -> tuple:
     return result, said.getvalue().splitlines()
 
 
-def run_program(text: str) -> tuple[int, int]:
-    """Define, compile, run: the value the text gives to `result`, and the additions left in its byte code."""
-    program = compile(text, "<program>", "exec")
-    names = {}
-    exec(program, names)
-    return names["result"], sum(step.opname == "BINARY_OP" for step in dis.get_instructions(program))
+def additions_left(compiled: Callable) -> int:
+    """How many additions the byte code of a Python function still has to do."""
+    return sum(step.opname == "BINARY_OP" for step in dis.get_instructions(compiled))
 
 
 def additions(graph: fx.Graph) -> list[str]:
     """The additions of a graph, each with its operands, in the order they run."""
-    return [f"{node} = {node.args[0]} + {node.args[1]}" for node in graph.nodes if node.op == "call_function"]
-
-
-def compiled_graphs(work: Callable, *args) -> dict:
-    """Call `work` twice under `torch.compile`: its result, the lines the second call printed, the graphs handed to us."""
-    graphs = []
-
-    def backend(module: fx.GraphModule, _) -> Callable:
-        graphs.append(additions(module.graph))
-        return module.forward
-
-    torch.compiler.reset()
-    compiled = torch.compile(work, backend=backend)
-    overheard(compiled, *args)
-    result, lines = overheard(compiled, *args)
-    return {"result": int(result), "lines": len(lines), "graphs": graphs}
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    return [f"{node} = {node.args[0]} + {node.args[1]}" for node in calls]
 
 
 def main() -> dict:
     result, lines = overheard(fancy_func, 1, 2, 3, 4)
     print("imperative, as it runs", *lines, f"-> {result}", sep="\n  ")
-
-    text = "result = (1 + 2) + (3 + 4)"
-    program_result, additions_left = run_program(text)
-    print("generated program", text, f"-> {program_result}, with {additions_left} additions left to run", sep="\n  ")
-
-    traced, tracing_lines = overheard(fx.symbolic_trace, fancy_func)
-    traced_result, traced_lines = overheard(traced, 1, 2, 3, 4)
-    print("FX, as it is traced", *tracing_lines, sep="\n  ")
-    print("FX, the graph it keeps", *additions(traced.graph), f"-> {traced_result}, silently", sep="\n  ")
-
-    a, b, c, d = (torch.tensor(value) for value in (1, 2, 3, 4))
-    compiled = {
-        "print_inside": compiled_graphs(fancy_func, a, b, c, d),
-        "no_print": compiled_graphs(traced, a, b, c, d),
-        "one_tensor": compiled_graphs(traced, a, 2, 3, 4),
-        "no_tensor": compiled_graphs(traced, 1, 2, 3, 4),
-    }
-    for name, seen in compiled.items():
-        print(
-            f"compiled, {name.replace('_', ' ')}",
-            *(op for graph in seen["graphs"] for op in graph),
-            f"-> {seen['result']}",
-            sep="\n  ",
-        )
-    return {
-        "imperative": {"result": result, "lines": len(lines)},
-        "program": {"result": program_result, "additions": additions_left},
-        "fx": {"result": traced_result, "lines_tracing": len(tracing_lines), "lines_running": len(traced_lines)},
-        "fx_graph": additions(traced.graph),
-        "compiled": compiled,
-    }
+    known = {"result": program(), "additions": additions_left(program)}
+    print("a program of numbers", known, sep="\n  ")
+    traced, told = overheard(fx.symbolic_trace, fancy_func)
+    traced_result, silence = overheard(traced, 1, 2, 3, 4)
+    print("FX, as it is traced", *told, sep="\n  ")
+    kept = additions(traced.graph)
+    print("FX, the graph it keeps", *kept, f"-> {traced_result}, silently", sep="\n  ")
+    seen = {"result": traced_result, "graph": kept}
+    seen |= {"lines_tracing": len(told), "lines_running": len(silence)}
+    imperative = {"result": result, "lines": len(lines)}
+    return {"imperative": imperative, "program": known, "fx": seen}
 
 
 if __name__ == "__main__":

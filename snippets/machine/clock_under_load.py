@@ -4,95 +4,94 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Read a GPU's clock and power while it multiplies matrices: random numbers beside zeros."""
+"""Watch rate, clock and power of a GPU that multiplies matrices for half a second."""
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from statistics import mean, median
+from itertools import accumulate, pairwise
+from statistics import harmonic_mean, mean, median
 
 import torch
 
-N, LENGTHS = 8192, {"short": 40, "long": 600}  # bf16 products in a burst: about 60 ms and 900 ms
-REST_S, LAG_S = 0.5, 0.1  # NVML renews its clock about ten times a second
+from snippets.timing.power_meter import PowerMeter
+
+N, PARTS, CALLS = 8192, 20, 20  # a burst: 20 parts of 20 products, about 0.6 s
+ROUNDS, REST_S = 4, 0.2
 
 
-def nvml_meter() -> Callable[[], tuple]:
-    """What reads this GPU's clock in MHz, its power in W, and 1 while its power limit holds the clock down."""
-    import pynvml as nvml
-
-    nvml.nvmlInit()
-    gpu = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-
-    def read() -> tuple[int, float, int]:
-        capped = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) & nvml.nvmlClocksThrottleReasonSwPowerCap
-        mhz, watt = nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM), nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
-        return mhz, watt, int(capped > 0)
-
-    read()  # a driver may refuse
-    return read
+def part_rates(x: torch.Tensor, parts: int = PARTS, calls: int = CALLS) -> list[float]:
+    """TFLOP/s of x @ x in each part of one burst, by the GPU's own clock."""
+    out = torch.empty_like(x)
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(parts + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        for _ in range(calls):
+            torch.mm(x, x, out=out)
+        mark.record()
+    marks[-1].synchronize()
+    flop = 2 * x.shape[0] ** 3 * calls
+    return [flop / 1e9 / start.elapsed_time(end) for start, end in pairwise(marks)]
 
 
-def burst(x: torch.Tensor, calls: int, meter: Callable[[], tuple]) -> tuple[float, list[tuple]]:
-    """TFLOP/s of x @ x back to back, timed by the GPU, and (seconds, what the meter says) every 10 ms: the CPU is free to ask."""
-    out, seen = torch.empty_like(x), []
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(50_000 * calls)  # it spins until all are queued: no launch is timed
-    start.record()
-    for _ in range(calls):
-        torch.mm(x, x, out=out)
-    end.record()
-    began = time.perf_counter()
-    while not end.query():
-        seen.append((time.perf_counter() - began, *meter()))
-        time.sleep(0.01)
-    return 2 * x.shape[0] ** 3 * calls / start.elapsed_time(end) / 1e9, seen
+def second_half(rates: list[float], rows: dict[str, list]) -> dict[str, float]:
+    """Rate, mean clock, mean power, share of time at the power limit, FLOP per clock.
+
+    `rows` are those of a PowerMeter; where it read nothing, only the rate is given.
+    """
+    found = {"tflop_s": harmonic_mean(rates[len(rates) // 2 :])}
+    late = [i for i, s in enumerate(rows["s"]) if s >= rows["s"][-1] / 2]
+    if late:
+        for key in ("mhz", "watt", "capped"):
+            found[key] = mean(rows[key][i] for i in late)
+        found["flop_per_clock"] = 1e6 * found["tflop_s"] / found["mhz"]
+    return found
 
 
-def known(rate: float, seen: list[tuple]) -> dict[str, float]:
-    """Rate and, of a burst long enough for NVML to speak of it, mean clock and power, share of time at the limit, FLOP per clock."""
-    rows = [row[1:] for row in seen if row[0] >= LAG_S and row[1:]]
-    if not rows or seen[-1][0] < 3 * LAG_S:
-        return {"tflop_s": rate}
-    mhz, watt, capped = map(mean, zip(*rows, strict=True))
-    return {"tflop_s": rate, "mhz": mhz, "watt": watt, "capped": capped, "flop_per_clock": 1e6 * rate / mhz}
-
-
-def summary(bursts: list[dict]) -> dict:
-    """Medians and trials of bursts, None for what is not known; the first one warms up."""
-    row = dict.fromkeys(("tflop_s", "mhz", "watt", "capped", "flop_per_clock"))
-    for key in bursts[-1]:
-        trials = [one[key] for one in bursts[1:] if key in one]
-        row |= {key: median(trials), f"{key}_trials": trials}
-    return row
+def medians(rows: list[dict[str, float]]) -> dict:
+    """Medians and trials, by key, of what all rows know."""
+    keys = [key for key in rows[0] if all(key in row for row in rows)]
+    trials = {key: [row[key] for row in rows] for key in keys}
+    found = {key: median(each) for key, each in trials.items()}
+    return found | {f"{key}_trials": each for key, each in trials.items()}
 
 
 def main() -> dict:
     random = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
-    fills, meter, result = {"random": random, "zeros": torch.zeros_like(random)}, tuple, {}
-    with suppress(Exception):  # no pynvml, or it may not be asked
-        meter = nvml_meter()
-    for length, calls in LENGTHS.items():  # in turn, each after the same rest
-        rounds = [{fill: time.sleep(REST_S) or burst(x, calls, meter) for fill, x in fills.items()} for _ in range(6)]
-        result[length] = {fill: summary([known(*one[fill]) for one in rounds]) for fill in fills}
-        for fill, row in result[length].items():
-            clock = f"at {row['mhz']:.0f} MHz, {row['watt']:.0f} W" if row["mhz"] else ""
-            print(f"{length:6}{fill:7}{row['tflop_s']:6.0f} TFLOP/s {clock}")
-    return result | {"trace": {fill: [row for row in seen if row[1:]] for fill, (_, seen) in rounds[-1].items()}}
+    fills = {"random": random, "zeros": torch.zeros_like(random)}
+    seen = {fill: [] for fill in fills}
+    part_rates(random, 1)  # cuBLAS sets itself up
+    for _ in range(ROUNDS):
+        for fill, x in fills.items():
+            time.sleep(REST_S)
+            with PowerMeter() as meter:
+                rates = part_rates(x)
+            seen[fill].append((rates, meter.rows))
+    result = {"missing": meter.missing, "long": {}, "trace": {}}
+    for fill, bursts in seen.items():
+        long = medians([second_half(*burst) for burst in bursts])
+        clock = f" at {long['mhz']:.0f} MHz" if "mhz" in long else ""
+        print(f"{fill:7}{long['tflop_s']:6.0f} TFLOP/s{clock} in the second half")
+        result["long"][fill] = long
+        result["trace"][fill] = dict(zip(("tflop_s", "meter"), bursts[-1], strict=True))
+    return result
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, sharex=True)
-    for ax, column, unit, limit in zip(axes, (1, 2), ("MHz", "W"), ("clock_mhz", "power_limit_w"), strict=True):
-        for fill, rows in results["trace"].items():
-            ax.plot([1e3 * row[0] for row in rows], [row[column] for row in rows], label=fill)
+    figure, axes = plt.subplots(3, sharex=True)
+    for fill, seen in results["trace"].items():
+        part_ms = [2e-9 * CALLS * N**3 / rate for rate in seen["tflop_s"]]
+        axes[0].plot(list(accumulate(part_ms)), seen["tflop_s"], label=fill)
+        at = [1e3 * s for s in seen["meter"]["s"]]
+        axes[1].plot(at, seen["meter"]["mhz"], label=fill)
+        axes[2].plot(at, seen["meter"]["watt"], label=fill)
+    limits = ("bf16_tflop_s", "clock_mhz", "power_limit_w")
+    for ax, limit, unit in zip(axes, limits, ("TFLOP/s", "MHz", "W"), strict=True):
         if limit in ceilings:
             ax.axhline(ceilings[limit], color="gray", linestyle="--", label="limit")
         ax.set(ylabel=unit, ylim=(0, None))
-    axes[0].legend()
-    axes[1].set_xlabel("ms since the first product")
+    axes[0].legend(ncols=3)
+    axes[2].set_xlabel("ms since the first product")
     return figure
 
 

@@ -4,7 +4,9 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""What the CPU does at best, all cores together: GB/s of arrays beyond its caches, TFLOP/s of matrix products."""
+"""What a CPU does at best, with all cores: GB/s of its memory, TFLOP/s of products."""
+
+from functools import partial
 
 import torch
 
@@ -15,39 +17,39 @@ SIZES = (512, 1024, 2048, 3072)
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
 
-def memory_trials_gb_s(trials: int = 9) -> dict[str, list[float]]:
+def memory_trials_gb_s() -> dict[str, list[float]]:
     """Bytes read plus bytes written, per second, of a = b and of a = b + 3c."""
-    a, b, c = (torch.full((ELEMENTS,), value, dtype=torch.float64) for value in (0, 1, 2))
-    work = {"copy": (2, lambda: a.copy_(b)), "triad": (3, lambda: torch.add(b, c, alpha=3, out=a))}
-    rates = {}
-    for name, (arrays, move) in work.items():
-        seconds = measure(move, devices=(), trials=trials).trials
-        rates[name] = [arrays * a.nbytes / each / 1e9 for each in seconds]
+    a, b, c = (torch.full((ELEMENTS,), i, dtype=torch.float64) for i in range(3))
+    copy = measure(partial(a.copy_, b), devices=[], trials=9)
+    triad = measure(partial(torch.add, b, c, alpha=3, out=a), devices=[], trials=9)
     assert a[0] == a[-1] == 7, "the triad is wrong"
-    return rates
+    gb = a.nbytes / 1e9
+    return {
+        "copy_gb_s": [2 * gb / seconds for seconds in copy.trials],
+        "triad_gb_s": [3 * gb / seconds for seconds in triad.trials],
+    }
 
 
-def product_trials_tflop_s(dtype: torch.dtype, n: int, trials: int = 5) -> list[float]:
+def product_trials_tflop_s(dtype: torch.dtype, n: int) -> list[float]:
     """Rate of a product (n, n) in each trial, whose first rows agree with float64."""
-    x, y = torch.rand(2, n, n, dtype=dtype)
-    out = torch.empty_like(x)
-    seconds = measure(lambda: torch.mm(x, y, out=out), devices=(), warmup=1, trials=trials).trials
-    torch.testing.assert_close(out[:4].double(), x[:4].double() @ y.double(), rtol=1e-4, atol=0)
-    return [2 * n**3 / each / 1e12 for each in seconds]
+    x, y, out = torch.rand(3, n, n, dtype=dtype)
+    product = partial(torch.mm, x, y, out=out)
+    timing = measure(product, devices=[], warmup=1, trials=5)
+    right = x[:4].double() @ y.double()
+    torch.testing.assert_close(out[:4].double(), right, rtol=1e-4, atol=0)
+    return [2 * n**3 / 1e12 / seconds for seconds in timing.trials]
 
 
 def main() -> dict:
-    result = {"threads": torch.get_num_threads(), "array_bytes": 8 * ELEMENTS}
-    for name, trials in memory_trials_gb_s().items():
-        print(f"{name:6}{max(trials):8.1f} GB/s at best")
-        result |= {f"{name}_gb_s": max(trials), f"{name}_gb_s_trials": trials}
-    result["memory_gb_s"] = max(result["copy_gb_s"], result["triad_gb_s"])
+    best, trials = {}, memory_trials_gb_s()
     for name, dtype in DTYPES.items():
-        sizes = {n: product_trials_tflop_s(dtype, n) for n in SIZES}
-        n, trials = max(sizes.items(), key=lambda item: max(item[1]))
-        print(f"{name:6}{max(trials):8.3f} TFLOP/s at best, n = {n}")
-        result |= {f"{name}_n": n, f"{name}_tflop_s": max(trials), f"{name}_tflop_s_trials": trials}
-    return result
+        sizes = [product_trials_tflop_s(dtype, n) for n in SIZES]
+        trials[f"{name}_tflop_s"] = max(sizes, key=max)
+    for name, each in trials.items():
+        best[name] = max(each)
+        print(f"{name:13}{best[name]:9.3f} at best")
+    best["memory_gb_s"] = max(best["copy_gb_s"], best["triad_gb_s"])
+    return best | {f"{name}_trials": each for name, each in trials.items()}
 
 
 if __name__ == "__main__":

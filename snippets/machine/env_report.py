@@ -5,7 +5,7 @@
 # gpus = [0, 1]
 # exclusive = false
 # ///
-"""Name what runs your code: library versions, the accelerator PyTorch would pick, and the CPU cores you may use."""
+"""Name what runs your code: versions, accelerator, CPU, and the cores you may use."""
 
 import os
 import platform
@@ -22,29 +22,15 @@ def installed(package: str) -> str:
         return "not installed"
 
 
-def cudnn_version(number: int | None) -> str:
-    """cuDNN packs its version into one integer: 8902 is 8.9.2, 91900 is 9.19.0; None means a build without it."""
-    if number is None:
-        return "not in this build"
-    major, rest = divmod(number, 10_000 if number >= 10_000 else 1_000)
-    return f"{major}.{rest // 100}.{rest % 100}"
-
-
-def nccl_version() -> str:
-    """Version of NCCL, which carries the collectives, or that this build has none."""
-    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        return "not in this build"
-    return ".".join(str(part) for part in torch.cuda.nccl.version())
-
-
 def versions() -> dict[str, str]:
-    """Version of each library that changes what a recording means."""
+    """Version of each library that changes what a recording means; "" is none."""
+    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "cuda": torch.version.cuda or "not in this build",
-        "cudnn": cudnn_version(torch.backends.cudnn.version()),
-        "nccl": nccl_version(),
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),  # 91900 is 9.19.0
+        "nccl": ".".join(str(part) for part in nccl),
         "triton": installed("triton"),
         "numpy": installed("numpy"),
     }
@@ -52,28 +38,23 @@ def versions() -> dict[str, str]:
 
 def accelerator_or_cpu() -> torch.device:
     """The accelerator that is there now (CUDA, ROCm, XPU, MPS …), else the CPU."""
-    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return found if found is not None else torch.device("cpu")
 
 
 def usable_cores() -> int:
     """Cores this process may run on, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asks = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if asks else os.cpu_count()
 
 
 def main() -> dict:
-    device = accelerator_or_cpu()
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    for name, text in versions().items():
-        print(f"{name:12}{text}")
-    print(f"{'device':12}{device.type}, GPUs visible: {len(gpus)}{''.join(f', {name}' for name in gpus)}")
-    print(f"{'CPU':12}{usable_cores()} cores usable, {torch.get_num_threads()} threads for one operation")
-    return {
-        "versions": versions(),
-        "device": device.type,
-        "gpus_visible": gpus,
-        "cores_usable": usable_cores(),
-        "threads": torch.get_num_threads(),
-    }
+    gpus = range(torch.cuda.device_count())
+    here = {"device": accelerator_or_cpu().type, "cores_usable": usable_cores()}
+    here["gpus_visible"] = [torch.cuda.get_device_name(i) for i in gpus]
+    for name, what in (versions() | here).items():
+        print(f"{name:14}{what}")
+    return {"versions": versions()} | here
 
 
 if __name__ == "__main__":

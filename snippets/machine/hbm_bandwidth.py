@@ -4,82 +4,66 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Copy and triad over the size of a tensor: the L2 cache first, then the bandwidth of memory."""
+"""Copy and triad over the bytes that they touch: first the L2 cache, then memory."""
 
-from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
 
-SIZES = [2**k for k in range(20, 33)]  # bytes of one tensor: 1 MiB to 4 GiB
-CALLS, TRIALS = 20, 7
+from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import take_turns
+
+MIB = [2, 6, 12, 24, 32, 40, 48, 64, 96, 192, 768, 3072, 8192]  # touched by one call
 
 
-def copy(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """a = b: reads one tensor and writes one."""
-    a.copy_(b)
+def copy_of(touched: int) -> partial:
+    """a = b: reads one tensor and writes one, `touched` bytes in all."""
+    a, b = (torch.randn(touched // 8, device="cuda") for _ in range(2))
+    return partial(a.copy_, b)
 
 
-def triad(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """a = b + 3c: reads two tensors and writes one."""
-    torch.add(b, c, alpha=3, out=a)
-
-
-MOVED = {copy: 2, triad: 3}  # tensors read and written
-
-
-def gpu_us(work: Callable[[], None]) -> float:
-    """Microseconds per call on the GPU, which spins until all are queued: no launch is timed."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(2_000_000)  # cycles, about a millisecond
-    start.record()
-    for _ in range(CALLS):
-        work()
-    end.record()
-    end.synchronize()
-    return 1e3 * start.elapsed_time(end) / CALLS
-
-
-def trials_gb_s(kernel: Callable, size: int) -> list[float]:
-    """Bytes read plus bytes written, per second, in each trial: tensors of `size` bytes."""
-    a, b, c = torch.randn(3, size // 4, device="cuda")
-    times = [gpu_us(lambda: kernel(a, b, c)) for _ in range(2 + TRIALS)][2:]
-    expected = b if kernel is copy else torch.add(b, c, alpha=3)
-    assert torch.equal(a, expected), f"{kernel.__name__} of {size} bytes is wrong"
-    return [MOVED[kernel] * size / us / 1e3 for us in times]
+def triad_of(touched: int) -> partial:
+    """a = b + 3c: reads two tensors and writes one, `touched` bytes in all."""
+    a, b, c = (torch.randn(touched // 12, device="cuda") for _ in range(3))
+    return partial(torch.add, b, c, alpha=3, out=a)
 
 
 def main() -> dict:
-    trials = {kernel.__name__: [trials_gb_s(kernel, size) for size in SIZES] for kernel in MOVED}
-    rates = {name: [median(row) for row in rows] for name, rows in trials.items()}
-    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    for size, one, two in zip(SIZES, rates["copy"], rates["triad"], strict=True):
-        print(f"{size / 2**20:6.0f} MiB: copy {one:6.0f} GB/s, triad {two:6.0f} GB/s")
-    print(f"the L2 cache holds {l2_bytes / 2**20:.0f} MiB")
-    result = {"bytes": SIZES, "rates_gb_s": rates, "rates_gb_s_trials": trials, "l2_bytes": l2_bytes}
+    trials = {"copy": [], "triad": []}
+    for mib in MIB:
+        touched = 2**20 * mib
+        works = {"copy": copy_of(touched), "triad": triad_of(touched)}
+        timings = take_turns(works, trials=9, clock=gpu_clock, calls=20)
+        for name, timing in timings.items():
+            trials[name].append([touched / 1e9 / s for s in timing.trials])
+    rates = {name: [median(each) for each in rows] for name, rows in trials.items()}
+    for mib, copy, triad in zip(MIB, *rates.values(), strict=True):
+        print(f"{mib:5} MiB touched: copy {copy:6.0f} GB/s, triad {triad:6.0f} GB/s")
+    result = {"mib": MIB, "rates_gb_s": rates, "rates_gb_s_trials": trials}
     for name in rates:
-        result |= {f"{name}_gb_s": rates[name][-1], f"{name}_gb_s_trials": trials[name][-1]}
-    hump = rates["copy"].index(max(rates["copy"]))
-    result |= {"hump_gb_s": rates["copy"][hump], "hump_gb_s_trials": trials["copy"][hump]}
-    return result | {"hump_bytes": SIZES[hump]}
+        result[f"{name}_gb_s"] = rates[name][-1]
+        result[f"{name}_gb_s_trials"] = trials[name][-1]
+    # a rate 1.1 times that of the memory, which is the last one, comes from the cache
+    hot = [i for row in rates.values() for i, r in enumerate(row) if r >= 1.1 * row[-1]]
+    if hot:
+        result |= {"kept_mib": MIB[max(hot)], "lost_mib": MIB[max(hot) + 1]}
+    result["l2_mib"] = torch.cuda.get_device_properties(0).L2_cache_size / 2**20
+    return result
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    mib = [size / 2**20 for size in results["bytes"]]
-    for name in ("copy", "triad"):
-        ax.plot(mib, results["rates_gb_s"][name], marker="o", label=name)
+    limits = {}
     if "hbm_gb_s" in ceilings:
-        ax.axhline(ceilings["hbm_gb_s"], color="gray", linestyle="--", label="memory, ceiling")
-    full = results["l2_bytes"] / 2**21  # a copy touches two tensors
-    ax.axvline(full, color="gray", linestyle="--")
-    ax.text(1.1 * full, 100, "copy larger than L2", color="gray")
-    ax.set(xscale="log", xlabel="MiB of one tensor", ylabel="GB/s read and written", ylim=(0, None))
-    ax.set_xticks([1, 16, 256, 4096], labels=["1", "16", "256", "4096"])
-    ax.xaxis.set_minor_locator(plt.NullLocator())
-    ax.legend()
+        limits["memory, ceiling"] = ceilings["hbm_gb_s"]
+    labels = {"xlabel": "MiB touched by a call", "ylabel": "GB/s read and written"}
+    figure = sweep(results["mib"], results["rates_gb_s"], limits, xlog=True, **labels)
+    (ax,) = figure.axes
+    ax.axvline(results["l2_mib"], color="gray", linestyle="--")
+    ax.text(1.1 * results["l2_mib"], 100, "more than the L2", color="gray")
+    ticks = results["mib"][::3]
+    ax.set_xticks(ticks, [str(mib) for mib in ticks])
     return figure
 
 

@@ -6,77 +6,74 @@
 # ///
 """TFLOP/s of a matrix product over data type and size, in short bursts after a rest."""
 
-import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 
 import torch
 
-SIZES = (1024, 2048, 4096, 8192)
-DTYPES = {  # type of the data, precision of float32 products, products in a burst at n = 8192
-    "fp32": (torch.float32, "highest", 2),
-    "tf32": (torch.float32, "high", 10),
-    "bf16": (torch.bfloat16, "highest", 10),
+from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import take_turns
+
+CALLS = {1024: 100, 2048: 50, 4096: 20, 8192: 5}  # products in a burst, by n
+WAYS = {
+    "fp32": (torch.float32, "highest"),
+    "tf32": (torch.float32, "high"),
+    "bf16": (torch.bfloat16, "highest"),
 }
+REST_S = 0.05
 
 
-def operands(n: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two random matrices (n, n), whose product agrees with float64 in its first rows."""
-    x, y = torch.randn(2, n, n, device="cuda", dtype=dtype)
-    torch.testing.assert_close((x @ y)[:64].double(), x[:64].double() @ y.double(), rtol=0.02, atol=0.02 * n**0.5)
-    return x, y
-
-
-def burst(x: torch.Tensor, y: torch.Tensor, calls: int) -> float:
-    """TFLOP/s of products back to back, timed by the GPU."""
-    out = torch.empty_like(x)
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(50_000 * calls)  # it spins until all are queued: no launch is timed
-    start.record()
-    for _ in range(calls):
-        torch.mm(x, y, out=out)
-    end.record()
-    end.synchronize()
-    return 2 * x.shape[0] ** 3 * calls / start.elapsed_time(end) / 1e9
-
-
-def sweep(dtype: torch.dtype, precision: str, products: int) -> dict[str, dict]:
-    """Rate at each size, each burst after a rest that cools the GPU; float32 gets its precision back."""
-    before, rows = torch.get_float32_matmul_precision(), {}
+@contextmanager
+def float32_products(precision: str) -> Iterator[None]:
+    """Meanwhile products of float32 are "highest", or "high": TF32 is allowed."""
+    before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
-    for n in SIZES:
-        x, y = operands(n, dtype)
-        calls = min(100, products * (8192 // n) ** 3)
-        rates = [time.sleep(0.1) or burst(x, y, calls) for _ in range(9)][2:]  # two warm up
-        rows[f"n{n}"] = {"tflop_s": median(rates), "tflop_s_trials": rates}
-    torch.set_float32_matmul_precision(before)
-    return rows
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def product(n: int, dtype: torch.dtype, precision: str) -> Callable[[], None]:
+    """Multiplies two random matrices (n, n); it has been compared with float64."""
+    x, y, out = torch.randn(3, n, n, device="cuda", dtype=dtype)
+
+    def multiply() -> None:
+        with float32_products(precision):
+            torch.mm(x, y, out=out)
+
+    multiply()
+    right = x[:64].double() @ y.double()
+    torch.testing.assert_close(out[:64].double(), right, rtol=0.02, atol=0.02 * n**0.5)
+    return multiply
 
 
 def main() -> dict:
-    rates = {name: sweep(*how) for name, how in DTYPES.items()}
+    rates = {name: {} for name in WAYS}
+    for n, calls in CALLS.items():
+        works = {name: product(n, *how) for name, how in WAYS.items()}
+        timings = take_turns(works, 2, 7, calls, REST_S, gpu_clock)
+        for name, timing in timings.items():
+            trials = [2 * n**3 / 1e12 / seconds for seconds in timing.trials]
+            rates[name][f"n{n}"] = {"tflop_s": median(trials), "tflop_s_trials": trials}
+    best = {}
     for name, rows in rates.items():
-        print(f"{name:<6}", *(f"{at:>7}{row['tflop_s']:6.1f}" for at, row in rows.items()), "TFLOP/s")
-    return {
-        "rates": rates,
-        "best": {name: max(rows.values(), key=lambda row: row["tflop_s"]) for name, rows in rates.items()},
-    }
+        print(
+            name, *(f"{n} {row['tflop_s']:5.1f}" for n, row in rows.items()), "TFLOP/s"
+        )
+        best[name] = max(rows.values(), key=lambda row: row["tflop_s"])
+    return {"rates": rates, "best": best}
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    for name in DTYPES:
-        rates = [results["rates"][name][f"n{n}"]["tflop_s"] for n in SIZES]
-        ax.plot(SIZES, rates, marker="o", label=name)
-        ax.text(SIZES[-1], rates[-1], f"  {name}", va="center")
-        if peak := ceilings.get(f"{name}_tflop_s"):
-            ax.axhline(peak, color="gray", linestyle="--", label=f"{name}, ceiling")
-            ax.annotate(f"{name}, ceiling", (SIZES[0], peak), (0, 2), textcoords="offset points", color="gray")
-    ax.set(xscale="log", xlabel="n", xticks=SIZES, xticklabels=SIZES, xmargin=0.1)
-    ax.set(yscale="log", ylabel="TFLOP/s", yticks=(50, 200, 800), yticklabels=(50, 200, 800))
-    ax.minorticks_off()
-    return figure
+    n, rates, limits = list(CALLS), {}, {}
+    for name, rows in results["rates"].items():
+        rates[name] = [row["tflop_s"] for row in rows.values()]
+        if f"{name}_tflop_s" in ceilings:
+            limits[f"{name}, ceiling"] = ceilings[f"{name}_tflop_s"]
+    return sweep(n, rates, limits, xlog=True, ylog=True, xlabel="n", ylabel="TFLOP/s")
 
 
 if __name__ == "__main__":

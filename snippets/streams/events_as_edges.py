@@ -4,28 +4,27 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Draw the arrows of a diamond of four nodes in five ways, and see which of them hold."""
+"""Draw the arrows of a diamond of four nodes in three ways; time the critical path."""
 
 from functools import partial
 
 import torch
 
 from snippets.timing.benchmark import measure
+from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.take_turns import recorded, take_turns
 
-RUNS = 10
-# million cycles for which a node spins, and the two values it adds then
+# by node: million cycles for which it spins, and the two values it adds then
 NODES = {"a": (2, "x", "x"), "b": (4, "a", "a"), "c": (8, "a", "a"), "d": (2, "b", "c")}
 EDGES = {
     "event": lambda before, after: after.wait_event(before.record_event()),
     "wait_stream": lambda before, after: after.wait_stream(before),
     "synchronize": lambda before, after: before.synchronize(),
-    "unrecorded_event": lambda before, after: after.wait_event(torch.cuda.Event()),
-    "nothing": lambda before, after: None,
 }
 
 
 def node(name: str, stream: torch.cuda.Stream, values: dict) -> None:
-    """Spin, then add two values (1000,) into the one of this name."""
+    """Spin, then add two values into the one of this name."""
     cycles, one, other = NODES[name]
     with torch.cuda.stream(stream):
         torch.cuda._sleep(cycles * 10**6)
@@ -43,56 +42,42 @@ def diamond(edge, main, left, right, values: dict) -> None:
     node("d", main, values)
 
 
-def is_right(work, values: dict) -> bool:
-    """Whether d is 8 x after a run that began with zeros in a, b, c and d."""
-    for name in NODES:
-        values[name].zero_()
-    measure(work, warmup=0, trials=1)  # waits for the GPU before and after
-    return torch.equal(values["d"], 8 * values["x"])
-
-
-def timeline(work) -> list[list]:
-    """[lane, start_us, duration_us, name] of each launch, in lane CPU, and of each node."""
-    with torch.profiler.profile(acc_events=True) as profiler:
-        measure(work, warmup=0, trials=1)
-    found = [e for e in profiler.events() if "Launch" in e.name or "spin_kernel" in e.name]
-    lanes = ["CPU" if "Launch" in e.name else f"stream {e.device_resource_id:>3}" for e in found]
-    rows, zero = zip(lanes, found, strict=True), min(e.time_range.start for e in found)
-    return [[at, e.time_range.start - zero, e.time_range.elapsed_us(), e.name] for at, e in rows]
-
-
 def main() -> dict:
     values = {name: torch.ones(1000, device="cuda") for name in ("x", *NODES)}
-    streams = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()
-    works = {name: partial(diamond, edge, *streams, values) for name, edge in EDGES.items()}
-    works["chain"] = partial(diamond, EDGES["nothing"], *streams[:1] * 3, values)
-    wrong = {name: RUNS - sum(is_right(works[name], values) for _ in range(RUNS)) for name in works}
-    timings = {name: measure(partial(node, name, streams[0], values)) for name in NODES}
-    timings |= {name: measure(work) for name, work in works.items()}
-    timings |= {f"{name}_returned": measure(works[name], devices=()) for name in EDGES}
-    ms = {name: 1e3 * timing.median for name, timing in timings.items()}
-    for name in works:
-        print(f"{name:<17}{ms[name]:7.2f} ms, wrong in {wrong[name]:2} of {RUNS} runs")
-    timeline(works["event"])  # the first profile of a process also starts the profiler
-    timelines = {name: timeline(works[name]) for name in ("chain", "event", "synchronize")}
-    critical_ms = ms["a"] + max(ms["b"], ms["c"]) + ms["d"]
-    results = {"runs": RUNS, "wrong": wrong, "unrecorded_is_done": torch.cuda.Event().query()}
-    results |= {"ms": ms, "critical_ms": critical_ms, "timelines": timelines}
-    return results | {"ms_trials": {name: timing.ms() for name, timing in timings.items()}}
+    main, left, right = (
+        torch.cuda.current_stream(),
+        torch.cuda.Stream(),
+        torch.cuda.Stream(),
+    )
+    ways = {n: partial(diamond, e, main, left, right, values) for n, e in EDGES.items()}
+    for name, way in ways.items():
+        for each in NODES:
+            values[each].zero_()
+        way()
+        assert values["d"].eq(8 * values["x"]).all(), name
+    ways["chain"] = partial(diamond, EDGES["event"], main, main, main, values)
+    nodes = {name: partial(node, name, main, values) for name in NODES}
+    timings = take_turns(nodes | ways, trials=7)
+    for name in ("event", "synchronize"):
+        timings[f"{name}_returned"] = measure(ways[name], devices=[])
+    results = recorded(timings, "ms")
+    for name, ms in results["ms"].items():
+        print(f"{name:<20}{ms:7.2f} ms")
+    traced = ("chain", "event", "synchronize")
+    return results | {"timelines": {name: lanes(ways[name]) for name in traced}}
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(3, sharex=True, layout="constrained")
-    for ax, (name, events) in zip(axes, sorted(results["timelines"].items()), strict=True):
-        lanes = sorted({lane for lane, *_ in events})
-        for row, lane in enumerate(lanes):
-            spans = [(start / 1e3, us / 1e3) for at, start, us, _ in events if at == lane]
-            ax.broken_barh(spans, (row - 0.4, 0.8), label=lane, edgecolor="face")
-        ax.axvline(results["critical_ms"], color="gray", linestyle="--", label="critical path")
-        ax.set(title=name, yticks=range(len(lanes)), yticklabels=lanes, ylim=(len(lanes), -1))
-    axes[-1].set_xlabel("ms; dashed: the critical path")
+    figure, ms = draw_lanes(results["timelines"]), results["ms"]
+    for ax, events in zip(figure.axes, results["timelines"].values(), strict=True):
+        rows = sorted({event[0] for event in events})
+        first, *middle, last = (event for event in events if "spin" in event[3])
+        b, c = sorted(middle, key=lambda event: event[2])  # b spins for a shorter time
+        for name, (lane, start, us, _) in zip("abcd", (first, b, c, last), strict=True):
+            ax.text(start + us / 2, rows.index(lane), name, ha="center", va="center")
+        ax.axvline(1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--")
+        ax.set_xlim(0, 1e3 * ms["chain"])
+    figure.axes[-1].set_xlabel("µs; dashed: the chain without b")
     return figure
 
 

@@ -3,17 +3,24 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
+# once = { events = "a trace: the claim is about order" }
 # ///
-"""Broken on purpose: sum on a side stream what the main stream writes, and wait for nobody."""
+"""Broken on purpose: sum on a side stream what the main stream is about to write."""
 
 import torch
 
+from snippets.timing.lanes import lanes
+from snippets.timing.wait_for import wait_for
+
 RUNS, N = 50, 4096
-QUEUED = {"documented": 0, "amplified": 5}  # products that stand in the queue before the write
+QUEUED = {
+    "documented": 0,
+    "amplified": 5,
+}  # products that are launched before the write
 
 
-def write_then_sum(x: torch.Tensor, busy: torch.Tensor, queued: int, side) -> torch.Tensor:
-    """Write ones into x (100, 100) behind so many products, sum x on the side stream."""
+def write_then_sum(queued: int, busy: torch.Tensor, x: torch.Tensor, side):
+    """Write ones into x behind so many products, sum x on the side stream."""
     for _ in range(queued):
         torch.mm(busy, busy)
     x.fill_(1)
@@ -21,63 +28,43 @@ def write_then_sum(x: torch.Tensor, busy: torch.Tensor, queued: int, side) -> to
         return x.sum()
 
 
-def sums(queued: int, side: torch.cuda.Stream) -> list[float]:
-    """What the sum was in each of 50 runs, every one begun with zeros and an idle GPU."""
-    x, busy = torch.empty(100, 100, device="cuda"), torch.randn(N, N, device="cuda")
-    write_then_sum(x, busy, queued + 1, side)  # the first call loads kernels, which takes long
-    found = []
-    for _ in range(RUNS):
-        x.zero_()
-        torch.cuda.synchronize()
-        total = write_then_sum(x, busy, queued, side)
-        torch.cuda.synchronize()
-        found.append(total.item())
-    return found
-
-
-def timeline(queued: int, side: torch.cuda.Stream) -> list[list]:
-    """[lane, start_us, duration_us, name] of the kernels of one run, a lane per stream."""
-    x, busy = torch.zeros(100, 100, device="cuda"), torch.randn(N, N, device="cuda")
-    torch.cuda.synchronize()
-    with torch.profiler.profile(acc_events=True) as profiler:
-        write_then_sum(x, busy, queued, side)
-        torch.cuda.synchronize()
-    kernels = [e for e in profiler.events() if e.device_type.name == "CUDA"]
-    spans = [(e.time_range.start, e.time_range.elapsed_us()) for e in kernels]
-    zero, roles = min(spans)[0], {"FillFunctor": "write x", "::reduce_kernel": "sum x"}
-    names = [next((roles[r] for r in roles if r in e.name), "product") for e in kernels]
-    lanes = [f"stream {e.device_resource_id:>3}" for e in kernels]
-    times = [[round(start - zero, 1), round(us, 1)] for start, us in spans]
-    return [[at, *us, name] for at, us, name in zip(lanes, times, names, strict=True)]
-
-
 def main() -> dict:
-    side, results = torch.cuda.Stream(), {"runs": RUNS, "right": 100.0 * 100.0}
+    x, busy = torch.zeros(100, 100, device="cuda"), torch.randn(N, N, device="cuda")
+    side, results = torch.cuda.Stream(), {"runs": RUNS}
+    write_then_sum(1, busy, x, side)  # the first call loads kernels, which takes long
     for form, queued in QUEUED.items():
-        found = sums(queued, side)
-        wrong = sum(total != results["right"] for total in found)
+        sums = []
+        for _ in range(RUNS):
+            x.zero_()
+            wait_for()
+            total = write_then_sum(queued, busy, x, side)
+            wait_for()
+            sums.append(total.item())
+        wrong = sum(total != x.numel() for total in sums)
         print(f"{form:<11} {queued} products queued, wrong sums: {wrong:2} of {RUNS}")
-        results[form] = {"queued": queued, "wrong": wrong, "sums": found}
-    timeline(1, side)  # the first profile of a process also starts the profiler
-    return results | {"events": timeline(QUEUED["amplified"], side)}
+        results[form] = {"queued": queued, "wrong": wrong, "sums": sums}
+    events = lanes(lambda: write_then_sum(QUEUED["amplified"], busy, x, side))
+    return results | {"events": [event for event in events if event[0] != "CPU"]}
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
-    figure, ax = plt.subplots(layout="constrained")
-    lanes = sorted({lane for lane, *_ in results["events"]})
-    for color, name in (("C0", "product"), ("C1", "write x"), ("C2", "sum x")):
-        found = [event for event in results["events"] if event[3] == name]
-        row, starts = lanes.index(found[0][0]), [start / 1e3 for _, start, *_ in found]
-        if name == "product":
-            spans = [(start, us / 1e3) for start, (*_, us, _) in zip(starts, found, strict=True)]
-            ax.broken_barh(spans, (row - 0.4, 0.8), color=color, label=name)
-        else:  # too short for a bar to be seen
-            ax.plot(starts, [row] * len(starts), "D", markersize=10, color=color, label=name)
-    ax.set(yticks=range(len(lanes)), yticklabels=lanes, ylim=(len(lanes) - 0.5, -0.5))
-    ax.set_xlabel("ms since the first kernel")
-    figure.legend(loc="outside upper left", ncols=3, handlelength=1, columnspacing=1)
+    figure, ax = plt.subplots()
+    names = sorted({lane for lane, *_ in results["events"]})
+    parts = {"sum x": "reduce_kernel", "write x": "elementwise_kernel", "product": ""}
+    drawn = {role: [] for role in parts}
+    for lane, start, us, name in results["events"]:
+        role = next(role for role, part in parts.items() if part in name)
+        drawn[role].append((start / 1e3, us / 1e3, names.index(lane)))
+    for start, ms, row in drawn["product"]:
+        ax.broken_barh([(start, ms)], (row - 0.4, 0.8), color="C0")
+    for color, role in (("C1", "write x"), ("C2", "sum x")):  # too short for a bar
+        starts, _, rows = zip(*drawn[role], strict=True)
+        ax.plot(starts, rows, "D", markersize=10, color=color, label=role)
+    ax.set_yticks(range(len(names)), names)
+    ax.set(xlabel="ms; bars: products", ylim=(len(names) - 0.4, -0.6))
+    figure.legend(loc="outside upper left", ncols=2)
     return figure
 
 

@@ -3,17 +3,21 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
+# once = { timelines = "a trace", scores = "the same in every run" }
 # ///
-"""Score three models on three streams, forked and joined right, and look at the timeline before you believe in it."""
+"""Score three models on three streams, forked and joined: eager and in a graph."""
 
 from functools import partial
+from statistics import median
 
 import torch
 from torch import nn
 
-from snippets.timing.benchmark import measure
+from snippets.timing.kernel_time import captured
+from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.take_turns import recorded, take_turns
 
-SHOWN = ("serial", "forked", "forked_graph")
+SHOWN = ("serial", "forked", "serial_graph", "forked_graph")
 
 
 class Residual(nn.Sequential):
@@ -21,79 +25,75 @@ class Residual(nn.Sequential):
         return x + super().forward(x)
 
 
-def three_models() -> list[nn.Module]:
-    """An MLP, a CNN, a ResNet: images (batch, 3, 16, 16) to features (batch, 256). Repeated layers share weights."""
-    conv, tail = partial(nn.Conv2d, kernel_size=3, padding=1), [nn.AdaptiveAvgPool2d(4), nn.Flatten()]
-    mlp = nn.Sequential(nn.Flatten(), nn.Linear(768, 256), *[nn.ReLU(), nn.Linear(256, 256)] * 6)
-    cnn = nn.Sequential(conv(3, 16), *[nn.ReLU(), conv(16, 16)] * 4, *tail)
-    resnet = nn.Sequential(conv(3, 16), *[Residual(nn.ReLU(), conv(16, 16), nn.ReLU(), conv(16, 16))] * 2, *tail)
-    return [model.requires_grad_(False) for model in (mlp, cnn, resnet)]
+def three_models() -> dict[str, nn.Module]:
+    """Images (batch, 3, 16, 16) to features (batch, 256); repeated layers share."""
+    conv = partial(nn.Conv2d, kernel_size=3, padding=1)
+    linear = [nn.ReLU(), nn.Linear(256, 256)]
+    block = Residual(nn.ReLU(), conv(16, 16), nn.ReLU(), conv(16, 16))
+    head = [nn.AdaptiveAvgPool2d(4), nn.Flatten()]
+    return {
+        "mlp": nn.Sequential(nn.Flatten(), nn.Linear(768, 256), *linear * 6),
+        "cnn": nn.Sequential(conv(3, 16), *[nn.ReLU(), conv(16, 16)] * 4, *head),
+        "resnet": nn.Sequential(conv(3, 16), block, block, *head),
+    }
 
 
+@torch.no_grad()
 def similarity(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Linear CKA, 0 to 1, of a model's features of two batches of images: one number, left on the device."""
+    """Linear CKA, 0 to 1, of a model's features of x and y; a number on the device."""
     a, b = (features - features.mean(0) for features in (model(x), model(y)))
     return (a.T @ b).square().sum() / ((a.T @ a).norm() * (b.T @ b).norm())
 
 
-def fork_join(branches: list, streams: list) -> torch.Tensor:
-    """The scores of the branches, each launched on a stream of its own."""
-    main, scores = torch.cuda.current_stream(), []
+def fork_join(branches: list, streams: list) -> list[torch.Tensor]:
+    """What the branches return, each launched on a stream of its own.
+
+    It may be used on the current stream at once.
+    """
+    main, results = torch.cuda.current_stream(), []
     for branch, stream in zip(branches, streams, strict=True):
         stream.wait_stream(main)  # fork: what the branch reads was written on main
         with torch.cuda.stream(stream):
-            scores.append(branch())
-    for score, stream in zip(scores, streams, strict=True):
-        main.wait_stream(stream)  # join: main reads the score next
-        score.record_stream(main)  # its own stream must not reuse this memory before main has read it
-    return torch.stack(scores)
+            results.append(branch())
+    for result, stream in zip(results, streams, strict=True):
+        main.wait_stream(stream)  # join: main reads the result next
+        result.record_stream(main)  # its memory may be reused only after that
+    return results
 
 
-def captured(work):
-    """A call that replays all that `work` launches, and returns the tensor into which the replay writes."""
-    work()
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        scores = work()
-    return lambda: graph.replay() or scores
-
-
-def timeline(work) -> list[list]:
-    """[lane, start_us, duration_us, name] of each launch, in lane CPU, and of each kernel, one lane per stream."""
-    with torch.profiler.profile(acc_events=True) as profiler:
-        measure(work, warmup=0, trials=1)
-    es = [e for e in profiler.events() if e.device_type.name == "CUDA" or "Launch" in e.name]
-    rows = [("CPU" if e.device_type.name == "CPU" else f"stream {e.device_resource_id:>3}", e) for e in es]
-    return [[at, e.time_range.start - es[0].time_range.start, e.time_range.elapsed_us(), e.name[:40]] for at, e in rows]
+def kernel_us(events: list[list]) -> float:
+    """µs that the kernels in these lanes last, added up."""
+    return sum(us for lane, _, us, _ in events if lane != "CPU")
 
 
 def main() -> dict:
     x, noise = torch.rand(2, 64, 3, 16, 16, device="cuda")
-    mlp, cnn, resnet = branches = [partial(similarity, model.cuda(), x, x + noise) for model in three_models()]
-    runs = {"mlp": mlp, "cnn": cnn, "resnet": resnet, "serial": lambda: torch.stack([run() for run in branches])}
-    runs |= {"forked": partial(fork_join, branches, [torch.cuda.Stream() for _ in branches])}
-    runs |= {f"{name}_graph": captured(run) for name, run in runs.items()}
-    scores = {name: runs[name]().tolist() for name in SHOWN}
-    torch.testing.assert_close([scores[name] for name in SHOWN], 3 * [scores["serial"]], rtol=1e-4, atol=0)
-    ten = {name: lambda run=run: [run() for _ in range(10)] for name, run in runs.items()}
-    rounds = [{name: measure(ten[name], warmup=0, trials=1).ms()[0] / 10 for name in runs} for _ in range(23)][2:]
-    trials = {name: [each[name] for each in rounds] for name in runs}
-    ms = {name: sorted(trials[name])[10] for name in runs}  # the median
-    print(*(f"{name:<13}{ms[name]:7.3f} ms" for name in runs), sep="\n")
-    timelines = {name: timeline(runs[name]) for name in ("serial", *SHOWN)}  # the first profile starts the profiler
-    faster = {name: [each["serial"] / each[name] for each in rounds] for name in runs}
-    return {"ms": ms, "ms_trials": trials, "speedup_trials": faster, "scores": scores, "timelines": timelines}
+    models = {name: model.cuda() for name, model in three_models().items()}
+    alone = {name: partial(similarity, m, x, x + noise) for name, m in models.items()}
+    branches, streams = list(alone.values()), [torch.cuda.Stream() for _ in alone]
+    works = alone | {
+        "serial": lambda: torch.stack([branch() for branch in branches]),
+        "forked": lambda: torch.stack(fork_join(branches, streams)),
+    }
+    works |= {f"{name}_graph": captured(work) for name, work in works.items()}
+    scores = {name: works[name]().tolist() for name in SHOWN}
+    results = recorded(take_turns(works, trials=21, calls=10), "ms")
+    for name, ms in results["ms"].items():
+        print(f"{name:<13}{ms:7.3f} ms")
+    traces = {name: [lanes(works[name]) for _ in range(3)] for name in SHOWN}
+    trials = {name: [kernel_us(rows) for rows in traces[name]] for name in SHOWN}
+    results["kernel_us"] = {name: median(each) for name, each in trials.items()}
+    results |= {"kernel_us_trials": trials, "scores": scores}
+    return results | {"timelines": {name: traces[name][-1] for name in SHOWN}}
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    lanes = [sorted({event[0] for event in results["timelines"][run]}) for run in SHOWN]
-    figure, axes = plt.subplots(3, layout="constrained", height_ratios=[*map(len, lanes)], subplot_kw={"xlabel": "µs"})
-    for ax, run, names in zip(axes, SHOWN, lanes, strict=True):
-        for row, lane in enumerate(names):
-            ax.broken_barh([e[1:3] for e in results["timelines"][run] if e[0] == lane], (row - 0.4, 0.8), label=lane)
-        ax.set(title=run.replace("_", " in a "), yticks=range(len(names)), yticklabels=names, ylim=(len(names), -1))
-    return figure
+    titles = {
+        "serial": "serial",
+        "forked": "forked",
+        "forked_graph": "forked in a graph",
+    }
+    return draw_lanes({t: results["timelines"][name] for name, t in titles.items()})
 
 
 if __name__ == "__main__":

@@ -4,76 +4,74 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Deal out kernels of growing size to one to eight streams, launched one by one and in a graph."""
+"""Deal out kernels of growing size to one to eight streams, eager and in a graph."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import measure
+from snippets.timing.kernel_time import captured
+from snippets.timing.take_turns import ratios, take_turns
 
 STREAMS = (1, 2, 4, 8)
-PRODUCTS = {128: 1600, 256: 400, 512: 200, 1024: 80, 2048: 16, 4096: 8}  # n of fp32: launches
+LAUNCHES = {128: 1600, 256: 400, 512: 200, 1024: 80, 2048: 16, 4096: 8}  # by n, fp32
 
 
-def product(n: int, dtype: torch.dtype = torch.float32) -> tuple[Callable, Callable]:
-    """Launch x @ x, shape (n, n), into place i of eight; and check all eight, then clear them."""
+def spread(launch: Callable, launches: int, streams: list) -> None:
+    """Deal out launches in turn to streams that fork from the current one and join it.
+
+    `launch(i)` is called on stream i.
+    """
+    main = torch.cuda.current_stream()
+    for stream in streams:
+        stream.wait_stream(main)
+    for number in range(launches):
+        i = number % len(streams)
+        with torch.cuda.stream(streams[i]):
+            launch(i)
+    for stream in streams:
+        main.wait_stream(stream)
+
+
+def product(n: int, dtype: torch.dtype) -> tuple[Callable, Callable]:
+    """Launch x @ x, shape (n, n), into place i of eight; check all and clear them."""
     x = torch.randn(n, n, device="cuda").div(n**0.25).to(dtype)
     places = torch.zeros(max(STREAMS), n, n, device="cuda", dtype=dtype)
 
     def check() -> None:
-        torch.testing.assert_close(places, (x @ x).expand_as(places), rtol=1e-2, atol=1e-2)
+        right = (x @ x).expand_as(places)
+        torch.testing.assert_close(places, right, rtol=1e-2, atol=1e-2)
         places.zero_()
 
     return lambda i: torch.mm(x, x, out=places[i]), check
 
 
-def spread(launch: Callable, launches: int, streams: list) -> None:
-    """Deal out launches in turn to streams that fork from the current stream and join it again."""
-    main = torch.cuda.current_stream()
-    for stream in streams:
-        stream.wait_stream(main)
-    for i in range(launches):
-        with torch.cuda.stream(streams[i % len(streams)]):
-            launch(i % len(streams))
-    for stream in streams:
-        main.wait_stream(stream)
-
-
-def captured(work: Callable) -> Callable:
-    """A call that replays all that `work` launches, on all the streams that it launches on."""
-    work()
-    with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-        work()
-    return graph.replay
-
-
-def trials_ms(works: list[Callable], rest_s: float) -> list[list[float]]:
-    """Eleven trials of each, one of each in turn and after a rest, so that the GPU's clock treats them alike."""
-    rounds = [[time.sleep(rest_s) or measure(work, warmup=0, trials=1).ms()[0] for work in works] for _ in range(12)]
-    return [list(trials) for trials in zip(*rounds[1:], strict=True)]
+def compared(works: list[Callable], rest_s: float) -> dict:
+    """How many times as fast as the first each of them is, round by round."""
+    timings = take_turns(dict(enumerate(works)), warmup=1, trials=7, rest_s=rest_s)
+    trials = [ratios(timings[0], timing) for timing in timings.values()]
+    return {"speedup": [median(each) for each in trials], "speedup_trials": trials}
 
 
 def main() -> dict:
-    kernels = {"one_block": (16, lambda _: torch.cuda._sleep(2_000_000), lambda: None)}
-    kernels |= {f"mm_{n}": (launches, *product(n)) for n, launches in PRODUCTS.items()}
-    kernels |= {"bf16_mm_8192": (8, *product(8192, torch.bfloat16))}
-    pool, results = [torch.cuda.Stream() for _ in range(max(STREAMS))], {"eager": {}, "graph": {}}
+    spin = partial(torch.cuda._sleep, 2_000_000)
+    kernels = {"one_block": (16, lambda i: spin(), lambda: None)}
+    for n, launches in LAUNCHES.items():
+        kernels[f"mm_{n}"] = (launches, *product(n, torch.float32))
+    kernels["bf16_mm_8192"] = (8, *product(8192, torch.bfloat16))
+    pool, results = [torch.cuda.Stream() for _ in range(8)], {"eager": {}, "graph": {}}
     for name, (launches, launch, check) in kernels.items():
-        works = [partial(spread, launch, launches, pool[:streams]) for streams in STREAMS]
-        ways = {"eager": works, "graph": [captured(work) for work in works]}
-        for way, same_work in ways.items():
+        eager = [partial(spread, launch, launches, pool[:n]) for n in STREAMS]
+        ways = {"eager": eager, "graph": [captured(work) for work in eager]}
+        rest_s = 0.01 if launches <= 8 else 0  # the large ones reach the power limit
+        for way, works in ways.items():
             check()  # of what was launched last
-            trials = trials_ms(same_work, 0.05 if launches <= 8 else 0)  # the large ones reach the power limit
-            ratios = [[one / ms for one, ms in zip(trials[0], each, strict=True)] for each in trials]
-            row = {"speedup": [median(each) for each in ratios], "speedup_trials": ratios}
-            results[way][name] = row | {"ms_trials": trials}
+            results[way][name] = compared(works, rest_s)
         check()
-        shown = [f"{way} {results[way][name]['speedup'][-1]:5.2f}×" for way in ways]
-        print(f"{name:<13} on {STREAMS[-1]} streams: {', '.join(shown)}")
+        eight = [results[way][name]["speedup"][-1] for way in ways]
+        print(f"{name:<13} on 8 streams: eager {eight[0]:.2f}×, graph {eight[1]:.2f}×")
     return results | {"streams": list(STREAMS), "kernels": list(kernels)}
 
 

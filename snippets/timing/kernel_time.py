@@ -12,7 +12,7 @@ import torch
 
 from snippets.timing.take_turns import recorded, take_turns
 
-SPIN_CYCLES = 100_000  # for each call, 50 µs at 2 GHz: longer than its launches take
+SPIN_CYCLES = 200_000  # for each call, 100 µs at 2 GHz: longer than its launches take
 
 
 def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -> float:
@@ -22,7 +22,7 @@ def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -
     Raises RuntimeError if the spin was too short: then launches were timed as well.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(spin_cycles * calls)
+    torch.cuda._sleep(1_000_000 + spin_cycles * calls)
     start.record()
     for _ in range(calls):
         work()

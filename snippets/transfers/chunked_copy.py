@@ -4,73 +4,74 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""One product and one copy have nothing to overlap with. Cut them into pieces: how many?"""
+"""One product, one copy: nothing to overlap with, until you cut them in pieces."""
 
-from statistics import median
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from snippets.timing.benchmark import measure
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import recorded, take_turns
 
 ROWS, N = 16384, 8192  # bf16 (ROWS, N) times (N, N): a result of 256 MiB
-PIECES = (1, 2, 4, 8, 16, 32, 64)
+PIECES = (1, 2, 4, 8, 16, 32, 64, 100)
 
 
-def in_pieces(x: Tensor, w: Tensor, gpu: Tensor, host: Tensor, pieces: int, copying) -> None:
-    """x @ w into `gpu` and on to pinned `host`: while one piece is copied, compute the next."""
+def in_pieces(x: Tensor, w: Tensor, gpu: Tensor, host: Tensor, n: int, copying) -> None:
+    """x @ w to `gpu` and on to pinned `host`: each piece is copied beside the next."""
     multiplying = torch.cuda.current_stream()
-    cut = (whole.chunk(pieces) for whole in (x, gpu, host))
+    cut = (whole.chunk(n) for whole in (x, gpu, host))
     for rows, result, landing in zip(*cut, strict=True):
         torch.mm(rows, w, out=result)
         copying.wait_stream(multiplying)
         with torch.cuda.stream(copying):
             landing.copy_(result, non_blocking=True)
-    multiplying.wait_stream(copying)  # nobody writes into `gpu` again before it is copied
+    multiplying.wait_stream(copying)  # `gpu` is not written before it is copied
 
 
-def check(x: Tensor, w: Tensor, gpu: Tensor, host: Tensor, pieces: int, copying) -> None:
-    """Nothing is copied before it is computed: some rows of each piece, in float32."""
-    gpu.zero_()
-    host.zero_()
-    in_pieces(x, w, gpu, host, pieces, copying)
-    torch.cuda.synchronize()
-    some = slice(None, None, len(x) // 128)
-    expected = (x[some].float() @ w.float()).cpu()
-    torch.testing.assert_close(host[some].float(), expected, rtol=2e-2, atol=2.0)
+def products(x: Tensor, w: Tensor, gpu: Tensor, n: int) -> None:
+    for rows, result in zip(x.chunk(n), gpu.chunk(n), strict=True):
+        torch.mm(rows, w, out=result)
+
+
+def copies(gpu: Tensor, host: Tensor, n: int) -> None:
+    for result, landing in zip(gpu.chunk(n), host.chunk(n), strict=True):
+        landing.copy_(result, non_blocking=True)
 
 
 def main() -> dict:
-    x, w = (torch.randn(rows, N, device="cuda", dtype=torch.bfloat16) for rows in (ROWS, N))
+    x, w = (torch.randn(n, N, device="cuda").bfloat16() for n in (ROWS, N))
     gpu, copying = torch.mm(x, w), torch.cuda.Stream()
     host = torch.zeros(ROWS, N, dtype=torch.bfloat16, pin_memory=True)
-    product = measure(lambda: torch.mm(x, w, out=gpu)).ms()
-    transfer = measure(lambda: host.copy_(gpu, non_blocking=True)).ms()
-    leg_ms, trials = {"product": median(product), "transfer": median(transfer)}, []
-    print(*(f"{leg:<10}{ms:7.2f} ms" for leg, ms in leg_ms.items()), sep="\n")
-    for pieces in PIECES:
-        check(x, w, gpu, host, pieces, copying)
-        trials.append(measure(lambda n=pieces: in_pieces(x, w, gpu, host, n, copying)).ms())
-        print(f"in {pieces:>2}{median(trials[-1]):12.2f} ms")
-    result = {"bytes": host.nbytes, "flop": 2 * ROWS * N**2, "pieces": list(PIECES)}
-    result |= {"ms": [median(ms) for ms in trials], "ms_trials": trials}
-    return result | {"leg_ms": leg_ms, "leg_ms_trials": {"product": product, "transfer": transfer}}
+    some = slice(None, None, ROWS // 128)
+    expected = (x[some].float() @ w.float()).cpu()
+    rows = []
+    for n in PIECES:
+        gpu.zero_()
+        in_pieces(x, w, gpu, host.zero_(), n, copying)
+        torch.cuda.synchronize()
+        torch.testing.assert_close(host[some].float(), expected, rtol=2e-2, atol=2.0)
+        works = {"product": partial(products, x, w, gpu, n)}
+        works["transfer"] = partial(copies, gpu, host, n)
+        works["both"] = partial(in_pieces, x, w, gpu, host, n, copying)
+        rows.append({"pieces": n} | recorded(take_turns(works, trials=7)))
+        print(f"in {n:>3}", *(f"{k}{ms:6.2f} ms" for k, ms in rows[-1]["ms"].items()))
+    return {"bytes": host.nbytes, "flop": 2 * ROWS * N**2, "rows": rows}
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    pieces, legs = results["pieces"], results["leg_ms"].values()
-    ax.plot(pieces, results["ms"], marker="o", label="measured")
-    rule = [max(legs) + min(legs) / n for n in pieces]
-    ax.plot(pieces, rule, label="longer leg + a piece of the shorter")
-    ax.axhline(max(legs), color="gray", linestyle="--", label="the longer leg")
-    ax.set(xscale="log", xlabel="pieces", ylabel="ms", ylim=(0, None))
-    ax.set_xticks(pieces, labels=[str(n) for n in pieces])
-    ax.minorticks_off()
-    ax.legend(loc="lower left")
-    return figure
+    rows = results["rows"]
+    legs = [
+        (row["ms"]["product"], row["ms"]["transfer"], row["pieces"]) for row in rows
+    ]
+    rule = [max(a, b) + min(a, b) / n for a, b, n in legs]
+    series = {"both": [row["ms"]["both"] for row in rows]}
+    series["longer leg + a piece of the shorter, of as many pieces"] = rule
+    series["product alone"] = [a for a, _, _ in legs]
+    words = {"xlabel": "pieces", "ylabel": "ms", "xlog": True}
+    limits = {"the copy in one piece": legs[0][1]}
+    return sweep([n for _, _, n in legs], series, limits, **words)
 
 
 if __name__ == "__main__":

@@ -4,25 +4,24 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Batches that take long to load: how many DataLoader workers hide it, and who pins the memory?"""
+"""Batches take long to load: how many DataLoader workers hide it, and who pins them?"""
 
 import time
-from itertools import pairwise
-from statistics import median
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from snippets.timing.benchmark import measure
+from snippets.timing.benchmark import Timing, measure
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import recorded
 
 LOAD_S, SHAPE = 0.012, (256, 1024)  # float32: 1 MiB
 BATCHES, WINDOW = 48, 8  # time is taken over windows of eight steps
-WORKERS = (0, 1, 2, 4, 8)
-PINNING = {"without_pin_memory": False, "with_pin_memory": True}
+WORKERS, N = (0, 1, 2, 4, 8), 8192  # bf16 products of N by N are the work
 
 
 class SlowBatches(Dataset):
-    """Batch number i is full of i. Reading it takes LOAD_S, slept, so cores do not matter."""
+    """Batch i is full of i. Reading it takes LOAD_S, slept, so cores do not matter."""
 
     def __len__(self) -> int:
         return BATCHES
@@ -33,7 +32,9 @@ class SlowBatches(Dataset):
 
 
 def loader(workers: int, pin: bool) -> DataLoader:
-    return DataLoader(SlowBatches(), batch_size=None, num_workers=workers, pin_memory=pin)
+    return DataLoader(
+        SlowBatches(), batch_size=None, num_workers=workers, pin_memory=pin
+    )
 
 
 def step(batch: torch.Tensor, x: torch.Tensor) -> float:
@@ -44,46 +45,47 @@ def step(batch: torch.Tensor, x: torch.Tensor) -> float:
     return on_gpu.sum().item()
 
 
-def epoch(batches: DataLoader, x: torch.Tensor) -> list[float]:
-    """ms per step in each window but the first, in which the workers start."""
-    stamps = []
+def epoch(batches: DataLoader, x: torch.Tensor) -> dict[str, Timing]:
+    """A step and its wait for the batch, by windows; workers start in the first."""
+    stamps = [time.perf_counter()]
     for i, batch in enumerate(batches):
-        assert step(batch, x) == i * batch.numel(), "this is not the batch that was loaded"
-        stamps.append(1e3 * time.perf_counter())
-    return [(end - start) / WINDOW for start, end in pairwise(stamps[WINDOW - 1 :: WINDOW])]
-
-
-def expected(load_ms: float, step_ms: float, workers: int) -> float:
-    """ms per step: the sum without workers, with them the longer of step and shared load."""
-    return max(load_ms / workers, step_ms) if workers else load_ms + step_ms
+        stamps.append(time.perf_counter())
+        assert step(batch, x) == i * batch.numel(), (
+            "this is not the batch that was loaded"
+        )
+        stamps.append(time.perf_counter())
+    waits = [
+        came - asked for asked, came in zip(stamps[::2], stamps[1::2], strict=False)
+    ]
+    starts = range(WINDOW, BATCHES, WINDOW)
+    steps = [(stamps[2 * (i + WINDOW)] - stamps[2 * i]) / WINDOW for i in starts]
+    mean_waits = [sum(waits[i : i + WINDOW]) / WINDOW for i in starts]
+    return {"step": Timing(steps), "wait": Timing(mean_waits)}
 
 
 def main() -> dict:
-    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
     batch = torch.ones(SHAPE).pin_memory()
-    alone = {"load": measure(lambda: SlowBatches()[0]), "step": measure(lambda: step(batch, x))}
-    alone_ms = {name: 1e3 * timing.median for name, timing in alone.items()}
-    print(*(f"{name} alone {alone_ms[name]:6.2f} ms" for name in alone_ms), sep="\n")
-    trials = {str(count): epoch(loader(count, True), x) for count in WORKERS}
-    ms = {count: median(trials[count]) for count in trials}
-    best = {count: expected(alone_ms["load"], alone_ms["step"], int(count)) for count in ms}
-    for count in ms:
-        print(f"{count} workers{ms[count]:8.2f} ms per step, expected {best[count]:.2f}")
-    pinned = {name: next(iter(loader(0, pin))).is_pinned() for name, pin in PINNING.items()}
-    result = {"workers": list(WORKERS), "step_ms": ms, "step_ms_trials": trials}
-    result |= {"alone_ms": alone_ms, "alone_ms_trials": {name: alone[name].ms() for name in alone}}
-    return result | {"expected_ms": best, "is_pinned": pinned}
+    alone = {"load": lambda: SlowBatches()[0], "step": lambda: step(batch, x)}
+    alone = recorded({name: measure(work) for name, work in alone.items()})
+    epochs = {str(workers): epoch(loader(workers, True), x) for workers in WORKERS}
+    result = {"workers": list(WORKERS)}
+    result |= {f"alone_{key}": value for key, value in alone.items()}
+    for name in ("step", "wait"):
+        times = recorded({workers: each[name] for workers, each in epochs.items()})
+        result |= {f"{name}_{key}": value for key, value in times.items()}
+    print(*(f"{name} alone{ms:7.2f} ms" for name, ms in alone["ms"].items()), sep="\n")
+    for workers, ms in result["step_ms"].items():
+        print(
+            f"{workers} workers{ms:7.2f} ms, waiting {result['wait_ms'][workers]:6.2f}"
+        )
+    pinned = [next(iter(loader(0, pin))).is_pinned() for pin in (True, False)]
+    return result | {"is_pinned": {"asked": pinned[0], "not_asked": pinned[1]}}
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    counts = [str(count) for count in results["workers"]]
-    ax.bar_label(ax.bar(counts, [results["step_ms"][count] for count in counts]), fmt="%.1f")
-    ax.axhline(results["alone_ms"]["step"], color="gray", linestyle="--", label="the step alone")
-    ax.set(xlabel="DataLoader workers; dashed: the step alone", ylabel="ms per step")
-    return figure
+    steps = {f"{workers} workers": ms for workers, ms in results["step_ms"].items()}
+    return bars(steps, {"the step alone": results["alone_ms"]["step"]}, "ms per step")
 
 
 if __name__ == "__main__":

@@ -4,95 +4,103 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Pinned, non_blocking, a stream of its own: when does a copy hold you, when does it overlap?"""
+"""Pinned, non_blocking, own stream: when does a copy hold you, when is it hidden?"""
 
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from statistics import median
 
 import torch
+from torch import Tensor
 
-from snippets.timing.benchmark import measure
+from snippets.timing.benchmark import Timing
+from snippets.timing.take_turns import recorded, take_turns
 
-BYTES = 128 * 2**20
-N, PRODUCTS = 4096, 8  # the work to overlap with: float32 products of N by N, which keep the GPU's clock steady
+BYTES = 64 * 2**20
+N, PRODUCTS = 4096, 4  # float32, which keeps the GPU's clock steady
 ORDERS = ("copy_first", "products_first")
 CHOICES = ("pageable", "pinned"), ("blocking", "non_blocking"), ("same", "side")
-CELLS = ["_".join(choice) for choice in product(*CHOICES)]  # pageable_blocking_same and so on
+WAYS = {"cells": "to the GPU", "back": "back"}
+CELLS = ["_".join(choice) for choice in product(*CHOICES)]
 
 
-def copy(gpu: torch.Tensor, host: torch.Tensor, non_blocking: bool, stream) -> float:
-    """Copy host to GPU in this stream; ms until the call let you go on."""
+def copy(to: Tensor, source: Tensor, non_blocking: bool, stream) -> float:
+    """Copy in this stream; seconds until the call let you go on."""
     start = time.perf_counter()
     with torch.cuda.stream(stream):
-        gpu.copy_(host, non_blocking=non_blocking)
-    return 1e3 * (time.perf_counter() - start)
+        to.copy_(source, non_blocking=non_blocking)
+    return time.perf_counter() - start
 
 
-def multiply(x: torch.Tensor) -> None:
-    for _ in range(PRODUCTS):
-        torch.mm(x, x)
+def in_order(*works: Callable) -> None:
+    for work in works:
+        work()
 
 
-def cell(copying, multiplying) -> dict[str, list[float]]:
-    """ms of each trial: the copy, held by it and done, the products, and both in either order."""
-    trials = {name: [] for name in ("held", "transfer", "products", *ORDERS)}
-    for _ in range(8):
-        for name, run in {
-            "transfer": lambda: trials["held"].append(copying()),
-            "products": multiplying,
-            "copy_first": lambda: (copying(), multiplying()),
-            "products_first": lambda: (multiplying(), copying()),
-        }.items():
-            trials[name] += measure(run, warmup=0, trials=1).ms()
-    return {name: ms[1:] for name, ms in trials.items()}  # the first round warms up
+def hidden(copying: Timing, multiplying: Timing, both: Timing) -> list[float]:
+    """Share of the shorter leg that disappears behind the longer, round by round."""
+    rounds = zip(copying.trials, multiplying.trials, both.trials, strict=True)
+    return [(one + other - s) / min(one, other) for one, other, s in rounds]
 
 
-def summary(trials: dict[str, list[float]]) -> dict:
-    """Medians in ms, and the share of the shorter leg that either order hides."""
-    legs = list(zip(trials["transfer"], trials["products"], strict=True))
-    hidden = {at: [(sum(leg) - ms) / min(leg) for leg, ms in zip(legs, trials[at], strict=True)] for at in ORDERS}
-    ms, shares = ({name: median(values) for name, values in each.items()} for each in (trials, hidden))
-    held = [held / ms for held, ms in zip(trials["held"], trials["transfer"], strict=True)]
-    found = {"ms": ms, "hidden": shares, "ms_trials": trials, "hidden_trials": hidden}
-    return found | {"held_share": median(held), "held_share_trials": held}
+def cell(copying: Callable, multiplying: Callable) -> dict:
+    """The copy, what it holds you, the products, and both in either order, in turn."""
+    held = []
+    works = {"transfer": lambda: held.append(copying()), "products": multiplying}
+    works["copy_first"] = partial(in_order, copying, multiplying)
+    works["products_first"] = partial(in_order, multiplying, copying)
+    turns = take_turns(works, warmup=1, trials=7)
+    copied, multiplied = turns["transfer"], turns["products"]
+    trials = {order: hidden(copied, multiplied, turns[order]) for order in ORDERS}
+    shares = {order: median(trials[order]) for order in ORDERS}
+    result = recorded(turns | {"held": Timing(held[1:])})
+    return result | {"hidden": shares, "hidden_trials": trials}
 
 
 def main() -> dict:
     gpu = torch.empty(BYTES, dtype=torch.uint8, device="cuda").random_()
-    x = torch.randn(N, N, device="cuda")
-    pageable = gpu.cpu()
-    hosts = {"pageable": pageable, "pinned": pageable.pin_memory()}
+    hosts = {"pageable": gpu.cpu(), "pinned": gpu.cpu().pin_memory()}
     streams = {"same": torch.cuda.current_stream(), "side": torch.cuda.Stream()}
-    cells = {}
-    print(f"{'':<28}held  copied, ms  hidden: copy first, products first")
-    for name in CELLS:
-        host, stream = hosts[name.split("_")[0]], streams[name.split("_")[-1]]
-        copying = partial(copy, gpu.zero_(), host, "non_blocking" in name, stream)
-        row = cells[name] = summary(cell(copying, partial(multiply, x)))
-        assert torch.equal(gpu.cpu(), host), name
-        shares = "".join(f"{row['hidden'][order]:14.0%}" for order in ORDERS)
-        print(f"{name:<25}{row['ms']['held']:7.2f}{row['ms']['transfer']:8.2f}{shares}")
-    return {"bytes": BYTES, "cells": cells}
+    x = torch.randn(N, N, device="cuda")
+    multiplying = partial(in_order, *[partial(torch.mm, x, x)] * PRODUCTS)
+    cells = {"cells": {}, "back": {}}
+    print("ms: held, copied; hidden: copy first, products first")
+    for memory, blocking, stream in product(*CHOICES):
+        name, host = f"{memory}_{blocking}_{stream}", hosts[memory]
+        for way, (to, source) in {"cells": (gpu, host), "back": (host, gpu)}.items():
+            how = blocking == "non_blocking", streams[stream]
+            row = cell(partial(copy, to.zero_(), source, *how), multiplying)
+            assert torch.equal(to.cpu(), source.cpu()), name
+            cells[way][name] = row
+            figures = f"{row['ms']['held']:9.2f}{row['ms']['transfer']:8.2f}"
+            shares = "".join(f"{share:8.0%}" for share in row["hidden"].values())
+            print(f"{WAYS[way]:<11}{name:<27}{figures}{shares}")
+    return {"bytes": BYTES} | cells
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     rows = [name.removesuffix("_same").replace("_", "\n", 1) for name in CELLS[::2]]
-    figure, axes = plt.subplots(1, 2, sharey=True)
-    for ax, order in zip(axes, ORDERS, strict=True):
-        shares = [results["cells"][name]["hidden"][order] for name in CELLS]
-        ax.pcolormesh([shares[i : i + 2] for i in range(0, 8, 2)], vmin=0, vmax=1)
+    figure, axes = plt.subplots(2, 2, sharex=True, sharey=True, figsize=(7, 8))
+    panels = [(way, order) for way in ("cells", "back") for order in ORDERS]
+    for ax, (way, order) in zip(axes.flat, panels, strict=True):
+        shares = [results[way][name]["hidden"][order] for name in CELLS]
+        pairs = [shares[i : i + 2] for i in range(0, 8, 2)]
+        ax.pcolormesh(pairs, vmin=0, vmax=1)
         for i, share in enumerate(shares):
-            ink = "white" if share < 0.5 else "black"
-            ax.text(i % 2 + 0.5, i // 2 + 0.5, f"{share:.0%}", color=ink, ha="center", va="center")
-        ax.set(title=order.replace("_", " "), xlabel="stream")
+            ink, place = (
+                "white" if share < 0.5 else "black",
+                (i % 2 + 0.5, i // 2 + 0.5),
+            )
+            ax.text(*place, f"{share:.0%}", color=ink, ha="center", va="center")
+        ax.set(title=f"{WAYS[way]}, {order.replace('_', ' ')}")
         ax.set_xticks([0.5, 1.5], labels=["same", "side"])
         ax.set_yticks([0.5, 1.5, 2.5, 3.5], labels=rows)
         ax.grid(False)
-    axes[0].invert_yaxis()
+    axes[0, 0].invert_yaxis()
     return figure
 
 

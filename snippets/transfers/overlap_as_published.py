@@ -4,22 +4,22 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""D2L's overlap with its own calls, `.to("cpu")`, blocking or not: what else takes the time?"""
-
-from statistics import median
+"""D2L's overlap with its own calls, `.to("cpu")`, blocking or not: what costs time?"""
 
 import torch
+from torch import Tensor
 
 from snippets.timing.benchmark import measure
+from snippets.timing.take_turns import recorded
 
 N, ROUNDS = 4000, 5  # float32; D2L has 50 rounds
 
 
-def products(x: torch.Tensor) -> list[torch.Tensor]:
+def products(x: Tensor) -> list[Tensor]:
     return [torch.mm(x, x) for _ in range(ROUNDS)]
 
 
-def to_cpu(results: list[torch.Tensor], non_blocking: bool) -> list[torch.Tensor]:
+def to_cpu(results: list[Tensor], non_blocking: bool) -> list[Tensor]:
     """A new tensor on the host for each result: a pinned one if nobody waits for it."""
     return [result.to("cpu", non_blocking=non_blocking) for result in results]
 
@@ -30,19 +30,21 @@ def main() -> dict:
     waited, landed = to_cpu(results, False), to_cpu(results, True)
     torch.cuda.synchronize()
     torch.testing.assert_close(landed[-1], waited[-1], rtol=0, atol=0)
-    pinned = {"blocking": waited[-1].is_pinned(), "non_blocking": landed[-1].is_pinned()}
     works = {
         "products": lambda: products(x),
         "copies_blocking": lambda: to_cpu(results, False),
-        "both_new": lambda: kept.append(to_cpu(products(x), True)),  # kept: never used again
+        "both_new": lambda: kept.append(to_cpu(products(x), True)),  # never used again
         "both_again": lambda: to_cpu(products(x), True),
     }
-    timings = {name: measure(work, warmup=1, trials=5) for name, work in works.items()}
-    trials = {name: [ms / ROUNDS for ms in timing.ms()] for name, timing in timings.items()}
-    ms = {name: median(trials[name]) for name in works}
-    print(*(f"{name.replace('_', ' '):<16}{ms[name]:7.2f} ms per round" for name in ms), sep="\n")
-    result = {"rounds": ROUNDS, "bytes": x.nbytes, "flop": 2 * N**3, "is_pinned": pinned}
-    return result | {"round_ms": ms, "round_ms_trials": trials}
+    turns = {way: measure(work, warmup=1, trials=5) for way, work in works.items()}
+    result = {"rounds": ROUNDS, "bytes": x.nbytes, "flop": 2 * N**3} | recorded(turns)
+    for way, ms in result["ms"].items():
+        print(f"{way:<16}{ms / ROUNDS:7.2f} ms for each product")
+    pinned = {
+        "blocking": waited[-1].is_pinned(),
+        "non_blocking": landed[-1].is_pinned(),
+    }
+    return result | {"is_pinned": pinned}
 
 
 if __name__ == "__main__":

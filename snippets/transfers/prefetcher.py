@@ -2,97 +2,88 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
-# gpus = [1]
+# gpus = [0, 1]
 # ///
-"""Does a prefetcher help? One buffer is filled while the other is worked on, over work per copy."""
+"""A prefetcher to take home: the next batch is copied while you work on this one."""
 
-from functools import partial
-from statistics import median
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from snippets.timing.benchmark import measure
+from snippets.timing.take_turns import recorded, take_turns
 
-ROWS, N, OUT = 2048, 8192, 2048  # a batch is bf16 (ROWS, N): 32 MiB
-STEPS, PRODUCTS = 12, (1, 3, 7, 9, 12, 24)
-
-
-def work(batch: Tensor, w: Tensor, products: int) -> Tensor:
-    """So many products of a batch with w (N, OUT), and one number of the last one."""
-    for _ in range(products):
-        y = torch.mm(batch, w)
-    return y[0].float().sum()
+STEPS = 12
 
 
-def plain(batches: list[Tensor], step) -> list[Tensor]:
-    """Copy, work, copy, work: one stream."""
-    return [step(batch.to("cuda", non_blocking=True)) for batch in batches]
+def each_tensor(batch, change: Callable[[Tensor], Tensor]):
+    """A batch of the same form, each tensor changed; TypeError at anything else."""
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, dict):
+        return {name: each_tensor(part, change) for name, part in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        parts = [each_tensor(part, change) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    kind = type(batch).__name__
+    raise TypeError(
+        f"a batch is a tensor, or a tuple, list or dict of them, not {kind}"
+    )
 
 
-def prefetched(batches: list[Tensor], step) -> list[Tensor]:
-    """The next batch is copied into one buffer while the step works on the other."""
-    working, copying = torch.cuda.current_stream(), torch.cuda.Stream()
-    buffers = [torch.empty_like(batches[0], device="cuda") for _ in range(2)]
-    free, results = [torch.cuda.Event() for _ in buffers], []
-    copying.wait_stream(working)  # until here the memory of the buffers may be in use
-    for i, batch in enumerate(batches):
-        buffer, done = buffers[i % 2], free[i % 2]
-        copying.wait_event(done)  # worked on no more; lets pass before its first record
+def prefetched(batches: Iterable, device="cuda") -> Iterator:
+    """Yield the batches on a GPU, each copied while you work on the one before.
+
+    A batch is a tensor, or a tuple, list or dict of batches. It is yours to keep. What
+    is pinned is sure to overlap, and must not be overwritten after it is handed over.
+    Stay in one stream. To another device than CUDA's the batches are only moved.
+    """
+    if torch.device(device).type != "cuda":
+        return (yield from (each_tensor(b, lambda t: t.to(device)) for b in batches))
+    working, copying = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+
+    def send(source: Tensor) -> Tensor:
+        if source.device.type != "cpu":
+            return source.to(device)
+        to = torch.empty_like(source, device=device)
+        copying.wait_stream(working)  # which may still use this memory for another
         with torch.cuda.stream(copying):
-            buffer.copy_(batch, non_blocking=True)
-        working.wait_stream(copying)  # arrived
-        results.append(step(buffer))
-        done.record(working)
-    return results
+            return to.copy_(source, non_blocking=True)
 
-
-def in_turn(works: dict) -> dict[str, list[float]]:
-    """ms per step in five rounds after one to warm up, in turn: the same clocks for all."""
-    trials = {name: [] for name in works}
-    for name, run in [*works.items()] * 6:
-        trials[name] += [ms / STEPS for ms in measure(run, warmup=0, trials=1).ms()]
-    return {name: ms[1:] for name, ms in trials.items()}
-
-
-def row(batches: list[Tensor], on_gpu: Tensor, w: Tensor, products: int) -> dict:
-    """ms per step of the copy alone, the work alone, and both, plain and prefetched."""
-    step = partial(work, w=w, products=products)
-    results = [torch.stack(way(batches, step)) for way in (prefetched, plain)]
-    torch.testing.assert_close(*results, rtol=1e-3, atol=1.0)
-    works = {"transfer": lambda: plain(batches, id), "work": lambda: plain([on_gpu] * STEPS, step)}
-    works |= {way.__name__: partial(way, batches, step) for way in (plain, prefetched)}
-    trials = in_turn(works)
-    ms = {name: median(trials[name]) for name in trials}
-    print(f"{products:8}" + "".join(f"{ms[name]:9.2f}" for name in ms))
-    return {"products": products, "ms": ms, "ms_trials": trials}
+    ahead = []
+    try:
+        for batch in batches:
+            working.wait_stream(copying)  # the batch before has arrived
+            ahead.append(each_tensor(batch, send))
+            if len(ahead) == 2:
+                yield ahead.pop(0)
+        working.wait_stream(copying)
+        yield from ahead
+    finally:
+        working.wait_stream(copying)  # a batch that nobody takes is not freed too early
 
 
 def main() -> dict:
-    w = torch.randn(N, OUT, device="cuda", dtype=torch.bfloat16)
-    on_gpu = torch.randn(ROWS, N, device="cuda", dtype=torch.bfloat16)
-    batches = [((i + 1) * on_gpu).cpu().pin_memory() for i in range(4)] * (STEPS // 4)
-    print("products     copy     work    plain   prefetched, ms per step")
-    rows = [row(batches, on_gpu, w, products) for products in PRODUCTS]
-    return {"steps": STEPS, "bytes": on_gpu.nbytes, "rows": rows}
+    on_gpu = torch.cuda.is_available()
+    device, n = ("cuda", 8192) if on_gpu else ("cpu", 256)
+    w = torch.randn(n, n // 4, device=device)
+    batches = [torch.full((n // 4, n), i / 8, pin_memory=on_gpu) for i in range(STEPS)]
+    kept = list(prefetched(batches, device))
+    assert all(torch.equal(got.cpu(), b) for got, b in zip(kept, batches, strict=True))
 
+    def work(source: Iterable[Tensor]) -> None:
+        for batch in source:
+            torch.mm(batch.to(device, non_blocking=True), w)
 
-def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    rows = [row["ms"] for row in results["rows"]]
-    ratio = [ms["work"] / ms["transfer"] for ms in rows]
-    gain = [ms["plain"] / ms["prefetched"] for ms in rows]
-    ax.plot(ratio, gain, marker="o", label="measured")
-    legs, steps = [(ms["work"], ms["transfer"]) for ms in rows], results["steps"]
-    best = [sum(leg) / (max(leg) + min(leg) / steps) for leg in legs]  # one of the shorter has nothing to hide behind
-    ax.plot(ratio, best, color="gray", linestyle="--", label=f"possible in {steps} steps")
-    ax.set(xscale="log", xlabel="work / copy", ylabel="plain / prefetched", ylim=(0.9, 2.3))
-    ax.set_xticks([0.2, 0.5, 1, 2, 4], labels=["0.2", "0.5", "1", "2", "4"])
-    ax.minorticks_off()
-    ax.legend()
-    return figure
+    works = {
+        "copy": lambda: [batch.to(device, non_blocking=True) for batch in batches],
+        "work": lambda: work(kept),
+        "plain": lambda: work(batches),
+        "prefetched": lambda: work(prefetched(batches, device)),
+    }
+    result = {"steps": STEPS} | recorded(take_turns(works, trials=7, calls=2))
+    print(*(f"{way:<12}{ms:7.2f} ms" for way, ms in result["ms"].items()), sep="\n")
+    return result
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# once.losses = "arithmetic, the same in every run"
+# once.differs_by = "arithmetic, the same in every run"
+# ///
+"""A training step as one CUDA graph, or with its network graphed, against eager."""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+
+import torch
+from torch import nn
+
+from snippets.timing.kernel_time import captured, gpu_clock
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import ratios, recorded, take_turns
+
+STEPS = 30
+
+
+def network() -> nn.Module:
+    """The same small network, with the same parameters, each time."""
+    torch.manual_seed(0)
+    hidden = [nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(256, 1)).cuda()
+
+
+def training_step(net: nn.Module) -> Callable:
+    """A function of inputs and targets: it trains `net` on them, returns the loss."""
+    optimizer = torch.optim.Adam(net.parameters(), capturable=True)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)  # captured, gradients live in the graph
+        loss = nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def graphed(step: Callable, *first: torch.Tensor) -> Callable:
+    """`step` as one CUDA graph, for batches like `first`, on which it trains once.
+
+    What it returns is overwritten by the next call.
+    """
+    held = [each.clone() for each in first]
+    replay = captured(partial(step, *held))  # to warm up is a real step
+
+    def call(*batch: torch.Tensor) -> torch.Tensor:
+        for old, new in zip(held, batch, strict=True):
+            old.copy_(new)
+        return replay()
+
+    return call
+
+
+def distance(net: nn.Module, other: nn.Module) -> float:
+    """The largest difference between their parameters."""
+    pairs = zip(net.parameters(), other.parameters(), strict=True)
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+
+
+def main() -> dict:
+    nets = {name: network() for name in ("eager", "callables", "graph")}
+    x = torch.randn(1 + STEPS, 64, 64, device="cuda")
+    first, *batches = zip(x, x.square().mean(2, keepdim=True), strict=True)
+    torch.cuda.make_graphed_callables(nets["callables"], (first[0].clone(),))
+    steps = {name: training_step(net) for name, net in nets.items()}
+    steps["eager"](*first)
+    steps["callables"](*first)
+    steps["graph"] = graphed(steps["graph"], *first)
+    losses = {n: [step(*b).item() for b in batches] for n, step in steps.items()}
+    differs_by = {name: distance(net, nets["eager"]) for name, net in nets.items()}
+    works = {name: partial(step, *batches[0]) for name, step in steps.items()}
+    turns = take_turns(works, calls=50)
+    on_gpu = take_turns({"graph": works["graph"]}, clock=gpu_clock, calls=20)
+    faster = {name: ratios(turns["eager"], turns[name]) for name in turns}
+    results = recorded(turns, "us") | {"on_gpu": recorded(on_gpu, "us")}
+    results |= {"losses": losses, "differs_by": differs_by, "speedup_trials": faster}
+    results["speedup"] = {name: median(each) for name, each in faster.items()}
+    for name, us in results["us"].items():
+        print(
+            f"{name:10}{us:7.1f} µs a step, last loss {losses[name][-1]:.6f}", end=", "
+        )
+        print(f"parameters {differs_by[name]:.1g} off")
+    return results
+
+
+def plot(results: dict, ceilings: dict):
+    floor = {"the graph's kernels": results["on_gpu"]["us"]["graph"]}
+    return bars(results["us"], floor, unit="µs per step")
+
+
+if __name__ == "__main__":
+    main()

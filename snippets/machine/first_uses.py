@@ -1,0 +1,64 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""What each process pays once on its way to the first batch."""
+
+import multiprocessing
+import time
+from statistics import median
+
+import torch
+
+from snippets.timing.pictures import bars
+from snippets.timing.wait_for import wait_for
+
+
+def square() -> torch.Tensor:
+    x = torch.ones(64, 64, device="cuda")
+    return torch.mm(x, x)
+
+
+def first_uses_ms() -> dict[str, float]:
+    """Milliseconds of each first use of the GPU in this process, waited for."""
+    uses = {
+        "first_cuda_call": lambda: torch.ones(1, device="cuda"),
+        "cublas_handle": torch.cuda.current_blas_handle,
+        "first_product": square,
+        "new_tensor": lambda: torch.empty(2**24, device="cuda"),  # 64 MiB: cudaMalloc
+    }
+    found = {}
+    for name, use in uses.items():
+        start = time.perf_counter()
+        use()
+        wait_for()
+        found[name] = 1e3 * (time.perf_counter() - start)
+    return found
+
+
+def in_fresh_processes() -> list[dict[str, float]]:
+    """`first_uses_ms`, one process after the other; each has imported torch before."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch"])
+    with context.Pool(1, maxtasksperchild=1) as pool:
+        return [pool.apply(first_uses_ms) for _ in range(5)]
+
+
+def main() -> dict:
+    rows = in_fresh_processes()
+    trials = {name: [row[name] for row in rows] for name in rows[0]}
+    ms = {name: median(each) for name, each in trials.items()}
+    for name, each in ms.items():
+        print(f"{name:16}{each:10.3f} ms")
+    return {"ms": ms, "ms_trials": trials}
+
+
+def plot(results: dict, ceilings: dict):
+    ms = {name.replace("_", " "): each for name, each in results["ms"].items()}
+    return bars(ms, {}, "ms", log=True)
+
+
+if __name__ == "__main__":
+    main()

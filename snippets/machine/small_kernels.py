@@ -1,0 +1,60 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Small kernels: their names, how long each runs, and how soon the next can start."""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+
+import torch
+
+from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.lanes import lanes
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import take_turns
+
+SIZES = (64, 100, 128, 256)  # n of the products (n, n)
+
+
+def kernels_of(work: Callable, calls: int = 20) -> list[list]:
+    """Rows of `lanes`, but not the CPU's: each kernel of so many calls of `work`."""
+
+    def repeat() -> None:
+        for _ in range(calls):
+            work()
+
+    return [row for row in lanes(repeat) if not row[0].startswith("CPU")]
+
+
+def main() -> dict:
+    x = torch.zeros(1, device="cuda")
+    works = {"bare": partial(torch.cuda._sleep, 0), "add": partial(x.add_, 1)}
+    for n in SIZES:
+        m = torch.randn(n, n, device="cuda")
+        works[f"mm{n}"] = partial(torch.mm, m, m, out=torch.empty_like(m))
+    spacing = take_turns(works, calls=50, clock=gpu_clock)
+    us, trials, kernels = {}, {}, {}
+    for name, work in works.items():
+        rows = kernels_of(work)
+        kernels[name] = list(dict.fromkeys(row[3] for row in rows))
+        runs = [row[2] for row in rows]
+        trials[name] = {"spacing": spacing[name].us(), "runs": runs}
+        us[name] = {kind: median(each) for kind, each in trials[name].items()}
+        print(f"{name:6} runs {us[name]['runs']:5.2f} µs, {', '.join(kernels[name])}")
+    return {"us": us, "us_trials": trials, "kernels": kernels}
+
+
+def plot(results: dict, ceilings: dict):
+    labels = {"runs": "it runs", "spacing": "start to start, queued"}
+    rows = {}
+    for name, us in results["us"].items():
+        rows[name] = {label: us[kind] for kind, label in labels.items()}
+    return bars(rows, {}, "µs")
+
+
+if __name__ == "__main__":
+    main()

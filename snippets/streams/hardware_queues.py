@@ -1,0 +1,86 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Two kernels of one block on each of many streams, over 1, 8 and 32 queues."""
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from statistics import median
+
+import torch
+
+from snippets.timing.kernel_time import captured
+from snippets.timing.take_turns import take_turns
+
+STREAMS = (1, 2, 4, 8, 16, 32)
+SHORT, LONG = 2_000_000, 16_000_000  # cycles for which a kernel spins
+CASES = {"q1": (1, SHORT), "q8": (8, SHORT), "q32": (32, SHORT), "q32_long": (32, LONG)}
+
+
+def two_each(streams: list, cycles: int) -> None:
+    """Give each stream two kernels of one block, one stream after the other."""
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(cycles)
+            torch.cuda._sleep(cycles)
+
+
+def forked(streams: list, cycles: int) -> None:
+    """The same, between a fork and a join, so that it can be captured."""
+    main = torch.cuda.current_stream()
+    for stream in streams:
+        stream.wait_stream(main)
+    two_each(streams, cycles)
+    for stream in streams:
+        main.wait_stream(stream)
+
+
+def times_as_fast(queues: int, cycles: int) -> dict[str, list[list[float]]]:
+    """Trials for each number of streams: how many times as fast as in one stream."""
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(queues)  # is read when CUDA starts
+    pool, faster = [torch.cuda.Stream() for _ in range(max(STREAMS))], {}
+    eager = {n: partial(two_each, pool[:n], cycles) for n in STREAMS}
+    graph = {n: captured(partial(forked, pool[:n], cycles)) for n in STREAMS}
+    for way, works in {"eager": eager, "graph": graph}.items():
+        ms = {n: timing.ms() for n, timing in take_turns(works, 1, 5).items()}
+        faster[way] = [
+            [n * one / each for one, each in zip(ms[1], ms[n], strict=True)]
+            for n in STREAMS
+        ]
+    return faster
+
+
+def main() -> dict:
+    results = {"streams": list(STREAMS)}
+    results |= {key: {} for key in ("eager", "eager_trials", "graph", "graph_trials")}
+    for case, (queues, cycles) in CASES.items():
+        with ProcessPoolExecutor(1, get_context("fork")) as child:  # CUDA starts anew
+            trials = child.submit(times_as_fast, queues, cycles).result()
+        for way, each in trials.items():
+            results[f"{way}_trials"][case] = each
+            medians = results[way][case] = [median(rounds) for rounds in each]
+            print(f"{case:<9}{way}", *(f"{n:5.1f}" for n in medians))
+    return results
+
+
+def plot(results: dict, ceilings: dict):
+    from snippets.timing.pictures import sweep
+
+    streams = results["streams"]
+    names = {"q1": "1 queue", "q8": "8 queues", "q32": "32 queues"}
+    lines = {name: results["eager"][case] for case, name in names.items()}
+    lines["32 queues, long kernels"] = results["eager"]["q32_long"]
+    lines["32 queues, in a graph"] = results["graph"]["q32"]
+    model = {"formula": [2 * n / (-(-n // 8) + 1) for n in streams]}
+    model["as many as streams"] = streams
+    labels = {"xlabel": "streams", "ylabel": "times as fast as in one stream"}
+    return sweep(streams, lines, model, xlog=True, ylog=True, **labels)
+
+
+if __name__ == "__main__":
+    main()

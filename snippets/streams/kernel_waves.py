@@ -1,0 +1,67 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Count the blocks of a kernel, how many fit on the GPU at once, and so its waves."""
+
+import json
+from functools import partial
+from math import ceil, prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from snippets.timing.wait_for import wait_for
+
+
+def kernels_of(work) -> list[dict]:
+    """The kernels that `work` launches, as the trace of a profiler describes them."""
+    work()
+    with torch.profiler.profile() as profiler:
+        work()
+        wait_for()
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return [event["args"] for event in events if event.get("cat") == "kernel"]
+
+
+def blocks_per_sm(threads: int, registers: int, shared: int) -> int:
+    """How many blocks one SM holds at once, by threads, registers and shared memory.
+
+    `registers` are those of one thread, `shared` is bytes of one block.
+    """
+    gpu, warps = torch.cuda.get_device_properties(), ceil(threads / 32)
+    of_warp = 256 * ceil(32 * registers / 256)  # registers are given out in 256s
+    return min(
+        gpu.max_threads_per_multi_processor // (32 * warps),
+        gpu.regs_per_multiprocessor // (of_warp * warps),
+        gpu.shared_memory_per_multiprocessor // (shared + 1024),  # CUDA takes 1 KiB
+    )
+
+
+def main() -> dict:
+    numbers, results = torch.zeros(2**30, device="cuda"), {}
+    x, y = torch.randn(4096, 4096, device="cuda"), torch.randn(512, 512, device="cuda")
+    works = {"sum": partial(numbers.add_, 1), "large_product": partial(torch.mm, x, x)}
+    works["small_product"] = partial(torch.mm, y, y)
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    for name, work in works.items():
+        results[name] = []
+        for told in kernels_of(work):
+            blocks, threads = prod(told["grid"]), prod(told["block"])
+            registers, shared = told["registers per thread"], told["shared memory"]
+            row = {"blocks": blocks, "threads": threads}
+            row["per_sm"] = blocks_per_sm(threads, registers, shared)
+            row["waves"] = ceil(blocks / (sms * row["per_sm"]))
+            results[name].append(row | {"registers": registers, "shared": shared})
+            print(f"{name:<14}", *(f"{value:,} {key}" for key, value in row.items()))
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""A hundred small tensors to the GPU: one by one, or packed into one copy."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import recorded, take_turns
+
+COUNT, ELEMENTS = 100, 16 * 1024  # float32: 64 KiB each
+
+
+def send_packed(tensors: list[Tensor]) -> list[Tensor]:
+    """Tensors of one type on the GPU, by one copy; they share its memory there.
+
+    The pinned memory is PyTorch's, which does not lend it again before it has left.
+    """
+    types = {tensor.dtype for tensor in tensors}
+    if len(types) != 1:
+        raise TypeError(f"tensors of one type make one copy; these have {types}")
+    sizes = [tensor.numel() for tensor in tensors]
+    packed = torch.empty(sum(sizes), dtype=types.pop(), pin_memory=True)
+    torch.cat([tensor.flatten() for tensor in tensors], out=packed)
+    parts = packed.to("cuda", non_blocking=True).split(sizes)
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def send(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.to("cuda", non_blocking=True) for tensor in tensors]
+
+
+def main() -> dict:
+    tensors = [torch.randn(ELEMENTS) for _ in range(COUNT)]
+    pinned = [tensor.pin_memory() for tensor in tensors]
+    for on_gpu, tensor in zip(send_packed(tensors), tensors, strict=True):
+        assert torch.equal(on_gpu.cpu(), tensor), "it is not what was sent"
+    works = {
+        "pageable": partial(send, tensors),
+        "pinned": partial(send, pinned),
+        "packed": partial(send_packed, tensors),
+        "one": partial(send, [torch.cat(tensors).pin_memory()]),
+    }
+    result = recorded(take_turns(works, warmup=3, trials=15))
+    print(*(f"{name:<10}{ms:8.3f} ms" for name, ms in result["ms"].items()), sep="\n")
+    return {"count": COUNT, "bytes": tensors[0].nbytes} | result
+
+
+def plot(results: dict, ceilings: dict):
+    labels = {
+        "pageable": "one by one, pageable",
+        "packed": "the same, packed first",
+        "pinned": "one by one, pinned",
+        "one": "one pinned tensor",
+    }
+    total, limits = results["count"] * results["bytes"], {}
+    if "pcie_gb_s" in ceilings:
+        limits["least to cross PCIe"] = total / ceilings["pcie_gb_s"] / 1e6
+    times = {text: results["ms"][name] for name, text in labels.items()}
+    return bars(times, limits, "ms for all")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0, 1]
+# exclusive = false
+# ///
+"""Expected all tensors to be on the same device: which of the model's stayed behind?"""
+
+import torch
+from torch import Tensor, nn
+
+
+def strays(model: nn.Module, device: str) -> list[str]:
+    """Names of the model's tensors that are not on this type of device.
+
+    Plain attributes too: `model.to` moves parameters and buffers only.
+    """
+    found = []
+    for path, module in model.named_modules():
+        tensors = {name: t for name, t in vars(module).items() if isinstance(t, Tensor)}
+        tensors |= dict(module.named_parameters(recurse=False))
+        tensors |= dict(module.named_buffers(recurse=False))
+        for name, tensor in tensors.items():
+            if tensor.device.type != device:
+                found.append(f"{path}.{name}".lstrip("."))
+    return found
+
+
+class Scale(nn.Module):
+    """Times a number for each column, which is neither parameter nor buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = torch.ones(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.by
+
+
+def complaint(call, *args) -> str:
+    """The first line of its error; empty if there is none."""
+    try:
+        call(*args)
+    except (RuntimeError, TypeError) as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+def main() -> dict:
+    device = "cuda" if torch.cuda.is_available() else "meta"
+    model = nn.Sequential(nn.Linear(20, 4), Scale()).to(device)
+    x = torch.ones(2, 20, device=device)
+    errors, found = {"mixed": complaint(model, x)}, strays(model, device)
+    model[1].by = model[1].by.to(device)
+    errors |= {"mended": complaint(model, x), "numpy": complaint(x.numpy)}
+    print(errors["mixed"], errors["numpy"], sep="\n")
+    print(f"left behind: {found}, after the repair: {strays(model, device)}")
+    result = {"device": device, "strays": found, "errors": errors}
+    return result | {"strays_mended": strays(model, device)}
+
+
+if __name__ == "__main__":
+    main()

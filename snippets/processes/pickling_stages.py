@@ -30,7 +30,7 @@ def new_pages() -> int:
 
 
 def receive(connection) -> None:
-    """In the child: rebuild each message; tell when it was there, when ready, and pages."""
+    """In the child: rebuild each message; tell when it came and when it was ready."""
     for payload in iter(connection.recv_bytes, b""):
         there = time.perf_counter()  # one clock for all processes of a machine
         ForkingPickler.loads(payload)
@@ -38,7 +38,7 @@ def receive(connection) -> None:
 
 
 def send(connection, array: np.ndarray) -> dict[str, float]:
-    """Milliseconds of each stage of one message, and both processes' new pages so far."""
+    """Milliseconds of each stage of one message, and the new pages of both so far."""
     start = time.perf_counter()
     payload = ForkingPickler.dumps(array)
     pickled = time.perf_counter()

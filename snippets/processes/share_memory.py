@@ -6,7 +6,6 @@
 # ///
 """Send an array and a shared tensor to a child: which bytes travel?"""
 
-from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
@@ -22,7 +21,7 @@ SIZES_KIB, WRITTEN = [4, 32, 256, 2048, 16384], -1.0
 
 
 @contextmanager
-def child(target: Callable):
+def child(target):
     """A spawned process that runs `target(connection)`, and whose exit code is read."""
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()

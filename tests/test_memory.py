@@ -24,6 +24,7 @@ from snippets.memory import (
     empty_cache_cost,
     empty_cache_myth,
     fragmentation,
+    loss_keeps_memory,
     memory_timeline,
     nvidia_smi,
     peak_predicted,
@@ -402,6 +403,12 @@ def test_dry_and_real_peaks_stand_side_by_side(ledger, monkeypatch, capsys):
     assert [row["case"] for row in rows] == ["fp32", "toy loss", "bf16", "recomputed"]
     assert rows[0] == {"case": "fp32", "predicted": 3 * MIB, "measured": 2 * MIB, "by": "who"}
     assert len(seen) == 9 and "3 MiB, measured      2; who" in capsys.readouterr().out
+
+
+def test_a_loss_may_keep_the_memory_of_its_scores():
+    assert loss_keeps_memory.kept_bytes(torch.ones(3, 4)[0, 0]) == 48
+    result = loss_keeps_memory.main()
+    assert result["kept_bytes"]["mse_loss"] == result["scores_bytes"] and result["kept_bytes"]["nll_loss"] == 4
 
 
 def test_the_peak_of_real_work_is_counted_from_where_it_began(ledger):

@@ -71,12 +71,12 @@ def main() -> dict:
         command, env = [sys.executable, __file__, "child"], os.environ | setting
         rows = json.loads(run(command, env=env, stdout=PIPE, check=True).stdout)
         pages = (rows[-1]["pages"] - rows[0]["pages"]) / (TRIALS - 1)
-        new_mib[name] = pages * getpagesize() / 2**20
+        new_mib[name] = round(pages * getpagesize() / 2**20)
         trials = {stage: [row[stage] for row in rows] for stage in STAGES}
         ms_trials[name] = trials
         ms[name] = {stage: median(each) for stage, each in trials.items()}
         shown = ", ".join(f"{stage} {each:.1f}" for stage, each in ms[name].items())
-        print(f"{name:<12}{shown} ms; {new_mib[name]:.0f} MiB of new memory")
+        print(f"{name:<12}{shown} ms; {new_mib[name]} MiB of new memory")
     return {"mib": MIB, "ms": ms, "ms_trials": ms_trials, "new_mib": new_mib}
 
 

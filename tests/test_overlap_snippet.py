@@ -465,7 +465,16 @@ from concurrent.futures import (
     ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, InvalidStateError, as_completed, wait,
 )
 
-WAITS = (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, InvalidStateError, as_completed, wait, deque)
+WAITS = (
+    ALL_COMPLETED,
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    CancelledError,
+    InvalidStateError,
+    as_completed,
+    wait,
+    deque,
+)
 
 # of the picture alone
 INK, PAPER = "black", namedtuple
@@ -517,7 +526,7 @@ def test_ruff_would_change_nothing_in_a_download(borrowed, tmp_path):
         "x/top": TOP,
         "x/plotted": PLOTTED,
     }
-    texts["x/a_name_so_long_that_a_sentence_with_it_needs_more_than_the_120_columns_of_a_line"] = GUARDED
+    texts["x/a_name_so_long_that_a_sentence_with_it_needs_more_than_the_88_columns_of_a_line"] = GUARDED
     texts["x/none"] = '"""Import nothing."""\n\n\ndef main():\n    return {}\n'
     texts["x/two"] = GUARDED.replace("cuda\n", "cuda\nimport numpy as np\n", 1).replace('"ran on"', "np")
     (borrowed / "snippets/x").mkdir()
@@ -527,7 +536,7 @@ def test_ruff_would_change_nothing_in_a_download(borrowed, tmp_path):
     for name in [*texts, "a/b"]:
         (tmp_path / "taken" / f"{name[2:]}.py").write_text(Snippet.read(borrowed, name).download)
     for command in (["check", "--no-cache"], ["format", "--no-cache", "--diff"]):
-        typed = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), "taken"]
+        typed = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "snippets/ruff.toml"), "taken"]
         done = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overlap.run.snippet import Snippet
 
 _ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
-_WIDTH = 120
+_WIDTH = 88
 #: Module (None: the module itself is imported) and what is imported, as it is written.
 Import = tuple[str | None, str]
 
@@ -197,9 +197,10 @@ def _lack_of_packages(snippet: "Snippet", imports: Iterable[Import]) -> list[str
         return []
     file = snippet.path.rpartition("/")[2]
     named = [re.match(r"[\w.-]*", given)[0] for given in snippet.metadata.get("dependencies", [])] or roots
-    found = f'find_spec("{roots[0]}")' if len(roots) == 1 else f"all(map(find_spec, {tuple(roots)}))".replace("'", '"')
+    several = f"None in map(find_spec, {tuple(roots)})".replace("'", '"')
+    lacks = f'not find_spec("{roots[0]}")' if len(roots) == 1 else several
     says = f"{file} needs {' and '.join(roots)}: pip install {' '.join(named)}, or uv run {file}"
-    return [f'if __name__ == "__main__" and not {found}:', _stop(1, f'"{says}"')]
+    return [f'if __name__ == "__main__" and {lacks}:', _stop(1, f'"{says}"')]
 
 
 def _stop(depth: int, text: str) -> str:

@@ -313,7 +313,7 @@ def test_each_stream_keeps_its_own_memory(allocator, streams, capsys):
     assert result["on_main"] == result["lent_to_side"] == [64.0] * 41
     assert result["on_side"] == [64.0 * min(1 + uses, 33) for uses in range(41)]
     assert result["emptied_mib"] == 0
-    assert "on_side       MiB kept: 64 at first, 128 after one use, 2112 after 40" in capsys.readouterr().out
+    assert "on_side       MiB kept: 64 at first, 128 after 1, 2112 after 40 uses" in capsys.readouterr().out
 
 
 def test_pools_are_drawn_over_what_is_in_use():

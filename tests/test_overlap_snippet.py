@@ -625,8 +625,8 @@ def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
 
 
 def test_origin_and_licence_are_those_of_the_project():
-    first = Snippet.read(ROOT, "timing/benchmark").download.splitlines()[6]
-    assert first == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
+    lines = Snippet.read(ROOT, "timing/benchmark").download.splitlines()
+    assert lines[lines.index("# ///") + 1] == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
     licence = (ROOT / "LICENSE").read_text()
     assert "): MIT\n\n    Copyright (c) 2026 the Overlap authors\n" in licence
     assert "site_name: Overlap\n" in (ROOT / "mkdocs.yml").read_text()

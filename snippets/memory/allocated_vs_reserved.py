@@ -6,8 +6,6 @@
 # ///
 """Three counters: what tensors hold, what PyTorch keeps, what the GPU has in use."""
 
-from collections.abc import Iterator
-
 import torch
 
 MIB = 2**20
@@ -25,7 +23,7 @@ def tensor(size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
-def story() -> Iterator[str]:
+def story():
     """Allocate, free, empty the cache; yield after each step what was done."""
     yield "nothing yet"
     tiny = tensor(8)
@@ -52,8 +50,8 @@ def main() -> dict:
     steps = [{"step": step} | counters() for step in story()]
     print("MiB after                        allocated  reserved    device")
     for i, row in enumerate(steps):
-        mib = [row[name] / MIB for name in ("allocated", "reserved", "device")]
-        print(f"{i}  {row['step']:<29}" + "".join(f"{each:10.4f}" for each in mib))
+        mib = "".join(f"{row[name] / MIB:10.4f}" for name in counters())
+        print(f"{i}  {row['step']:<29}{mib}")
     return {"steps": steps}
 
 

@@ -6,8 +6,6 @@
 # ///
 """Use many side streams once each: how much memory stays behind."""
 
-from collections.abc import Callable
-
 import torch
 
 BLOCK_MIB, TIMES = 64, 40
@@ -38,8 +36,8 @@ def lent_to_side(side: torch.cuda.Stream) -> None:
     main.wait_stream(side)
 
 
-def reserved_mib(use: Callable[[torch.cuda.Stream], None]) -> list[float]:
-    """MiB that PyTorch keeps at first, and after each use with a stream of its own."""
+def reserved_mib(use) -> list[float]:
+    """MiB that PyTorch keeps at first, and after each `use(stream)` of a new stream."""
     torch.cuda.empty_cache()
     on_main(None)
     found = [torch.cuda.memory_reserved() / 2**20]
@@ -53,9 +51,8 @@ def main() -> dict:
     results = {"block_mib": BLOCK_MIB}
     for use in (on_main, lent_to_side, on_side):
         results[use.__name__] = kept = reserved_mib(use)
-        first, once, last = kept[0], kept[1], kept[-1]
-        shown = f"{first:.0f} at first, {once:.0f} after one use, {last:.0f} after"
-        print(f"{use.__name__:<13} MiB kept: {shown} {TIMES}")
+        shown = f"{kept[0]:.0f} at first, {kept[1]:.0f} after 1, {kept[-1]:.0f} after"
+        print(f"{use.__name__:<13} MiB kept: {shown} {TIMES} uses")
     torch.cuda.empty_cache()
     results["emptied_mib"] = torch.cuda.memory_reserved() / 2**20
     print(f"after empty_cache() {results['emptied_mib']:.0f} MiB")

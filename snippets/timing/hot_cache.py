@@ -14,7 +14,6 @@ import torch
 from snippets.timing.kernel_time import captured
 from snippets.timing.take_turns import ratios, take_turns
 
-MIB, POOL_MIB = 2**20, 1024
 SIZES_MIB = (4, 8, 16, 24, 32, 36, 40, 44, 48, 56, 64, 128, 256)
 
 
@@ -25,8 +24,7 @@ def repeat_same(pool: torch.Tensor, size: int) -> list[torch.Tensor]:
 
 def rotate(pool: torch.Tensor, size: int) -> list[torch.Tensor]:
     """Each buffer of `size` elements of the pool once."""
-    whole = len(pool) // size * size
-    return [pool[start : start + size] for start in range(0, whole, size)]
+    return list(pool[: len(pool) // size * size].split(size))
 
 
 def increment(buffers: list[torch.Tensor]) -> None:
@@ -37,7 +35,7 @@ def increment(buffers: list[torch.Tensor]) -> None:
 
 def compared(pool: torch.Tensor, mib: int) -> dict:
     """GB/s of both ways, and how many times as fast the same buffer is, in turns."""
-    size = mib * MIB // 4
+    size = mib * 2**20 // 4
     ways = {"hot": repeat_same(pool, size), "cold": rotate(pool, size)}
     # one launch for all buffers: single launches would take longer than the kernels
     works = {way: captured(partial(increment, ways[way])) for way in ways}
@@ -52,8 +50,8 @@ def compared(pool: torch.Tensor, mib: int) -> dict:
 
 
 def main() -> dict:
-    pool = torch.zeros(POOL_MIB * MIB // 4, device="cuda")
-    cache = torch.cuda.get_device_properties(0).L2_cache_size // MIB
+    pool = torch.zeros(2**28, device="cuda")  # 1 GiB
+    cache = torch.cuda.get_device_properties(0).L2_cache_size // 2**20
     print(f"L2: {cache} MiB\nbuffer       the same       others")
     rows = [compared(pool, mib) for mib in SIZES_MIB]
     for row in rows:

@@ -201,6 +201,15 @@ def test_only_a_rate_in_a_tensor_can_be_changed():
     assert moved["number"] == pytest.approx(0.5, rel=0.01) and moved["tensor"] == 0
 
 
+def test_a_scheduler_changes_a_rate_that_is_a_tensor_in_place():
+    rate = torch.tensor(0.5)
+    optimizer = torch.optim.Adam([torch.ones(1, requires_grad=True)], lr=rate)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] is rate and rate.item() < 0.5
+
+
 @pytest.fixture
 def fake_graph(monkeypatch):
     """A capture that does nothing but run its body, and its errors end it with another one."""

@@ -17,7 +17,7 @@ from torch import nn
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
-CALLS = 40  # few: a round must fit into one mood of the host
+CALLS = 40  # few, for short rounds: hosts change from minute to minute
 
 
 def mlp() -> nn.Module:

@@ -84,7 +84,7 @@ def main() -> dict:
     results["speedup"] = {name: median(each) for name, each in faster.items()}
     for name, us in results["us"].items():
         print(f"{name:10}{us:7.1f} µs a step,", end=" ")
-        print(f"last loss {losses[name][-1]:.6f}, parameters {differs_by[name]:.1g} off")
+        print(f"loss {losses[name][-1]:.6f}, parameters {differs_by[name]:.1g} off")
     return results
 
 

@@ -7,11 +7,8 @@
 # ///
 """Where a compiled call of a small network spends its time: leave parts of it out."""
 
-import cProfile
-import pstats
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -20,7 +17,7 @@ from torch import nn
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
-CALLS = 300
+CALLS = 40  # few, for short rounds: hosts change from minute to minute
 
 
 def mlp() -> nn.Module:
@@ -54,16 +51,6 @@ def often(work: Callable, unguarded: bool = False) -> None:
             work()
 
 
-def own_times(work: Callable) -> dict[str, float]:
-    """Share of the time of CALLS calls in each function itself, the eight largest."""
-    with cProfile.Profile() as profile:
-        often(work)
-    rows = pstats.Stats(profile).stats.items()
-    own = {f"{Path(at[0]).name}: {at[2]}": row[2] for at, row in rows}
-    largest = sorted(own, key=own.get, reverse=True)[:8]
-    return {name: own[name] / sum(own.values()) for name in largest}
-
-
 @torch.no_grad()
 def main() -> dict:
     net, x = mlp().cuda(), torch.randn(1, 512, device="cuda")
@@ -75,16 +62,13 @@ def main() -> dict:
     ways = {"eager": partial(often, partial(net, x)), "compiled": partial(often, whole)}
     ways["no_guards"] = partial(often, whole, unguarded=True)
     ways["code_alone"] = partial(often, code)
-    turns = take_turns(ways)
+    turns = take_turns(ways, trials=51)
     results = {"calls": CALLS, "share": {}, "share_trials": {}} | recorded(turns, "ms")
     for name in ways:
         shares = ratios(turns[name], turns["compiled"])
         results["share"][name] = median(shares)
         results["share_trials"][name] = shares
         print(f"{name:12}{median(shares):5.0%} of the time of a compiled call")
-    results["own_times"] = own_times(whole)
-    for name, share in results["own_times"].items():
-        print(f"  {share:4.0%}, while Python is profiled: {name[:45]}")
     return results
 
 

@@ -17,7 +17,6 @@ from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 ELEMENTS, LENGTHS = 2**28, (1, 2, 5, 10)  # float32: 1 GiB
-gpu_only = partial(gpu_clock, spin_cycles=1_000_000)  # longer than ten launches take
 
 
 def chain(x: torch.Tensor, length: int) -> torch.Tensor:
@@ -31,7 +30,7 @@ def compare(ways: dict, x: torch.Tensor, length: int) -> dict:
     """ms and kernels of the chain in each way, if both give the same numbers."""
     works = {name: partial(way, x, length) for name, way in ways.items()}
     torch.testing.assert_close(works["fused"](), works["eager"]())
-    row = {"length": length} | recorded(take_turns(works, calls=5, clock=gpu_only))
+    row = {"length": length} | recorded(take_turns(works, calls=5, clock=gpu_clock))
     for name, work in works.items():
         events = lanes(work)
         row[f"{name}_kernels"] = sum(lane.startswith("stream") for lane, *_ in events)
@@ -40,7 +39,7 @@ def compare(ways: dict, x: torch.Tensor, length: int) -> dict:
 
 def main() -> dict:
     x, y = (torch.rand(ELEMENTS, device="cuda") for _ in range(2))
-    copy = take_turns({"copy": partial(y.copy_, x)}, calls=5, clock=gpu_only)
+    copy = take_turns({"copy": partial(y.copy_, x)}, calls=5, clock=gpu_clock)
     ways = {"eager": chain, "fused": torch.compile(chain, dynamic=False)}
     rows = [compare(ways, x, length) for length in LENGTHS]
     for row in rows:

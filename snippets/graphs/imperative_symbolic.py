@@ -9,7 +9,6 @@
 
 import dis
 import io
-from collections.abc import Callable
 from contextlib import redirect_stdout
 
 from torch import fx
@@ -28,14 +27,14 @@ def program():
     return (1 + 2) + (3 + 4)
 
 
-def overheard(work: Callable, *args) -> tuple:
+def overheard(work, *args) -> tuple:
     """What `work(*args)` returns, and the lines it printed meanwhile."""
     with redirect_stdout(io.StringIO()) as said:
         result = work(*args)
     return result, said.getvalue().splitlines()
 
 
-def additions_left(compiled: Callable) -> int:
+def additions_left(compiled) -> int:
     """How many additions the byte code of a Python function still has to do."""
     return sum(step.opname == "BINARY_OP" for step in dis.get_instructions(compiled))
 

@@ -1,16 +1,20 @@
 """Chapter `processes`: what travels between processes, and what only seems to."""
 
-from multiprocessing import active_children
+import json
+from multiprocessing import Pipe, active_children
 from statistics import median
+from threading import Thread
+from types import SimpleNamespace
 
 import matplotlib
+import numpy as np
 import pytest
 import torch
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from snippets.processes import share_memory
+from snippets.processes import pickling_stages, share_memory
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +50,13 @@ def test_a_plain_tensor_moves_to_shared_memory_when_sent(result):
 
 def test_figures_follow_from_the_trials(result):
     for row in result["rows"]:
-        for name in ("array", "shared", "share", "copy"):
-            assert len(row[f"{name}_us_trials"]) == 7
-            assert row[f"{name}_us"] == pytest.approx(median(row[f"{name}_us_trials"]))
-        assert row["copy_gb_s"] == pytest.approx(row["kib"] * 1024 / row["copy_us"] / 1e3)
+        assert set(row["us"]) == set(row["us_trials"]) == {"array", "shared", "copy", "clone and share"}
+        for name, trials in row["us_trials"].items():
+            assert len(trials) == 7 and row["us"][name] == pytest.approx(median(trials))
 
 
 def test_a_child_that_dies_is_noticed():
-    with pytest.raises(RuntimeError, match="exit code 1"), share_memory.child() as connection:
+    with pytest.raises(RuntimeError, match="exit code 1"), share_memory.child(share_memory.receive) as connection:
         connection.send_bytes(b"this is no pickle")
         with pytest.raises(EOFError):
             connection.recv()
@@ -90,22 +93,61 @@ def test_a_wrong_answer_is_an_error():
         share_memory.send(Connection(), torch.tensor([1.0, 3.0]))
 
 
-def test_plot_shows_both_sends_and_the_copy():
-    row = {"array_us": 90.0, "shared_us": 500.0, "copy_us": 1.0}
-    rows = [{"kib": 4} | row, {"kib": 256} | row]
-    ax = share_memory.plot({"rows": rows}, {}).axes[0]
-    assert [line.get_ydata()[0] for line in ax.get_lines()] == [90, 500, 1]
-    assert ax.get_lines()[-1].get_color() == "gray" and ax.get_xscale() == ax.get_yscale() == "log"
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["4", "256"]
+def answer_with_double(connection) -> None:
+    for payload in iter(connection.recv_bytes, b""):
+        connection.send(2 * share_memory.ForkingPickler.loads(payload))
+
+
+def test_a_borrower_starts_a_child_of_his_own():
+    with share_memory.child(answer_with_double) as connection:
+        connection.send(21)
+        assert connection.recv() == 42
+    assert not active_children()
+
+
+def test_plot_shows_both_sends_and_the_copy(result):
+    ax = share_memory.plot(result, {}).axes[0]
+    assert len(ax.get_lines()) == 3 and ax.get_lines()[-1].get_color() == "gray"
+    assert list(ax.get_lines()[0].get_ydata()) == [row["us"]["array"] for row in result["rows"]]
+    assert ax.get_xscale() == ax.get_yscale() == "log"
     plt.close(ax.figure)
 
 
-def test_recorded_runs_have_every_size_and_can_be_drawn(recorded):
-    for result in recorded("processes/share_memory").values():
-        assert [row["kib"] for row in result["rows"]] == share_memory.SIZES_KIB
-        for row in result["rows"]:
-            assert row["shared_us"] == pytest.approx(median(row["shared_us_trials"]))
-            assert row["array_payload_bytes"] > 1024 * row["kib"]
-        ax = share_memory.plot(result, {}).axes[0]
-        assert list(ax.get_lines()[0].get_ydata()) == [row["array_us"] for row in result["rows"]]
-        plt.close(ax.figure)
+def test_stages_of_a_message_follow_each_other():
+    ours, theirs = Pipe()
+    child = Thread(target=pickling_stages.receive, args=(theirs,))
+    child.start()
+    rows = [pickling_stages.send(ours, np.arange(100_000.0)) for _ in range(2)]
+    ours.send_bytes(b"")
+    child.join()
+    for row in rows:
+        assert min(row["dumps"], row["pipe"], row["loads"]) > 0
+    assert rows[1]["pages"] >= rows[0]["pages"] > 0
+
+
+def test_new_memory_is_counted_by_message(monkeypatch, capsys):
+    asked = []
+
+    def run(command, env, stdout, check):
+        asked.append({name: value for name, value in env.items() if name.startswith("MALLOC_")})
+        kept = bool(asked[-1])
+        times = {"dumps": 2.0, "pipe": 3.0, "loads": 1.0, "copy": 0.5}
+        pages = [0 if kept else 1000 * i for i in range(pickling_stages.TRIALS)]
+        return SimpleNamespace(stdout=json.dumps([{"pages": each} | times for each in pages]))
+
+    monkeypatch.setattr(pickling_stages, "run", run)
+    result = pickling_stages.main()
+    assert asked == [{}, pickling_stages.KEEP]
+    mib = round(1000 * pickling_stages.getpagesize() / 2**20)
+    assert result["new_mib"] == {"as it is": mib, "memory kept": 0}
+    assert result["ms"]["as it is"] == {"dumps": 2, "pipe": 3, "loads": 1, "copy": 0.5}
+    assert "memory kept dumps 2.0, pipe 3.0" in capsys.readouterr().out
+    (ax,) = pickling_stages.plot(result, {}).axes
+    assert [bar.get_x() for bar in ax.patches] == [0, 0, 2, 2, 5, 5]
+    plt.close(ax.figure)
+
+
+def test_recorded_runs_can_be_drawn(recorded):
+    for snippet in (share_memory, pickling_stages):
+        for result in recorded(f"processes/{snippet.__name__.split('.')[-1]}").values():
+            plt.close(snippet.plot(result, {}))

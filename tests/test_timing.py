@@ -3,9 +3,10 @@
 import json
 import time
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -18,7 +19,6 @@ from snippets.timing import (
     clocks_compared,
     duty_cycle,
     hot_cache,
-    lazy_loading,
     profile_reading,
     unwaited_broken,
     unwaited_fixed,
@@ -65,9 +65,9 @@ def diary(monkeypatch):
 
 def test_benchmark_main_on_this_machine(capsys):
     result = benchmark.main()
-    assert result["median_ms"] == pytest.approx(median(result["ms_trials"]))
+    assert result["median_ms"] == pytest.approx(median(result["median_ms_trials"]))
     assert result["tflop_s"] == pytest.approx(20 * result["n"] ** 3 / result["median_ms"] / 1e9)
-    assert len(result["ms_trials"]) == len(result["unwaited_ms_trials"]) == 15
+    assert len(result["median_ms_trials"]) == len(result["unwaited_ms_trials"]) == 15
     assert f"{result['unwaited_ms']:.3f} ms" in capsys.readouterr().out
     json.dumps(result, allow_nan=False)
 
@@ -141,7 +141,7 @@ def test_the_current_device_says_nothing_of_the_other():
 
 def test_recorded_medians_are_those_of_the_trials(recorded):
     for profile, result in recorded("timing/benchmark").items():
-        assert result["median_ms"] == pytest.approx(median(result["ms_trials"])), profile
+        assert result["median_ms"] == pytest.approx(median(result["median_ms_trials"])), profile
         assert result["unwaited_ms"] == pytest.approx(median(result["unwaited_ms_trials"])), profile
         assert result["tflop_s"] == pytest.approx(20 * result["n"] ** 3 / result["median_ms"] / 1e9), profile
 
@@ -333,31 +333,6 @@ def test_recorded_warm_up_follows_from_its_trials(recorded):
         assert len(result["first_ms_trials"]) == warmup_curve.PROCESSES, profile
 
 
-def test_first_products_are_told_apart_by_how_kernels_are_loaded(monkeypatch, capsys):
-    class Context:
-        """Makes "processes" that answer at once."""
-
-        def set_forkserver_preload(self, modules):
-            assert modules == ["torch"]
-
-        @contextmanager
-        def Pool(self, workers, maxtasksperchild):
-            assert (workers, maxtasksperchild) == (1, 1)
-            yield SimpleNamespace(map=lambda work, tasks, chunksize: [dict(product=len(task)) for task in tasks])
-
-    monkeypatch.setattr(lazy_loading, "get_context", lambda method: Context())
-    result = lazy_loading.main()
-    assert result["eager"] == {"ms": {"product": 5}, "ms_trials": {"product": [5] * 3}}
-    assert result["lazy"]["ms"] == {"product": 4}
-    assert "LAZY  product 4.00 ms" in capsys.readouterr().out
-
-
-@pytest.mark.gpu
-def test_the_first_product_pays_and_the_second_does_not():
-    for found in lazy_loading.main().values():
-        assert found["ms"]["second"] < 0.1 * found["ms"]["context"]
-
-
 def test_buffers_are_the_same_one_again_or_each_once():
     pool = torch.zeros(12)
     same, each = hot_cache.repeat_same(pool, 4), hot_cache.rotate(pool, 4)
@@ -452,10 +427,17 @@ def test_a_kernel_is_launched_at_the_beginning_of_each_period():
     assert len(starts) == 5 and 0.015 < sum(gaps) < 0.5
 
 
-def test_the_share_is_of_the_time_to_the_next_kernel(monkeypatch):
-    rows = [["stream 7", start, 2.0, "spin"] for start in (0.0, 20.0, 30.0)]
-    monkeypatch.setattr(duty_cycle, "lanes", lambda work: [["CPU", 0.0, 5.0, "launch"], *rows])
-    assert duty_cycle.shares(None) == [10.0, 20.0]
+def test_kernels_alone_are_told_apart_by_their_order(monkeypatch):
+    launched = []
+
+    def profile(work):
+        work()
+        rows = [["stream 7", 10.0 * k, float(us), "spin"] for k, us in enumerate(launched)]
+        return [["CPU", 0.0, 5.0, "launch"], *rows]
+
+    monkeypatch.setattr(duty_cycle, "lanes", profile)
+    kernels = {name: partial(launched.append, us) for name, us in {"a": 2, "b": 30}.items()}
+    assert duty_cycle.alone_us(kernels) == {"a": [2.0] * 7, "b": [30.0] * 7}
 
 
 class Meter:
@@ -476,27 +458,40 @@ class Meter:
 
 
 def test_only_what_nvml_says_late_counts(monkeypatch):
-    monkeypatch.setattr(duty_cycle, "PowerMeter", Meter)
-    assert duty_cycle.nvml(lambda: None) == {"busy_percent": [30, 40], "watt": [120.0, 120.0]}
-    monkeypatch.setattr(Meter, "missing", "no such library")
-    with pytest.raises(RuntimeError, match="no such library"):
-        duty_cycle.nvml(lambda: None)
-
-
-def test_shares_by_profiler_and_nvml_stand_side_by_side(monkeypatch):
     launches = []
     monkeypatch.setattr(duty_cycle, "PowerMeter", Meter)
     monkeypatch.setattr(duty_cycle, "SECONDS", 0.01)
-    monkeypatch.setattr(duty_cycle, "shares", lambda work: [9.0, 11.0] if work() is None else None)
-    row = duty_cycle.compared(lambda: launches.append(1), 1000)
-    assert len(launches) == 18 and row["period_us"] == 1000
-    assert (row["profiled_percent"], row["busy_percent"], row["watt"]) == (10.0, 35.0, 120.0)
-    assert row["busy_percent_trials"] == [30, 40]
+    row = duty_cycle.watched(lambda: launches.append(1), 1000)
+    assert len(launches) == 10 and 900 <= row["period_us"] < 50_000
+    assert (row["busy_percent"], row["busy_percent_trials"]) == (35.0, [30, 40])
+    assert (row["watt"], row["watt_trials"]) == (120.0, [120.0, 120.0])
+    monkeypatch.setattr(Meter, "missing", "no such library")
+    with pytest.raises(RuntimeError, match="no such library"):
+        duty_cycle.watched(lambda: None, 1000)
+
+
+def test_the_share_is_of_the_period_as_it_turned_out(monkeypatch, on_this_cpu, capsys):
+    seen = {"period_us": 40.0, "busy_percent": 22.0, "watt": 120.0}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(clock_rate=2_000_000))
+    monkeypatch.setattr(duty_cycle, "alone_us", lambda kernels: {name: [4.0, 5.0, 9.0] for name in kernels})
+    monkeypatch.setattr(duty_cycle, "watched", lambda kernel, period_us: dict(seen))
+    result = duty_cycle.main()
+    assert list(result) == [*duty_cycle.KERNELS, "product"] and result["product"] == seen
+    assert result["short_2us"]["kernel_percent"] == 12.5
+    assert result["short_2us"]["kernel_percent_trials"] == [10.0, 12.5, 22.5]
+    assert "runs  12.5% of the time, NVML says  22.0%, 120 W" in capsys.readouterr().out
 
 
 def test_duty_cycles_are_drawn_beside_the_definition():
-    results = {"long_10": {"profiled_percent": 10.0, "busy_percent": 11}}
-    results |= {"short_30": {"profiled_percent": 30.0, "busy_percent": 60}}
+    shares = {"long_5ms": (50.0, 50), "long_10ms": (99.0, 100), "short_2us": (14.0, 22), "short_6us": (34.0, 42)}
+    results = {name: {"kernel_percent": runs, "busy_percent": nvml} for name, (runs, nvml) in shares.items()}
     (ax,) = duty_cycle.plot(results, {}).axes
-    assert [dots.get_offsets().tolist() for dots in ax.collections] == [[[10.0, 11.0]], [[30.0, 60.0]]]
+    drawn = [[tuple(dot) for dot in dots.get_offsets().tolist()] for dots in ax.collections]
+    assert drawn == [[(50.0, 50), (99.0, 100)], [(14.0, 22), (34.0, 42)]]
     assert list(ax.get_lines()[0].get_xdata()) == [0, 100] and ax.get_lines()[0].get_linestyle() == "--"
+
+
+def test_recorded_shares_follow_from_their_trials(recorded):
+    for profile, result in recorded("timing/duty_cycle").items():
+        for name, row in result.items():
+            assert row["busy_percent"] == pytest.approx(fmean(row["busy_percent_trials"])), (profile, name)

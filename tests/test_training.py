@@ -1,23 +1,22 @@
 """Chapter `training`: data parallelism in one process and in many."""
 
+import json
 import os
 import subprocess
 import sys
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
-from statistics import median
 
 import matplotlib
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch import nn
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from snippets.training import dp_vs_ddp
+from snippets.training import dataparallel_by_hand, ddp_equality, ddp_memory, ddp_minimal, ddp_timeline, dp_vs_ddp
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,125 +29,151 @@ def alone():
     dist.destroy_process_group()
 
 
-@pytest.fixture
-def primitives(monkeypatch):
-    """The four primitives on the CPU."""
-    monkeypatch.setattr(dp_vs_ddp, "replicate", lambda model, gpus: [deepcopy(model) for _ in gpus])
-    monkeypatch.setattr(dp_vs_ddp, "scatter", lambda rows, gpus: rows.chunk(len(gpus)))
-    monkeypatch.setattr(
-        dp_vs_ddp, "parallel_apply", lambda models, parts: list(map(torch.nn.Module.__call__, models, parts))
+def under_torchrun(ranks: int, *arguments: str) -> str:
+    """What all ranks printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def results_under_torchrun(ranks: int, name: str, tmp_path: Path) -> list[dict]:
+    """What main() of the snippet returned in each rank."""
+    runner = tmp_path / "runner.py"
+    runner.write_text(
+        "import json, os, sys\n"
+        f"from snippets.training import {name}\n"
+        f"with open(rf'{tmp_path}/' + os.environ['RANK'], 'w') as file:\n"
+        f"    json.dump({name}.main(), file)\n"
     )
-    monkeypatch.setattr(dp_vs_ddp, "gather", lambda outputs, gpu: torch.cat(outputs) if gpu == 0 else None)
+    under_torchrun(ranks, str(runner))
+    return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(ranks)]
 
 
-def test_the_model_and_its_rows_are_the_same_on_every_call():
-    model, rows = dp_vs_ddp.mlp_and_rows(8, 5, "cpu")
-    again, rows_again = dp_vs_ddp.mlp_and_rows(8, 5, "cpu")
-    assert rows.shape == model(rows).shape == (5, 8) and len(model) == 2 * dp_vs_ddp.LAYERS
-    torch.testing.assert_close(model(rows), again(rows_again), rtol=0, atol=0)
-    assert len({layer.weight.sum().item() for layer in model[::2]}) == dp_vs_ddp.LAYERS, "no two layers are alike"
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="two ranks on the CPU")
+def test_two_ranks_train_one_model(tmp_path):
+    first, second = results_under_torchrun(2, "ddp_minimal", tmp_path)
+    assert first["ranks"] == 2 and first["weights_differ_by"] == second["weights_differ_by"] == 0
+    assert first["loss"] != second["loss"], "each rank has rows of its own"
+    assert max(first["loss"][-1], second["loss"][-1]) < 0.01 * first["loss"][0]
 
 
-def test_by_hand_puts_the_parts_together_in_order(primitives):
-    model, rows = dp_vs_ddp.mlp_and_rows(8, 6, "cpu")
-    torch.testing.assert_close(dp_vs_ddp.by_hand(model, rows, [0, 1, 2]), model(rows))
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="three ranks on the CPU")
+def test_the_comparison_fails_without_an_exchange(tmp_path):
+    first, *others = results_under_torchrun(3, "ddp_equality", tmp_path)
+    assert others == [first, first], "every rank knows all errors"
+    assert max(first["error"]["ddp"]) < 1e-5
+    assert min(first["error"]["no_sync"]) > 0.1
 
 
-def test_training_reports_its_speed_and_its_gradient():
-    model, rows = dp_vs_ddp.mlp_and_rows(8, 16, "cpu")
+def test_a_lone_rank_trains_a_model_of_a_borrower(alone):
+    torch.manual_seed(0)
+    x = torch.randn(100, 3)
+    data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     before = deepcopy(model.state_dict())
-    result = dp_vs_ddp.train("some", model, rows, [])
-    assert result["some_samples_s"] == pytest.approx(16e3 / median(result["some_ms_trials"]))
-    assert len(result["some_ms_trials"]) == 7 and result["some_spread_ms"] >= 0
-    norm = sum(float(parameter.grad.square().sum()) for parameter in model.parameters()) ** 0.5
-    assert result["some_gradient_norm"] == pytest.approx(norm, rel=1e-4) and norm > 0
-    assert any((model.state_dict()[name] != before[name]).any() for name in before), "the weights have moved"
+    losses = ddp_minimal.train(model, data, torch.device("cpu"), epochs=4)
+    assert len(losses) == 4 and losses[-1] < losses[0]
+    assert any((model.state_dict()[name] != before[name]).any() for name in before), "trained in place"
 
 
-def test_ranks_count_their_samples_together(alone):
-    model, rows = dp_vs_ddp.mlp_and_rows(8, 16, "cpu")
-    result = dp_vs_ddp.train("ddp", model, rows, [], ranks=2)
-    assert result["ddp_samples_s"] == pytest.approx(2 * 16e3 / median(result["ddp_ms_trials"]))
+def test_farthest_finds_one_wrong_entry():
+    right = [torch.ones(3, 3), torch.tensor([2.0, -4.0])]
+    wrong = [torch.ones(3, 3), torch.tensor([2.0, -3.0])]
+    assert ddp_equality.farthest(right, right) == 0
+    assert ddp_equality.farthest(wrong, right) == pytest.approx(0.25)
 
 
-def train_rank(rank: int, file: str, norms: torch.Tensor) -> None:
-    """One of two ranks: DDP on its half of the rows, and how slow the slowest rank was."""
-    dist.init_process_group("gloo", store=dist.FileStore(file, 2), rank=rank, world_size=2)
-    model, rows = dp_vs_ddp.mlp_and_rows(8, 32, "cpu")
-    model = dp_vs_ddp.DistributedDataParallel(model)
-    result = dp_vs_ddp.train("ddp", model, rows.chunk(2)[rank], [], ranks=2)
-    norms[rank] = torch.tensor([result["ddp_gradient_norm"], *result["ddp_ms_trials"]])
-    dist.destroy_process_group()
-    os._exit(0)  # threads of gloo that are still ending have been seen to abort an interpreter that shuts down
+def test_the_ranks_have_unlike_rows():
+    rows = ddp_equality.unlike_rows(3, torch.device("cpu"))
+    stds = [part.std().item() for part in rows.chunk(3)]
+    assert stds == pytest.approx([1, 2, 3], rel=0.01) and rows.shape == (3 * ddp_equality.ROWS, ddp_equality.WIDTH)
 
 
-def test_two_ranks_train_as_one_would(tmp_path):
-    norms = torch.zeros(2, 8).share_memory_()
-    mp.spawn(train_rank, (str(tmp_path / "store"), norms), nprocs=2)
-    assert torch.equal(norms[0], norms[1]), "both ranks know the slower one's times"
-    expected = dp_vs_ddp.train("one", *dp_vs_ddp.mlp_and_rows(8, 32, "cpu"), [])
-    assert float(norms[0, 0]) == pytest.approx(expected["one_gradient_norm"], rel=1e-4)
+def test_by_hand_puts_the_parts_together_in_order(monkeypatch):
+    module = dataparallel_by_hand
+    monkeypatch.setattr(module, "replicate", lambda model, gpus: [deepcopy(model) for _ in gpus])
+    monkeypatch.setattr(module, "scatter", lambda rows, gpus: rows.chunk(len(gpus)))
+    monkeypatch.setattr(module, "parallel_apply", lambda models, parts: list(map(nn.Module.__call__, models, parts)))
+    monkeypatch.setattr(module, "gather", lambda outputs, gpu: torch.cat(outputs) if gpu == 0 else None)
+    model, rows = nn.Linear(8, 8), torch.randn(6, 8)
+    torch.testing.assert_close(module.by_hand(model, rows, [0, 1, 2]), model(rows))
 
 
-def test_without_a_gpu_it_says_so(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="needs at least one CUDA GPU"):
-        dp_vs_ddp.main()
+def test_a_step_of_training_moves_the_weights():
+    model, rows = nn.Linear(4, 4), torch.randn(16, 4)
+    before = model.weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dp_vs_ddp.step(model, rows, optimizer)
+    torch.testing.assert_close(model.weight, before - 0.1 * model.weight.grad)
 
 
-def test_the_whole_of_it_runs_in_a_group_of_one_without_a_gpu(primitives, monkeypatch, capsys):
-    make, new_group = dp_vs_ddp.mlp_and_rows, dist.new_group
-    monkeypatch.setattr(dp_vs_ddp, "mlp_and_rows", lambda width, batch, device: make(width, batch, "cpu"))
-    monkeypatch.setattr(dp_vs_ddp, "WIDTH", 32)
-    monkeypatch.setattr(dp_vs_ddp, "ROWS", 8)
-    monkeypatch.setattr(dp_vs_ddp.nn, "DataParallel", lambda model, gpus: model)
+def test_the_slowest_rank_decides(alone, monkeypatch):
+    monkeypatch.setattr(dp_vs_ddp, "wall_clock", lambda work, calls: 0.25)
+    assert dp_vs_ddp.slowest_rank(None, 1) == 0.25
+
+
+def test_speeds_follow_from_the_trials_of_each_round(monkeypatch, capsys):
+    new_group = dist.new_group
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(dist, "new_group", lambda backend: new_group(backend="gloo"))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for name in ("set_device", "synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda device: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 5e9)
+    start = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    join = dist.init_process_group
+    monkeypatch.setattr(dist, "init_process_group", lambda backend: join(backend, **start))
+    monkeypatch.setattr(dp_vs_ddp, "MODELS", {"wide": (2, 8, 16), "deep": (3, 4, 4)})
+    monkeypatch.setattr(nn.Module, "to", lambda module, device: module)
+    randn = torch.randn
+    monkeypatch.setattr(torch, "randn", lambda *shape, device=None: randn(*shape))
+    monkeypatch.setattr(nn, "DataParallel", lambda model, gpus: model)
     result = dp_vs_ddp.main()
     assert not dist.is_initialized() and result["ranks"] == 1
-    assert result["hand_vs_dp"] == result["hand_vs_one_gpu"] == 0 and result["dp_peak_gb"] == [5]
-    assert result["ddp_gradient_norm"] == pytest.approx(result["dp_gradient_norm"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["one_gpu", "dp", "ddp"]
+    for name in ("wide", "deep"):
+        trials = result[name]["ms_trials"]
+        expected = [one / ddp for one, ddp in zip(trials["one_gpu"], trials["ddp"], strict=True)]
+        assert result[name]["speedup_trials"]["ddp"] == pytest.approx(expected)
+    assert result["ddp_samples_s"] == pytest.approx(16e3 / result["wide"]["ms"]["ddp"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["wide", "deep"]
+    assert len(dp_vs_ddp.plot(result, {}).axes[0].patches) == 4
+    plt.close("all")
 
 
-def test_plot_has_three_bars_under_their_ceiling():
-    speeds = {"one_gpu_samples_s": 1e5, "dp_samples_s": 2.5e5, "ddp_samples_s": 3e5}
-    ax = dp_vs_ddp.plot(speeds | {"ranks": 4}, {}).axes[0]
-    assert [bar.get_height() for bar in ax.patches] == [100, 250, 300]
-    assert list(ax.get_lines()[0].get_ydata()) == [400, 400] and ax.get_lines()[0].get_color() == "gray"
-    plt.close(ax.figure)
+EVENTS = [
+    ["CPU", 0.0, 9000.0, "cudaLaunchKernel"],
+    ["stream 7", 1000.0, 2000.0, "gemm"],
+    ["stream 7", 3000.0, 1000.0, "gemm"],
+    ["stream 20", 2500.0, 1000.0, "ncclDevKernel_AllReduce_Sum_f32"],
+    ["stream 20", 3800.0, 1200.0, "ncclDevKernel_AllReduce_Sum_f32"],
+]
 
 
-def test_recorded_speeds_follow_from_their_trials(recorded):
-    for profile, result in recorded("training/dp_vs_ddp").items():
-        assert result["ranks"] == int(profile.partition("-x")[2] or 1) == len(result["dp_peak_gb"])
-        for way, ranks in (("one_gpu", 1), ("dp", result["ranks"]), ("ddp", result["ranks"])):
-            rows = ranks * dp_vs_ddp.ROWS
-            assert result[f"{way}_samples_s"] == pytest.approx(1e3 * rows / median(result[f"{way}_ms_trials"]))
-        ax = dp_vs_ddp.plot(result, {}).axes[0]
-        assert max(bar.get_height() for bar in ax.patches) <= 1.03 * ax.get_lines()[0].get_ydata()[0]
-        plt.close(ax.figure)
+def test_the_account_of_a_step_knows_what_is_hidden():
+    expected = {"step": 4.0, "all_reduce": 2.2, "hidden": 1.2, "others": 3.0}
+    assert ddp_timeline.account(EVENTS) == pytest.approx(expected)
+    assert ddp_timeline.account(EVENTS[:3])["all_reduce"] == 0
+    figure = ddp_timeline.plot({"timelines": {"one_gpu": EVENTS[:3], "ddp": EVENTS}}, {})
+    assert len(figure.axes) == 2 and len(dataparallel_by_hand.plot({"events": EVENTS}, {}).axes) == 1
+    plt.close("all")
 
 
-@pytest.mark.gpu
+def test_the_plot_of_memory_has_a_bar_for_each_gpu():
+    peak = {"one_gpu": [2.0], "dp": [3.0, 1.2], "ddp": [3.0, 3.0], "ddp_view": [2.1, 2.1]}
+    ax = ddp_memory.plot({"peak_gb": peak, "model_gb": 1.0}, {}).axes[0]
+    assert sorted(bar.get_width() for bar in ax.patches) == [1.2, 2, 2.1, 2.1, 3, 3, 3]
+    plt.close("all")
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("name", ["ddp_minimal", "ddp_equality", "dp_vs_ddp", "ddp_memory", "ddp_timeline"])
+def test_it_runs_on_all_gpus(name):
+    assert under_torchrun(torch.cuda.device_count(), f"snippets/training/{name}.py").strip()
+
+
+@pytest.mark.gpu(2)
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")  # each replica's thread meets its GPU anew
 def test_by_hand_is_dataparallel_on_every_gpu():
     gpus = list(range(torch.cuda.device_count()))
-    model, rows = dp_vs_ddp.mlp_and_rows(64, 8 * len(gpus), 0)
-    by_hand = partial(dp_vs_ddp.by_hand, gpus=gpus)
-    torch.testing.assert_close(by_hand(model, rows), torch.nn.DataParallel(model, gpus)(rows), rtol=0, atol=0)
-    torch.testing.assert_close(by_hand(model, rows), model(rows))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("launcher", [[], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]])
-def test_it_runs_alone_and_under_torchrun(launcher, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    count = [str(torch.cuda.device_count())] if launcher else []
-    command = [sys.executable, *launcher, *count, "snippets/training/dp_vs_ddp.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["one_gpu", "dp", "ddp"]
+    model, rows = nn.Linear(64, 64).to("cuda"), torch.randn(8 * len(gpus), 64, device="cuda")
+    found = dataparallel_by_hand.by_hand(model, rows, gpus)
+    torch.testing.assert_close(found, nn.DataParallel(model, gpus)(rows), rtol=0, atol=0)
+    torch.testing.assert_close(found, model(rows))

@@ -3,95 +3,111 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
+# once = { speedup = "computed from times that have trials" }
 # missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
-"""Four ways to feed all visible GPUs, and the kernel size from which each way keeps all of them busy."""
+"""How long must a kernel be for one thread to keep all GPUs busy?"""
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import cache, partial
-from multiprocessing import get_context
+from functools import partial
+from statistics import median
 
 import torch
 
 from snippets.timing.benchmark import measure
+from snippets.timing.take_turns import ratios, recorded, take_turns
+from snippets.timing.wait_for import wait_for
 
-PRODUCTS = {128: 2000, 512: 2000, 1024: 500, 2048: 100}  # n: products for each GPU
-
-
-@cache
-def operands(n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """x (n, n), the same on every device, and room (n, n) for x @ x, whose entries have unit variance."""
-    x = torch.randn(n, n, generator=torch.Generator().manual_seed(n)) / n**0.25
-    return x.to(device), torch.zeros(n, n, device=device)
+#: n, and how many products of (n, n) with itself each GPU has to do
+PRODUCTS = {128: 2000, 512: 400, 640: 300, 768: 250, 1024: 150, 1280: 100, 2048: 30}
 
 
-def feed(n: int, devices: list[str], products: int, check: bool = False) -> None:
-    """Launch for all devices from one thread, a product each in turn; to check is to wait, compare and clear."""
-    jobs = [operands(n, device) for device in devices]
-    for x, y in jobs * products:
-        torch.mm(x, x, out=y)
-    for x, y in jobs if check else ():
-        torch.testing.assert_close(y, x @ x, rtol=1e-4, atol=1e-4)
-        y.zero_()
+def feed(jobs: list, products: int) -> None:
+    """Launch a product on each GPU in turn; a job is x and the room for x @ x."""
+    for _ in range(products):
+        for x, out in jobs:
+            torch.mm(x, x, out=out)
 
 
-def hand_out(workers: dict, n: int, devices: list[str], products: int) -> None:
-    """Let each device be fed, waited for and checked by its own worker: a thread or a process."""
-    for answer in [workers[device].submit(feed, n, [device], products, True) for device in devices]:
-        answer.result()
+def graph_of(x: torch.Tensor, out: torch.Tensor, products: int) -> torch.cuda.CUDAGraph:
+    """All products of one GPU as one CUDA graph, captured on a stream of that GPU."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(x.device)
+    with torch.cuda.stream(stream):
+        feed([(x, out)], 1)
+        with torch.cuda.graph(graph, stream=stream):  # else: a stream of another GPU
+            feed([(x, out)], products)
+        out.zero_()
+        graph.replay()
+        torch.testing.assert_close(out, x @ x, rtol=1e-4, atol=1e-4)
+    return graph
 
 
-def captured(n: int, devices: list[str], products: int):
-    """Work that launches one CUDA graph per device, which holds all of its products."""
-    graphs = {device: torch.cuda.CUDAGraph() for device in devices}
-    for device, graph in graphs.items():
-        with torch.cuda.stream(stream := torch.cuda.Stream(device=device)):
-            feed(n, [device], 1, check=True)
-            with torch.cuda.graph(graph, stream=stream):  # without stream= the capture listens on GPU 0, in vain
-                feed(n, [device], products)
-    return lambda: [graph.replay() for graph in graphs.values()]
+def replay(graphs: list[torch.cuda.CUDAGraph]) -> None:
+    """Launch every GPU's graph, from this thread."""
+    for graph in graphs:
+        graph.replay()
 
 
-def report(gpus: int, timings: dict) -> dict:
-    """Medians, spreads and trials for one GPU and for all, and the speed-up, which is 1 by definition on one GPU."""
-    results = {"visible_gpus": gpus, "n": list(PRODUCTS), "products": list(PRODUCTS.values())}
-    for crowd, rows in timings.items():
-        results[f"{crowd}_ms"] = {way: [1e3 * t.median for t in row] for way, row in rows.items()}
-        results[f"{crowd}_spread_ms"] = {way: [1e3 * t.spread for t in row] for way, row in rows.items()}
-        results[f"{crowd}_ms_trials"] = {way: [t.ms() for t in row] for way, row in rows.items()}
-    pairs = {way: zip(row, results["all_ms"][way], strict=True) for way, row in results["one_ms"].items()}
-    speedup = {way: [gpus * one / all_ if gpus > 1 else 1.0 for one, all_ in row] for way, row in pairs.items()}
-    return results | {"speedup": speedup}
+def launch_us(job: tuple, launches: int = 100) -> float:
+    """Host microseconds of a launch while the GPU is busy, so that none can begin."""
+    torch.cuda._sleep(20_000_000)  # cycles: about 10 ms, longer than the launches
+    time = measure(partial(feed, [job], launches), devices=[], warmup=0, trials=1)
+    wait_for()
+    return 1e6 * time.median / launches
+
+
+def compared(n: int, products: int, gpus: int) -> dict:
+    """One GPU and all of them, by loop and by graph, in turns; and a launch alone."""
+    xs = [torch.randn(n, n, device=f"cuda:{i}") / n**0.5 for i in range(gpus)]
+    jobs = [(x, torch.zeros_like(x)) for x in xs]
+    graphs = [graph_of(*job, products) for job in jobs]
+    works = {}
+    for crowd, count in {"one": 1, "all": gpus}.items():
+        works[crowd, "one_thread"] = partial(feed, jobs[:count], products)
+        works[crowd, "graphs"] = partial(replay, graphs[:count])
+    times, launch = take_turns(works, trials=7), [launch_us(jobs[0]) for _ in range(7)]
+    row = {"n": n, "products": products, "speedup": {}}
+    row |= {"launch_us": median(launch), "launch_us_trials": launch}
+    for way in ("one_thread", "graphs"):
+        pairs = ratios(times["one", way], times["all", way])
+        row["speedup"][way] = gpus * median(pairs)
+    for crowd in ("one", "all"):
+        timings = {way: times[crowd, way] for way in row["speedup"]}
+        row |= {f"{crowd}_{key}": ms for key, ms in recorded(timings).items()}
+    return row
+
+
+def columns(rows: list) -> list | dict:
+    """Dicts of one shape as one such dict, with lists for its leaves."""
+    if not isinstance(rows[0], dict):
+        return rows
+    return {key: columns([row[key] for row in rows]) for key in rows[0]}
 
 
 def main() -> dict:
-    devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    threads = {d: ThreadPoolExecutor(1, d, torch.cuda.set_device, (d,)) for d in devices}
-    processes = {d: ProcessPoolExecutor(1, get_context("spawn"), torch.cuda.set_device, (d,)) for d in devices}
-    timings = {crowd: {way: [] for way in ("one_thread", "threads", "processes", "graphs")} for crowd in ("all", "one")}
-    for n, products in PRODUCTS.items():
-        for crowd, row in zip((devices, devices[:1]), timings.values(), strict=True):
-            row["one_thread"] += [measure(partial(feed, n, crowd, products))]
-            feed(n, crowd, 0, check=True)
-            row["threads"] += [measure(partial(hand_out, threads, n, crowd, products))]
-            row["processes"] += [measure(partial(hand_out, processes, n, crowd, products))]
-            row["graphs"] += [measure(captured(n, crowd, products))]
-            feed(n, crowd, 0, check=True)
-    results = report(len(devices), timings)
-    for way, speedups in results["speedup"].items():
-        print(f"{way:<10}", *(f"n = {n}: {speedup:5.2f}×  " for n, speedup in zip(PRODUCTS, speedups, strict=True)))
-    return results
+    gpus = torch.cuda.device_count()
+    rows = [compared(n, products, gpus) for n, products in PRODUCTS.items()]
+    for row in rows:
+        loop, graphs = row["speedup"].values()
+        print(f"n = {row['n']:4}: one thread {loop:.2f}×, with graphs {graphs:.2f}×")
+    return {"visible_gpus": gpus} | columns(rows)
 
 
 def plot(results: dict, ceilings: dict):
-    """Speed-up over the size of the product, a line for each way, under as many GPUs as there are."""
+    """Speed-up over the length of the kernel, beside the model and the ceiling."""
     import matplotlib.pyplot as plt
 
-    (figure, ax), n = plt.subplots(), results["n"]
+    figure, ax = plt.subplots()
+    gpus, ms = results["visible_gpus"], results["one_ms"]["graphs"]
+    kernel = [1e3 * t / p for t, p in zip(ms, results["products"], strict=True)]
     for way, speedups in results["speedup"].items():
-        ax.semilogx(n, speedups, base=2, marker="o", label=way.replace("_", " "))
-    ax.axhline(results["visible_gpus"], color="gray", linestyle="--", label="number of GPUs")
-    ax.set(ylim=(0, None), xlabel="n of the n × n product", ylabel="speed-up over one GPU", xticks=n, xticklabels=n)
+        ax.semilogx(kernel, speedups, marker="o", label=way.replace("_", " "))
+    pairs = zip(kernel, results["launch_us"], strict=True)
+    model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
+    ax.semilogx(kernel, model, linestyle=":", marker="x", label="model of one thread")
+    ax.axhline(gpus, color="gray", linestyle="--", label="number of GPUs")
+    ax.set(ylim=(0, None), xlabel="one kernel (µs)", ylabel="speed-up over one GPU")
+    ax.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
+    ax.minorticks_off()
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Keep half of every batch while batches grow: how far each allocator setting gets under a cap."""
+"""Keep half of every batch while batches grow, and map the memory when it is out."""
 
 import json
 import os
@@ -15,86 +15,94 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-MIB = 2**20
 CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4
-OLD_NAME, NEW_NAME = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 SETTINGS = {
     "default": {},
-    "max_split": {OLD_NAME: "max_split_size_mb:32"},
-    "expandable": {OLD_NAME: "expandable_segments:True"},
-    "expandable_by_new_name": {NEW_NAME: "expandable_segments:True"},
+    "max_split": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:32"},
+    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "expandable_by_new_name": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
 }
 
 
 def tensor(mib: int) -> torch.Tensor:
     """A tensor of so many MiB on the GPU, not filled: no kernel is launched."""
-    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+    return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
 
 
-def counters() -> list[float]:
-    """MiB held by tensors, and MiB that PyTorch keeps."""
-    return [torch.cuda.memory_allocated() / MIB, torch.cuda.memory_reserved() / MIB]
+def memory_map(snapshot: dict) -> list[list[int]]:
+    """[MiB, 1 if a tensor holds it] of each block that PyTorch has, by address."""
+    segments = sorted(snapshot["segments"], key=lambda segment: segment["address"])
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    return [[b["size"] >> 20, int(b["state"] == "active_allocated")] for b in blocks]
 
 
 def grow() -> dict:
-    """[MiB of the batch, allocated, reserved] after each batch, and when memory was out."""
-    torch.cuda.set_per_process_memory_fraction(CAP_MIB * MIB / torch.cuda.mem_get_info()[1])
-    batches, kept = [], []
+    """The batch that does not fit any more, and what memory looks like then."""
+    share = (CAP_MIB << 20) / torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction(share)
+    kept = []
     try:
         for mib in range(FIRST_MIB, CAP_MIB, GROWTH_MIB):
             batch = tensor(mib)
             kept.append(tensor(mib // 2))  # what you want to remember of it
             del batch
-            batches.append([mib, *counters()])
     except torch.OutOfMemoryError as error:
-        end = [mib, *counters()]
-        words = re.sub(r"Process \d+ has .*? in use\. ", "", str(error))  # the other children
-    expandable = torch.cuda.memory._snapshot()["allocator_settings"]["expandable_segments"]
-    return {"batches": batches, "end": end, "words": words, "is_expandable": bool(expandable)}
-
-
-def most_possible() -> int:
-    """MiB of the largest batch for which everything still fits, without a byte lost."""
-    kept, mib = 0, FIRST_MIB
-    while kept + mib + mib // 2 <= CAP_MIB:
-        kept, mib = kept + mib // 2, mib + GROWTH_MIB
-    return mib - GROWTH_MIB
+        words = re.sub(
+            r"Process \d+ has .*? in use\. ", "", str(error)
+        )  # other children
+    snapshot = torch.cuda.memory._snapshot()
+    expandable = bool(snapshot["allocator_settings"]["expandable_segments"])
+    found = {"refused_mib": mib, "words": words, "blocks": memory_map(snapshot)}
+    return found | {"is_expandable": expandable}
 
 
 def in_process_of_its_own(setting: dict[str, str]) -> dict:
-    """What `grow` gives with this setting, which PyTorch reads once, from the environment."""
-    others = {name: value for name, value in os.environ.items() if name not in (OLD_NAME, NEW_NAME)}
+    """What `grow` gives with this setting, which PyTorch reads from the environment."""
+    env = {k: v for k, v in os.environ.items() if not k.endswith("ALLOC_CONF")}
     command = [sys.executable, __file__, "grow"]
-    child = subprocess.run(command, env=others | setting, capture_output=True, text=True)
+    child = subprocess.run(command, env=env | setting, capture_output=True, text=True)
     if child.returncode:
         raise RuntimeError(f"{setting}: {child.stderr}")
-    return json.loads(child.stdout) | {"warns": "deprecated" in child.stderr}
+    return json.loads(child.stdout)
 
 
 def main() -> dict:
     with ThreadPoolExecutor() as pool:
-        runs = dict(zip(SETTINGS, pool.map(in_process_of_its_own, SETTINGS.values()), strict=True))
+        found = list(pool.map(in_process_of_its_own, SETTINGS.values()))
+    runs = dict(zip(SETTINGS, found, strict=True))
     for name, run in runs.items():
-        run["largest_mib"], (_, *at_the_end) = run["batches"][-1][0], run["end"]
-        shown = f"largest batch {run['largest_mib']:3} MiB; then tensors hold"
-        print(f"{name:<23} {shown} {at_the_end[0]:4.0f} of {at_the_end[1]:4.0f} MiB")
+        run["held_mib"] = sum(mib for mib, held in run["blocks"] if held)
+        run["holes_mib"] = [mib for mib, held in run["blocks"] if not held]
+        shown = f"{name:<23}refused at {run['refused_mib']} MiB; tensors hold"
+        print(f"{shown} {run['held_mib']} MiB, {sum(run['holes_mib'])} idle")
     print(f"\nwhat the default said: {runs['default']['words']}")
-    return {"cap_mib": CAP_MIB, "most_possible_mib": most_possible(), "settings": runs}
+    return {"cap_mib": CAP_MIB, "settings": runs}
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(layout="constrained")
-    for name in ("default", "max_split", "expandable"):
-        mib, allocated, reserved = zip(*results["settings"][name]["batches"], strict=True)
-        ax.plot(mib, reserved, label=name.replace("_", " "))
-    ax.plot(mib, allocated, label="held by tensors")
-    ax.axhline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
-    ax.set(xlabel="batch, MiB", ylabel="MiB kept by PyTorch", ylim=(0, None))
-    figure.legend(loc="outside upper left", ncols=3, handlelength=1, columnspacing=1)
+    lanes = ("default", "max_split", "expandable")
+    for i, label in enumerate(["idle", "held by tensors"]):
+        for lane, name in enumerate(lanes):
+            bars, at = [], 0
+            for mib, held in results["settings"][name]["blocks"]:
+                if held == i:
+                    bars.append((at, mib))
+                at += mib
+            look = {"color": f"C{i}", "label": None if lane else label}
+            ax.broken_barh(bars, (lane - 0.35, 0.7), edgecolor="none", **look)
+    ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
+    ax.set_yticks(range(len(lanes)), [name.replace("_", " ") for name in lanes])
+    ax.set(xlabel="MiB that PyTorch has at the refusal, by address", xlim=(0, None))
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 
 if __name__ == "__main__":
-    print(json.dumps(grow())) if sys.argv[1:] else main()
+    if sys.argv[1:] == ["grow"]:
+        print(json.dumps(grow()))
+    else:
+        main()

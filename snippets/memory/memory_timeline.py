@@ -4,95 +4,107 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Predict what a training step holds after each phase, and compare with what the allocator saw."""
-
-import gc
-from collections.abc import Iterator
+"""Predict a training step's memory: the end of each phase, and the peak between."""
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LAYERS, WIDTH, ROWS = 4, 4096, 16384
-PHASES = ("batch", "forward", "backward", "optimizer", "zero_grad")
+PHASES = ("batch", "forward", "backward", "optimizer", "zero_grad", "peak")
+
+
+class Watch(TorchDispatchMode):
+    """[Name, bytes held after it] of each operation, counted from the start."""
+
+    def __init__(self):
+        super().__init__()
+        self.start, self.line = torch.cuda.memory_allocated(), []
+
+    def note(self, name: str) -> None:
+        self.line.append([name, torch.cuda.memory_allocated() - self.start])
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **kwargs)
+        node = torch._C._current_autograd_node()
+        self.note(f"{node.name() if node else 'forward'}: {func}")
+        return result
 
 
 def network(width: int) -> nn.Sequential:
     """A chain of square linear layers with a ReLU after each."""
-    pairs = [(nn.Linear(width, width, bias=False, device="cuda"), nn.ReLU()) for _ in range(LAYERS)]
-    return nn.Sequential(*[layer for pair in pairs for layer in pair])
+    layers = []
+    for _ in range(LAYERS):
+        layers += [nn.Linear(width, width, bias=False, device="cuda"), nn.ReLU()]
+    return nn.Sequential(*layers)
 
 
-def step(net: nn.Sequential, optimizer, rows: int) -> Iterator[str]:
-    """One training step; says after each phase which one it was."""
+def step(net: nn.Sequential, optimizer, rows: int, note) -> None:
+    """One training step; calls `note` with its name at the end of each phase."""
     batch = torch.randn(rows, net[0].in_features, device="cuda")
-    yield "batch"
+    note("batch")
     loss = net(batch).square().mean()
-    yield "forward"
+    note("forward")
     loss.backward()
-    yield "backward"
+    note("backward")
     optimizer.step()
-    yield "optimizer"
+    note("optimizer")
     optimizer.zero_grad()
-    yield "zero_grad"
+    note("zero_grad")
 
 
-def predicted() -> dict[str, list[int]]:
-    """Bytes after each phase of two steps: fp32, Adam, one activation per layer."""
-    weights, batch = 4 * LAYERS * WIDTH**2, 4 * ROWS * WIDTH
+def predicted(weights: int, activation: int, layers: int) -> dict[str, list[int]]:
+    """Bytes after each phase of two steps with Adam, and last each step's peak."""
     found = {}
     for name, moments in {"first": 0, "second": 2 * weights}.items():
-        before, after = weights + moments + batch, 3 * weights + batch
-        found[name] = [before, before + LAYERS * batch, before + weights, after + weights, after]
+        before, after = weights + moments + activation, 3 * weights + activation
+        kept = before + layers * activation
+        peak = kept + 4 * activation  # what this loss needs to go back
+        found[name] = [before, kept, before + weights, after + weights, after, peak]
     return found
 
 
-def history() -> list[int]:
-    """Bytes held, from 0, after each allocation and each free since recording began."""
-    signs, held = {"alloc": 1, "free_requested": -1}, [0]
-    for event in torch.cuda.memory._snapshot()["device_traces"][0]:
-        if event["action"] in signs:
-            held.append(held[-1] + signs[event["action"]] * event["size"])
-    return held
-
-
 def main() -> dict:
-    tiny = network(64)
-    list(step(tiny, torch.optim.Adam(tiny.parameters()), 64))  # libraries take their workspaces
-    del tiny
-    gc.collect()
-    torch.cuda.memory._record_memory_history(context=None)  # every event, without stack traces
-    base = torch.cuda.memory_allocated()
-    net, measured, peaks = network(WIDTH), {}, {}
-    model, marks = torch.cuda.memory_allocated() - base, [0, len(history()) - 1]
-    optimizer = torch.optim.Adam(net.parameters())
-    for name, forecast in predicted().items():
-        torch.cuda.reset_peak_memory_stats()
-        measured[name] = []
-        for phase, expected in zip(step(net, optimizer, ROWS), forecast, strict=True):
-            measured[name].append(torch.cuda.memory_allocated() - base)
-            marks.append(len(history()) - 1)
-            gib = measured[name][-1] / 2**30, expected / 2**30
-            print("{} step, {:<10}{:6.3f} GiB, predicted {:6.3f}".format(name, phase, *gib))
-        peaks[name] = torch.cuda.max_memory_allocated() - base
-    results = {"model": model, "measured": measured, "predicted": predicted(), "peak": peaks}
-    return results | {"workspaces": base, "history": history(), "marks": marks}
+    tiny, peaks = network(64), []  # with it, libraries take their workspaces
+    step(tiny, torch.optim.Adam(tiny.parameters()), 64, Watch().note)
+    with Watch() as watch:
+        net = network(WIDTH)
+        watch.note("model")
+        optimizer = torch.optim.Adam(net.parameters())
+        for _ in range(2):
+            torch.cuda.reset_peak_memory_stats()
+            step(net, optimizer, ROWS, watch.note)
+            peaks.append(torch.cuda.max_memory_allocated() - watch.start)
+    ends = [held for name, held in watch.line if name in PHASES]
+    measured = {"first": [*ends[:5], peaks[0]], "second": [*ends[5:], peaks[1]]}
+    forecast = predicted(4 * LAYERS * WIDTH**2, 4 * ROWS * WIDTH, LAYERS)
+    for name, levels in measured.items():
+        for phase, held, said in zip(PHASES, levels, forecast[name], strict=True):
+            print(f"{name:<6} {phase:<9}{held >> 20:6} MiB, predicted {said >> 20:6}")
+    return {"measured": measured, "predicted": forecast, "line": watch.line}
 
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
     import numpy as np
 
-    figure, ax = plt.subplots()
-    ends = range(len(results["marks"]))  # every phase gets the same width
-    held = [each / 2**30 for each in results["history"][: results["marks"][-1] + 1]]
-    places = np.interp(range(len(held)), results["marks"], ends)
-    ax.step(places, held, where="pre", label="held")
-    forecast = [results["model"], *results["predicted"]["first"], *results["predicted"]["second"]]
-    levels = [each / 2**30 for each in forecast]
-    ax.hlines(levels, ends[:-1], ends[1:], color="gray", linestyle="--", label="predicted")
-    ax.set_xticks([end - 0.5 for end in ends[1:]], ["model", *PHASES * 2], rotation=90)
+    figure, ax = plt.subplots(layout="constrained")
+    names, held = zip(*results["line"], strict=True)
+    phases = ["model", *PHASES[:-1] * 2]
+    marks = [i for i, name in enumerate(names) if name in phases]
+    ends = range(1, len(phases) + 1)  # every phase gets the same width
+    places = np.interp(range(-1, len(held)), [-1, *marks], [0, *ends])
+    ax.step(places, [0, *(each / 2**30 for each in held)], where="pre", label="held")
+    steps = [results["predicted"][name] for name in ("first", "second")]
+    levels = [level / 2**30 for step in steps for level in step[:-1]]
+    look = {"color": "gray", "linestyle": "--"}
+    ax.hlines(levels, ends[:-1], ends[1:], label="predicted end of a phase", **look)
+    peaks = [step[-1] / 2**30 for step in steps]
+    look = {"color": "gray", "linestyle": ":"}
+    ax.hlines(peaks, [1, 6], [6, 11], label="predicted peak", **look)
+    ax.set_xticks([end - 0.5 for end in ends], phases, rotation=90)
     ax.set(ylabel="GiB", ylim=(0, None))
-    ax.legend(loc="upper left")
+    figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 

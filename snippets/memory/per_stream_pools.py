@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Use many side streams once each: whose memory it is, and how much of it stays behind."""
+"""Use many side streams once each: how much memory stays behind."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def on_side(side: torch.cuda.Stream) -> None:
 
 
 def lent_to_side(side: torch.cuda.Stream) -> None:
-    """Allocate on the main stream, fill on the side stream, join before the tensor is freed."""
+    """Allocate on the main stream, fill on the side stream, join before it is freed."""
     main, x = torch.cuda.current_stream(), tensor()
     side.wait_stream(main)
     with torch.cuda.stream(side):
@@ -39,7 +39,7 @@ def lent_to_side(side: torch.cuda.Stream) -> None:
 
 
 def reserved_mib(use: Callable[[torch.cuda.Stream], None]) -> list[float]:
-    """MiB that PyTorch keeps at first, and after each use of 64 MiB with a stream of its own."""
+    """MiB that PyTorch keeps at first, and after each use with a stream of its own."""
     torch.cuda.empty_cache()
     on_main(None)
     found = [torch.cuda.memory_reserved() / 2**20]
@@ -53,8 +53,9 @@ def main() -> dict:
     results = {"block_mib": BLOCK_MIB}
     for use in (on_main, lent_to_side, on_side):
         results[use.__name__] = kept = reserved_mib(use)
-        shown = f"{kept[0]:.0f} at first, {kept[1]:.0f} after one use, {kept[-1]:.0f} after {TIMES}"
-        print(f"{use.__name__:<13} MiB kept: {shown}")
+        first, once, last = kept[0], kept[1], kept[-1]
+        shown = f"{first:.0f} at first, {once:.0f} after one use, {last:.0f} after"
+        print(f"{use.__name__:<13} MiB kept: {shown} {TIMES}")
     torch.cuda.empty_cache()
     results["emptied_mib"] = torch.cuda.memory_reserved() / 2**20
     print(f"after empty_cache() {results['emptied_mib']:.0f} MiB")
@@ -67,7 +68,9 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots()
     for name in ("on_side", "lent_to_side"):
         ax.plot(results[name], label=name.replace("_", " "))
-    ax.axhline(results["block_mib"], color="gray", linestyle="--", label="in use at any time")
+    ax.axhline(
+        results["block_mib"], color="gray", linestyle="--", label="in use at any time"
+    )
     ax.set(xlabel="streams used once", ylabel="MiB kept by PyTorch", ylim=(0, None))
     ax.legend()
     return figure

@@ -4,35 +4,30 @@
 # [tool.overlap]
 # gpus = [0]
 # ///
-"""Send an array and a shared tensor to a child process: which bytes travel, and who sees the child's write."""
+"""Send an array and a shared tensor to a child: which bytes travel?"""
 
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.multiprocessing as mp
 
 from snippets.timing.benchmark import measure
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import recorded
 
 SIZES_KIB, WRITTEN = [4, 32, 256, 2048, 16384], -1.0
 
 
-def receive(connection) -> None:
-    """In the child: rebuild each message, answer with its first element and its bytes in the pipe, write into its last."""
-    while payload := connection.recv_bytes():
-        message = ForkingPickler.loads(payload)
-        message[-1] = WRITTEN
-        connection.send((float(message[0]), len(payload)))
-
-
 @contextmanager
-def child():
-    """A spawned process that receives until it is told to stop, and whose exit code is read."""
+def child(target):
+    """A spawned process that runs `target(connection)`, and whose exit code is read."""
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=receive, args=(theirs,))
+    process = context.Process(target=target, args=(theirs,))
     process.start()
-    theirs.close()  # now only the child holds that end: if it dies, recv() raises here instead of waiting for ever
+    theirs.close()  # if the child dies, recv() raises here instead of waiting for ever
     try:
         yield ours
         ours.send_bytes(b"")
@@ -43,8 +38,16 @@ def child():
         raise RuntimeError(f"the child ended with exit code {process.exitcode}")
 
 
+def receive(connection) -> None:
+    """In the child: rebuild each message, write into its last element, answer."""
+    for payload in iter(connection.recv_bytes, b""):
+        message = ForkingPickler.loads(payload)
+        message[-1] = WRITTEN
+        connection.send((float(message[0]), len(payload)))
+
+
 def send(connection, message) -> int:
-    """Send as `connection.send` does and wait until the child has it rebuilt; bytes that went through the pipe."""
+    """Send as `connection.send` does, wait until it is rebuilt; bytes in the pipe."""
     connection.send_bytes(ForkingPickler.dumps(message))
     first, payload_bytes = connection.recv()
     assert first == float(message[0]), "the child received something else"
@@ -52,47 +55,42 @@ def send(connection, message) -> int:
 
 
 def compare(connection, kib: int) -> dict:
-    """One size: payload, whether the child's write is seen here, and the time of each send, of sharing and of a copy."""
+    """One size: bytes in the pipe, whether the child's write is seen here, times."""
     values = torch.rand(kib * 256)
-    room, unshared = values.clone(), [values.clone() for _ in range(9)]
-    row, work = {"kib": kib}, {"share": lambda: unshared.pop().share_memory_(), "copy": lambda: room.copy_(values)}
-    for name, message in (("array", values.numpy().copy()), ("shared", values.clone().share_memory_())):
+    array, shared = values.numpy().copy(), values.clone().share_memory_()
+    row = {"kib": kib}
+    for name, message in {"array": array, "shared": shared}.items():
         row[f"{name}_payload_bytes"] = send(connection, message)
         row[f"{name}_write_seen"] = float(message[-1]) == WRITTEN
-        work[name] = lambda message=message: send(connection, message)
-    for name, timing in {name: measure(work[name], warmup=2, trials=7) for name in work}.items():
-        row[f"{name}_us"], row[f"{name}_us_trials"] = 1e6 * timing.median, [1e3 * ms for ms in timing.ms()]
-    return row | {f"{name}_gb_s": kib * 1.024 / row[f"{name}_us"] for name in ("array", "copy")}
+    works = {"array": partial(send, connection, array)}
+    works["shared"] = partial(send, connection, shared)
+    works["copy"] = partial(torch.empty_like(values).copy_, values)
+    works["clone and share"] = lambda: values.clone().share_memory_()
+    return row | recorded({name: measure(works[name]) for name in works}, "us")
 
 
 def main() -> dict:
-    torch.set_num_threads(1)  # pickling and pipes use one thread: so does the copy beside them
+    torch.set_num_threads(1)  # pickling and pipes use one: so does the copy beside them
     plain = torch.rand(1024)
-    with child() as connection:
+    with child(receive) as connection:
         before, _, after = plain.is_shared(), send(connection, plain), plain.is_shared()
         rows = [compare(connection, kib) for kib in SIZES_KIB]
     print(f"a plain tensor, sent once: shared before {before}, after {after}")
     for row in rows:
-        array, shared = (f"{row[f'{n}_payload_bytes']:>10,} B {row[f'{n}_us']:>6,.0f} µs" for n in ("array", "shared"))
-        print(f"{row['kib']:>6,} KiB: array {array}, shared tensor {shared.strip()}")
+        array = f"{row['array_payload_bytes']:>10,} B {row['us']['array']:>6,.0f} µs"
+        shared = f"{row['shared_payload_bytes']} B {row['us']['shared']:,.0f} µs"
+        print(f"{row['kib']:>6,} KiB: array {array}, shared tensor {shared}")
     return {"plain_shared_before": before, "plain_shared_after": after, "rows": rows}
 
 
 def plot(results: dict, ceilings: dict):
-    """Time of one send over the size of what is sent, beside one copy of the same bytes."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    rows, sizes = results["rows"], [row["kib"] for row in results["rows"]]
-    for name, label in (("array", "array, pickled"), ("shared", "tensor, shared")):
-        ax.plot(sizes, [row[f"{name}_us"] for row in rows], marker="o", label=label)
-    ax.plot(sizes, [row["copy_us"] for row in rows], color="gray", linestyle="--", label="one copy in memory")
-    ax.set(xscale="log", yscale="log", xlabel="size of the message (KiB)", ylabel="time of one send (µs)")
-    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    ax.minorticks_off()
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
-    return figure
+    rows = results["rows"]
+    labels = {"array": "array, pickled", "shared": "tensor, shared"}
+    lines = {label: [row["us"][n] for row in rows] for n, label in labels.items()}
+    copy = {"one copy in memory": [row["us"]["copy"] for row in rows]}
+    sizes = [row["kib"] for row in rows]
+    axes = {"xlabel": "size of the message (KiB)", "ylabel": "time of one send (µs)"}
+    return sweep(sizes, lines, copy, xlog=True, ylog=True, **axes)
 
 
 if __name__ == "__main__":

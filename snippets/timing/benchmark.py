@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
+# once = { first_ms = "happens once in a process", spread_ms = "is one of all trials" }
 # ///
 """Time work honestly: every device waited for, warm-up, trials, median and spread."""
 
@@ -87,7 +88,7 @@ def main() -> dict:
         "unwaited_ms": 1e3 * unwaited.median,
         "unwaited_ms_trials": unwaited.ms(),
     }
-    result |= {"median_ms": 1e3 * waited.median, "ms_trials": waited.ms()}
+    result |= {"median_ms": 1e3 * waited.median, "median_ms_trials": waited.ms()}
     tflop_s = 20 * n**3 / waited.median / 1e12
     return result | {"spread_ms": 1e3 * waited.spread, "tflop_s": tflop_s}
 

@@ -9,8 +9,7 @@
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 import torch
 
@@ -18,57 +17,67 @@ from snippets.timing.lanes import lanes
 from snippets.timing.power_meter import PowerMeter
 from snippets.timing.wait_for import wait_for
 
-LONG_AND_SHORT = (("long", 10_000, (10, 30, 50, 100)), ("short", 20, (10, 30)))
-SECONDS = 0.9
+LONG = {"long_5ms": (5_000, 10_000), "long_10ms": (10_000, 10_000)}
+SHORT = {"short_2us": (2, 20), "short_6us": (6, 20)}
+KERNELS = LONG | SHORT  # µs that one thread counts cycles, µs from one to the next
+SECONDS, TIMES = 0.6, 7
 
 
-def paced(kernel: Callable, period_s: float, periods: int) -> None:
-    """Launch the kernel at the beginning of each period, and wait for the last one."""
+def paced(kernel: Callable, period_s: float, periods: int) -> float:
+    """Launch the kernel at the beginning of each period, and wait for the last one.
+
+    Returns the seconds from one kernel to the next, as they turned out.
+    """
     start = time.perf_counter()
     for k in range(periods):
         while time.perf_counter() < start + k * period_s:
             pass  # sleep() would wake up too late
         kernel()
     wait_for()
+    return (time.perf_counter() - start) / periods
 
 
-def shares(work: Callable) -> list[float]:
-    """Percent of the time from one kernel's start to the next in which it runs."""
-    kernels = [(start, us) for lane, start, us, _ in lanes(work) if lane != "CPU"]
-    return [100 * us / (later - start) for (start, us), (later, _) in pairwise(kernels)]
+def alone_us(kernels: dict[str, Callable]) -> dict[str, list[float]]:
+    """µs for which each kernel runs, `TIMES` times, by the profiler. It slows launches
+    but not kernels, so nothing is paced here."""
+
+    def each_in_turn() -> None:
+        for kernel in kernels.values():
+            for _ in range(TIMES):
+                kernel()
+
+    us = [us for lane, _, us, _ in lanes(each_in_turn) if lane != "CPU"]
+    return {name: us[k * TIMES : (k + 1) * TIMES] for k, name in enumerate(kernels)}
 
 
-def nvml(work: Callable) -> dict[str, list]:
-    """Utilisation in percent and power in W that NVML reports late in `work`."""
+def watched(kernel: Callable, period_us: float) -> dict:
+    """Utilisation and power that NVML reports in the last third of a paced run."""
+    periods = int(1e6 * SECONDS / period_us)
     with PowerMeter() as meter:
-        work()
+        row = {"period_us": 1e6 * paced(kernel, period_us / 1e6, periods)}
     if meter.missing:
         raise RuntimeError(f"NVML cannot be asked: {meter.missing}")
-    late = slice(2 * len(meter.rows["s"]) // 3, None)
-    return {name: meter.rows[name][late] for name in ("busy_percent", "watt")}
-
-
-def compared(kernel: Callable, period_us: int) -> dict:
-    """The share of the time in which a kernel runs, by the profiler and by NVML."""
-    run = partial(paced, kernel, period_us / 1e6)
-    trials = {"profiled_percent": shares(partial(run, 8))}
-    trials |= nvml(partial(run, int(1e6 * SECONDS / period_us)))
-    row = {"period_us": period_us} | {name: median(trials[name]) for name in trials}
-    return row | {f"{name}_trials": each for name, each in trials.items()}
+    for name in ("busy_percent", "watt"):
+        late = meter.rows[name][2 * len(meter.rows[name]) // 3 :]
+        row |= {name: fmean(late), f"{name}_trials": late}
+    return row
 
 
 def main() -> dict:
     mhz = torch.cuda.get_device_properties(0).clock_rate / 1e3
-    rows = {}
-    for name, period_us, percents in LONG_AND_SHORT:
-        for percent in percents:  # one thread counts this many cycles of the clock
-            kernel = partial(torch.cuda._sleep, int(percent / 100 * period_us * mhz))
-            rows[f"{name}_{percent}"] = compared(kernel, period_us)
+    spin = torch.cuda._sleep
+    kernels = {name: partial(spin, int(us * mhz)) for name, (us, _) in KERNELS.items()}
+    alone, rows = alone_us(kernels), {}
+    nvml = "NVML says {busy_percent:5.1f}%, {watt:.0f} W"
+    for name, kernel in kernels.items():
+        row = watched(kernel, KERNELS[name][1])
+        shares = [100 * us / row["period_us"] for us in alone[name]]
+        row |= {"kernel_percent": median(shares), "kernel_percent_trials": shares}
+        print(f"{name:10}runs {median(shares):5.1f}% of the time,", nvml.format(**row))
+        rows[name] = row
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    rows["product"] = compared(partial(torch.mm, x, x), 1_000)  # it takes longer
-    for name, row in rows.items():
-        shown = "profiler {profiled_percent:.1f}%, NVML {busy_percent}%, {watt:.0f} W"
-        print(f"{name:9}", shown.format(**row))
+    rows["product"] = watched(partial(torch.mm, x, x), 500)  # it takes longer
+    print("products back to back,     ", nvml.format(**rows["product"]))
     return rows
 
 
@@ -76,14 +85,14 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    for name, period_us, _ in LONG_AND_SHORT:
-        rows = [row for key, row in results.items() if key.startswith(name)]
-        profiled = [row["profiled_percent"] for row in rows]
-        nvml = [row["busy_percent"] for row in rows]
-        ax.scatter(profiled, nvml, label=f"a kernel every {period_us:,} µs")
+    for kernels in (LONG, SHORT):
+        runs = [results[name]["kernel_percent"] for name in kernels]
+        nvml = [results[name]["busy_percent"] for name in kernels]
+        _, period_us = next(iter(kernels.values()))
+        ax.scatter(runs, nvml, label=f"a kernel every {period_us:,} µs")
     style = {"color": "gray", "linestyle": "--"}
     ax.plot([0, 100], [0, 100], label="by the definition", **style)
-    ax.set(xlabel="a kernel runs, by the profiler, %", ylabel="NVML says, %")
+    ax.set(xlabel="a kernel runs, % of the time", ylabel="NVML says, %")
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

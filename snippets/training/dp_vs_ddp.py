@@ -2,98 +2,92 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
-# gpus = [1, 2, 4, 8]
+# gpus = [2, 4, 8]
 # launcher = "torchrun"
 # missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
-"""DataParallel taken apart into its four primitives, then timed against DistributedDataParallel."""
+"""A training step on one GPU, with DataParallel and with DistributedDataParallel."""
+
+from copy import deepcopy
+from functools import partial
+from statistics import median
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel, gather, parallel_apply, replicate, scatter
+from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.benchmark import Timing, measure
+from snippets.timing.benchmark import wall_clock
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import ratios, recorded, take_turns
 
-WIDTH, LAYERS, ROWS, STEPS = 8192, 6, 4096, 5  # rows for each GPU, steps in each trial
-
-
-def by_hand(model: nn.Module, rows: torch.Tensor, gpus: list[int]) -> torch.Tensor:
-    """One forward pass the way of nn.DataParallel; rows and outputs (batch, width) on the first GPU."""
-    replicas = replicate(model, gpus)
-    outputs = parallel_apply(replicas, scatter(rows, gpus))
-    return gather(outputs, gpus[0])
+#: layers, their width, and rows for each GPU
+MODELS = {"wide": (6, 8192, 4096), "deep": (100, 512, 256)}
 
 
-def mlp_and_rows(width: int, batch: int, device) -> tuple[nn.Module, torch.Tensor]:
-    """Linear layers (width, width), each with a ReLU, and rows (batch, width); the same numbers on every call."""
-    torch.manual_seed(0)
-    layers = [(nn.Linear(width, width, device=device), nn.ReLU()) for _ in range(LAYERS)]
-    return nn.Sequential(*(layer for pair in layers for layer in pair)), torch.randn(batch, width, device=device)
+def mlp(layers: int, width: int) -> nn.Sequential:
+    """Linear layers (width, width), each with a ReLU, on this rank's GPU."""
+    each = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(layers)]
+    return nn.Sequential(*each).to("cuda")
 
 
-def train(way: str, model: nn.Module, rows: torch.Tensor, devices: list[int], ranks: int = 1) -> dict:
-    """Speed of training on rows (batch, width) in each of the ranks, and the norm of all gradients of the last step."""
-    torch.set_float32_matmul_precision("high")  # TF32
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-
-    def steps() -> None:
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            model(rows).square().mean().backward()
-            optimizer.step()
-
-    trials = torch.tensor(measure(steps, devices).trials, dtype=torch.float64) / STEPS
-    if ranks > 1:
-        dist.all_reduce(trials, dist.ReduceOp.MAX)  # a step has ended when its slowest rank has
-    step, norm = Timing(trials.tolist()), nn.utils.get_total_norm([p.grad for p in model.parameters()])
-    speed = {"samples_s": ranks * len(rows) / step.median, "spread_ms": 1e3 * step.spread, "ms_trials": step.ms()}
-    return {f"{way}_{key}": value for key, value in (speed | {"gradient_norm": float(norm)}).items()}
+def step(model: nn.Module, rows: torch.Tensor, optimizer: torch.optim.Optimizer):
+    """One step of training on rows (batch, width)."""
+    optimizer.zero_grad()
+    model(rows).square().mean().backward()
+    optimizer.step()
 
 
-def data_parallel(gpus: list[int]) -> dict:
-    """In one process: the primitives against nn.DataParallel and one GPU, then the speed of the latter two."""
-    small, rows = mlp_and_rows(64, 64 * len(gpus), gpus[0])
-    hand, module, one = by_hand(small, rows, gpus), nn.DataParallel(small, gpus)(rows), small(rows)
-    torch.testing.assert_close(hand, one)
-    results = {"hand_vs_dp": (hand - module).abs().max().item(), "hand_vs_one_gpu": (hand - one).abs().max().item()}
-    model, rows = mlp_and_rows(WIDTH, ROWS * len(gpus), gpus[0])
-    for gpu in gpus:
-        torch.cuda.reset_peak_memory_stats(gpu)
-    results |= train("dp", nn.DataParallel(model, gpus), rows, gpus)
-    results["dp_peak_gb"] = [torch.cuda.max_memory_allocated(gpu) / 1e9 for gpu in gpus]
-    return results | train("one_gpu", model, rows[:ROWS], gpus[:1])
+def slowest_rank(work, calls: int) -> float:
+    """Seconds of one call in the slowest rank; all begin together."""
+    dist.barrier()
+    seconds = torch.tensor(wall_clock(work, calls), dtype=torch.float64)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    return seconds.item()
+
+
+def steps_of(layers: int, width: int, rows: int, nccl) -> dict:
+    """This rank's part of each way to train; only rank 0 has one in the first two."""
+    ranks, model = dist.get_world_size(), mlp(layers, width)
+    ddp = DistributedDataParallel(deepcopy(model), process_group=nccl)
+    batch = torch.randn(rows * ranks, width, device="cuda")
+    part = batch[:rows]
+    sgd = partial(torch.optim.SGD, lr=1e-3)
+    works = {"one_gpu": lambda: None, "dp": lambda: None}
+    if dist.get_rank() == 0:
+        dp = nn.DataParallel(model, list(range(ranks)))
+        works["one_gpu"] = partial(step, model, part, sgd(model.parameters()))
+        works["dp"] = partial(step, dp, batch, sgd(model.parameters()))
+    return works | {"ddp": partial(step, ddp, part, sgd(ddp.parameters()))}
 
 
 def main() -> dict:
-    if not torch.cuda.is_available():
-        raise SystemExit("dp_vs_ddp needs at least one CUDA GPU, and none is visible here")
-    lone = {} if dist.is_torchelastic_launched() else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group("gloo", **lone)  # gloo waits on the CPU; a rank waiting in NCCL would keep its GPU spinning
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
+    ranks, rank = dist.get_world_size(), dist.get_rank()
     torch.cuda.set_device(rank)
-    results = data_parallel(list(range(ranks))) if rank == 0 else {}
-    dist.barrier()
-    model, rows = mlp_and_rows(WIDTH, ROWS * ranks, rank)
-    model = DistributedDataParallel(model, process_group=dist.new_group(backend="nccl"))
-    results |= {"ranks": ranks} | train("ddp", model, rows.chunk(ranks)[rank], [rank], ranks)
+    torch.set_float32_matmul_precision("high")  # TF32
+    nccl, results = dist.new_group(backend="nccl"), {"ranks": ranks}
+    for name, (layers, width, rows) in MODELS.items():
+        works = steps_of(layers, width, rows, nccl)
+        times = take_turns(works, trials=7, calls=2, clock=slowest_rank)
+        results[name] = recorded(times) | {"speedup": {}, "speedup_trials": {}}
+        for way in ("dp", "ddp"):
+            each = [ranks * r for r in ratios(times["one_gpu"], times[way])]
+            results[name]["speedup_trials"][way] = each
+            results[name]["speedup"][way] = median(each)
+        if rank == 0:
+            print(name, *(f"{w} {x:.2f}×" for w, x in results[name]["speedup"].items()))
+    rows = MODELS["wide"][2]
+    for way, ms in results["wide"]["ms"].items():
+        gpus = 1 if way == "one_gpu" else ranks
+        results[f"{way}_samples_s"] = 1e3 * gpus * rows / ms
     dist.destroy_process_group()
-    for way in ("one_gpu", "dp", "ddp") if rank == 0 else ():
-        print(f"{way:<8} {results[f'{way}_samples_s']:>10,.0f} samples/s")
     return results
 
 
 def plot(results: dict, ceilings: dict):
-    """Samples per second of the three ways under as many times one GPU as there are GPUs."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    thousands = [results[f"{way}_samples_s"] / 1e3 for way in ("one_gpu", "dp", "ddp")]
-    ax.bar(["one GPU", "DataParallel", "DDP"], thousands)
-    ax.axhline(results["ranks"] * thousands[0], color="gray", linestyle="--", label="one GPU × number of GPUs")
-    ax.set(ylabel="thousand samples/s")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
-    return figure
+    speedups = {name: results[name]["speedup"] for name in MODELS}
+    return bars(speedups, {"number of GPUs": results["ranks"]}, "times one GPU")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Predict what one tensor takes from the caching allocator, and measure it."""
+
+import torch
+
+MIB = 2**20
+SIZES = (8, 512, 513, MIB, MIB + 1, 9 * MIB, 10 * MIB, 100 * MIB)
+
+
+def round_up(size: int, step: int) -> int:
+    """The least multiple of `step` that is no less than `size`."""
+    return -(-size // step) * step
+
+
+def predicted(size: int) -> dict[str, int]:
+    """Bytes a tensor of `size` bytes holds, and that PyTorch takes for it from CUDA."""
+    holds = round_up(size, 512)
+    if holds <= MIB:
+        takes = 2 * MIB
+    elif holds < 10 * MIB:
+        takes = 20 * MIB
+    else:
+        takes = round_up(holds, 2 * MIB)
+    return {"size": size, "allocated": holds, "reserved": takes}
+
+
+def measured(size: int) -> dict[str, int]:
+    """The same by PyTorch's two counters, with an empty cache."""
+    torch.cuda.empty_cache()
+    held, kept = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
+    held = torch.cuda.memory_allocated() - held
+    kept = torch.cuda.memory_reserved() - kept
+    return {"size": tensor.nbytes, "allocated": held, "reserved": kept}
+
+
+def main() -> dict:
+    rows = [measured(size) for size in SIZES]
+    for row in rows:
+        shown = "the tensor holds {allocated:>11,}, PyTorch takes {reserved:>11,}"
+        print("{size:>11,} B: ".format(**row) + shown.format(**row))
+    return {"measured": rows, "predicted": [predicted(size) for size in SIZES]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""Predict a training step's peak of memory by a dry run that allocates nothing."""
+
+import gc
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint_sequential
+from torch.utils.weak import WeakIdKeyDictionary
+
+BLOCKS, WIDTH, WORDS, TOKENS = 4, 1024, 16384, 8192
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes that tensors on a device hold, and `by` which operation."""
+
+    def __init__(self, device: str):
+        super().__init__()
+        self.device, self.bytes, self.by = device, 0, ""
+        self.sizes = WeakIdKeyDictionary()  # a storage that dies takes its entry along
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **kwargs)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device:
+                self.sizes[tensor.untyped_storage()] = tensor.untyped_storage().nbytes()
+        held, node = sum(self.sizes.values()), torch._C._current_autograd_node()
+        if held > self.bytes:
+            self.bytes, self.by = held, f"{node.name() if node else 'forward'}: {func}"
+        return result
+
+
+def predicted(work, device: str = "cuda") -> tuple[int, str]:
+    """Peak of `work()` in bytes, and by whom; nothing is allocated or computed."""
+    with FakeTensorMode(), Peak(device) as peak:
+        work()
+    return peak.bytes, peak.by
+
+
+def measured(work) -> int:
+    """Peak of `work()` in bytes, by the allocator's counter."""
+    gc.collect()  # a model and its optimizer hold each other
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def two_steps(loss=cross_entropy, bf16=False, parts=1, device="cuda") -> None:
+    """Train a transformer; all parts but the last run twice and keep nothing."""
+    with torch.device(device):
+        blocks = [nn.TransformerEncoderLayer(WIDTH, 16, 4096, 0) for _ in range(BLOCKS)]
+        net = nn.Sequential(*blocks, nn.Linear(WIDTH, WORDS))
+        x, words = torch.randn(1024, TOKENS // 1024, WIDTH), torch.arange(TOKENS)
+    optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
+    for _ in range(2):
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            y = checkpoint_sequential(net, parts, x, False, preserve_rng_state=False)
+            value = loss(y.flatten(0, 1), words)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def main() -> dict:
+    two_steps()  # libraries take their workspaces
+    cases = {"fp32": {}, "toy loss": {"loss": lambda y, _: y.square().mean()}}
+    cases |= {"bf16": {"bf16": True}, "recomputed": {"bf16": True, "parts": 4}}
+    rows = []
+    for name, case in cases.items():
+        dry, by = predicted(lambda case=case: two_steps(**case))
+        real = measured(lambda case=case: two_steps(**case))
+        print(f"{name:<10}{dry >> 20:6} MiB, measured {real >> 20:6}; {by}")
+        rows.append({"case": name, "predicted": dry, "measured": real, "by": by})
+    return {"cases": rows}
+
+
+if __name__ == "__main__":
+    main()

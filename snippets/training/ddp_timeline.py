@@ -1,0 +1,85 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [2, 4, 8]
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 4 = "no machine with four GPUs was available when this was recorded"
+# 8 = "no machine with eight GPUs was available when this was recorded"
+# ///
+"""Where does the time of a DDP step go? Its all-reduces beside its backward pass."""
+
+from copy import deepcopy
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.timing.lanes import draw_lanes, lanes
+
+LAYERS, WIDTH, ROWS = 6, 8192, 4096  # rows for each GPU
+
+
+def overlap(a: list, b: list) -> float:
+    """Microseconds in which both of two events run."""
+    return max(0.0, min(a[1] + a[2], b[1] + b[2]) - max(a[1], b[1]))
+
+
+def account(events: list[list]) -> dict[str, float]:
+    """Milliseconds of one GPU's step: NCCL, how much of it others hide, the others."""
+    on_gpu = [event for event in events if "stream" in event[0]]
+    nccl = [event for event in on_gpu if "nccl" in event[3].lower()]
+    others = [event for event in on_gpu if event not in nccl]
+    span = max(e[1] + e[2] for e in on_gpu) - min(e[1] for e in on_gpu)
+    hidden = sum(overlap(a, b) for a in nccl for b in others)
+    us = {"step": span, "all_reduce": sum(e[2] for e in nccl), "hidden": hidden}
+    us["others"] = sum(e[2] for e in others)
+    return {name: time / 1e3 for name, time in us.items()}
+
+
+def timelines_of(model: nn.Module, rows: torch.Tensor, trials: int = 5) -> list[list]:
+    """Lanes of some steps of training; in each of them all ranks begin together."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def work() -> None:
+        dist.barrier()
+        optimizer.zero_grad()
+        model(rows).square().mean().backward()
+        optimizer.step()
+
+    return [lanes(work) for _ in range(trials)]
+
+
+def main() -> dict:
+    dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
+    torch.cuda.set_device(dist.get_rank())
+    torch.set_float32_matmul_precision("high")  # TF32
+    each = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
+    model = nn.Sequential(*each).to("cuda")
+    nccl = dist.new_group(backend="nccl")
+    ddp = DistributedDataParallel(deepcopy(model), process_group=nccl)
+    rows = torch.randn(ROWS, WIDTH, device="cuda")
+    timelines, ms, ms_trials = {}, {}, {}
+    for name, each_model in {"one_gpu": model, "ddp": ddp}.items():
+        steps = timelines_of(each_model, rows)
+        timelines[name] = steps[-1]
+        parts = [account(events) for events in steps]
+        ms_trials[name] = {key: [part[key] for part in parts] for key in parts[0]}
+        ms[name] = {key: median(times) for key, times in ms_trials[name].items()}
+        if dist.get_rank() == 0:
+            print(name, *(f"{key} {time:.1f} ms" for key, time in ms[name].items()))
+    dist.destroy_process_group()
+    return {"layers": LAYERS, "ms": ms, "ms_trials": ms_trials, "timelines": timelines}
+
+
+def plot(results: dict, ceilings: dict):
+    titles = {"one_gpu": "one GPU", "ddp": "DDP, rank 0"}
+    timelines = results["timelines"]
+    return draw_lanes({title: timelines[name] for name, title in titles.items()})
+
+
+if __name__ == "__main__":
+    main()

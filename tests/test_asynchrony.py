@@ -151,7 +151,17 @@ def test_all_lines_are_reported(gpu, monkeypatch, name):
     result = module[name].main()
     assert seen == list(LINES[name]()) and result["returns"] == seen[-3:]
     if name == "copies_that_wait":
-        assert (result["kib"], result["small_kib"]) == (copies_that_wait.KIB, [1024])
+        assert (result["kib"], result["small_kib"]) == (copies_that_wait.KIB, [8192, 16384])
+        assert result["safe_kib"] == {"ordinary": list(copies_that_wait.KIB), "pinned": list(copies_that_wait.KIB)}
+
+
+def test_a_copy_survives_only_if_it_left_before_its_source_was_overwritten(gpu, monkeypatch):
+    assert copies_that_wait.survives(4, pinned=False), "a copy that is made at once"
+    late = []
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, non_blocking: late.append((self, source)))
+    assert not copies_that_wait.survives(4, pinned=True)
+    ((target, source),) = late
+    assert target.numel() * target.element_size() == 4096 and not source.any() and gpu.done > gpu.now
 
 
 def test_lines_of_all_files_have_names_of_their_own(gpu):
@@ -405,6 +415,11 @@ def test_waits_on_a_gpu():
     assert waits.waits(lambda: x.sum().item()) and waits.waits(lambda: torch.nonzero(x))
     assert not waits.waits(lambda: x + 1) and not waits.waits(elsewhere)
     assert not waits.waits(lambda: time.sleep(0.03))
+
+
+@pytest.mark.gpu
+def test_ordinary_memory_may_be_overwritten_at_once():
+    assert copies_that_wait.survives(64, pinned=False) and not copies_that_wait.survives(64, pinned=True)
 
 
 @pytest.mark.gpu

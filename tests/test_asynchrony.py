@@ -151,7 +151,17 @@ def test_all_lines_are_reported(gpu, monkeypatch, name):
     result = module[name].main()
     assert seen == list(LINES[name]()) and result["returns"] == seen[-3:]
     if name == "copies_that_wait":
-        assert (result["kib"], result["small_kib"]) == (copies_that_wait.KIB, [1024])
+        assert (result["kib"], result["small_kib"]) == (copies_that_wait.KIB, [8192, 16384])
+        assert result["safe_kib"] == {"ordinary": list(copies_that_wait.KIB), "pinned": list(copies_that_wait.KIB)}
+
+
+def test_a_copy_survives_only_if_it_left_before_its_source_was_overwritten(gpu, monkeypatch):
+    assert copies_that_wait.survives(4, pinned=False), "a copy that is made at once"
+    late = []
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, non_blocking: late.append((self, source)))
+    assert not copies_that_wait.survives(4, pinned=True)
+    ((target, source),) = late
+    assert target.numel() * target.element_size() == 4096 and not source.any() and gpu.done > gpu.now
 
 
 def test_lines_of_all_files_have_names_of_their_own(gpu):
@@ -242,7 +252,7 @@ def test_warmup_main_and_its_picture(monkeypatch):
 def test_finishing_is_not_before_returning(gpu, monkeypatch):
     monkeypatch.setattr(torch, "mm", lambda a, b: gpu.launch(50e-6, cpu_s=10e-6))
     gpu.launch(1.0)
-    assert launch_vs_finish.enqueue_and_finish(torch.ones(8, 8)) == pytest.approx((10, 51))
+    assert launch_vs_finish.enqueue_and_finish(torch.ones(8, 8)) == pytest.approx((10, 50.25))
 
 
 def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch, capsys):
@@ -260,7 +270,7 @@ def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch, capsys
     assert max(before.count(n) for n in set(before)) < 12, "no size always follows another"
     row = result["sweep"]["n8192"]
     assert row["rate_tflop_s"] == pytest.approx(2 * 8192**3 / row["finish_us"] / 1e6)
-    assert len(row["finish_us_trials"]) == 23 and row["ratio"] == row["finish_us"] / 12
+    assert len(row["finish_us_trials"]) == 23 and row["ratio"] == row["ratio_trials"][0] == row["finish_us"] / 12
     assert 2 * result["crossover_n"] ** 3 / row["rate_tflop_s"] / 1e6 == pytest.approx(result["launch_us"])
     assert f"from n = {result['crossover_n']:.0f}" in capsys.readouterr().out
     finished, launched, peak = launch_vs_finish.plot(result, H200).axes[0].lines
@@ -405,6 +415,11 @@ def test_waits_on_a_gpu():
     assert waits.waits(lambda: x.sum().item()) and waits.waits(lambda: torch.nonzero(x))
     assert not waits.waits(lambda: x + 1) and not waits.waits(elsewhere)
     assert not waits.waits(lambda: time.sleep(0.03))
+
+
+@pytest.mark.gpu
+def test_ordinary_memory_may_be_overwritten_at_once():
+    assert copies_that_wait.survives(64, pinned=False) and not copies_that_wait.survives(64, pinned=True)
 
 
 @pytest.mark.gpu

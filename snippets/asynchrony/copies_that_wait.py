@@ -13,14 +13,14 @@ import torch
 
 from snippets.asynchrony.waits import report
 
-KIB = (4, 32, 64, 65, 128, 1024)
+KIB = (4, 64, 256, 1024, 2048, 4096, 8192, 16384)
 
 
 def copy_lines() -> dict[str, Callable]:
-    """Copies of 16 MiB, small ones without pinned memory, and getting pinned memory."""
+    """Copies of 16 MiB in all ways, of each size of KIB from ordinary memory."""
     gpu = torch.rand(2**22, device="cuda")
     hosts = {"host": torch.rand(2**22), "pinned": torch.rand(2**22, pin_memory=True)}
-    lines, pinned_before = {}, []
+    lines = {}
     for name, host in hosts.items():
         for way, non_blocking in {"": False, ", non_blocking": True}.items():
             to_gpu = partial(gpu.copy_, host, non_blocking=non_blocking)
@@ -31,11 +31,19 @@ def copy_lines() -> dict[str, Callable]:
         copy = partial(target.copy_, host, non_blocking=True)
         lines[f"host to GPU, non_blocking, {kib} KiB"] = copy
 
-    def pin_more_memory() -> None:
-        pinned_before.append(torch.empty(2**18, pin_memory=True))
-
     lines["gpu.to('cpu', non_blocking=True)"] = lambda: gpu.to("cpu", non_blocking=True)
-    return lines | {"torch.empty(2**18, pin_memory=True), new": pin_more_memory}
+    return lines
+
+
+def survives(kib: int, pinned: bool) -> bool:
+    """Whether a copy sends what `host` held at the call, if overwritten next."""
+    host = torch.ones(kib * 256, pin_memory=pinned)
+    target = torch.zeros(kib * 256, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(30_000_000)  # cycles: about 15 ms of earlier work
+    target.copy_(host, non_blocking=True)
+    host.zero_()
+    return bool(target.all())
 
 
 def main() -> dict:
@@ -43,7 +51,10 @@ def main() -> dict:
     at_once = {kib: f"host to GPU, non_blocking, {kib} KiB" for kib in KIB}
     small = [kib for kib, line in at_once.items() if line in result["returns"]]
     print(f"from ordinary memory at once: {small} KiB of {list(KIB)}")
-    return result | {"kib": KIB, "small_kib": small}
+    ways = {"ordinary": False, "pinned": True}
+    safe = {way: [k for k in KIB if survives(k, pin)] for way, pin in ways.items()}
+    print(f"sent whole, though overwritten next: {safe}")
+    return result | {"kib": KIB, "small_kib": small, "safe_kib": safe}
 
 
 if __name__ == "__main__":

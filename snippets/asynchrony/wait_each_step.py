@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { model_us = "computed from times that have trials" }
 # ///
 """D2L's increments, with a wait in each step or one at the end, over their size."""
 

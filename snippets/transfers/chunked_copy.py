@@ -6,6 +6,7 @@
 # ///
 """One product, one copy: nothing to overlap with, until you cut them in pieces."""
 
+import time
 from functools import partial
 
 import torch
@@ -40,6 +41,15 @@ def copies(gpu: Tensor, host: Tensor, n: int) -> None:
         landing.copy_(result, non_blocking=True)
 
 
+def launch_clock(work, calls: int) -> float:
+    """Seconds until the launching call is back, while the GPU goes on."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
+
+
 def main() -> dict:
     x, w = (torch.randn(n, N, device="cuda").bfloat16() for n in (ROWS, N))
     gpu, copying = torch.mm(x, w), torch.cuda.Stream()
@@ -55,7 +65,10 @@ def main() -> dict:
         works = {"product": partial(products, x, w, gpu, n)}
         works["transfer"] = partial(copies, gpu, host, n)
         works["both"] = partial(in_pieces, x, w, gpu, host, n, copying)
-        rows.append({"pieces": n} | recorded(take_turns(works, trials=7)))
+        turns = take_turns(works, trials=7)
+        launch = {"launch": works["both"]}
+        turns |= take_turns(launch, trials=7, clock=launch_clock)
+        rows.append({"pieces": n} | recorded(turns))
         print(f"in {n:>3}", *(f"{k}{ms:6.2f} ms" for k, ms in rows[-1]["ms"].items()))
     return {"bytes": host.nbytes, "flop": 2 * ROWS * N**2, "rows": rows}
 
@@ -69,6 +82,7 @@ def plot(results: dict, ceilings: dict):
     series = {"both": [row["ms"]["both"] for row in rows]}
     series["longer leg + a piece of the shorter, of as many pieces"] = rule
     series["product alone"] = [a for a, _, _ in legs]
+    series["the launches alone"] = [row["ms"]["launch"] for row in rows]
     words = {"xlabel": "pieces", "ylabel": "ms", "xlog": True}
     limits = {"the copy in one piece": legs[0][1]}
     return sweep([n for _, _, n in legs], series, limits, **words)

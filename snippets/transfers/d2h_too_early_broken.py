@@ -7,6 +7,7 @@
 """Broken on purpose: read a device-to-host copy before it has landed."""
 
 import time
+from collections.abc import Callable
 from statistics import median
 
 import torch
@@ -28,7 +29,9 @@ def keep_busy(x: Tensor) -> None:
         torch.mm(x, x)
 
 
-def attempt(number: int, on_gpu: Tensor, x: Tensor) -> tuple[dict, float]:
+def attempt(
+    fetch: Callable, number: int, on_gpu: Tensor, x: Tensor
+) -> tuple[dict, float]:
     """Write a number on the GPU, fetch it, look, ask for one value, look again; ms."""
     torch.full((ELEMENTS,), OLD, pin_memory=True)  # the cache lends this memory again
     keep_busy(x)
@@ -46,18 +49,24 @@ def attempt(number: int, on_gpu: Tensor, x: Tensor) -> tuple[dict, float]:
     }, ms
 
 
-def main() -> dict:
+def attempts(fetch: Callable[[Tensor], Tensor]) -> dict:
+    """How often of TRIES what was fetched is wrong, and how long a look takes."""
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     on_gpu = torch.empty(ELEMENTS, device="cuda")
-    attempt(0, on_gpu, x)  # the first products set up their library
-    tries, ms = zip(*(attempt(i + 1, on_gpu, x) for i in range(TRIES)), strict=True)
+    attempt(fetch, 0, on_gpu, x)  # the first products set up their library
+    outcomes = [attempt(fetch, i + 1, on_gpu, x) for i in range(TRIES)]
+    tries, ms = [found for found, _ in outcomes], [took for _, took in outcomes]
     counts = {name: sum(found[name] for found in tries) for name in tries[0]}
     looks = TRIES * ELEMENTS // STRIDE
     print(f"read as soon as `fetch` was back: wrong in {counts['stale']} of {TRIES}")
     print(f"of {looks:,} looks {counts['old_looks']:,} found the old value")
     print(f"wrong: .item() {counts['item']}, read after it {counts['stale_later']}")
     result = {"tries": TRIES, "looks": looks, "bytes": on_gpu.nbytes, "counts": counts}
-    return result | {"read_ms": median(ms), "read_ms_trials": list(ms)}
+    return result | {"read_ms": median(ms), "read_ms_trials": ms}
+
+
+def main() -> dict:
+    return attempts(fetch)
 
 
 if __name__ == "__main__":

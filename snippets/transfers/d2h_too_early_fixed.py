@@ -6,14 +6,10 @@
 # ///
 """Fixed: wait on an event, and only then read a device-to-host copy."""
 
-import time
-from statistics import median
-
 import torch
 from torch import Tensor
 
-ELEMENTS, STRIDE = 16 * 2**20, 2**16  # float32, 64 MiB; each 65,536th is looked at
-TRIES, OLD = 100, -1.0
+from snippets.transfers.d2h_too_early_broken import attempts
 
 
 def fetch(on_gpu: Tensor) -> Tensor:
@@ -25,42 +21,8 @@ def fetch(on_gpu: Tensor) -> Tensor:
     return on_host
 
 
-def keep_busy(x: Tensor) -> None:
-    """A few ms of products in the stream, so that the copy starts after its launch."""
-    for _ in range(3):
-        torch.mm(x, x)
-
-
-def attempt(number: int, on_gpu: Tensor, x: Tensor) -> tuple[dict, float]:
-    """Write a number on the GPU, fetch it, look, ask for one value, look again; ms."""
-    torch.full((ELEMENTS,), OLD, pin_memory=True)  # the cache lends this memory again
-    keep_busy(x)
-    on_gpu.fill_(number)
-    start = time.perf_counter()
-    on_host = fetch(on_gpu)
-    seen = on_host[::STRIDE].clone()
-    ms = 1e3 * (time.perf_counter() - start)
-    return {
-        "stale": bool((seen != number).any()),
-        "old_looks": int((seen == OLD).sum()),
-        "item": on_gpu[-1].item() != number,  # waits for all that is in the stream
-        "stale_later": bool((on_host[::STRIDE] != number).any()),
-        "pinned": on_host.is_pinned(),
-    }, ms
-
-
 def main() -> dict:
-    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    on_gpu = torch.empty(ELEMENTS, device="cuda")
-    attempt(0, on_gpu, x)  # the first products set up their library
-    tries, ms = zip(*(attempt(i + 1, on_gpu, x) for i in range(TRIES)), strict=True)
-    counts = {name: sum(found[name] for found in tries) for name in tries[0]}
-    looks = TRIES * ELEMENTS // STRIDE
-    print(f"read as soon as `fetch` was back: wrong in {counts['stale']} of {TRIES}")
-    print(f"of {looks:,} looks {counts['old_looks']:,} found the old value")
-    print(f"wrong: .item() {counts['item']}, read after it {counts['stale_later']}")
-    result = {"tries": TRIES, "looks": looks, "bytes": on_gpu.nbytes, "counts": counts}
-    return result | {"read_ms": median(ms), "read_ms_trials": list(ms)}
+    return attempts(fetch)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from torch import Tensor
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
-N, PRODUCTS, ELEMENTS = 8192, 3, 16 * 2**20  # bf16 products; float32, 64 MiB
+N, PRODUCTS, ELEMENTS = 8192, 3, 32 * 2**20  # bf16 products; float32, 128 MiB
 
 
 def fetch_later(on_gpu: Tensor, copying: torch.cuda.Stream):

@@ -11,10 +11,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from snippets.timing.pictures import bars
+from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
-COUNT, ELEMENTS = 100, 16 * 1024  # float32: 64 KiB each
+COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
 
 
 def send_packed(tensors: list[Tensor]) -> list[Tensor]:
@@ -37,19 +37,21 @@ def send(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def main() -> dict:
-    tensors = [torch.randn(ELEMENTS) for _ in range(COUNT)]
-    pinned = [tensor.pin_memory() for tensor in tensors]
-    for on_gpu, tensor in zip(send_packed(tensors), tensors, strict=True):
-        assert torch.equal(on_gpu.cpu(), tensor), "it is not what was sent"
-    works = {
-        "pageable": partial(send, tensors),
-        "pinned": partial(send, pinned),
-        "packed": partial(send_packed, tensors),
-        "one": partial(send, [torch.cat(tensors).pin_memory()]),
-    }
-    result = recorded(take_turns(works, warmup=3, trials=15))
-    print(*(f"{name:<10}{ms:8.3f} ms" for name, ms in result["ms"].items()), sep="\n")
-    return {"count": COUNT, "bytes": tensors[0].nbytes} | result
+    rows = []
+    for kib in SIZES:
+        tensors = [torch.randn(256 * kib) for _ in range(COUNT)]
+        pinned = [tensor.pin_memory() for tensor in tensors]
+        for on_gpu, tensor in zip(send_packed(tensors), tensors, strict=True):
+            assert torch.equal(on_gpu.cpu(), tensor), "it is not what was sent"
+        works = {
+            "pageable": partial(send, tensors),
+            "pinned": partial(send, pinned),
+            "packed": partial(send_packed, tensors),
+            "one": partial(send, [torch.cat(tensors).pin_memory()]),
+        }
+        rows.append({"kib": kib} | recorded(take_turns(works, warmup=3)))
+        print(f"{kib:>4} KiB", *(f"{k}{v:7.3f} ms" for k, v in rows[-1]["ms"].items()))
+    return {"count": COUNT, "rows": rows}
 
 
 def plot(results: dict, ceilings: dict):
@@ -59,11 +61,14 @@ def plot(results: dict, ceilings: dict):
         "pinned": "one by one, pinned",
         "one": "one pinned tensor",
     }
-    total, limits = results["count"] * results["bytes"], {}
+    rows, limits = results["rows"], {}
+    kib = [row["kib"] for row in rows]
     if "pcie_gb_s" in ceilings:
-        limits["least to cross PCIe"] = total / ceilings["pcie_gb_s"] / 1e6
-    times = {text: results["ms"][name] for name, text in labels.items()}
-    return bars(times, limits, "ms for all")
+        per_kib = results["count"] * 1024 / ceilings["pcie_gb_s"] / 1e6
+        limits["least to cross PCIe"] = [per_kib * each for each in kib]
+    times = {text: [row["ms"][name] for row in rows] for name, text in labels.items()}
+    words = {"xlabel": "KiB per tensor", "ylabel": f"ms for all {results['count']}"}
+    return sweep(kib, times, limits, xlog=True, ylog=True, **words)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 # ///
 """Broken on purpose: products and non-blocking copies in one stream, as D2L has it."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 
@@ -32,7 +33,8 @@ def together(x: Tensor, landing: list[Tensor], rounds: int) -> None:
     copies(products(x, rounds), landing)
 
 
-def main() -> dict:
+def compared(together: Callable) -> dict:
+    """Products, copies and both, in turn; what happens in six rounds of both."""
     x = torch.randn(N, N, device="cuda")
     landing = [torch.zeros(N, N, pin_memory=True) for _ in range(4)]  # used in turn
     together(x, landing, 4)
@@ -47,6 +49,10 @@ def main() -> dict:
     result |= recorded(take_turns(works, warmup=1, trials=7))
     print(*(f"{name:<9}{ms:8.1f} ms" for name, ms in result["ms"].items()), sep="\n")
     return result | {"events": lanes(partial(together, x, landing, 6))}
+
+
+def main() -> dict:
+    return compared(together)
 
 
 def plot(results: dict, ceilings: dict):

@@ -6,25 +6,13 @@
 # ///
 """Fixed: products in one stream, copies in another, each behind its own product."""
 
-from functools import partial
 from itertools import cycle
 
 import torch
 from torch import Tensor
 
-from snippets.timing.lanes import draw_lanes, lanes
-from snippets.timing.take_turns import recorded, take_turns
-
-N, ROUNDS = 4000, 20  # float32 products of N by N; D2L has 50 of them
-
-
-def products(x: Tensor, rounds: int) -> list[Tensor]:
-    return [torch.mm(x, x) for _ in range(rounds)]
-
-
-def copies(results: list[Tensor], landing: list[Tensor]) -> None:
-    for result, host in zip(results, cycle(landing), strict=False):
-        host.copy_(result, non_blocking=True)
+from snippets.timing.lanes import draw_lanes
+from snippets.transfers.overlap_copy_compute_broken import compared
 
 
 def together(x: Tensor, landing: list[Tensor], rounds: int) -> None:
@@ -40,20 +28,7 @@ def together(x: Tensor, landing: list[Tensor], rounds: int) -> None:
 
 
 def main() -> dict:
-    x = torch.randn(N, N, device="cuda")
-    landing = [torch.zeros(N, N, pin_memory=True) for _ in range(4)]  # used in turn
-    together(x, landing, 4)
-    torch.cuda.synchronize()
-    torch.testing.assert_close(torch.stack(landing)[:, -1].cuda(), (x @ x)[[-1] * 4])
-    works = {
-        "products": partial(products, x, ROUNDS),
-        "copies": partial(copies, products(x, ROUNDS), landing),
-        "together": partial(together, x, landing, ROUNDS),
-    }
-    result = {"rounds": ROUNDS, "bytes": ROUNDS * x.nbytes, "flop": ROUNDS * 2 * N**3}
-    result |= recorded(take_turns(works, warmup=1, trials=7))
-    print(*(f"{name:<9}{ms:8.1f} ms" for name, ms in result["ms"].items()), sep="\n")
-    return result | {"events": lanes(partial(together, x, landing, 6))}
+    return compared(together)
 
 
 def plot(results: dict, ceilings: dict):

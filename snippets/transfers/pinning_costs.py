@@ -6,12 +6,13 @@
 # ///
 """What pinning costs: new pinned memory, the cache's, one buffer used again."""
 
+from statistics import median
+
 import torch
 from torch import Tensor
 
-from snippets.timing.benchmark import measure
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import recorded
+from snippets.timing.take_turns import ratios, recorded, take_turns
 
 ELEMENTS = 32 * 2**20  # float32: 128 MiB
 
@@ -40,34 +41,35 @@ def refusal(gpu: Tensor) -> str:
 def main() -> dict:
     x, kept = torch.randn(ELEMENTS), []
     buffer, gpu, sent = x.pin_memory(), to_gpu(x), torch.cuda.Event()
+    lent = [x.pin_memory()]  # so the cache has something to lend in `pin_again` only
 
-    def pin_new() -> Tensor:
+    def pin() -> Tensor:
         kept.append(x.pin_memory())  # what stays in use is not lent again
         return kept[-1]
 
-    def copy_on_host() -> None:
-        buffer.copy_(x)
+    def pin_again() -> Tensor:
+        lent.clear()
+        lent.append(x.pin_memory())
+        return lent[0]
 
     ways = {
         "pageable_copy": lambda: to_gpu(x),
-        "pin": pin_new,
-        "pin_then_copy": lambda: to_gpu(pin_new()),
-        "pin_again": lambda: x.pin_memory(),
-        "pin_again_then_copy": lambda: to_gpu(x.pin_memory()),
-        "reuse": lambda: send(x, buffer, gpu, sent),
         "pinned_copy": lambda: to_gpu(buffer),
-        "on_host": copy_on_host,
+        "pin": pin,
+        "pin_then_copy": lambda: to_gpu(pin()),
+        "pin_again": pin_again,
+        "pin_again_then_copy": lambda: to_gpu(pin_again()),
+        "reuse": lambda: send(x, buffer, gpu, sent),
     }
-    turns = {way: measure(work, warmup=1, trials=5) for way, work in ways.items()}
-    torch.set_num_threads(1)
-    for way in ("pin", "pin_again", "on_host"):
-        turns[f"{way}_one_thread"] = measure(ways[way], warmup=1, trials=5)
+    turns = take_turns(ways, warmup=1, trials=9)
+    pairs = {"pin": "pin_again", "pin_then_copy": "pageable_copy"}
+    pairs["pageable_copy"] = "pin_again_then_copy"
+    times = {slow: ratios(turns[slow], turns[fast]) for slow, fast in pairs.items()}
     result = {"bytes": x.nbytes, "refusal": refusal(gpu)} | recorded(turns)
     print(f"{x.nbytes / 2**20:g} MiB")
     print(*(f"{way:<24}{ms:8.2f} ms" for way, ms in result["ms"].items()), sep="\n")
-    return result | {
-        "is_pinned": {"fresh": x.is_pinned(), "buffer": buffer.is_pinned()}
-    }
+    medians = {slow: median(each) for slow, each in times.items()}
+    return result | {"times": medians, "times_trials": times}
 
 
 def plot(results: dict, ceilings: dict):

@@ -4,50 +4,43 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""New pinned memory in one piece, or made by several threads and registered after."""
+"""New pinned memory from CUDA, or made by several threads and registered after."""
 
 from functools import partial
+from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import measure
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import recorded
+from snippets.timing.take_turns import ratios, recorded, take_turns
 
 BYTES, THREADS = 128 * 2**20, (1, 2, 4, 8)
 
 
-def choose(settings: str) -> str:
-    """Change PyTorch's allocators; why that is impossible, or nothing.
+def choose(threads: int) -> None:
+    """Let so many threads make new pinned memory; 0 asks CUDA for it, the default.
 
     In a program of yours set PYTORCH_ALLOC_CONF to this before it starts.
     """
-    try:
-        torch._C._accelerator_setAllocatorSettings(settings)
-    except (AttributeError, RuntimeError, ValueError) as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return ""
+    settings = f"pinned_use_cuda_host_register:{threads > 0}"
+    settings += f",pinned_num_register_threads:{max(threads, 1)}"
+    torch._C._accelerator_setAllocatorSettings(settings)
 
 
-def pin(kept: list[torch.Tensor]) -> None:
+def pin(threads: int, kept: list[torch.Tensor]) -> None:
     """New pinned memory: what is kept cannot be lent a second time."""
+    choose(threads)
     kept.append(torch.empty(BYTES, dtype=torch.uint8, pin_memory=True))
 
 
 def main() -> dict:
-    timings, refused, kept = {"default": measure(partial(pin, []), trials=5)}, {}, []
-    for threads in THREADS:
-        settings = "pinned_use_cuda_host_register:True"
-        why = choose(f"{settings},pinned_num_register_threads:{threads}")
-        if why:
-            refused[str(threads)] = why
-        else:
-            work = partial(pin, kept)
-            timings[f"threads_{threads}"] = measure(work, warmup=1, trials=5)
-    result = {"bytes": BYTES, "refused": refused} | recorded(timings)
+    kept = []
+    ways = {f"threads_{n}": partial(pin, n, kept) for n in THREADS}
+    turns = take_turns({"default": partial(pin, 0, kept)} | ways, warmup=1, trials=7)
+    result = {"bytes": BYTES} | recorded(turns)
     print(*(f"{way:<10}{ms:8.2f} ms" for way, ms in result["ms"].items()), sep="\n")
-    print(*(f"{threads} threads: {why}" for threads, why in refused.items()), sep="\n")
-    return result
+    faster = ratios(turns["threads_1"], turns["threads_8"])
+    return result | {"faster": median(faster), "faster_trials": faster}
 
 
 def plot(results: dict, ceilings: dict):

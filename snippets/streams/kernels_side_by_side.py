@@ -31,7 +31,7 @@ def chains(launch, streams: list) -> None:
 
 
 def on_gpu(events: list[list]) -> dict[str, float]:
-    """µs that the kernels in a profile last, added up; µs until its last lane starts."""
+    """µs that kernels of a profile last, added up; µs until its last lane starts."""
     kernels = [event for event in events if event[0] != "CPU"]
     starts = {}
     for lane, start, _, _ in kernels:  # sorted by start

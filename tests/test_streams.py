@@ -401,10 +401,10 @@ def test_speedup_is_over_the_first_of_the_same_round(monkeypatch):
     assert row == {"speedup": [1.0, 2.0], "speedup_trials": [[1.0] * 3, [2.0, 3.0, 2.0]]}
 
 
-def test_kernel_time_leaves_out_the_cpu(monkeypatch):
-    rows = [["CPU", 0, 90.0, "launch"], ["stream 7", 5, 3.0, "mm"], ["stream 13", 5, 4.0, "mm"]]
-    monkeypatch.setattr(kernels_side_by_side, "lanes", lambda work: rows)
-    assert three_streams_cka.kernel_us(rows) == kernels_side_by_side.kernel_us(print) == 7.0
+def test_kernel_time_and_lateness_leave_out_the_cpu():
+    rows = [["CPU", 0, 90.0, "launch"], ["stream 7", 5, 3.0, "mm"], ["stream 13", 7, 4.0, "mm"]]
+    rows.append(["stream 7", 9, 1.0, "mm"])
+    assert kernels_side_by_side.on_gpu(rows) == {"kernel_us": 8.0, "late_us": 2}
 
 
 @pytest.mark.parametrize(("twin", "wrong"), [(race_broken, 50), (race_fixed, 0)])

@@ -18,8 +18,8 @@ from snippets.timing.kernel_time import captured
 from snippets.timing.take_turns import take_turns
 
 STREAMS = (1, 2, 4, 8, 16, 32)
-SHORT, LONG = 2_000_000, 16_000_000  # cycles for which a kernel spins
-CASES = {"q1": (1, SHORT), "q8": (8, SHORT), "q32": (32, SHORT), "q32_long": (32, LONG)}
+SHORT, LONG = 1_000_000, 16_000_000  # cycles for which a kernel spins
+CASES = {"q1": (1, LONG), "q8": (8, LONG), "q32": (32, LONG), "q32_short": (32, SHORT)}
 
 
 def two_each(streams: list, cycles: int) -> None:
@@ -64,7 +64,7 @@ def main() -> dict:
         for way, each in trials.items():
             results[f"{way}_trials"][case] = each
             medians = results[way][case] = [median(rounds) for rounds in each]
-            print(f"{case:<9}{way}", *(f"{n:5.1f}" for n in medians))
+            print(f"{case:<10}{way}", *(f"{n:5.1f}" for n in medians))
     return results
 
 
@@ -74,9 +74,9 @@ def plot(results: dict, ceilings: dict):
     streams = results["streams"]
     names = {"q1": "1 queue", "q8": "8 queues", "q32": "32 queues"}
     lines = {name: results["eager"][case] for case, name in names.items()}
-    lines["32 queues, long kernels"] = results["eager"]["q32_long"]
-    lines["32 queues, in a graph"] = results["graph"]["q32"]
-    model = {"formula": [2 * n / (-(-n // 8) + 1) for n in streams]}
+    lines["32 queues, short kernels"] = results["eager"]["q32_short"]
+    lines["1 queue, in a graph"] = results["graph"]["q1"]
+    model = {"formula, 8 queues": [2 * n / (-(-n // 8) + 1) for n in streams]}
     model["as many as streams"] = streams
     labels = {"xlabel": "streams", "ylabel": "times as fast as in one stream"}
     return sweep(streams, lines, model, xlog=True, ylog=True, **labels)

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Run three chains of kernels in a row and side by side: how long is each kernel?"""
+"""Run three chains of kernels in a row and side by side: how long, how late?"""
 
 from functools import partial
 from statistics import median
@@ -30,9 +30,14 @@ def chains(launch, streams: list) -> None:
         main.wait_stream(stream)
 
 
-def kernel_us(work) -> float:
-    """µs that the kernels of `work` last, added up."""
-    return sum(us for lane, _, us, _ in lanes(work) if lane != "CPU")
+def on_gpu(events: list[list]) -> dict[str, float]:
+    """µs that kernels of a profile last, added up; µs until its last lane starts."""
+    kernels = [event for event in events if event[0] != "CPU"]
+    starts = {}
+    for lane, start, _, _ in kernels:  # sorted by start
+        starts.setdefault(lane, start)
+    late = max(starts.values()) - min(starts.values())
+    return {"kernel_us": sum(us for _, _, us, _ in kernels), "late_us": late}
 
 
 def main() -> dict:
@@ -44,11 +49,15 @@ def main() -> dict:
     for kind, launch in kinds.items():
         works = {n: captured(partial(chains, launch, way)) for n, way in ways.items()}
         row = recorded(take_turns(works, trials=21, calls=5), "us")
-        trials = {n: [kernel_us(w) for _ in range(3)] for n, w in works.items()}
-        row["kernel_us"] = {n: median(each) for n, each in trials.items()}
-        results[kind] = row | {"kernel_us_trials": trials}
+        profiles = {n: [on_gpu(lanes(w)) for _ in range(5)] for n, w in works.items()}
+        for key in ("kernel_us", "late_us"):
+            trials = {n: [p[key] for p in each] for n, each in profiles.items()}
+            row[f"{key}_trials"] = trials
+            row[key] = {n: median(each) for n, each in trials.items()}
+        results[kind] = row
         for name, us in row["us"].items():
-            told = f"{us:6.0f} µs, kernels {row['kernel_us'][name]:6.0f} µs"
+            kernels, late = row["kernel_us"][name], row["late_us"][name]
+            told = f"{us:5.0f} µs, kernels {kernels:5.0f} µs, last {late:3.0f} µs late"
             print(f"{kind:<10}{name:<9}{told}")
     return results
 

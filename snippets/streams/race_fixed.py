@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { events = "a trace: the claim is about order" }
 # ///
 """Fixed: the side stream waits for the main stream, and then sums what that writes."""
 
@@ -13,10 +12,8 @@ from snippets.timing.lanes import lanes
 from snippets.timing.wait_for import wait_for
 
 RUNS, N = 50, 4096
-QUEUED = {
-    "documented": 0,
-    "amplified": 5,
-}  # products that are launched before the write
+# products that are launched before the write
+QUEUED = {"documented": 0, "amplified": 5}
 
 
 def write_then_sum(queued: int, busy: torch.Tensor, x: torch.Tensor, side):

@@ -13,9 +13,10 @@ from statistics import median
 import torch
 from torch import nn
 
+from snippets.streams.kernels_side_by_side import on_gpu
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import draw_lanes, lanes
-from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.take_turns import ratios, recorded, take_turns
 
 SHOWN = ("serial", "forked", "serial_graph", "forked_graph")
 
@@ -61,11 +62,6 @@ def fork_join(branches: list, streams: list) -> list[torch.Tensor]:
     return results
 
 
-def kernel_us(events: list[list]) -> float:
-    """µs that the kernels in these lanes last, added up."""
-    return sum(us for lane, _, us, _ in events if lane != "CPU")
-
-
 def main() -> dict:
     x, noise = torch.rand(2, 64, 3, 16, 16, device="cuda")
     models = {name: model.cuda() for name, model in three_models().items()}
@@ -77,13 +73,16 @@ def main() -> dict:
     }
     works |= {f"{name}_graph": captured(work) for name, work in works.items()}
     scores = {name: works[name]().tolist() for name in SHOWN}
-    results = recorded(take_turns(works, trials=21, calls=10), "ms")
+    timings = take_turns(works, trials=21, calls=10)
+    results = recorded(timings, "ms") | {"scores": scores}
     for name, ms in results["ms"].items():
         print(f"{name:<13}{ms:7.3f} ms")
+    faster = ratios(timings["serial"], timings["forked"])
+    results |= {"speedup": median(faster), "speedup_trials": faster}
     traces = {name: [lanes(works[name]) for _ in range(3)] for name in SHOWN}
-    trials = {name: [kernel_us(rows) for rows in traces[name]] for name in SHOWN}
+    trials = {n: [on_gpu(e)["kernel_us"] for e in each] for n, each in traces.items()}
     results["kernel_us"] = {name: median(each) for name, each in trials.items()}
-    results |= {"kernel_us_trials": trials, "scores": scores}
+    results["kernel_us_trials"] = trials
     return results | {"timelines": {name: traces[name][-1] for name in SHOWN}}
 
 

@@ -9,12 +9,7 @@
 import torch
 
 STEPS, ELEMENTS = 100, 2**16  # 256 KiB of float32 for each result and each batch
-
-
-def busy() -> None:
-    """Give the GPU about 100 ms of earlier work, so that all steps queue up."""
-    torch.cuda.synchronize()
-    torch.cuda._sleep(200_000_000)  # cycles
+CYCLES = 200_000_000  # about 100 ms of earlier work, so that all steps queue up
 
 
 def results_at_peak(wait: bool, keep: bool) -> int:
@@ -22,21 +17,20 @@ def results_at_peak(wait: bool, keep: bool) -> int:
     x, kept = torch.ones(ELEMENTS, device="cuda"), []
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    busy()
+    torch.cuda._sleep(CYCLES)
     for _ in range(STEPS):
         y = x + 1
         if keep:
             kept.append(y)
         if wait:
             torch.cuda.synchronize()
-    held = torch.cuda.max_memory_allocated() - before
-    return round(held / y.nbytes)
+    return round((torch.cuda.max_memory_allocated() - before) / y.nbytes)
 
 
 def pinned_batches(wait: bool) -> int:
     """How many places in pinned memory STEPS batches on their way to the GPU took."""
     places = set()
-    busy()
+    torch.cuda._sleep(CYCLES)
     for _ in range(STEPS):
         batch = torch.empty(ELEMENTS, pin_memory=True)
         batch.to("cuda", non_blocking=True)
@@ -51,9 +45,7 @@ def main() -> dict:
     for way, wait in {"waiting": True, "ahead": False}.items():
         dropped = results_at_peak(wait, keep=False)
         kept, pinned = results_at_peak(wait, keep=True), pinned_batches(wait)
-        print(
-            f"{way:8}{dropped:4} results, {kept:4} if kept; {pinned:4} pinned batches"
-        )
+        print(f"{way:8}{dropped:4} results, {kept:4} if kept, {pinned:4} batches")
         result[way] = {"dropped": dropped, "kept": kept, "pinned": pinned}
     return {"steps": STEPS, "elements": ELEMENTS} | result
 

@@ -8,16 +8,13 @@
 # ///
 """Fixed: a captured step, and each new batch copied into the captured one."""
 
-from collections.abc import Callable
-from functools import partial
 from statistics import median
 
 import torch
 
 from snippets.timing.kernel_time import captured
 
-FEATURES, ROWS, STEPS, RATE = 32, 32, 50, 0.2
-NOISE = 1.0  # variance of what no model can foresee
+FEATURES, ROWS, STEPS, RATE, NOISE = 32, 32, 50, 0.2, 1.0  # NOISE: a variance
 
 
 def batches(device: str) -> list[torch.Tensor]:
@@ -37,7 +34,7 @@ def train_step(weights: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
     return missed.square().mean()
 
 
-def train(step: Callable, weights, batch: torch.Tensor, fresh: list) -> list:
+def train(step, weights, batch: torch.Tensor, fresh: list) -> list:
     """[the loss that `step` reports, the loss of this batch] for each fresh batch."""
     losses = []
     for new in fresh:
@@ -50,13 +47,14 @@ def train(step: Callable, weights, batch: torch.Tensor, fresh: list) -> list:
 def main() -> dict:
     first, *fresh = batches("cuda")  # the graph knows the address of `first`
     weights = torch.zeros(FEATURES, 1, device="cuda")
-    replay = captured(partial(train_step, weights, first))
+    replay = captured(lambda: train_step(weights, first))
     weights.zero_()  # to warm up was a step, too
     losses = train(replay, weights, first, fresh)
     stale = sum(abs(said - true) > 1e-3 * true for said, true in losses)
     said, true = (median(column[-10:]) for column in zip(*losses, strict=True))
-    print(f"stale answers: {stale} of {STEPS} replays")
-    print(f"last losses: reported {said:.2f}, true {true:.2f}, noise {NOISE:.2f}")
+    print(
+        f"{stale} of {STEPS} answers stale; last: {said:.2f} reported, {true:.2f} true"
+    )
     results = {"steps": STEPS, "stale": stale, "noise_variance": NOISE}
     return results | {"losses": losses, "last_reported": said, "last_true": true}
 

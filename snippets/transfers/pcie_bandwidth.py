@@ -10,7 +10,6 @@ from functools import partial
 from statistics import median
 
 import torch
-from torch import Tensor
 
 from snippets.timing.benchmark import measure
 from snippets.timing.pictures import sweep
@@ -20,7 +19,7 @@ MIB = 2**20
 SIZES = [2**k for k in range(16, 29, 2)]  # bytes: 64 KiB to 256 MiB
 
 
-def copy(to: Tensor, source: Tensor, size: int) -> None:
+def copy(to: torch.Tensor, source: torch.Tensor, size: int) -> None:
     to[:size].copy_(source[:size], non_blocking=True)
 
 

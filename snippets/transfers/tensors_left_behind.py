@@ -8,7 +8,7 @@
 """Expected all tensors to be on the same device: which of the model's stayed behind?"""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 def strays(model: nn.Module, device: str) -> list[str]:
@@ -18,12 +18,11 @@ def strays(model: nn.Module, device: str) -> list[str]:
     """
     found = []
     for path, module in model.named_modules():
-        tensors = {name: t for name, t in vars(module).items() if isinstance(t, Tensor)}
+        tensors = {name: t for name, t in vars(module).items() if torch.is_tensor(t)}
         tensors |= dict(module.named_parameters(recurse=False))
         tensors |= dict(module.named_buffers(recurse=False))
-        for name, tensor in tensors.items():
-            if tensor.device.type != device:
-                found.append(f"{path}.{name}".lstrip("."))
+        away = [name for name, t in tensors.items() if t.device.type != device]
+        found += [f"{path}.{name}".lstrip(".") for name in away]
     return found
 
 
@@ -34,7 +33,7 @@ class Scale(nn.Module):
         super().__init__()
         self.by = torch.ones(4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.by
 
 

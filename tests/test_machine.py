@@ -354,33 +354,31 @@ def test_a_wrong_product_of_the_cpu_is_found_out(monkeypatch):
 # The clock
 
 
-def test_each_part_of_a_burst_has_its_rate(gpu, monkeypatch):
-    """The kernels get slower meanwhile, as under a falling clock."""
-    seconds = iter([1e-3] * 7 + [2e-3] * 7)
-    monkeypatch.setattr(torch, "mm", lambda x, y, out: gpu.launch(next(seconds)))
-    rates = clock_under_load.part_rates(torch.ones(100, 100), parts=2, calls=7)
-    assert rates == [pytest.approx(2 * 100**3 / s / 1e12, rel=1e-2) for s in (1e-3, 2e-3)]
+def test_each_part_of_a_burst_has_its_rate_and_its_clock(gpu, monkeypatch):
+    """In the second part the clock has fallen by half: kernels and spin take twice as long."""
+    calls = clock_under_load.CALLS
+    hz = iter([2e9] * (calls + 1) + [1e9] * (calls + 1))
+    monkeypatch.setattr(torch, "mm", lambda x, y, out: gpu.launch(2e6 / next(hz)))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(cycles / next(hz)))
+    parts = clock_under_load.burst(torch.ones(100, 100), parts=2)
+    assert parts["tflop_s"] == [pytest.approx(2 * 100**3 / s / 1e12, rel=1e-2) for s in (1e-3, 2e-3)]
+    assert parts["mhz"] == [pytest.approx(2000, rel=1e-2), pytest.approx(1000, rel=1e-2)]
     assert gpu.now == gpu.done, "the burst has finished"
 
 
-ROWS = {
-    "s": [0.1, 0.2, 0.3, 0.4],
-    "mhz": [1980, 1500, 1400, 1600],
-    "watt": [100, 400, 500, 600],
-    "capped": [0, 1, 1, 0],
-}
+PARTS = {"tflop_s": [9.0, 9.0, 1.0, 3.0], "mhz": [1980.0, 1980.0, 1400.0, 1600.0]}
 
 
-def test_only_the_second_half_of_a_burst_counts():
-    found = clock_under_load.second_half([9.0, 9.0, 1.0, 3.0], ROWS)
-    assert found == {"tflop_s": 1.5, "mhz": 1500, "watt": 500, "capped": pytest.approx(2 / 3), "flop_per_clock": 1e3}
-    silent = {key: [] for key in ROWS}
-    assert clock_under_load.second_half([9.0, 2.0], silent) == {"tflop_s": 2.0}
+def test_averages_are_over_the_span_alone():
+    late = clock_under_load.averages(PARTS, slice(2, None))
+    assert late == {"tflop_s": 1.5, "mhz": 1500, "flop_per_clock": 1e3}, "a rate is averaged over time, so harmonically"
+    assert clock_under_load.averages(PARTS, slice(1))["tflop_s"] == 9
 
 
-def test_medians_are_of_what_all_rows_know():
-    found = clock_under_load.medians([{"tflop_s": 1, "mhz": 5}, {"tflop_s": 3}, {"tflop_s": 2, "mhz": 7}])
-    assert found == {"tflop_s": 2, "tflop_s_trials": [1, 3, 2]}
+def test_what_nvml_says_at_the_end():
+    rows = {"s": [0.1, 0.2, 0.3, 0.4], "mhz": [1980, 1500, 1400, 1600], "capped": [0, 0, 1, 0]}
+    assert clock_under_load.nvml_at_the_end(rows) == {"nvml_mhz": 1600, "capped": 0.5}
+    assert clock_under_load.nvml_at_the_end({key: [] for key in rows}) == {}
 
 
 @pytest.mark.parametrize("missing", ["", "no pynvml"])
@@ -388,10 +386,9 @@ def test_random_numbers_and_zeros_take_turns_under_the_meter(on_cpu, monkeypatch
     order = []
 
     class Meter:
-        rows = {key: [] for key in ROWS} if missing else ROWS
-
         def __init__(self):
             self.missing = missing
+            self.rows = {key: [] if missing else [1700] for key in ("s", "mhz", "capped")}
 
         def __enter__(self):
             order.append("open")
@@ -400,24 +397,36 @@ def test_random_numbers_and_zeros_take_turns_under_the_meter(on_cpu, monkeypatch
         def __exit__(self, *exc_info):
             order.append("closed")
 
-    def part_rates(x, parts=4):
+    def burst(x, parts=clock_under_load.PARTS):
         order.append("random" if x.any() else "zeros")
-        return [700.0] * parts
+        late = parts // 2
+        return {
+            "tflop_s": [800.0] * (parts - late) + [700.0] * late,
+            "mhz": [1900.0] * (parts - late) + [1500.0] * late,
+        }
 
     monkeypatch.setattr(clock_under_load, "N", 16)
     monkeypatch.setattr(clock_under_load, "PowerMeter", Meter)
-    monkeypatch.setattr(clock_under_load, "part_rates", part_rates)
-    monkeypatch.setattr(clock_under_load.time, "sleep", lambda seconds: order.append(seconds))
+    monkeypatch.setattr(clock_under_load, "burst", burst)
+    monkeypatch.setattr(clock_under_load.time, "sleep", order.append)
     result = round_trip(clock_under_load.main())
-    one_round = [0.2, "open", "random", "closed", 0.2, "open", "zeros", "closed"]
+    rest = clock_under_load.REST_S
+    one_round = [rest, "open", "random", "closed", rest, "open", "zeros", "closed"]
     assert order == ["random", *one_round * clock_under_load.ROUNDS], "one part warms up"
-    long = result["long"]["random"]
-    assert long["tflop_s"] == 700 and len(long["tflop_s_trials"]) == clock_under_load.ROUNDS
-    assert (result["missing"], "mhz" in long) == (missing, not missing)
-    assert ("1500 MHz" in capsys.readouterr().out) == (not missing)
-    axes = clock_under_load.plot(result, CEILINGS | {"power_limit_w": 700}).axes
-    assert [len(ax.lines) for ax in axes] == [3, 3, 3] and list(axes[0].lines[0].get_ydata()) == [700] * 4
-    assert [len(ax.lines) for ax in clock_under_load.plot(result, {}).axes] == [2, 2, 2]
+    long, first = result["long"]["random"], result["first"]["random"]
+    assert (long["tflop_s"], long["mhz"], first["tflop_s"], first["mhz"]) == (700, 1500, 800, 1900)
+    assert len(long["tflop_s_trials"]) == clock_under_load.ROUNDS
+    assert result["missing"] == missing and ("nvml_mhz" in long) == (not missing)
+    assert "long  zeros   700 TFLOP/s at 1500 MHz" in capsys.readouterr().out
+    axes = clock_under_load.plot(result, CEILINGS).axes
+    assert [len(ax.lines) for ax in axes] == [3, 3] and axes[0].lines[0].get_ydata()[0] == 800
+    assert [len(ax.lines) for ax in clock_under_load.plot(result, {}).axes] == [2, 2]
+
+
+@pytest.mark.gpu
+def test_the_spin_tells_a_clock_that_the_gpu_can_have():
+    parts = clock_under_load.burst(torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16), parts=3)
+    assert len(parts["mhz"]) == 3 and all(300 < mhz < 4000 for mhz in parts["mhz"])
 
 
 # Launches, small kernels, first uses
@@ -523,7 +532,7 @@ def test_a_new_tensor_finds_the_cache_empty(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("emptied"))
     monkeypatch.setattr(torch, "empty", empty)
     assert latency_ladder.cuda_malloc_us() == [pytest.approx(80)] * latency_ladder.TRIALS
-    assert log == ["emptied", "new"] * latency_ladder.TRIALS
+    assert log == ["emptied", *["new"] * latency_ladder.TENSORS] * (latency_ladder.TRIALS + 1)
 
 
 def test_the_ladder_has_six_steps(on_cpu, monkeypatch, capsys):

@@ -15,20 +15,23 @@ from snippets.timing.pictures import bars
 from snippets.timing.take_turns import take_turns
 from snippets.timing.wait_for import wait_for
 
-TRIALS = 15
+TRIALS, TENSORS = 15, 8
 
 
 def cuda_malloc_us() -> list[float]:
-    """Microseconds of a tensor of 64 MiB for which PyTorch has no room in its cache."""
+    """Microseconds of a tensor of 64 MiB for which PyTorch has no room in its cache.
+
+    Each trial is the mean of TENSORS of them; the first trial warms up.
+    """
     trials = []
-    for _ in range(TRIALS):
+    for _ in range(TRIALS + 1):
         torch.cuda.empty_cache()
         wait_for()
         start = time.perf_counter()
-        x = torch.empty(2**24, device="cuda")
-        trials.append(1e6 * (time.perf_counter() - start))
-        del x
-    return trials
+        tensors = [torch.empty(2**24, device="cuda") for _ in range(TENSORS)]
+        trials.append(1e6 * (time.perf_counter() - start) / TENSORS)
+        del tensors
+    return trials[1:]
 
 
 def main() -> dict:

@@ -16,13 +16,13 @@ from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
-CALLS = {1024: 100, 2048: 50, 4096: 20, 8192: 5}  # products in a burst, by n
+CALLS = {1024: 100, 2048: 50, 4096: 20, 8192: 3}  # products in a burst, by n
 WAYS = {
     "fp32": (torch.float32, "highest"),
     "tf32": (torch.float32, "high"),
     "bf16": (torch.bfloat16, "highest"),
 }
-REST_S = 0.05
+REST_S = 0.03
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def main() -> dict:
     rates = {name: {} for name in WAYS}
     for n, calls in CALLS.items():
         works = {name: product(n, *how) for name, how in WAYS.items()}
-        timings = take_turns(works, 2, 7, calls, REST_S, gpu_clock)
+        timings = take_turns(works, 1, 5, calls, REST_S, gpu_clock)
         for name, timing in timings.items():
             trials = [2 * n**3 / 1e12 / seconds for seconds in timing.trials]
             rates[name][f"n{n}"] = {"tflop_s": median(trials), "tflop_s_trials": trials}

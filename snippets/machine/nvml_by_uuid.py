@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.11", "nvidia-ml-py"]
 # [tool.overlap]
-# gpus = [1, 4]
+# gpus = [1, 2]
 # exclusive = false
 # ///
 """Find the GPU that PyTorch calls number 0 in NVML, and ask what only NVML knows."""

@@ -624,9 +624,22 @@ def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
         assert "LIMIT = 4" in snippet.download
 
 
+def test_a_tools_own_name_gives_way_to_the_borrowers(borrowed):
+    tool = borrowed / "snippets/timing/benchmark.py"
+    tool.write_text(tool.read_text().replace("work()\n", "ticks(work)\n") + "\n\ndef ticks(work):\n    return work()\n")
+    own = "def ticks():\n    return 5\n\n\ndef main():\n    return {'n': seconds(ticks) and ticks()}\n"
+    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}from snippets.timing.benchmark import seconds\n\n\n{own}")
+    space = {"__name__": "taken"}
+    exec(Snippet.read(borrowed, "a/b").download, space)
+    assert space["main"]() == {"n": 5} and space["benchmark_ticks"](lambda: 7) == 7
+
+
 def test_origin_and_licence_are_those_of_the_project():
     lines = Snippet.read(ROOT, "timing/benchmark").download.splitlines()
-    assert lines[lines.index("# ///") + 1] == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
+    assert (
+        lines[lines.index("# ///") + 1]
+        == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
+    )
     licence = (ROOT / "LICENSE").read_text()
     assert "): MIT\n\n    Copyright (c) 2026 the Overlap authors\n" in licence
     assert "site_name: Overlap\n" in (ROOT / "mkdocs.yml").read_text()

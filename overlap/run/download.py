@@ -5,7 +5,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ def fold(snippet: "Snippet", alone: bool) -> str:
 
     `alone`: with its header, and with checks that say in a sentence what a machine lacks; without, as for a cell of a notebook.
     """
-    files = list(_files(snippet))
+    files = _renamed(list(_files(snippet)))
     _refuse_clashes(snippet, files)
     imports = {found for file in files for found in file.imports}
     lack = _lack_of_gpus(snippet) if alone and any(map(meaning.is_guard, snippet.tree.body)) else []
@@ -71,6 +71,7 @@ class _File:
     snippet: "Snippet"
     parts: list[dict]
     own: bool = False
+    other_names: dict[str, str] = field(default_factory=dict)
 
     @property
     def docstring(self) -> list[str]:
@@ -96,8 +97,19 @@ class _File:
             if not part["borrows"] or alias:
                 root = part.get("module") is None and not alias
                 what = name.split(".")[0] if root else (part["module"], name)
-                found |= dict.fromkeys(part["binds"], what if name else self.snippet.path)
+                names = [self.other_names.get(bound, bound) for bound in part["binds"]]
+                found |= dict.fromkeys(names, what if name else self.snippet.path)
         return found
+
+    @property
+    def private(self) -> set[str]:
+        """Names that it defines."""
+        return {name for part in self.parts if "alias" not in part for name in part["binds"]}
+
+    @property
+    def borrowed(self) -> set[tuple[str, str]]:
+        """What it takes of other files: (chapter/snippet, name)."""
+        return {(name, wanted) for part in self.parts for name, wanted, _ in part["borrows"]}
 
     @cached_property
     def chunks(self) -> list[_Chunk]:
@@ -123,13 +135,18 @@ class _File:
     @property
     def folded_in(self) -> list[_Chunk]:
         """The code with a comment that says what it is."""
-        names = [name for part in self.parts if "alias" not in part for name in part["binds"]]
+        names = [
+            self.other_names.get(name, name) for part in self.parts if "alias" not in part for name in part["binds"]
+        ]
         comment = f"# Folded in from {self.snippet.path}: {', '.join(dict.fromkeys(names))}".rstrip(": ")
         first, rest = self.chunks[:1], self.chunks[1:]
         return [*(replace(chunk, text=f"{comment}\n{chunk.text}") for chunk in first), *rest]
 
     def _text(self, first: int, last: int | None) -> str:
-        return "\n".join(self.snippet.text.split("\n")[first - 1 : last])
+        text = "\n".join(self.snippet.text.split("\n")[first - 1 : last])
+        for name, other in self.other_names.items():
+            text = re.sub(rf"(?<![\w.]){name}(?!\w)", other, text)
+        return text
 
 
 def _files(snippet: "Snippet") -> Iterator[_File]:
@@ -152,6 +169,20 @@ def _files(snippet: "Snippet") -> Iterator[_File]:
     visit(own)
     yield from (_File(snippet.others[name], borrowed[name]) for name in order)
     yield _File(snippet, own, own=True)
+
+
+def _renamed(files: list[_File]) -> list[_File]:
+    """A name that a file needs for itself alone gives way where another file has one that is spelt alike."""
+    asked = set().union(*(file.borrowed for file in files))
+    found = []
+    for file in files:
+        others = set().union(*(set(other.bound) for other in files if other is not file))
+        alone = {
+            name for name in file.private & others if not {(file.snippet.name, name), (file.snippet.name, "*")} & asked
+        }
+        prefix = file.snippet.name.rpartition("/")[2]
+        found.append(file if file.own else replace(file, other_names={name: f"{prefix}_{name}" for name in alone}))
+    return found
 
 
 def _without_plot(snippet: "Snippet") -> list[dict]:

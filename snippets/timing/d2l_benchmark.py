@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""D2L's `with Benchmark():` as it should be: it waits for every device, on both sides."""
+"""D2L's `with Benchmark():` as it should be: every device is waited for, twice."""
 
 import time
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from snippets.timing.wait_for import wait_for
 
 
 class Benchmark:
-    """Drop-in for `d2l.Benchmark`: times the block and prints `description: 0.1234 sec`.
+    """Drop-in for `d2l.Benchmark`: times the block, prints `description: 0.1234 sec`.
 
     `devices`: whom to wait for, by number; all that are in use by default.
     """

@@ -18,9 +18,9 @@ SPIN_CYCLES = 100_000  # for each call, 50 µs at 2 GHz: longer than its launche
 def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -> float:
     """Seconds of one of `calls` calls on the current stream, by the GPU's own clock.
 
-    The GPU first spins until all calls are queued; if it overtook them, because the host
-    was disturbed or the call was its first, it spins longer. `work` must not wait for the
-    GPU: then no spin is long enough, and RuntimeError is raised.
+    The GPU first spins until all calls are queued; if it overtook them, because the
+    host was disturbed or the call was its first, it spins longer. `work` must not wait
+    for the GPU: then no spin is long enough, and RuntimeError is raised.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for attempt in range(6):

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Two pictures for measurements: a sweep beside its ceilings, and bars beside theirs."""
+"""Two pictures for measurements: a sweep and bars, each beside its ceilings."""
 
 import torch
 

@@ -21,8 +21,8 @@ class PowerMeter:
     `rows` has a list for each of `s` (since it was opened), `mhz`, `watt`, `capped` (1
     while the power limit holds the clock down) and `busy_percent`. NVML itself renews
     what it says about ten times a second; on H100 and H200 `watt` is a mean over about
-    one second, and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing` says
-    why and the lists stay empty. `device` counts as PyTorch does.
+    one second, and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing`
+    says why and the lists stay empty. `device` counts as PyTorch does.
     """
 
     def __init__(self, device: int = 0, every_s: float = 0.02):
@@ -54,7 +54,7 @@ class PowerMeter:
             self._thread.join()
 
     def read(self) -> tuple[int, float, int, int]:
-        """MHz, W, 1 or 0 for the power limit, percent of the time in which it was busy."""
+        """MHz, W, 1 or 0 for the power limit, percent of the time it was busy."""
         nvml, gpu = self._nvml, self._gpu
         reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
         return (

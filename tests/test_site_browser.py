@@ -94,7 +94,7 @@ def visit(browser, address):
                 base_url=address, viewport={"width": width, "height": 900}, color_scheme=scheme, **options
             )
         )
-        contexts[-1].set_default_timeout(10_000)
+        contexts[-1].set_default_timeout(30_000)
         page = contexts[-1].new_page()
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):

@@ -93,7 +93,7 @@ def take(book_root, recordings: list[dict], monkeypatch, capsys) -> str:
 def small(tmp_path, template) -> SmallBook:
     """One snippet, recorded on an H200 at home."""
     book = SmallBook(tmp_path)
-    book.snippet("a/copy", MAIN, "gpus = [1]")
+    book.snippet("a/copy", MAIN, 'gpus = [1]\nonce = { gb_s = "there was one copy" }')
     gpu = {"name": "NVIDIA H200", "memory_bytes": 150 * 10**9, "capability": "9.0", "memory_clock_mhz": 3201}
     here = template["machine"] | {"gpus": [gpu | {"memory_bus_bits": 6016}], "host_gpus": 1}
     book.commit("a/copy", template, {"gb_s": 4000.0}, gpus=1, machine=here)
@@ -164,7 +164,7 @@ def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
         shutil.copytree(ROOT / ".cache/overlap/plots", tmp_path / ".cache/overlap/plots")
     book = Book(tmp_path, "never")
     taken = [foreign(recording.read(tmp_path / book.runs(name)["h200"].path)) for name in SNIPPETS]
-    taken[2]["result"]["sweep"]["n8192"]["finish_us"] /= 100  # no GPU is asynchronous that waits
+    taken[2]["result"]["sweep"]["n8192"]["ratio"] /= 100  # no GPU is asynchronous that waits
     taken[2] = foreign(taken[2])
     assert f"{len(SNIPPETS)} imported, 0 refused" in take(tmp_path, taken, monkeypatch, capsys)
     assert main(["check"]) == 0, capsys.readouterr().out

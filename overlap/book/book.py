@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from overlap import OverlapError
 from overlap.book import margin
-from overlap.book.blocks import Block, Claim
+from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.ceiling import ceilings
 from overlap.book.check import problems
 from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, show, wrap
@@ -330,6 +331,17 @@ class Book:
         """All blocks of all pages."""
         for page in self.pages.values():
             yield from page.blocks
+
+    @cached_property
+    def places(self) -> dict[str, Block]:
+        """By snippet, the first block that shows its output, or else the first one."""
+        found: dict[str, Block] = {}
+        for page in self.pages.values():
+            with suppress(OverlapError):
+                for block in (block for block in page.blocks if isinstance(block, SnippetBlock)):
+                    if not found.setdefault(block.snippet, block).output and block.output:
+                        found[block.snippet] = block
+        return found
 
     @property
     def claims(self) -> list[Claim]:

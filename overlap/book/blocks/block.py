@@ -89,6 +89,10 @@ class Block:
         """What makes it one entry of the index: blocks of one key share it."""
         return self
 
+    def listed(self, book) -> bool:
+        """Whether the index leads here, of the blocks of one key to the first that says so."""
+        return True
+
     def row(self, view) -> list[str]:
         """Its cells in the index, as HTML."""
         raise NotImplementedError

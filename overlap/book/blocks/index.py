@@ -35,7 +35,7 @@ class Index(Block):
         for page in book.pages.values():
             found = []
             for block in page.blocks:
-                if block.kind == self.of and block.key() not in seen:
+                if block.kind == self.of and block.key() not in seen and block.listed(book):
                     seen.add(block.key())
                     found.append(block)
             if found:

@@ -76,10 +76,12 @@ class SnippetBlock(Block):
             raise OverlapError(
                 f"{self.where}: {snippet.path}: nothing recorded and this machine cannot run it; run `overlap record {snippet.name}`"
             )
-        anchor = anchor_of(snippet.name) if self.output and anchor_of(snippet.name) not in view.anchors else ""
-        if anchor:
+        anchor = anchor_of(snippet.name) if self.output or self.listed(book) else ""
+        if anchor in view.anchors:
+            anchor = ""
+        elif anchor:
             view.anchors.add(anchor)
-            view.measured.append(snippet.name)
+            view.measured += [snippet.name] * self.output
         file = Path(snippet.path).name
         tabs = {p: view.render(self.tab, view=view, run=run, plot=self.plot) for p, run in runs.items()}
         return view.render(
@@ -121,6 +123,14 @@ class SnippetBlock(Block):
     def key(self) -> object:
         """One entry for each snippet."""
         return self.snippet
+
+    def listed(self, book) -> bool:
+        """Whether this is where the index leads to: the first place that shows its output, or else the first."""
+        return book.places.get(self.snippet, self) == self
+
+    def shows(self, book) -> list[str]:
+        """Whether the index leads here."""
+        return [str(self.listed(book))]
 
     def row(self, view) -> list[str]:
         """Name, summary, needs, times, file."""

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import sweep
+from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, take_turns
 
 ELEMENTS = (1, 2**20, 2**22, 2**24, 2**25)  # of a float32 tensor
@@ -58,10 +58,13 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     us, model = results["us"], results["model_us"]
-    series = {"waiting in each step": us["wait"], "one wait at the end": us["ahead"]}
-    lines = {"predicted, waiting": model["wait"], "predicted, one wait": model["ahead"]}
-    labels = {"xlabel": "numbers in the tensor", "ylabel": "µs for a step"}
-    return sweep(results["elements"], series, lines, xlog=True, ylog=True, **labels)
+    columns = {"waiting in each step": us["wait"], "one wait at the end": us["ahead"]}
+    columns |= {"predicted, waiting": model["wait"]}
+    values = {}
+    for i, n in enumerate(results["elements"]):
+        name = f"{4 * n >> 20} MiB" if n > 1 else "1 number"
+        values[name] = {series: column[i] for series, column in columns.items()}
+    return bars(values, {}, "µs for a step", log=True)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,8 @@ def plot(results: dict, ceilings: dict):
         first, *middle, last = (event for event in events if "spin" in event[3])
         b, c = sorted(middle, key=lambda event: event[2])  # b spins for a shorter time
         for name, (lane, start, us, _) in zip("abcd", (first, b, c, last), strict=True):
-            ax.text(start + us / 2, rows.index(lane), name, ha="center", va="center")
+            place = (start + us / 2, rows.index(lane))
+            ax.text(*place, name, ha="center", va="center", color="white")
         ax.axvline(1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--")
         ax.set_xlim(0, 1e3 * ms["chain"])
     figure.axes[-1].set_xlabel("µs; dashed: the chain without b")

@@ -55,13 +55,13 @@ def plot(results: dict, ceilings: dict):
     on_gpu = [event for event in results["events"] if event[0] != "CPU"]
     calls = [e for e in results["events"] if e[0] == "CPU" and "Launch" in e[3]]
     first = 0
-    for name in WIDTHS:
+    for color, name in zip(("C0", "C1", "C2"), WIDTHS, strict=True):
         last = first + results["kernels"][name]
         spans = [(start / 1e3, us / 1e3) for _, start, us, _ in on_gpu[first:last]]
-        ax.broken_barh(spans, (0.6, 0.8), label=name)
+        ax.broken_barh(spans, (0.6, 0.8), label=name, color=color)
         first = last
     spans = [(start / 1e3, us / 1e3) for _, start, us, _ in calls]
-    ax.broken_barh(spans, (-0.4, 0.8), label="launch")
+    ax.broken_barh(spans, (-0.4, 0.8), label="launch", color="C3")
     ax.text(sum(spans[-1]), 0, "  the CPU has launched all", va="center")
     ax.set_yticks([0, 1], ["CPU", on_gpu[0][0]])
     ax.set(xlabel="ms", ylim=(1.6, -0.6))

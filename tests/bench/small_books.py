@@ -30,14 +30,14 @@ SNIPPET = '''# /// script
 import torch
 
 
-def total(n: int) -> float:
+def total(n: int) -> int:
     """Sum of the first n whole numbers."""
-    return float(torch.arange(n).sum())
+    return int(torch.arange(n).sum())
 
 
 def main() -> dict:
     result = total({n})
-    print(f"sum of {n}: {{result:.0f}}")
+    print(f"sum of {n}: {{result}}")
     return {{"total": result, "n": {n}}}
 
 

@@ -349,7 +349,8 @@ def test_wait_each_step_main_and_its_picture(gpu, monkeypatch, capsys):
         assert result["model_us"][way] == pytest.approx(result["us"][way])
     assert result["slowdown_trials"] == pytest.approx([2.0] * 11) and len(result["us_trials"]["gpu"]) == 5
     assert capsys.readouterr().out.count("waiting") == 5
-    assert len(wait_each_step.plot(result, {}).axes[0].lines) == 4
+    drawn = wait_each_step.plot(result, {}).axes[0].containers
+    assert [bar.get_width() for bar in drawn[1]] == pytest.approx(result["us"]["ahead"]) and len(drawn) == 3
     plt.close("all")
 
 

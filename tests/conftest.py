@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +73,24 @@ def on_cpu():
     """The tests of a module see no GPU."""
     with no_gpu():
         yield
+
+
+@pytest.fixture
+def diary(monkeypatch):
+    """What the tools of the timing chapter did, in order; their clock advances by one second at each reading."""
+    from snippets.timing import benchmark, d2l_benchmark, take_turns
+
+    events = []
+
+    def read_clock():
+        events.append("clock")
+        return float(events.count("clock"))
+
+    clock = SimpleNamespace(perf_counter=read_clock, sleep=lambda s: events.append(f"rest {s}"))
+    for module in (benchmark, d2l_benchmark, take_turns):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: events.append(f"wait {device}"))
+    return events
 
 
 class SmallBook:

@@ -73,6 +73,26 @@ def test_a_page_is_rendered_again_when_what_it_shows_changes(kept, rendered, tem
     assert contents(build(kept, "never")) == kept.first
 
 
+def test_a_page_is_rendered_again_when_a_helper_of_its_picture_changes(template, tmp_path, rendered):
+    book = SmallBook(tmp_path)
+    helper = "def drawn():\n    import matplotlib.pyplot as plt\n\n    figure, ax = plt.subplots()\n    ax.plot([1, 2], [3, {end}])\n    return figure\n\n\ndef main():\n    return {{}}\n"
+    plot = "\n\ndef plot(results, ceilings):\n    return drawn()\n"
+    book.snippet("a/helper", helper.format(end=41))
+    book.snippet("a/number", f"from snippets.a.helper import drawn\n\n\n{SmallBook.MAIN}{plot}")
+    for name in ("a/helper", "a/number"):
+        book.commit(name, template)
+    for page, snippet in {"index": "a/helper", "a": "a/number"}.items():
+        book.page(page, f"# {page}\n\n```snippet {snippet}\n```\n")
+    for page in ("glossary", "claims"):
+        book.page(page, f"# {page}\n")
+    assert "<td>41</td>" in (build(book, "never") / "a/index.html").read_text()
+    book.snippet("a/helper", helper.format(end=57))
+    book.commit("a/helper", template)
+    rendered.clear()
+    page = (build(book, "never") / "a/index.html").read_text()
+    assert "<td>57</td>" in page and "<td>41</td>" not in page
+
+
 def test_a_page_that_is_warned_of_is_warned_of_again(kept, caplog):
     page = kept.root / "docs/a.md"
     page.write_text(PAGE + "\n[lost](lost.md)\n")

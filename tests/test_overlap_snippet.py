@@ -626,11 +626,16 @@ def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
 
 def test_a_tools_own_name_gives_way_to_the_borrowers(borrowed):
     tool = borrowed / "snippets/timing/benchmark.py"
-    tool.write_text(tool.read_text().replace("work()\n", "ticks(work)\n") + "\n\ndef ticks(work):\n    return work()\n")
+    tool.write_text(
+        tool.read_text().replace("work()\n", "ticks(work=work, ticks=1)\n")
+        + "\n\ndef ticks(work, **given):\n    return work()\n"
+    )
     own = "def ticks():\n    return 5\n\n\ndef main():\n    return {'n': seconds(ticks) and ticks()}\n"
     (borrowed / "snippets/a/b.py").write_text(f"{HEADER}from snippets.timing.benchmark import seconds\n\n\n{own}")
     space = {"__name__": "taken"}
-    exec(Snippet.read(borrowed, "a/b").download, space)
+    text = Snippet.read(borrowed, "a/b").download
+    exec(text, space)
+    assert "benchmark_ticks(work=work, ticks=1)" in text
     assert space["main"]() == {"n": 5} and space["benchmark_ticks"](lambda: 7) == 7
 
 

@@ -49,20 +49,6 @@ def on_this_cpu(monkeypatch):
         monkeypatch.setattr(torch, name, lambda *shape, make=make, device, **more: make(*shape, **more))
 
 
-@pytest.fixture
-def diary(monkeypatch):
-    """What the benchmark did, in order; its clock advances by one second at each reading."""
-    events = []
-
-    def read_clock():
-        events.append("clock")
-        return float(events.count("clock"))
-
-    monkeypatch.setattr(benchmark, "time", SimpleNamespace(perf_counter=read_clock))
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: events.append(f"wait {device}"))
-    return events
-
-
 def test_benchmark_main_on_this_machine(capsys):
     result = benchmark.main()
     assert result["median_ms"] == pytest.approx(median(result["median_ms_trials"]))

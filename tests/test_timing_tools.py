@@ -10,26 +10,10 @@ import pytest
 import torch
 from test_book import ROOT
 
-from snippets.timing import benchmark, d2l_benchmark, kernel_time, lanes, pictures, power_meter, take_turns, wait_for
+from snippets.timing import d2l_benchmark, kernel_time, lanes, pictures, power_meter, take_turns, wait_for
 from snippets.timing.benchmark import Timing, measure
 
 matplotlib.use("Agg")
-
-
-@pytest.fixture
-def diary(monkeypatch):
-    """What was done, in order; the clock advances by one second at each reading."""
-    events = []
-
-    def read_clock():
-        events.append("clock")
-        return float(events.count("clock"))
-
-    clock = SimpleNamespace(perf_counter=read_clock, sleep=lambda s: events.append(f"rest {s}"))
-    for module in (benchmark, d2l_benchmark, take_turns):
-        monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: events.append(f"wait {device}"))
-    return events
 
 
 def cuda(monkeypatch, used: list[bool]) -> None:

@@ -145,7 +145,7 @@ class _File:
     def _text(self, first: int, last: int | None) -> str:
         text = "\n".join(self.snippet.text.split("\n")[first - 1 : last])
         for name, other in self.other_names.items():
-            text = re.sub(rf"(?<![\w.]){name}(?!\w)", other, text)
+            text = re.sub(rf"(?<![\w.]){name}(?!\w|=(?!=))", other, text)  # no attribute, and no keyword of a call
         return text
 
 

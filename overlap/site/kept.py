@@ -65,7 +65,7 @@ class Kept:
         if name not in self._snippets:
             snippet, runs = self.book.snippet(name), self.book.runs(name)
             said = [(profile, run.data["digest"], run.live, run.grade) for profile, run in runs.items()]
-            self._snippets[name] = hashed(snippet.text, snippet.input_hashes, said, self.book.default(name))
+            self._snippets[name] = hashed(snippet.text, snippet.drawing_hashes, said, self.book.default(name))
         return self._snippets[name]
 
     def render(self, page: Page, view) -> None:

@@ -580,15 +580,20 @@ SEARCHED = {
 }
 
 
-@pytest.mark.parametrize("words", SEARCHED)
-def test_search_finds(visit, words):
-    """A function, what a person sees, an error message as it is pasted: the page is among the first three."""
-    page = visit("")
+def search(page, words):
+    """Type the words into the search field, as a key has to be pressed before the theme looks, and wait for results."""
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.insert_text(words[:-1])
     page.keyboard.type(words[-1])
     results = page.locator(".md-search-result__item > a:first-child")
-    results.first.wait_for()
+    results.first.wait_for(timeout=60_000)
+    return results
+
+
+@pytest.mark.parametrize("words", SEARCHED)
+def test_search_finds(visit, words):
+    """A function, what a person sees, an error message as it is pasted: the page is among the first three."""
+    results = search(visit(""), words)
     found = results.evaluate_all("links => links.map(link => new URL(link.href).pathname.slice(1))")
     assert SEARCHED[words] in found[:3]
     assert not [link for link in found if link.startswith("notebooks/")]

@@ -15,7 +15,7 @@ pytest.importorskip("playwright.sync_api")
 
 from conftest import ROOT, SmallBook, no_gpu
 from test_overlap_site import build
-from test_site_browser import address, paths, pytestmark, visit  # noqa: F401 - used by name
+from test_site_browser import address, paths, pytestmark, search, visit  # noqa: F401 - used by name
 
 from overlap import OverlapError
 from overlap.run import recording
@@ -306,8 +306,7 @@ def test_what_a_reader_searches_for_is_shown_as_text(visit):  # noqa: F811
     page.add_init_script(SPY)
     for words in ("onerror", "script", "payload It says something", "javascript"):
         page.goto("")
-        page.get_by_role("textbox", name="Search").fill(words)
-        page.wait_for_selector(".md-search-result__link", timeout=60_000)
+        search(page, words)
         page.wait_for_timeout(200)
         assert page.evaluate("window.did") == [] and page.evaluate(STRANGE) == [], words
 

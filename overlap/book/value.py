@@ -8,6 +8,7 @@ from overlap.book import expression
 
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
+CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
 _CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
 _UNITS = "ns|µs|us|ms|s|[kMGT]?B/s|[kMGT]iB|[MGT]FLOP/s|x faster|% of"
@@ -42,6 +43,12 @@ def values(text: str) -> list[tuple[int, Value]]:
 def replace_values(text: str, render: Callable[[Value], str]) -> str:
     """Replace each value outside code by `render(value)`."""
     return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(Value.parse(match)), text)
+
+
+def cited(text: str) -> list[tuple[int, str]]:
+    """Names of the claims whose marks stand in a piece of Markdown, with their line counted from 0; code is left aside."""
+    bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    return [(bare.count("\n", 0, match.start()), match["claim"]) for match in CITED.finditer(bare)]
 
 
 def typed_numbers(text: str) -> list[tuple[int, str]]:

@@ -59,6 +59,12 @@ class Tally:
         """False on one machine is false; open on all is open."""
         return State.FALSE if self.false else State.HOLDS if self.holds else State.OPEN
 
+    @property
+    def short(self) -> str:
+        """`5/6`: on how many of the machines that decide it; `open` where none does."""
+        decided = len(self.holds) + len(self.false)
+        return f"{len(self.holds)}/{decided}" if decided else State.OPEN.word
+
     def said(self, label: Callable[[str], str]) -> str:
         """`holds on 5 of 6 machines; not on 1 × H100; open on 1 × A100`."""
         decided = len(self.holds) + len(self.false)

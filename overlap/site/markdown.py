@@ -2,16 +2,18 @@
 
 import re
 import xml.etree.ElementTree as etree
+from collections import Counter
 
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
-from overlap import find_root
+from overlap import OverlapError, find_root
+from overlap.book.blocks import Block, Claim, Text
 from overlap.book.book import Book
 from overlap.book.page import parse
-from overlap.book.value import PRINTED, VALUE, Value
+from overlap.book.value import CITED, PRINTED, VALUE, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.run.text import plain
@@ -47,9 +49,14 @@ class OverlapExtension(Extension):
         md.registerExtension(self)
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
+        md.inlinePatterns.register(_Marks(CITED.pattern, md, self), "overlap-marks", 186)
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
+
+
+#: The title of a page.
+_TITLE = re.compile(r"\A# .*$", re.M)
 
 
 def makeExtension(**options) -> OverlapExtension:
@@ -68,8 +75,13 @@ class _Blocks(Preprocessor):
         page, text = view.book.pages.get(view.path), "\n".join(lines)
         read = page is not None and page.text.strip() == text.strip()
         blocks = page.blocks if read else parse(text, view.path)
+        view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
+        view.cited = {name for _, name in cited(text)}
         rendered = [block.markdown(view) for block in blocks]
         if view.measured:
+            rendered[0] = _TITLE.sub(
+                lambda title: f"{title[0]}\n\n{view.put(head(view, blocks))}\n", rendered[0], count=1
+            )
             rendered.append(f"\n\n{view.put(measured(view))}\n")
         return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
@@ -97,6 +109,23 @@ class _Values(InlineProcessor):
         return element, match.start(0), match.end(0)
 
 
+class _Marks(InlineProcessor):
+    """The mark of a claim, which opens its evidence."""
+
+    def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
+        super().__init__(pattern, md)
+        self.extension = extension
+
+    def handleMatch(self, match: re.Match, data: str):
+        view = self.extension.view
+        claim = view.named.get(match["claim"])
+        if claim is None:
+            raise OverlapError(
+                f"docs/{view.path}: no claim of this page is named {match['claim']!r}; name it, or take the mark away"
+            )
+        return self.md.htmlStash.store(claim.marked(view)), match.start(0), match.end(0)
+
+
 class _Printed(InlineProcessor):
     """A figure that a source printed: shown as such, so that nobody takes it for one of ours."""
 
@@ -105,6 +134,29 @@ class _Printed(InlineProcessor):
         element = etree.Element("span", {"class": "ov-printed", "title": title})
         element.text = AtomicString(match["text"])
         return element, match.start(0), match.end(0)
+
+
+#: Words a minute, of prose that has to be thought about.
+_PACE = 200
+
+
+def head(view: View, blocks: list[Block]) -> str:
+    """A line below the title: minutes to read, machines, dates, how many claims hold; and the machine that most of the page is about."""
+    words = sum(len(block.text.split()) for block in blocks if isinstance(block, Text))
+    runs = [run for name in view.measured for run in view.book.runs(name).values()]
+    days, counts = sorted({run.day for run in runs}), Counts.of(view.claims)
+    first = Counter(filter(None, map(view.book.default, view.measured))).most_common(1)
+    template = """<p class="ov-head" data-first="{{ first }}">{{ minutes }} min · {{ machines|join(", ") }} · {{ days|join(" to ") }}
+{%- if counts.claims %} · {{ counts.holds }} of {{ counts.claims }} claims {{ "hold" if counts.holds != 1 else "holds" }}{% endif %}</p>"""
+    machines = sorted({run.profile for run in runs}, key=machine.order)
+    return view.render(
+        template,
+        first=first[0][0] if first else "",
+        minutes=max(1, round(words / _PACE)),
+        machines=[machine.label(profile) for profile in machines],
+        days=sorted({days[0], days[-1]}),
+        counts=counts,
+    )
 
 
 def measured(view: View) -> str:
@@ -119,10 +171,14 @@ def measured(view: View) -> str:
     ]
     name = view.path.removesuffix(".md")
     file = view.link(f"downloads/{name}.ipynb")
-    template = """<p class="ov-measured">Measured on this page: {{ spans|join(" · ") }}.
+    template = """<details class="ov-fold ov-measured"><summary>Versions, dates, notebook</summary>
+<p>Measured on this page: {{ spans|join(" · ") }}.
 {%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
-<a href="{{ page }}">read it</a>, <a href="{{ file }}" download>download it</a>.{% endif %}</p>"""
+<a href="{{ page }}">read it</a>, <a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""
     counts = Counts.of(view.claims)
     held = [f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)]
     page = f"{view.up}notebooks/{name}/"
-    return view.render(template, spans=spans, file=file, page=page, counts=counts, held=held)
+    colab = (
+        f"https://colab.research.google.com/github/{view.site.colab}/downloads/{name}.ipynb" if view.site.colab else ""
+    )
+    return view.render(template, spans=spans, file=file, page=page, colab=colab, counts=counts, held=held)

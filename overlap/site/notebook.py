@@ -5,7 +5,7 @@ import re
 
 from overlap.book.book import Book, Run
 from overlap.book.page import Page
-from overlap.book.value import PRINTED, Value, replace_values
+from overlap.book.value import CITED, PRINTED, Value, replace_values
 from overlap.run import machine
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain
@@ -59,7 +59,7 @@ class Notebook:
 
     def prose(self, text: str) -> dict:
         """A cell of the page's own Markdown, with values and printed figures in their places."""
-        with_values = replace_values(text, self._value)
+        with_values = replace_values(CITED.sub("", text), self._value)
         return self.markdown(_as_notebooks_render(PRINTED.sub(lambda match: self.text(match["text"]), with_values)))
 
     def _value(self, value: Value) -> str:

@@ -30,11 +30,14 @@ _EXTENSION = "overlap.site.markdown"
 
 
 class OverlapConfig(base.Config):
-    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs; `home`: see `overlap.book.home`."""
+    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs; `home`: see `overlap.book.home`;
+    `colab`: where GitHub has the files of the published site, as `owner/repository/blob/branch`.
+    """
 
     execute = option.Choice(("auto", "never", "always"), default="auto")
     claims = option.Choice(("listed", "fatal"), default="listed")
     home = option.Type(dict, default={})
+    colab = option.Type(str, default="")
 
 
 class OverlapPlugin(BasePlugin[OverlapConfig]):
@@ -60,7 +63,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         root = Path(config.config_file_path).resolve().parent
         self.runner = self.runner or Runner(root)
         book = Book(root, self.config.execute, self.runner)
-        self.site = Site(book, Pictures(book))
+        self.site = Site(book, Pictures(book), colab=self.config.colab)
         if book.wanted() or self.site.pictures.missing():
             self.runner.start()
         config.mdx_configs[_EXTENSION] = {"site": self.site}

@@ -13,6 +13,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from pygments.token import Name, Punctuation, Text, Token
 
+from overlap.book.blocks import Claim
 from overlap.book.book import Book, Run
 from overlap.book.expression import show
 from overlap.book.verdict import Verdict
@@ -34,6 +35,8 @@ class Site:
     pages: dict[str, str] = field(default_factory=dict)
     #: Addresses of generated files, from the root of the site.
     published: set[str] = field(default_factory=set)
+    #: Where GitHub has the files of the published site, as `owner/repository/blob/branch`; Colab opens notebooks from there.
+    colab: str = ""
     #: The page being rendered.
     turned_to: "View | None" = None
 
@@ -52,7 +55,11 @@ class View:
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
     claims: list[list[Verdict]] = field(default_factory=list)
+    #: Claims of the page by their names, and the names whose marks stand in the prose.
+    named: dict[str, Claim] = field(default_factory=dict)
+    cited: set[str] = field(default_factory=set)
     _numbered: int = 0
+    _figures: int = 0
 
     @property
     def book(self) -> Book:
@@ -81,6 +88,15 @@ class View:
         self._numbered += 1
         return Markup(_file("tabs.html").render(set=self._numbered, contents=contents, first=first))
 
+    def captioned(self, name: str, caption: str, href: str = "") -> str:
+        """Markdown of the caption of the next figure. Its anchor is made of the snippet's name; without one it links to where the code is."""
+        self._figures += 1
+        anchor = f"figure-{name.replace('/', '-')}" if name else f"figure-{self._figures}"
+        self.anchors.add(anchor)
+        code = f' <a class="ov-how" href="{href}">How it was measured</a>' if href else ""
+        link = f'<a class="headerlink" href="#{anchor}" title="Link to this figure">¶</a>'
+        return f"\n**Figure {self._figures}.** {caption}{code} {link}\n{{: .ov-caption #{anchor} }}\n"
+
     def link(self, uri: str) -> str:
         """Address of a generated file; empty where it is not published."""
         return self.up + uri if uri in self.site.published else ""
@@ -102,7 +118,7 @@ class View:
     def code(self, text: str, title: str) -> Markup:
         """Highlighted Python under its path, as the theme shows code."""
         return self.render(
-            '<div class="language-python highlight"><span class="filename">{{ title }}</span><pre><span></span><code>{{ code }}</code></pre></div>',
+            '<div class="language-python highlight">{% if title %}<span class="filename">{{ title }}</span>{% endif %}<pre><span></span><code>{{ code }}</code></pre></div>',
             title=title,
             code=Markup(highlighted(text)),
         )

@@ -6,13 +6,14 @@ from overlap.book.blocks.block import Block, Source, Text
 from overlap.book.blocks.calculator import Calculator
 from overlap.book.blocks.claim import Claim
 from overlap.book.blocks.diagram import Diagram
+from overlap.book.blocks.figure import Figure
 from overlap.book.blocks.headlines import Headline, Headlines
 from overlap.book.blocks.index import Index
 from overlap.book.blocks.scoreboard import Scoreboard
 from overlap.book.blocks.snippet import SnippetBlock
 from overlap.book.blocks.tally import Tally
 
-_KINDS = (SnippetBlock, Claim, Diagram, Scoreboard, Headlines, Calculator, Tally)
+_KINDS = (SnippetBlock, Figure, Claim, Diagram, Scoreboard, Headlines, Calculator, Tally)
 #: Kinds by the word that opens their fence; `claims` and `snippets` open the index of all blocks of that kind.
 KINDS: dict[str, type[Block]] = {kind.kind: kind for kind in _KINDS}
 KINDS |= {f"{word}s": Index for word, kind in KINDS.items() if kind.columns}
@@ -23,6 +24,7 @@ __all__ = [
     "Calculator",
     "Claim",
     "Diagram",
+    "Figure",
     "Headline",
     "Headlines",
     "Index",

@@ -27,6 +27,7 @@ from overlap.book.expression import (
     sides,
     wrap,
 )
+from overlap.book.value import cited
 from overlap.book.verdict import Counts, State, Tally, Verdict
 
 #: What a condition knows of a machine.
@@ -36,32 +37,41 @@ _OPTION = re.compile(r"([A-Za-z_]{2,12})\s*:(?!\S)")
 
 @dataclass(frozen=True)
 class Claim(Block):
-    """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition on the machine; `limit: VALUE of CEILING`; the sentence."""
+    """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition on the machine; `name: …`, by which `{claim: …}` in the prose
+    sets its mark; `limit: VALUE of CEILING`; the sentence.
+    """
 
     snippet: str
     expression: str
     condition: str
     limits: tuple[tuple[str, str], ...]
     text: str
+    name: str = ""
 
     kind: ClassVar[str] = "claim"
     columns: ClassVar[tuple[str, ...]] = ("claim",)
+    #: What stands in a sentence; it opens the evidence, without a script, too.
+    mark: ClassVar[str] = """
+<button type="button" class="ov-mark ov-{{ tally.state.word }}" id="{{ claim.anchor }}" popovertarget="{{ claim.anchor }}-evidence"
+ aria-label="{{ tally.said(label) }}: the evidence">{{ tally.state.mark }}&nbsp;{{ tally.short }}</button>"""
     template: ClassVar[str] = """
-<details class="ov-claim ov-{{ tally.state.word }}" id="{{ claim.anchor }}">
-<summary><span class="ov-mark" aria-hidden="true">{{ tally.state.mark }}</span> <span class="ov-sentence">{{ sentence }}</span>
-<span class="ov-tally">{{ tally.said(label) }}</span></summary>
+{% if alone %}<p>{{ sentence }} {{ mark }}</p>{% endif %}
+<div popover class="ov-evidence ov-{{ tally.state.word }}" id="{{ claim.anchor }}-evidence" role="dialog" aria-label="Evidence">
+<p>{{ sentence }} <a class="headerlink" href="#{{ claim.anchor }}" title="Link to this claim">¶</a></p>
+<p class="ov-tally">{{ tally.said(label) }}</p>
 <p><code>{{ claim.conditioned }}</code></p>
 <ul>
 {% for item in verdicts %}
-<li class="ov-{{ item.state.word }}" data-machine="{{ item.profile }}"><span class="ov-mark" aria-hidden="true">{{ item.state.mark }}</span>
+<li class="ov-{{ item.state.word }}" data-machine="{{ item.profile }}"><span class="ov-sign" aria-hidden="true">{{ item.state.mark }}</span>
 <b>{{ label(item.profile) }}</b> <span class="ov-state">{{ item.state.word }}{{ " · this build" if item.live }}</span>
 <code>{{ item.figures }}</code></li>
 {% endfor %}
 </ul>
-</details>"""
+<button type="button" class="ov-close" popovertarget="{{ claim.anchor }}-evidence" popovertargetaction="hide">Close</button>
+</div>"""
     cell: ClassVar[str] = """
 {%- if verdict %}<span class="ov-cell ov-{{ verdict.state.word }}" data-machine="{{ verdict.profile }}" data-note="{{ label(verdict.profile) }}: {{ verdict.figures }}" tabindex="-1">
-<span class="ov-mark" aria-hidden="true">{{ verdict.state.mark }}</span><span class="ov-unseen">{{ verdict.state.word }}</span></span>{% endif %}"""
+<span class="ov-sign" aria-hidden="true">{{ verdict.state.mark }}</span><span class="ov-unseen">{{ verdict.state.word }}</span></span>{% endif %}"""
     table: ClassVar[str] = """
 <div class="ov-index ov-claims ov-counts" tabindex="0" role="group" aria-label="How many claims hold"><table class="ov-matrix">
 <thead><tr><th scope="col">chapter</th>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
@@ -83,11 +93,20 @@ class Claim(Block):
             remedy = "write the one, then the other"
             raise source.refuse(f"claim {source.snippet} needs an expression on its first line and a sentence", remedy)
         expression, condition = _conditioned(rows[0])
-        limits, text = [], []
+        limits, text, name = [], [], ""
         for row in rows[1:]:
+            if row.startswith("name:"):
+                name = row.removeprefix("name:").strip()
+                if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+                    raise source.refuse(
+                        f"claim {source.snippet}: `{row}` is no name", "write it like no-gain-from-python"
+                    )
+                continue
             found = re.fullmatch(r"limit:\s*(.+?)\s+of\s+(.+)", row)
             option = _OPTION.match(row)
-            near = option and difflib.get_close_matches(option[1].lower(), ("limit", "for", "claim"), cutoff=0.7)
+            near = option and difflib.get_close_matches(
+                option[1].lower(), ("limit", "for", "claim", "name"), cutoff=0.7
+            )
             if not found and (near or row.startswith("limit:")):
                 raise source.refuse(f"claim {source.snippet}: `{row}` is no option of a claim", write)
             limits.append(found.groups()) if found else text.append(row)
@@ -101,6 +120,7 @@ class Claim(Block):
             condition.strip(),
             tuple(limits),
             " ".join(text),
+            name,
         )
         for part in claim.expressions:
             try:
@@ -119,7 +139,9 @@ class Claim(Block):
 
     @property
     def anchor(self) -> str:
-        """HTML id: it stays where the claim is moved, or its expression mended."""
+        """HTML id: it stays where the claim is moved, or its expression mended; with a name also where its words change."""
+        if self.name:
+            return f"claim-{self.name}"
         return f"claim-{self.snippet.replace('/', '-')}-{hashlib.sha256(self.text.encode()).hexdigest()[:6]}"
 
     @property
@@ -230,11 +252,15 @@ class Claim(Block):
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Said twice; false, open or thin on a machine of the book's own; what other machines say is a finding."""
-        same = (block for block in book.pages[self.page].blocks if isinstance(block, Claim) and block.line < self.line)
-        for twin in same:
-            if twin.anchor == self.anchor:
+        page = book.pages[self.page]
+        for twin in (block for block in page.blocks if isinstance(block, Claim) and block.line < self.line):
+            if twin.anchor == self.anchor and self.name:
+                yield f"{self.where}: line {twin.line} has a claim named {self.name}, too; change one, so that a link leads to one of them"
+            elif twin.anchor == self.anchor:
                 remedy = "join both or change a word, so that a link leads to one of them"
                 yield f"{self.where}: line {twin.line} claims the same sentence of {self.snippet}; {remedy}"
+        if self.name and sum(name == self.name for _, name in cited(page.text)) > 1:
+            yield f"{self.where}: the mark {{claim: {self.name}}} stands on the page more than once; leave one"
         for verdict in book.verdicts(self):
             if not book.at_home(verdict.profile):
                 continue
@@ -248,12 +274,16 @@ class Claim(Block):
                 yield from self.thin(book, book.runs(self.snippet)[verdict.profile])
 
     def html(self, view) -> str:
-        """The sentence with where it holds; its figures per machine when it is opened."""
+        """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
-        sentence, tally = view.inline(self.text), Tally.of(verdicts)
-        return view.render(self.template, claim=self, verdicts=verdicts, tally=tally, sentence=sentence)
+        names = {"claim": self, "verdicts": verdicts, "tally": Tally.of(verdicts), "sentence": view.inline(self.text)}
+        return view.render(self.template, mark=self.marked(view), alone=self.name not in view.cited, **names)
+
+    def marked(self, view) -> str:
+        """What stands in the sentence: whether it holds, and on how many machines."""
+        return view.render(self.mark, claim=self, tally=Tally.of(view.book.verdicts(self))).strip()
 
     def cells(self, notebook) -> list[dict]:
         """The same, as a quotation."""

@@ -6,43 +6,67 @@ from pathlib import Path
 from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source
+from overlap.book.blocks.block import Block, Source, Text
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
-_OPTIONS = {"show": "", "code": "yes", "output": "yes", "plot": "yes"}
+_OPTIONS = {"show": "", "code": "yes", "output": "yes", "plot": "yes", "caption": ""}
+#: Lines of code that a page shows before a reader asks for more.
+SHOWN = 15
 
 
 @dataclass(frozen=True)
 class SnippetBlock(Block):
-    """```` ```snippet chapter/snippet ````: `show: function, function`; `code: no`, `output: no`, `plot: no` leave a part out."""
+    """```` ```snippet chapter/snippet ````: `show: function, function`; `code: no`, `output: no`, `plot: no` leave a part out; `caption: …` says
+    what the picture shows.
+    """
 
     snippet: str
     show: tuple[str, ...]
     code: bool
     output: bool
     plot: bool
+    caption: str = ""
 
     kind: ClassVar[str] = "snippet"
     columns: ClassVar[tuple[str, ...]] = ("snippet", "what it shows", "needs", "run time, freshness", "file")
-    template: ClassVar[str] = """
+    #: Above the caption: what it gave, on each machine.
+    found: ClassVar[str] = """
 <div class="ov-snippet"{% if anchor %} id="{{ anchor }}"{% endif %}>
-{{ code }}
-{% if runs %}
 {{ tabs }}
 {% for count, why in missing.items() %}
 <p class="ov-missing">{{ count }} GPUs: not recorded, because {{ why }}.</p>
 {% endfor %}
-<p class="ov-borrow">{% if download %}<a href="{{ download }}" download>Download <code>{{ file }}</code></a>{% else %}<code>{{ path }}</code>{% endif %}
- · runs alone: <code>{{ command }}</code>, <code>uv run {{ file }}</code> or <code>pipx run {{ file }}</code> · {{ needs }} · took
-{% for run in runs.values() %}{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s{{ ", " if not loop.last }}{% endfor %}</p>
-{% endif %}
 </div>"""
     tab: ClassVar[str] = """
-<div class="ov-run" data-machine="{{ run.profile }}">{{ view.outputs(run) }}{{ view.figure(run) if plot }}</div>
+<div class="ov-run" data-machine="{{ run.profile }}">
+{% if picture %}
+{{ picture }}
+<details class="ov-fold"><summary>Printed output</summary>{{ view.outputs(run) }}{{ provenance }}</details>
+{% else %}
+{{ view.outputs(run) }}{{ provenance }}
+{% endif %}
+</div>"""
+    provenance: ClassVar[str] = """
 <p class="ov-provenance">{{ run.provenance }}
 {%- if view.raw(run) %} · <a href="{{ view.raw(run) }}">raw recording</a>{% endif %}
-{%- if view.trace(run) %} · <a href="{{ view.trace(run) }}" download>trace</a> for Perfetto{% endif %}</p>"""
+{%- if view.trace(run) %} · <a href="{{ view.trace(run) }}" download>trace</a><span class="ov-perfetto" data-trace="{{ view.trace(run) }}" data-title="{{ run.data.snippet }}"> for Perfetto</span>{% endif %}</p>"""
+    #: The code, at most so many lines of it at once, and the way to take it home.
+    taken: ClassVar[str] = """
+<div class="ov-take"{% if anchor %} id="{{ anchor }}"{% endif %}>
+{% if code %}
+{{ view.code(first, path) }}
+{% if rest %}
+<details class="ov-fold ov-rest"><summary>{{ rest.strip().splitlines()|length }} more lines</summary>{{ view.code(rest, "") }}</details>
+{% endif %}
+{% endif %}
+{% if runs %}
+<details class="ov-fold ov-file" data-source="{{ download }}"><summary>The whole file</summary>
+<p class="ov-borrow">{% if download %}<a href="{{ download }}" download>Download <code>{{ file }}</code></a>{% else %}<code>{{ path }}</code>{% endif %}
+ · runs alone: <code>{{ command }}</code>, <code>uv run {{ file }}</code> or <code>pipx run {{ file }}</code> · {{ needs }} · took
+{% for run in runs.values() %}{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s{{ ", " if not loop.last }}{% endfor %}</p></details>
+{% endif %}
+</div>"""
 
     @classmethod
     def read(cls, source: Source) -> "SnippetBlock":
@@ -52,24 +76,34 @@ class SnippetBlock(Block):
             key, colon, value = (part.strip() for part in row.partition(":"))
             if not colon or key not in _OPTIONS:
                 raise source.refuse(f"unknown option `{row}`", f"known are {', '.join(sorted(_OPTIONS))}")
-            if key != "show" and value not in ("yes", "no"):
+            if key not in ("show", "caption") and value not in ("yes", "no"):
                 raise source.refuse(f"`{row}`: {key} is yes or no", f"write `{key}: no` to leave it out")
             options[key] = value
         show = tuple(part.strip() for part in options["show"].split(",") if part.strip())
         parts = (options[key] == "yes" for key in ("code", "output", "plot"))
-        return cls(source.page, source.line, source.snippet, show, *parts)
+        return cls(source.page, source.line, source.snippet, show, *parts, options["caption"])
+
+    @property
+    def prose(self) -> Text:
+        """Its caption, which is text like any other of the page."""
+        return Text(self.page, self.line, self.caption)
 
     def snippets(self, book) -> set[str] | None:
-        """The one it shows."""
-        return {self.snippet}
+        """The one it shows, and those its caption speaks of."""
+        return {self.snippet} | (self.prose.snippets(book) or set())
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Whether the snippet has the functions to show."""
-        book.snippet(self.snippet).show(list(self.show))
-        yield from ()
+        """Whether the snippet has the functions to show, and a picture where there is a caption; what the caption says."""
+        snippet = book.snippet(self.snippet)
+        snippet.show(list(self.show))
+        if self.caption and not (self.output and self.plot and "plot" in snippet.functions):
+            yield f"{self.where}: a caption, but no picture of {self.snippet} here; take one of them away"
+        yield from self.prose.check(book, margins)
 
-    def html(self, view) -> str:
-        """Code, tabs, what is missing, how to borrow it; links to the snippet lead to the first place that shows its output."""
+    def markdown(self, view) -> str:
+        """What it gave, the caption of its picture, code and file; where there is no picture the code comes first. Links to the snippet lead to the
+        first place that shows its output.
+        """
         book, snippet = view.book, view.book.snippet(self.snippet)
         runs = book.runs(snippet.name) if self.output else {}
         if self.output and not runs:
@@ -82,25 +116,41 @@ class SnippetBlock(Block):
         elif anchor:
             view.anchors.add(anchor)
             view.measured += [snippet.name] * self.output
-        file = Path(snippet.path).name
-        tabs = {p: view.render(self.tab, view=view, run=run, plot=self.plot) for p, run in runs.items()}
-        return view.render(
-            self.template,
-            anchor=anchor,
+        pictures = {profile: view.figure(run) if self.plot else "" for profile, run in runs.items()}
+        file, first, rest = Path(snippet.path).name, "", ""
+        if self.code:
+            first, rest = opening(snippet.show(list(self.show)))
+        taken = view.render(
+            self.taken,
+            view=view,
+            anchor="" if runs else anchor,
             path=snippet.path,
-            code=view.code(snippet.show(list(self.show)), snippet.path) if self.code else "",
+            code=self.code,
+            first=first,
+            rest=rest,
             runs=runs,
-            tabs=view.tabs(tabs, book.default(snippet.name)) if runs else "",
-            missing=snippet.options["missing"],
             download=view.link(f"downloads/{snippet.name}.py"),
             file=file,
             command=command(snippet, file),
             needs=needs(snippet),
         )
+        if not runs:
+            return f"\n{view.put(taken)}\n"
+        tabs = {profile: self._tab(view, run, pictures[profile]) for profile, run in runs.items()}
+        set_of_tabs = view.tabs(tabs, book.default(snippet.name))
+        found = view.render(self.found, anchor=anchor, tabs=set_of_tabs, missing=snippet.options["missing"])
+        if not any(pictures.values()):
+            return f"\n{view.put(taken)}\n\n{view.put(found)}\n"
+        return f"\n{view.put(found)}\n{view.captioned(snippet.name, self.caption)}\n{view.put(taken)}\n"
+
+    def _tab(self, view, run, picture: str) -> str:
+        provenance = view.render(self.provenance, view=view, run=run)
+        return view.render(self.tab, view=view, run=run, picture=picture, provenance=provenance)
 
     def cells(self, notebook) -> list[dict]:
         """The code, which runs there, with the output of one machine; a file where a cell cannot start its processes."""
         book, snippet = notebook.book, notebook.book.snippet(self.snippet)
+        caption = self.prose.cells(notebook) if self.caption else []
         if not self.output:
             return [notebook.markdown(f"```python\n{snippet.show(list(self.show))}\n```")]
         profile = book.default(snippet.name)
@@ -109,7 +159,7 @@ class SnippetBlock(Block):
         outputs = notebook.outputs(snippet, run) if run else []
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:
-            return [notebook.markdown(where), notebook.code(snippet.body, outputs, tags)]
+            return [notebook.markdown(where), notebook.code(snippet.body, outputs, tags), *caption]
         file = Path(snippet.path).name
         typed = (
             command(snippet, file).replace("torchrun", "-m torch.distributed.run --standalone").removeprefix("python ")
@@ -118,6 +168,7 @@ class SnippetBlock(Block):
             notebook.markdown(where),
             notebook.code(f"%%writefile {file}\n{snippet.download}", [], tags),
             notebook.code(f"import sys\n\n!{{sys.executable}} {typed}", outputs, tags),
+            *caption,
         ]
 
     def key(self) -> object:
@@ -158,6 +209,19 @@ class SnippetBlock(Block):
 def anchor_of(name: str) -> str:
     """HTML id of the place that shows a snippet."""
     return f"snippet-{name.replace('/', '-')}"
+
+
+def opening(code: str) -> tuple[str, str]:
+    """The first `SHOWN` lines of code, to the end of a function where one ends in their second half, and the rest; empty lines do not count."""
+    lines = code.strip("\n").split("\n")
+    counts = [sum(bool(line.strip()) for line in lines[: i + 1]) for i in range(len(lines))]
+    if counts[-1] <= SHOWN:
+        return "\n".join(lines), ""
+    ends = [i for i, line in enumerate(lines) if i and not lines[i - 1].strip() and line[:1] not in ("", " ", ")")]
+    fits = [i for i in range(1, len(lines)) if counts[i - 1] <= SHOWN]
+    whole = [i for i in fits if i in ends and counts[i - 1] > SHOWN // 2]
+    cut = max(whole or fits)
+    return "\n".join(lines[:cut]).rstrip("\n"), "\n".join(lines[cut:]).strip("\n")
 
 
 def needs(snippet: Snippet) -> str:

@@ -1,0 +1,71 @@
+"""A figure: the picture of a snippet that is shown elsewhere, where a page says its point first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from overlap import OverlapError
+from overlap.book.blocks.block import Block, Source, Text
+from overlap.book.blocks.snippet import anchor_of
+
+
+@dataclass(frozen=True)
+class Figure(Block):
+    """```` ```figure chapter/snippet ````: the picture alone; the body is its caption, which states the finding."""
+
+    snippet: str
+    caption: str
+
+    kind: ClassVar[str] = "figure"
+    tab: ClassVar[str] = """<div class="ov-run" data-machine="{{ profile }}">{{ picture }}</div>"""
+
+    @classmethod
+    def read(cls, source: Source) -> "Figure":
+        """Read the caption."""
+        if not source.rows():
+            raise source.refuse("a figure needs a caption", "say in its body what the picture shows")
+        return cls(source.page, source.line, source.snippet, " ".join(source.rows()))
+
+    @property
+    def prose(self) -> Text:
+        """Its caption, which is text like any other of the page."""
+        return Text(self.page, self.line + 1, self.caption)
+
+    def snippets(self, book) -> set[str] | None:
+        """The one it shows, and those its caption speaks of."""
+        return {self.snippet} | self.prose.snippets(book)
+
+    def shows(self, book) -> list[str]:
+        """Where the whole snippet is."""
+        return [repr(book.places.get(self.snippet))]
+
+    def check(self, book, margins: bool) -> Iterator[str]:
+        """Whether the snippet draws a picture, and a page shows how it was measured; what the caption says."""
+        if "plot" not in book.snippet(self.snippet).functions:
+            yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
+        if self.snippet not in book.places:
+            yield f"{self.where}: no page shows how {self.snippet} was measured; add a `snippet {self.snippet}` block"
+        yield from self.prose.check(book, margins)
+
+    def markdown(self, view) -> str:
+        """A tab for each machine; the caption, with the way to the code."""
+        book = view.book
+        runs = book.runs(book.snippet(self.snippet).name)
+        pictures = {profile: view.figure(run) for profile, run in runs.items()}
+        if not any(pictures.values()):
+            remedy = f"run `overlap record {self.snippet}`, or mend its `plot`"
+            raise OverlapError(f"{self.where}: there is no picture of {self.snippet}; {remedy}")
+        tabs = {p: view.render(self.tab, profile=p, picture=picture) for p, picture in pictures.items()}
+        shown = view.render(
+            '<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, book.default(self.snippet))
+        )
+        place = book.places.get(self.snippet)
+        here = place is not None and place.page == view.path
+        href = (
+            (f"#{anchor_of(self.snippet)}" if here else view.page(place.page, anchor_of(self.snippet))) if place else ""
+        )
+        return f"\n{view.put(shown)}\n{view.captioned('', self.caption, href)}\n"
+
+    def cells(self, notebook) -> list[dict]:
+        """The caption: the picture stands below its code."""
+        return self.prose.cells(notebook)

@@ -23,10 +23,16 @@
     return [...profiles].sort((a, b) => distance(a) - distance(b))[0]
   }
 
+  /* Whether a run is what the wanted machine would give, too: a snippet for one GPU counts on hosts of several, one for the CPU everywhere. */
+  const same = (wanted, shown, profiles) => {
+    const here = parts(wanted), there = parts(shown)
+    return wanted === shown || (here.model === there.model && there.count === 1) || profiles.every(profile => profile === "cpu")
+  }
+
   /* Before the set, not in it: the theme finds a set's blocks by counting its children. */
-  const note = (set, wanted, shown) => {
+  const note = (set, wanted, shown, runs) => {
     let line = set.previousElementSibling?.matches(".ov-nearest-note") ? set.previousElementSibling : null
-    if (wanted === shown) return line?.remove()
+    if (same(wanted, shown, runs)) return line?.remove()
     if (!line) {
       line = document.createElement("p")
       line.className = "ov-nearest-note"
@@ -104,10 +110,10 @@
     document.documentElement.dataset.machine = wanted
     for (const value of document.querySelectorAll(".ov-value")) {
       const spans = [...value.children]
-      const shown = nearest(wanted, spans.map(span => span.dataset.machine))
+      const there = spans.map(span => span.dataset.machine), shown = nearest(wanted, there)
       for (const span of spans) {
         span.classList.toggle("ov-on", span.dataset.machine === shown)
-        span.classList.toggle("ov-nearest", span.dataset.machine === shown && shown !== wanted)
+        span.classList.toggle("ov-nearest", span.dataset.machine === shown && !same(wanted, shown, there))
       }
     }
     for (const set of document.querySelectorAll(".tabbed-set")) {
@@ -116,10 +122,10 @@
       const shown = nearest(wanted, runs)
       const input = [...set.querySelectorAll(":scope > input")][runs.indexOf(shown)]
       if (input && !input.checked) input.click()
-      note(set, wanted, shown)
+      note(set, wanted, shown, runs)
     }
     for (const form of document.querySelectorAll(".ov-calculator")) begin(form, wanted)
-    for (const row of document.querySelectorAll(".ov-claim li")) {
+    for (const row of document.querySelectorAll(".ov-evidence li")) {
       row.classList.toggle("ov-picked", row.dataset.machine === wanted)
     }
   }
@@ -188,12 +194,101 @@
     watch()
   })
 
-  const picked = () => {
-    const asked = new URLSearchParams(location.search).get("machine")
-    if (asked && label[asked]) return asked
-    const stored = localStorage.getItem(KEY)
-    return stored && label[stored] ? stored : machines.find(m => m.first)?.profile
+  /* What the address asks for, what this browser remembers, what the page is about, what the book is about. */
+  const picked = () => [
+    new URLSearchParams(location.search).get("machine"), localStorage.getItem(KEY),
+    document.querySelector(".ov-head")?.dataset.first, machines.find(m => m.first)?.profile,
+  ].find(profile => profile && label[profile])
+
+  const pick = profile => {
+    localStorage.setItem(KEY, profile)
+    const url = new URL(location.href), select = document.querySelector(".ov-picker select")
+    if (url.searchParams.has("machine")) {
+      url.searchParams.set("machine", profile)
+      history.replaceState(history.state, "", url)
+    }
+    if (select) select.value = profile
+    apply(profile)
   }
+
+  /* A clicked tab moves the picker, and what the reader looks at stays where it is. */
+  document.addEventListener("change", event => {
+    if (!event.isTrusted || !event.target.matches(".tabbed-set > input")) return
+    const set = event.target.parentElement, top = set.getBoundingClientRect().top
+    const number = [...set.querySelectorAll(":scope > input")].indexOf(event.target)
+    const run = set.querySelectorAll(":scope > .tabbed-content > .tabbed-block")[number]?.querySelector(".ov-run")
+    if (!run) return
+    pick(run.dataset.machine)
+    scrollBy({ top: set.getBoundingClientRect().top - top, behavior: "instant" })
+  })
+
+  /* Two machines beside each other in one figure. */
+  const beside = () => {
+    for (const set of document.querySelectorAll(".tabbed-set:has(.ov-run .ov-figure):not([data-beside])")) {
+      set.dataset.beside = ""
+      const blocks = [...set.querySelectorAll(":scope > .tabbed-content > .tabbed-block")]
+      if (blocks.length < 2) continue
+      const row = document.createElement("label"), select = document.createElement("select")
+      row.className = "ov-beside"
+      select.add(new Option("–", ""))
+      for (const block of blocks) {
+        const profile = block.querySelector(".ov-run").dataset.machine
+        block.dataset.label = label[profile] ?? profile
+        select.add(new Option(block.dataset.label, profile))
+      }
+      select.addEventListener("change", () => {
+        for (const block of blocks) {
+          block.classList.toggle("ov-second", block.querySelector(".ov-run").dataset.machine === select.value)
+        }
+        set.classList.toggle("ov-two", Boolean(select.value))
+      })
+      row.append("beside it", select)
+      set.before(row)
+    }
+  }
+
+  /* A file is fetched when a reader opens it. */
+  const files = () => {
+    for (const fold of document.querySelectorAll(".ov-file[data-source]:not([data-source=''])")) {
+      fold.addEventListener("toggle", async () => {
+        const answer = await fetch(fold.dataset.source).catch(() => null)
+        if (!answer?.ok) return
+        const text = document.createElement("pre")
+        text.tabIndex = 0
+        text.textContent = await answer.text()
+        fold.append(text)
+      }, { once: true })
+    }
+  }
+
+  /* Perfetto takes a trace from the page that opened it: it answers PING when it is ready. */
+  const PERFETTO = "https://ui.perfetto.dev"
+  const traces = () => {
+    for (const place of document.querySelectorAll(".ov-perfetto:not(:has(button))")) {
+      const button = document.createElement("button")
+      button.type = "button"
+      button.textContent = "open in Perfetto"
+      button.addEventListener("click", () => {
+        const perfetto = open(PERFETTO), trace = fetch(place.dataset.trace).then(answer => answer.arrayBuffer())
+        const ask = setInterval(() => perfetto.closed ? clearInterval(ask) : perfetto.postMessage("PING", PERFETTO), 100)
+        const answered = async event => {
+          if (event.source !== perfetto || event.data !== "PONG") return
+          clearInterval(ask)
+          removeEventListener("message", answered)
+          perfetto.postMessage({ perfetto: { buffer: await trace, title: place.dataset.title } }, PERFETTO)
+        }
+        addEventListener("message", answered)
+      })
+      place.replaceChildren(" · ", button)
+    }
+  }
+
+  /* A link to a claim opens its evidence. */
+  const opened = () => {
+    const mark = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    if (mark?.matches(".ov-mark")) document.getElementById(`${mark.id}-evidence`)?.matches(":popover-open") || mark.click()
+  }
+  addEventListener("hashchange", opened)
 
   const build = () => {
     const header = document.querySelector(".md-header__inner")
@@ -206,15 +301,7 @@
       select.add(new Option(machine.label + (machine.live ? " (this build)" : ""), machine.profile))
     }
     select.value = picked()
-    select.addEventListener("change", () => {
-      localStorage.setItem(KEY, select.value)
-      const url = new URL(location.href)
-      if (url.searchParams.has("machine")) {
-        url.searchParams.set("machine", select.value)
-        history.replaceState(history.state, "", url)
-      }
-      apply(select.value)
-    })
+    select.addEventListener("change", () => pick(select.value))
     header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
   }
 
@@ -285,12 +372,16 @@
     filter()
     mend()
     watch()
+    beside()
+    files()
+    traces()
     const wanted = picked()
     if (!wanted) return
     const select = document.querySelector(".ov-picker select")
     if (select) select.value = wanted
     if (new URLSearchParams(location.search).has("machine")) localStorage.setItem(KEY, wanted)
     apply(wanted)
+    opened()
   }
 
   window.document$ ? window.document$.subscribe(start) : start()

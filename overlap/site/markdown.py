@@ -7,6 +7,7 @@ from collections import Counter
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
+from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
 
 from overlap import OverlapError, find_root
@@ -51,6 +52,7 @@ class OverlapExtension(Extension):
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
         md.inlinePatterns.register(_Marks(CITED.pattern, md, self), "overlap-marks", 186)
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
+        md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
@@ -134,6 +136,17 @@ class _Printed(InlineProcessor):
         element = etree.Element("span", {"class": "ov-printed", "title": title})
         element.text = AtomicString(match["text"])
         return element, match.start(0), match.end(0)
+
+
+class _Cards(Treeprocessor):
+    """Cells say what their column is called: on a phone a row is a card."""
+
+    def run(self, root: etree.Element) -> None:
+        for table in root.iter("table"):
+            headings = [re.sub(r"[`*]|\]\([^)]*\)|\[", "", th.text or "") for th in table.iter("th")]
+            for row in table.iter("tr"):
+                for heading, cell in zip(headings, row.findall("td"), strict=False):
+                    cell.set("data-label", plain(heading))
 
 
 #: Words a minute, of prose that has to be thought about.

@@ -50,6 +50,8 @@ class Block:
     kind: ClassVar[str] = ""
     #: Headings of this kind's index, the first ones if the book adds more; without any there is none.
     columns: ClassVar[tuple[str, ...]] = ()
+    #: Whether the rows of the index are cards on a phone, and no matrix.
+    cards: ClassVar[bool] = True
 
     @classmethod
     def read(cls, source: Source) -> "Block":

@@ -50,12 +50,13 @@ class Claim(Block):
 
     kind: ClassVar[str] = "claim"
     columns: ClassVar[tuple[str, ...]] = ("claim",)
+    cards: ClassVar[bool] = False
     #: What stands in a sentence; it opens the evidence, without a script, too.
     mark: ClassVar[str] = """
 <button type="button" class="ov-mark ov-{{ tally.state.word }}" id="{{ claim.anchor }}" popovertarget="{{ claim.anchor }}-evidence"
  aria-label="{{ tally.said(label) }}: the evidence">{{ tally.state.mark }}&nbsp;{{ tally.short }}</button>"""
     template: ClassVar[str] = """
-{% if alone %}<p>{{ sentence }} {{ mark }}</p>{% endif %}
+{% if alone %}<p>{{ sentence }}&nbsp;{{ mark }}</p>{% endif %}
 <div popover class="ov-evidence ov-{{ tally.state.word }}" id="{{ claim.anchor }}-evidence" role="dialog" aria-label="Evidence">
 <p>{{ sentence }} <a class="headerlink" href="#{{ claim.anchor }}" title="Link to this claim">¶</a></p>
 <p class="ov-tally">{{ tally.said(label) }}</p>

@@ -14,11 +14,11 @@ class Index(Block):
     of: str
 
     template: ClassVar[str] = """
-<div class="ov-index ov-{{ of }}s" tabindex="0" role="group" aria-label="{{ title }}"><table class="ov-matrix">
+<div class="ov-index ov-{{ of }}s" tabindex="0" role="group" aria-label="{{ title }}"><table class="ov-matrix{{ " ov-cards" if cards }}">
 <thead><tr>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in rows %}
-<tr>{% for cell in row %}{% if loop.first %}<th scope="row">{{ cell }}</th>{% else %}<td>{{ cell }}</td>{% endif %}{% endfor %}</tr>
+<tr>{% for cell in row %}{% if loop.first %}<th scope="row">{{ cell }}</th>{% else %}<td{% if cards %} data-label="{{ headings[loop.index0] }}"{% endif %}>{{ cell }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
 </tbody></table></div>"""
 
@@ -51,7 +51,9 @@ class Index(Block):
         for name, blocks in sections.items():
             kind, title = type(blocks[0]), titled(name)
             rows = [block.row(view) for block in blocks]
-            table = view.render(self.template, of=self.of, title=title, headings=kind.headings(view), rows=rows)
+            table = view.render(
+                self.template, of=self.of, title=title, headings=kind.headings(view), rows=rows, cards=kind.cards
+            )
             overview = [] if parts else [view.put(kind.overview(view, sections))]
             parts += [*overview, f"## {title}", view.put(table)]
         return "\n\n".join(["", *parts, ""])

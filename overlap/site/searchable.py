@@ -67,7 +67,9 @@ class _Prose(HTMLParser):
     def __init__(self):
         super().__init__(convert_charrefs=False)
         self.parts: list[str] = []
-        self._open: list[tuple[str, bool, bool, bool]] = []  # tag, whether it is left out, whether its own tag is, whether it is code
+        self._open: list[
+            tuple[str, bool, bool, bool]
+        ] = []  # tag, whether it is left out, whether its own tag is, whether it is code
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         classes = set((dict(attributes).get("class") or "").split())

@@ -16,11 +16,11 @@ from mkdocs.structure.files import File, Files
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
 from overlap.book.book import CACHE, Book
+from overlap.book.page import Page
 from overlap.book.verdict import State
 from overlap.run.runner import Runner
 from overlap.site import trace
 from overlap.site.kept import Kept
-from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures
 from overlap.site.searchable import Found
 from overlap.site.view import Site, View, highlighted
@@ -118,11 +118,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     text = trace.chrome_trace(run.result)
                     self._add(files, config, f"traces/{run.profile}/{name}.json", content=text)
         self._add(files, config, "downloads/overlap.zip", content=_archive(texts))
-        notebook = Notebook(book, pictures)
         for path, page in book.pages.items():
             if any(isinstance(block, SnippetBlock) for block in page.blocks):
                 key = self.kept.key(path, page.text)
-                made = self.kept.notebook(page.name, key, lambda page=page: notebook.build(page), self.serving)
+                made = self.kept.notebook(page.name, key, partial(_notebook, book, pictures, page), self.serving)
                 uri = f"notebooks/{page.name}.ipynb"
                 files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
                 self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
@@ -201,7 +200,15 @@ def _bring_in() -> None:
     """Import what pages and notebooks are made with, while the other process imports torch."""
     import nbformat  # noqa: F401
 
+    import overlap.site.notebook  # noqa: F401
+
     highlighted("")
+
+
+def _notebook(book: Book, pictures: Pictures, page: Page) -> str:
+    from overlap.site.notebook import Notebook  # a build in which no page changed does without
+
+    return Notebook(book, pictures).build(page)
 
 
 class _Compiled(BytecodeCache):

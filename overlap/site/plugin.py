@@ -198,8 +198,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
 def _bring_in() -> None:
     """Import what pages and notebooks are made with, while the other process imports torch."""
-    import nbformat  # noqa: F401
-
     import overlap.site.notebook  # noqa: F401
 
     highlighted("")

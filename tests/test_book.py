@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from overlap import OverlapError
-from overlap.book.blocks import Claim
+from overlap.book.blocks import Claim, Figure, SnippetBlock, Text
 from overlap.book.book import Book, Run
 from overlap.book.expression import Data
 from overlap.book.verdict import State
@@ -369,6 +369,7 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
 ARTICLE_ITEMS = [
     f"{letter}{n}" for letter, count in zip("ABCDE", (13, 10, 6, 20, 9), strict=True) for n in range(1, count + 1)
 ]
+BOOK = Book(ROOT, "never")
 VERDICTS = ("holds with limits", "holds", "dated", "wrong")
 
 
@@ -387,9 +388,49 @@ def test_every_item_of_the_articles_has_a_row_with_a_verdict_and_a_place():
         assert not anchor or f"```snippet {snippet}\n" in text, f"{item}: {page} does not show {snippet}"
 
 
-@pytest.mark.parametrize("page", sorted({path.parent.name for path in ROOT.glob("snippets/*/*.py")}))
-def test_each_chapter_lets_the_reader_guess_and_ends_with_a_table(page):
-    text = (ROOT / f"docs/{page}.md").read_text()
-    assert "Guess first" in text
-    last = text.rpartition("\n## ")[2]
-    assert "\n|" in last and "{" in last, "the last section has no table of recorded values"
+CHAPTERS = sorted({path.parent.name for path in ROOT.glob("snippets/*/*.py")})
+
+
+def words(text: str) -> int:
+    """Words of Markdown, without values, code and addresses."""
+    bare = re.sub(r"\{[^{}\n]*\}|`[^`\n]*`|\]\([^)]*\)|<[^>]+>", " ", text)
+    return len(re.findall(r"[A-Za-z][\w'’-]*", bare))
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_each_chapter_says_its_point_first(page):
+    """A summary with a measured picture within 250 words; a guess; in all at most as many words as twenty minutes allow."""
+    blocks = BOOK.pages[f"{page}.md"].blocks
+    first = next(i for i, block in enumerate(blocks) if isinstance(block, Figure))
+    before = "".join(block.text for block in blocks[:first] if isinstance(block, Text))
+    assert '<div class="ov-summary" markdown>' in before and "\n## " not in before
+    assert words(before) <= 250
+    assert '??? question "Guess first' in BOOK.pages[f"{page}.md"].text
+    assert words("".join(block.text for block in blocks if isinstance(block, Text))) <= 2300
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_each_chapter_ends_with_a_table_of_values_beside_their_ceilings(page):
+    last = BOOK.pages[f"{page}.md"].text.rpartition("\n## ")[2]
+    heading, _, *rows = [line.strip("| ").split("|") for line in last.splitlines() if line.startswith("|")]
+    assert 1 <= len(rows) <= 6
+    assert any("ceiling" in cell for cell in heading)
+    column = next(i for i, cell in enumerate(heading) if "ceiling" in cell)
+    for row in rows:
+        assert "{" in row[column - 1] and row[column].strip(" –-"), f"{row[0]}: no value, or nothing beside it"
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_each_claim_and_each_picture_of_a_chapter_says_what_it_is(page):
+    """A claim has a name, which is its address; a picture has a caption."""
+    blocks = BOOK.pages[f"{page}.md"].blocks
+    assert [block.where for block in blocks if isinstance(block, Claim) and not block.name] == []
+    drawn = (
+        block
+        for block in blocks
+        if isinstance(block, SnippetBlock)
+        and block.output
+        and block.plot
+        and "plot" in BOOK.snippet(block.snippet).functions
+    )
+    assert [f"{block.where}: {block.snippet}" for block in drawn if not block.caption] == []

@@ -139,6 +139,7 @@ SEARCHED = {
     '<figure class="ov-figure"><img alt="lost"><p>lost</p></figure><p>kept</p>': "<p>kept</p>",
     '<span class="ov-value"><span data-machine="a" class="ov-on">1</span><span data-machine="b">2</span></span>': '<span class="ov-value">1</span>',
     '<pre><code><span class="k">def</span> f</code></pre>': "<pre><code>def f</code></pre>",
+    '<div class="a highlight"><pre><code>lost <span class="nf">f</span>(x) <span class="k">lost</span></code></pre></div>kept': " fkept",
     "<p>a<br>b<p>c": "<p>a<br>b<p>c",
     "<p>&#60;b&#62; &lt;i&gt;</p>": "<p>&#60;b&#62; &lt;i&gt;</p>",
 }

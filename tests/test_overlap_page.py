@@ -57,7 +57,7 @@ BAD_PAGES = {
     ),
     "option": (
         "```snippet a/b\nshoe: f\n```",
-        "docs/a.md:1: unknown option `shoe: f`; known are code, output, plot, show",
+        "docs/a.md:1: unknown option `shoe: f`; known are caption, code, output, plot, show",
     ),
     "no option": ("```snippet a/b\nf, g\n```", "docs/a.md:1: unknown option `f, g`"),
     "no sentence": (
@@ -85,6 +85,11 @@ BAD_PAGES = {
         "docs/a.md:1: claim a/b: `for cpus > 1` names cpus; a condition knows capability, ceiling, cores, gpus, model, profile",
     ),
     "yes or no": ("```snippet a/b\nplot: off\n```", "docs/a.md:1: `plot: off`: plot is yes or no; write `plot: no`"),
+    "a claim's name": (
+        "```claim a/b\nx\nname: No Gain\nText.\n```",
+        "docs/a.md:1: claim a/b: `name: No Gain` is no name; write it like no-gain-from-python",
+    ),
+    "a figure without words": ("```figure a/b\n```", "docs/a.md:1: a figure needs a caption; say in its body what"),
     "a diagram's body": ("```diagram a\nx\n```", "docs/a.md:1: a diagram has no body"),
     "an index of one": ("```claims a/b\n```", "docs/a.md:1: the index of all claims has no argument and no body"),
     "an empty board": ("```scoreboard\n\n```", "docs/a.md:1: a scoreboard without rows; write `label |"),
@@ -111,6 +116,46 @@ def test_a_page_that_is_no_text_is_an_error_with_its_line(small_book):
     (small_book.root / "docs/a.md").mkdir()
     with pytest.raises(OverlapError, match=r"docs/a\.md: cannot be read \(Is a directory\); mend or remove it"):
         small_book.book().check()
+
+
+NAMED = "\n```claim a/b\nx > 1\nname: large\nIt is large.\n```\n"
+SHOWN = "```snippet a/b\n```\n"
+#: What only shows when the snippet and the rest of the page are known: the page and its problem.
+BAD_TOGETHER = {
+    "mark": (
+        f"{SHOWN}Large {{claim: lage}}.\n{NAMED}",
+        "docs/a.md:3: no claim of this page is named 'lage'; named are large",
+    ),
+    "mark without names": (
+        f"{SHOWN}Large {{claim: large}}.\n",
+        "docs/a.md:3: no claim of this page is named 'large'; none has",
+    ),
+    "marks": (
+        f"{SHOWN}{{claim: large}} {{claim: large}}\n{NAMED}",
+        "docs/a.md:5: the mark {claim: large} stands on the page more",
+    ),
+    "names": (
+        f"{SHOWN}{NAMED}{NAMED.replace('It is', 'How')}",
+        "docs/a.md:10: line 4 has a claim named large, too; change one",
+    ),
+    "caption": ("```snippet a/b\ncaption: Look.\n```", "docs/a.md:1: a caption, but no picture of a/b here"),
+    "caption's value": ("```snippet a/b\ncaption: {a/b: lost}\n```", "docs/a.md:1: a/b: `lost` has no value on"),
+    "caption's number": ("```snippet a/b\ncaption: It takes 5 ms.\n```", "docs/a.md:1: `5 ms` is typed in by hand"),
+    "figure": (f"{SHOWN}```figure a/b\nLook.\n```", "docs/a.md:3: a/b draws no picture; write a `plot`"),
+    "figure's value": (f"{SHOWN}```figure a/b\nIt is {{a/b: lost}}.\n```", "docs/a.md:4: a/b: `lost` has no value on"),
+    "figure alone": (
+        "```figure a/b\nLook.\n```",
+        "docs/a.md:1: no page shows how a/b was measured; add a `snippet a/b`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TOGETHER)
+def test_what_a_page_gets_wrong_of_its_own_blocks(measured, name):
+    text, expected = BAD_TOGETHER[name]
+    measured.page("a", text)
+    measured.page("shown", "```snippet a/b\n```\n")
+    assert [problem for problem in measured.book().check() if expected in problem]
 
 
 RESULT = {

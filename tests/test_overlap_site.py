@@ -24,6 +24,7 @@ from mkdocs.config import load_config  # noqa: E402
 from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
+from overlap.book.blocks.snippet import opening  # noqa: E402
 from overlap.run import recording  # noqa: E402
 
 pytestmark = [
@@ -85,6 +86,7 @@ PAGE = """# A
 
 ```snippet a/number
 show: times
+caption: Up to {a/number: n}, and **never** less {claim: not-less}.
 ```
 
 ```claim a/number
@@ -93,8 +95,18 @@ limit: n of ceiling.sms for gpus
 Three, *at least*.
 ```
 
+```claim a/number
+n >= 2
+name: not-less
+Two, at least.
+```
+
 ```snippet a/hostile
 code: no
+```
+
+```figure a/number
+The same again.
 ```
 """.replace(" for gpus\nThree", "\nThree").replace("n >= 3\n", "n >= 3 for gpus >= 1\n")
 
@@ -193,6 +205,52 @@ def test_a_link_to_a_snippet_leads_above_its_code(page):
     assert page.index('id="snippet-a-number"') < page.index("snippets/a/number.py") < page.index("ov-borrow")
 
 
+def test_below_the_title_stands_what_a_page_holds(page):
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    day = r"\d{4}-\d\d-\d\d"
+    assert re.search(rf"A (¶|&para;) 1 min · CPU, 1 × H200, 2 × H200 · {day}( to {day})? · 2 of 2 claims hold", text)
+    assert page.index("<h1") < page.index('class="ov-head"') < page.index('class="ov-snippet"')
+
+
+def test_a_claim_is_a_mark_that_opens_its_evidence(page):
+    marks = re.findall(r'<button type="button" class="ov-mark ov-holds" id="([^"]+)" popovertarget="([^"]+)"', page)
+    assert [name for name, _ in marks if "-not-" in name] == ["claim-not-less"] and len(marks) == 2
+    for name, evidence in marks:
+        assert evidence == f"{name}-evidence" and page.count(f'id="{evidence}"') == page.count(f'id="{name}"') == 1
+    assert "Three, <em>at least</em>.&nbsp;<button" in page  # no mark in the prose: the sentence itself
+    assert page.count("Two, at least.") == 1  # the prose has its mark, the sentence is in the evidence alone
+    assert re.search(r'<p class="ov-caption".*?never</strong> less&nbsp;<button[^>]*id="claim-not-less"', page, re.S)
+
+
+def test_figures_are_numbered_and_say_where_they_come_from(page):
+    captions = re.findall(r'<p class="ov-caption" id="([^"]+)"><strong>(Figure \d\.)</strong>(.*?)</p>', page, re.S)
+    assert [(anchor, number) for anchor, number, _ in captions] == [
+        ("figure-a-number", "Figure 1."),
+        ("figure-2", "Figure 2."),
+    ]
+    assert "ov-how" not in captions[0][2] and 'href="#snippet-a-number">How it was measured' in captions[1][2]
+    for variant in ("wide", "narrow"):
+        assert page.count(f"a/number-{variant}.svg") == 2 * 3
+
+
+LINES = [f"line_{i} = {i}" for i in range(40)]
+BODY = [f"    a = {i}" for i in range(9)]
+OPENED = {
+    "short": (LINES[:15], 15),
+    "empty lines do not count": ([row for line in LINES[:15] for row in (line, "")], 29),
+    "two functions": (["def f():", *BODY, "", "def g():", *BODY], 10),
+    "one long function": (["def f():", *BODY, *BODY], 15),
+    "a short one first": (["def f():", "    a = 0", "", "def g():", *BODY, *BODY], 16),
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_a_page_shows_the_first_lines_of_code(name):
+    lines, shown = OPENED[name]
+    first, rest = opening("\n".join(lines))
+    assert first.split("\n") == lines[:shown] and rest.split() == "\n".join(lines[shown:]).split()
+
+
 def test_a_page_shows_code_output_and_claims_per_machine(page):
     text = re.sub(r"<[^>]+>", "", page)
     assert "def times(n: int)" in text and "def main" not in text
@@ -276,7 +334,7 @@ STOPPED = {
     "false claim": (
         edit(NUMBER_JSON, '"n": 4', '"n": 2'),
         [
-            "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3",
+            "docs/a.md:8: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3",
             f"in {NUMBER_JSON}",
             f"{NUMBER_JSON}: edited by hand",
         ],
@@ -306,7 +364,7 @@ STOPPED = {
         edit("docs/a.md", "show: times", "show: lost"),
         ["docs/a.md:3: snippets/a/number.py: no function lost"],
     ),
-    "unclosed": (edit("docs/a.md", "code: no\n```", "code: no\n"), ["docs/a.md:13: the snippet block is not closed"]),
+    "unclosed": (edit("docs/a.md", "again.\n```", "again.\n"), ["docs/a.md:24: the figure block is not closed"]),
     "bad header": (
         edit("snippets/a/number.py", "# gpus", "# gqus"),
         ["snippets/a/number.py: header: ", "tool.overlap.gqus is unknown, did you mean gpus?"],
@@ -338,7 +396,8 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
     """An honest difference of another machine is shown and listed; an option makes it stop the build."""
     book = write_book(tmp_path, template)
     book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
-    book.page("a", PAGE.replace(" for gpus >= 1\nlimit: n of ceiling.sms", ""))
+    without_pictures = re.sub(r"(?s)caption: .*?\n|```figure.*", "", PAGE)
+    book.page("a", without_pictures.replace(" for gpus >= 1\nlimit: n of ceiling.sms", ""))
     for path in book.root.glob("docs/recordings/h200*/a/number.json"):
         path.unlink()
     book.page("index", "# Small\n")

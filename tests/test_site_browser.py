@@ -125,7 +125,7 @@ FOLLOWERS = """() => {
   return {
     values: groups(".md-content .ov-value", ":scope > [data-machine]"),
     tabs: groups(".tabbed-set:has(.ov-run)", ".ov-run"),
-    claims: [...document.querySelectorAll(".ov-claim ul")].map(list => [...list.children].map(row =>
+    claims: [...document.querySelectorAll(".ov-evidence ul")].map(list => [...list.children].map(row =>
       ({machine: row.dataset.machine, picked: row.matches(".ov-picked"), look: look(row)}))),
     text: document.querySelector(".md-content").innerText,
   }
@@ -142,6 +142,12 @@ def options(page) -> dict[str, str]:
     return dict(picker(page).locator("option").evaluate_all("all => all.map(o => [o.value, o.label])"))
 
 
+def counts(wanted: str, shown: str, has: list[str]) -> bool:
+    """Whether what is shown is what the wanted machine would give, too: a snippet for one GPU on a host of several, one for the CPU anywhere."""
+    model = wanted.partition("-x")[0]
+    return shown in (wanted, model) or set(has) == {"cpu"}
+
+
 def check_follows(page, machine: str, labels: dict[str, str]) -> dict:
     """Everything on the page shows this machine, or says that it shows the nearest."""
     found = page.evaluate(FOLLOWERS)
@@ -152,7 +158,7 @@ def check_follows(page, machine: str, labels: dict[str, str]) -> dict:
     for item in found["tabs"]:
         assert item["checked"] == labels[item["seen"][0]]
         told = f"Not run on {labels[machine]}; shown is {item['checked']}."
-        assert item["note"] == ("" if machine in item["has"] else told)
+        assert item["note"] == ("" if counts(machine, item["seen"][0], item["has"]) else told)
     for rows in found["claims"]:
         assert [row["machine"] for row in rows if row["picked"]] == [
             r["machine"] for r in rows if r["machine"] == machine
@@ -232,7 +238,33 @@ def test_an_address_can_name_the_machine(visit):
     check_follows(page, "h200-x2", options(page))
     picker(page).select_option("h200")
     assert page.url.endswith("?machine=h200")
-    assert picker(visit("devices/?machine=abacus")).input_value() == "h200"
+    assert picker(visit("devices/?machine=abacus")).input_value() == "h200-x2"  # what the page is about
+    assert picker(visit("streams/")).input_value() == "h200"
+
+
+def test_a_clicked_tab_moves_the_picker(visit):
+    page = visit("streams/")
+    tab = page.locator(".tabbed-set:not(.ov-summary *) .tabbed-labels > label", has_text="H100").nth(2)
+    tab.scroll_into_view_if_needed()
+    before = tab.bounding_box()["y"]
+    tab.click()
+    assert picker(page).input_value() == "h100-80gb-hbm3"
+    check_follows(page, "h100-80gb-hbm3", options(page))
+    assert abs(tab.bounding_box()["y"] - before) < 2
+
+
+def test_two_machines_beside_each_other(visit):
+    page = visit("streams/", width=1440)
+    choice = page.locator(".ov-beside select").first
+    figures = choice.locator("xpath=../following-sibling::div[1]").locator(".ov-figure:visible")
+    choice.scroll_into_view_if_needed()
+    assert figures.count() == 1
+    choice.select_option("h100-80gb-hbm3")
+    assert figures.count() == 2
+    boxes = [figures.nth(i).bounding_box() for i in range(2)]
+    assert len({box["x"] for box in boxes}) == 2 and max(box["x"] + box["width"] for box in boxes) <= 1440
+    choice.select_option("")
+    assert figures.count() == 1
 
 
 # Claims
@@ -264,20 +296,31 @@ def test_a_link_to_a_claim_opens_it(visit):
     link = page.locator(".ov-claims tbody a").first
     target = "#" + link.get_attribute("href").partition("#")[2]
     link.click()
-    page.wait_for_function("target => document.querySelector(target)?.open", arg=target)
-    assert page.locator(f"{target} li code").first.is_visible()
+    page.wait_for_function(
+        "target => document.querySelector(`${target}-evidence`)?.matches(':popover-open')", arg=target
+    )
+    assert page.locator(f"{target}-evidence li code").first.is_visible()
 
 
-def test_claims_open_in_print_and_without_scripts(visit):
-    page = visit("streams/", java_script_enabled=False)
-    figures = page.locator("details.ov-claim li code").first
-    assert not figures.is_visible()
-    page.locator("details.ov-claim summary").first.click()
-    assert figures.is_visible()
-    page = visit("streams/", java_script_enabled=False)
-    before = page.locator("details.ov-claim").first.bounding_box()["height"]
-    page.emulate_media(media="print")
-    assert page.locator("details.ov-claim").first.bounding_box()["height"] > before
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_mark_opens_its_evidence(visit, width, scripts):
+    """In the window, where it can be read whole and closed again; without the site's scripts, too."""
+    page = visit("streams/", width=width, java_script_enabled=scripts)
+    mark, evidence = page.locator(".ov-mark").nth(3), page.locator(".ov-evidence").nth(3)
+    assert mark.get_attribute("popovertarget") in [
+        each.get_attribute("id") for each in page.locator(".ov-evidence").all()
+    ]
+    evidence = page.locator("#" + mark.get_attribute("popovertarget"))
+    assert not evidence.is_visible()
+    mark.click()
+    box = evidence.bounding_box()
+    assert evidence.is_visible() and box["x"] >= 0 and box["x"] + box["width"] <= width
+    assert box["y"] >= 0 and box["y"] + box["height"] <= 900
+    assert evidence.locator("li code").first.is_visible()
+    evidence.get_by_role("button", name="Close").click()
+    assert not evidence.is_visible()
+    assert mark.inner_text().startswith("✓")
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -300,6 +343,14 @@ ALL_IN_VIEW = """() => {
   const waiting = [...document.querySelectorAll("picture")].filter(picture => picture.getClientRects().length)
   waiting[0]?.scrollIntoView()
   return !waiting.length
+}"""
+
+#: What is open before anybody has opened it; and, with all that folds opened, text that ends at the edge of its box.
+OPEN = "() => [...document.querySelectorAll(':popover-open, details[open]')].map(each => each.outerHTML.slice(0, 100))"
+CUT = """() => {
+  for (const fold of document.querySelectorAll(".md-content details")) fold.open = true
+  return [...document.querySelectorAll(".md-content :is(.ov-text, pre > code, table:not([class]), .ov-cards)")]
+    .filter(box => box.clientWidth && box.scrollWidth > box.clientWidth + 1).map(box => box.outerHTML.slice(0, 150))
 }"""
 
 #: The width of what the page shows, for each machine.
@@ -329,8 +380,16 @@ def visits(browser, address, paths) -> dict[str, dict]:
         page.wait_for_function("document.documentElement.dataset.machine")
         page.wait_for_function(ALL_IN_VIEW)
         widths = page.evaluate(WIDTHS)
+        is_open, cut = page.evaluate(OPEN), page.evaluate(CUT) if not path.startswith("notebooks/") else []
         elsewhere = [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))]
-        found[path] = {"messages": messages, "elsewhere": elsewhere, "failed": failed, "widths": widths}
+        found[path] = {
+            "messages": messages,
+            "elsewhere": elsewhere,
+            "failed": failed,
+            "widths": widths,
+            "open": is_open,
+            "cut": cut,
+        }
         page.close()
     context.close()
     return found
@@ -347,6 +406,14 @@ def test_no_page_asks_another_host(visits):
 
 def test_no_page_is_wider_than_a_narrow_screen(visits):
     assert {path: seen["widths"] for path, seen in visits.items() if max(seen["widths"].values()) > 360} == {}
+
+
+def test_nothing_is_open_that_nobody_opened(visits):
+    assert {path: seen["open"] for path, seen in visits.items() if seen["open"]} == {}
+
+
+def test_no_output_code_or_table_is_cut_on_a_narrow_screen(visits):
+    assert {path: seen["cut"] for path, seen in visits.items() if seen["cut"]} == {}
 
 
 class Document(HTMLParser):
@@ -406,18 +473,31 @@ def axe() -> str:
     return (Path(package.origin).parent / "axe.min.js").read_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", KINDS)
-def test_axe_finds_nothing_serious(visit, axe, path, scheme):
-    page = visit(path, scheme=scheme)
+def violations(page, axe: str, impacts: set[str], options: str = "{resultTypes: ['violations']}") -> list[str]:
+    """What axe finds of these impacts."""
     page.evaluate(axe)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    serious = [
+    found = page.evaluate(f"axe.run(document, {options})")["violations"]
+    return [
         f"{item['id']}: {item['help']}: {[node['html'][:200] + str(node['any'][:1] and node['any'][0]['message']) for node in item['nodes'][:5]]} of {len(item['nodes'])}"
         for item in found
-        if item["impact"] in ("serious", "critical")
+        if item["impact"] in impacts
     ]
-    assert serious == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("path", KINDS)
+def test_axe_finds_nothing_serious(visit, axe, path, width, scheme):
+    """And on a chapter nothing moderate."""
+    impacts = {"serious", "critical"} | ({"moderate"} if path in CHAPTERS else set())
+    assert violations(visit(path, width=width, scheme=scheme), axe, impacts) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_printed_can_be_read(visit, axe, scheme):
+    page = visit("streams/", scheme=scheme)
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert violations(page, axe, {"serious", "critical"}, "{runOnly: ['color-contrast']}") == []
 
 
 # Weight, speed, no script
@@ -462,7 +542,9 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
         # evaluate() works all the same: what is off is the page's own script
         found = page.evaluate(FOLLOWERS)
         assert [item for item in found["values"] + found["tabs"] if len(item["seen"]) != 1] == []
-        code = page.locator(".md-content pre > code").evaluate_all("all => all.map(code => code.clientHeight)")
+        code = page.locator(".md-content pre > code").evaluate_all(
+            "all => all.filter(code => !code.closest('details')).map(code => code.clientHeight)"
+        )
         assert code and min(code) > 10
 
 
@@ -542,6 +624,40 @@ def test_the_copy_button_copies_the_code(visit):
     assert copied.strip() == blocks.first.locator("code").text_content().strip()
 
 
+def test_the_whole_file_is_fetched_when_it_is_opened(visit, site):
+    page = visit("devices/")
+    fold = page.locator(".ov-file").first
+    assert fold.locator("pre").count() == 0
+    fold.locator("summary").click()
+    fold.locator("pre").wait_for()
+    text = (site / "devices" / fold.get_attribute("data-source")).read_text()
+    assert fold.locator("pre").text_content() == text and "def main" in text
+
+
+#: It says that it is ready after a while, as Perfetto does, and keeps what it is given.
+PERFETTO = """<script>
+addEventListener("message", event => {
+  if (event.data === "PING") { window.asked = (window.asked ?? 0) + 1; if (asked > 2) event.source.postMessage("PONG", event.origin) }
+  else window.given = { title: event.data.perfetto.title, text: new TextDecoder().decode(event.data.perfetto.buffer) }
+})
+</script>"""
+
+
+def test_a_trace_opens_in_perfetto(visit, site):
+    page = visit("streams/")
+    page.context.route(
+        "https://ui.perfetto.dev/**", lambda route: route.fulfill(content_type="text/html", body=PERFETTO)
+    )
+    button = page.get_by_role("button", name="open in Perfetto", include_hidden=True).first
+    button.evaluate("button => button.closest('details')?.setAttribute('open', '')")
+    name, trace = button.evaluate("button => [button.parentElement.dataset.title, button.parentElement.dataset.trace]")
+    with page.expect_popup() as opened:
+        button.click()
+    opened.value.wait_for_function("window.given")
+    given = opened.value.evaluate("window.given")
+    assert given["title"] == name and given["text"] == (site / "streams" / trace).read_text()
+
+
 def test_downloads_arrive(visit, site):
     page = visit("devices/")
     link = page.locator("a[download][href$='.py']").first
@@ -572,11 +688,21 @@ def test_a_notebook_page_follows_the_scheme(visit, scheme):
 # Search
 
 
+#: What a person types: the page, or the section, that stands first.
 SEARCHED = {
-    "fork_join": "streams/",
-    "garbage": "symptoms/",
-    "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "graphs/",
-    "Expected all tensors to be on the same device": "transfers/",
+    "fork_join": "/streams/",
+    "garbage": "/symptoms/",
+    "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "/graphs/",
+    "Expected all tensors to be on the same device": "/transfers/",
+    "non_blocking does nothing": "/transfers/",
+    "empty_cache": "/memory/",
+    "CUDA out of memory": "/memory/",
+    "record_stream": "/streams/",
+    "why is my GPU idle": "/graphs/",
+    "DataParallel slow": "/training/",
+    "cudaMemcpyAsync pinned": "/transfers/",
+    "torch.compile slower": "/graphs/",
+    "utilization": "/timing/",
 }
 
 

@@ -224,7 +224,7 @@
 
   /* Two machines beside each other in one figure. */
   const beside = () => {
-    for (const set of document.querySelectorAll(".tabbed-set:has(.ov-run .ov-figure):not([data-beside])")) {
+    for (const set of document.querySelectorAll(".tabbed-set:has(.ov-run .ov-figure):not([data-beside], .ov-summary *)")) {
       set.dataset.beside = ""
       const blocks = [...set.querySelectorAll(":scope > .tabbed-content > .tabbed-block")]
       if (blocks.length < 2) continue

@@ -11,7 +11,7 @@ from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
 
 from overlap import OverlapError, find_root
-from overlap.book.blocks import Block, Claim, Text
+from overlap.book.blocks import Block, Claim
 from overlap.book.book import Book
 from overlap.book.page import parse
 from overlap.book.value import CITED, PRINTED, VALUE, Value, cited
@@ -50,7 +50,7 @@ class OverlapExtension(Extension):
         md.registerExtension(self)
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
-        md.inlinePatterns.register(_Marks(CITED.pattern, md, self), "overlap-marks", 186)
+        md.inlinePatterns.register(_Marks(rf"\s*{CITED.pattern}", md, self), "overlap-marks", 186)
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
         md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
@@ -78,7 +78,7 @@ class _Blocks(Preprocessor):
         read = page is not None and page.text.strip() == text.strip()
         blocks = page.blocks if read else parse(text, view.path)
         view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
-        view.cited = {name for _, name in cited(text)}
+        view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
         rendered = [block.markdown(view) for block in blocks]
         if view.measured:
             rendered[0] = _TITLE.sub(
@@ -125,7 +125,7 @@ class _Marks(InlineProcessor):
             raise OverlapError(
                 f"docs/{view.path}: no claim of this page is named {match['claim']!r}; name it, or take the mark away"
             )
-        return self.md.htmlStash.store(claim.marked(view)), match.start(0), match.end(0)
+        return self.md.htmlStash.store(f"&nbsp;{claim.marked(view)}"), match.start(0), match.end(0)
 
 
 class _Printed(InlineProcessor):
@@ -155,7 +155,7 @@ _PACE = 200
 
 def head(view: View, blocks: list[Block]) -> str:
     """A line below the title: minutes to read, machines, dates, how many claims hold; and the machine that most of the page is about."""
-    words = sum(len(block.text.split()) for block in blocks if isinstance(block, Text))
+    words = sum(len(block.prose.text.split()) for block in blocks if block.prose)
     runs = [run for name in view.measured for run in view.book.runs(name).values()]
     days, counts = sorted({run.day for run in runs}), Counts.of(view.claims)
     first = Counter(filter(None, map(view.book.default, view.measured))).most_common(1)

@@ -1,4 +1,6 @@
-"""What search reads of a page: prose, code and what it printed, without pictures, other machines' values and what stands at every snippet."""
+"""What search reads of a page: prose, what code printed and the names it defines; no pictures, other machines' values, evidence, and what stands
+at every snippet. Code fills a result without saying where something is explained.
+"""
 
 from html import escape
 from html.parser import HTMLParser
@@ -16,6 +18,8 @@ _LEFT_OUT = {
     "ov-measured",
 }
 _LEFT_OUT |= {"tabbed-labels", "filename", "ov-rank", "headerlink"}
+#: Names of functions and classes where they are defined.
+_DEFINED = {"nf", "nc"}
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 
 
@@ -63,25 +67,32 @@ class _Prose(HTMLParser):
     def __init__(self):
         super().__init__(convert_charrefs=False)
         self.parts: list[str] = []
-        self._open: list[tuple[str, bool, bool]] = []  # tag, whether it is left out, whether its own tag is
+        self._open: list[
+            tuple[str, bool, bool, bool]
+        ] = []  # tag, whether it is left out, whether its own tag is, whether it is code
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         classes = set((dict(attributes).get("class") or "").split())
+        code = self._code or "highlight" in classes
+        defined = code and bool(classes & _DEFINED)
         out = (
-            self._out
+            (self._out or code)
+            and not defined
             or bool(classes & _LEFT_OUT)
             or ("data-machine" in dict(attributes) and tag == "span" and "ov-on" not in classes)
         )
+        if defined:
+            self.parts.append(" ")
         bare = out or (tag == "span" and not classes & {"ov-value"})
         if not bare:
             told = "".join(f' {name}="{escape(value or "")}"' for name, value in attributes if name in ("id", "class"))
             self.parts.append(f"<{tag}{told}>")
         if tag not in _VOID:
-            self._open.append((tag, out, bare))
+            self._open.append((tag, out, bare, code))
 
     def handle_endtag(self, tag: str) -> None:
         while self._open:
-            name, _, bare = self._open.pop()
+            name, _, bare, _ = self._open.pop()
             if not bare:
                 self.parts.append(f"</{name}>")
             if name == tag:
@@ -100,3 +111,7 @@ class _Prose(HTMLParser):
     @property
     def _out(self) -> bool:
         return bool(self._open) and self._open[-1][1]
+
+    @property
+    def _code(self) -> bool:
+        return bool(self._open) and self._open[-1][3]

@@ -63,6 +63,11 @@ class Block:
         """Its place, for messages."""
         return f"docs/{self.page}:{self.line}"
 
+    @property
+    def prose(self) -> "Text | None":
+        """Markdown that readers read in it."""
+        return None
+
     def snippets(self, book) -> set[str] | None:
         """Names of the snippets whose code or results it shows, so that its page is made again when they change; None stands for all."""
         return None
@@ -115,6 +120,11 @@ class Text(Block):
     """Markdown that is passed on as it is, but for the values in it."""
 
     text: str
+
+    @property
+    def prose(self) -> "Text":
+        """All of it."""
+        return self
 
     def snippets(self, book) -> set[str] | None:
         """Snippets that the values name, also in their expressions."""

@@ -260,7 +260,8 @@ class Claim(Block):
             elif twin.anchor == self.anchor:
                 remedy = "join both or change a word, so that a link leads to one of them"
                 yield f"{self.where}: line {twin.line} claims the same sentence of {self.snippet}; {remedy}"
-        if self.name and sum(name == self.name for _, name in cited(page.text)) > 1:
+        marks = (name for block in page.blocks if block.prose for _, name in cited(block.prose.text))
+        if self.name and sum(name == self.name for name in marks) > 1:
             yield f"{self.where}: the mark {{claim: {self.name}}} stands on the page more than once; leave one"
         for verdict in book.verdicts(self):
             if not book.at_home(verdict.profile):

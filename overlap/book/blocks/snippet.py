@@ -117,13 +117,14 @@ class SnippetBlock(Block):
             view.anchors.add(anchor)
             view.measured += [snippet.name] * self.output
         pictures = {profile: view.figure(run) if self.plot else "" for profile, run in runs.items()}
+        drawn = any(pictures.values())
         file, first, rest = Path(snippet.path).name, "", ""
         if self.code:
             first, rest = opening(snippet.show(list(self.show)))
         taken = view.render(
             self.taken,
             view=view,
-            anchor="" if runs else anchor,
+            anchor="" if drawn else anchor,
             path=snippet.path,
             code=self.code,
             first=first,
@@ -138,8 +139,10 @@ class SnippetBlock(Block):
             return f"\n{view.put(taken)}\n"
         tabs = {profile: self._tab(view, run, pictures[profile]) for profile, run in runs.items()}
         set_of_tabs = view.tabs(tabs, book.default(snippet.name))
-        found = view.render(self.found, anchor=anchor, tabs=set_of_tabs, missing=snippet.options["missing"])
-        if not any(pictures.values()):
+        found = view.render(
+            self.found, anchor=anchor if drawn else "", tabs=set_of_tabs, missing=snippet.options["missing"]
+        )
+        if not drawn:
             return f"\n{view.put(taken)}\n\n{view.put(found)}\n"
         return f"\n{view.put(found)}\n{view.captioned(snippet.name, self.caption)}\n{view.put(taken)}\n"
 

@@ -237,6 +237,12 @@ json.dump(codes, sys.stdout)
 """
 
 
+def seconds(name: str) -> float:
+    """How long a snippet took on the CPU; the borrower takes the last one, which takes longest, first."""
+    path = ROOT / f"docs/recordings/cpu/{name}.json"
+    return json.loads(path.read_text())["run"]["seconds"] if path.exists() else 0
+
+
 @pytest.fixture(scope="module")
 def borrowed(tmp_path_factory) -> dict[str, tuple[int, str, str]]:
     """(exit code, stdout, stderr) of every snippet's download, run alone in an empty folder without GPUs."""
@@ -249,7 +255,7 @@ def borrowed(tmp_path_factory) -> dict[str, tuple[int, str, str]]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     alone = {name for name in files if SNIPPETS[name].options["launcher"] == "python" or name not in PORTABLE}
-    plain = {name: file for name, file in files.items() if name in alone}
+    plain = {name: files[name] for name in sorted(alone, key=seconds)}
     command = [sys.executable, "-I", "-c", BORROWER, *map(str, plain.values())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     codes = json.loads(done.stdout)

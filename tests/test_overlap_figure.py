@@ -19,6 +19,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.projections import get_projection_class  # noqa: E402
 
 from overlap.site import figure, svg  # noqa: E402
+from overlap.site.pictures import style  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 ATTRIBUTES = svg.ATTRIBUTES | {"viewBox", "class", "space", "href"}
@@ -482,9 +483,9 @@ def test_the_same_bytes_every_time_and_other_names_in_each():
 def test_a_change_of_any_part_of_the_style_draws_anew(tmp_path, monkeypatch):
     for name in ("figure.py", "plotted.py", "svg.py"):
         (tmp_path / name).write_text(name)
-    monkeypatch.setattr(figure, "__file__", str(tmp_path / "figure.py"))
-    versions = {figure.version()}
+    monkeypatch.setattr("overlap.site.pictures.__file__", str(tmp_path / "pictures.py"))
+    versions = {style()}
     for name in ("figure.py", "plotted.py", "svg.py"):
         (tmp_path / name).write_text("changed")
-        versions.add(figure.version())
+        versions.add(style())
     assert len(versions) == 4

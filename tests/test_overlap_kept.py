@@ -43,6 +43,7 @@ def test_nothing_changed_and_nothing_is_rendered(kept, rendered):
     assert rendered == set()
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("path", ["pages/a.md.json", "notebooks/a.ipynb", "notebooks/a.key", "memo.json", "plots"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"key": 1}', None])
 def test_what_is_damaged_is_made_again(kept, path, damage):

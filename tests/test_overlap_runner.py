@@ -132,7 +132,7 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_names_the_snippet_and_its_last_lines(either, name):
     code, expected = FAILURES[name]
-    limit = 6 if "tensor" in name and either.runner._starter.__class__ is runner.Plain else 1  # importing torch
+    limit = 60 if "tensor" in name and either.runner._starter.__class__ is runner.Plain else 1  # importing torch
     started = time.monotonic()
     with pytest.raises(RunFailed) as caught:
         either.run(f"fail/{name}", code, f"gpus = [0]\ntimeout = {limit}")
@@ -399,6 +399,16 @@ def test_common_modules_work(either):
     made = either.run("common/modules", COMMON)
     assert made["result"] == {"sum": 27_000_000.0, "backend": "agg"}
     assert text(made) == "bye Point(x=1)\n"
+
+
+def test_a_snippet_ends_what_it_began_and_not_what_torch_began(lab):
+    code = (
+        "global kept\nkept = type('Kept', (), {})()\ntheirs = sum(each.atexit for each in weakref.finalize._registry)\n"
+    )
+    made = lab.run(
+        "ends/own", main(code + "weakref.finalize(kept, print, 'ended')\nreturn {'n': theirs}", "import weakref")
+    )
+    assert (made["result"], text(made)) == ({"n": 0}, "ended\n")
 
 
 def test_a_snippet_uses_the_helper(either):

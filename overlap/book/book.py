@@ -113,6 +113,8 @@ def hosts(runs: list[dict]) -> int:
     return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
 
 
+#: Where this machine keeps what it ran and made, in the project's folder.
+CACHE = ".cache/overlap"
 _RESERVED = {"profile", "gpus", "capability", "cores", "ceiling"}
 
 
@@ -163,7 +165,7 @@ class Book:
         if execute not in ("auto", "never", "always"):
             raise OverlapError(f"execute is auto, never or always, not {execute!r}; mend OVERLAP_EXECUTE or mkdocs.yml")
         self.root, self.execute, self.runner = root, execute, runner
-        self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / ".cache/overlap"
+        self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / CACHE
         self.memo = Memo(self.cache / "memo.json")
         self.snippets = discover(root, self.memo)
         self._measures: dict[str, bool] = {}

@@ -23,6 +23,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 from pathlib import Path
 
 _PRELOAD = {"": ("numpy", "torch"), "call": ("matplotlib.pyplot",)}
@@ -65,6 +66,8 @@ def _preload(kind: str) -> None:
     for name in _PRELOAD.get(kind, ()):
         with contextlib.suppress(Exception):  # the job itself says what is missing
             importlib.import_module(name)
+    for finalizer in weakref.finalize._registry:
+        finalizer.atexit = False  # else each child takes torch's libraries apart, which costs more than a small snippet
 
 
 def _supervise(job: dict, out: int, err: int, done: int) -> None:

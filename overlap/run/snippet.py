@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overlap import OverlapError
-from overlap.run import download, meaning, strict
+from overlap.run import meaning, strict
 
 if TYPE_CHECKING:
     from overlap.run.memo import Memo
@@ -134,11 +134,16 @@ class Snippet:
         return self._fold("cell", alone=False).strip()
 
     def _fold(self, kind: str, alone: bool) -> str:
-        if self.memo is None:
+        def fold() -> str:
+            from overlap.run import download  # nobody needs it where the memo knows
+
             return download.fold(self, alone)
+
+        if self.memo is None:
+            return fold()
         sources = "\0".join([self.path, self.text, *(f"{path}\0{other.text}" for path, other in self.inputs.items())])
         content = hashlib.sha256(sources.encode("utf-8", "surrogatepass")).hexdigest()
-        return self.memo.get(kind, content, lambda: download.fold(self, alone))
+        return self.memo.get(kind, content, fold)
 
     @cached_property
     def _borrowed(self) -> dict[str, list[dict]]:

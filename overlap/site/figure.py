@@ -1,12 +1,10 @@
 """The drawing style of the book, applied from outside to a snippet's plain matplotlib."""
 
-import hashlib
 import io
 import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from overlap import OverlapError
 from overlap.site import svg
@@ -41,12 +39,6 @@ _STYLE = {
     "ytick.color": "#1f2328",
     "ytick.left": False,
 }
-
-
-def version() -> str:
-    """Hash of what makes a picture: a change of style redraws every one."""
-    sources = (Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "plotted.py", "svg.py"))
-    return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 
 def draw(module, results: dict, ceilings: dict, salt: str) -> dict:

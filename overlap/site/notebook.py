@@ -3,6 +3,8 @@
 import html
 import re
 
+import nbformat
+
 from overlap.book.book import Book, Run
 from overlap.book.page import Page
 from overlap.book.value import CITED, PRINTED, Value, replace_values
@@ -25,8 +27,6 @@ class Notebook:
 
     def build(self, page: Page) -> str:
         """The notebook of one page as JSON text; the same input gives the same bytes."""
-        import nbformat
-
         cells = []
         for number, block in enumerate(page.blocks):
             cells += [cell | {"id": f"cell-{number}-{i}"} for i, cell in enumerate(block.cells(self))]

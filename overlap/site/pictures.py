@@ -11,7 +11,6 @@ from pathlib import Path
 from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
 from overlap.run.runner import Runner
-from overlap.site import figure, svg
 
 VARIANTS = ("wide", "narrow")
 _DRAW = "overlap.site.figure:draw"
@@ -21,7 +20,7 @@ class Pictures:
     """The pictures of a book, under `.cache/overlap/plots/`: a folder for each with its sizes and numbers and one SVG per variant."""
 
     def __init__(self, book: Book):
-        self.book, self._read, self._folders, self._style = book, {}, {}, figure.version()
+        self.book, self._read, self._folders, self._style = book, {}, {}, style()
 
     def folder(self, name: str, run: Run) -> Path:
         """Where a picture is kept: named by snippet, data, ceilings and style."""
@@ -58,6 +57,8 @@ class Pictures:
 
     def data_uri(self, name: str, run: Run, variant: str) -> str:
         """The SVG as an address that holds it."""
+        from overlap.site import svg
+
         return svg.data_uri(self.file(name, run, variant).read_text(encoding="utf-8"))
 
     def missing(self) -> list[tuple[str, Run]]:
@@ -73,6 +74,8 @@ class Pictures:
         return len(wanted)
 
     def _draw(self, runner: Runner, name: str, run: Run) -> dict:
+        from overlap.site import svg  # a build that draws nothing does without
+
         snippet, folder = self.book.snippets[name], self.folder(name, run)
         arguments = {"results": run.result, "ceilings": ceilings(run.data["machine"]), "salt": _salt(name, run)}
         drawn = runner.call(_DRAW, snippet, **arguments)
@@ -83,6 +86,12 @@ class Pictures:
         picture = {"sizes": sizes, "table": drawn["table"], "bytes": lengths}
         _write(folder, texts | {"picture.json": json.dumps(picture).encode()})
         return picture
+
+
+def style() -> str:
+    """Hash of what makes a picture: a change of style redraws every one."""
+    sources = (Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "plotted.py", "svg.py"))
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 
 def _load(folder: Path) -> dict | None:

@@ -15,15 +15,15 @@ from mkdocs.structure.files import File, Files
 
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
-from overlap.book.book import Book
+from overlap.book.book import CACHE, Book
+from overlap.book.page import Page
 from overlap.book.verdict import State
 from overlap.run.runner import Runner
 from overlap.site import trace
 from overlap.site.kept import Kept
-from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures
 from overlap.site.searchable import Found
-from overlap.site.view import Site, View
+from overlap.site.view import Site, View, highlighted
 
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
@@ -62,6 +62,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
         root = Path(config.config_file_path).resolve().parent
         self.runner = self.runner or Runner(root)
+        if self.config.execute != "never" and not (root / CACHE).exists():
+            self.runner.start()  # nothing ran here yet
         book = Book(root, self.config.execute, self.runner)
         self.site = Site(book, Pictures(book), colab=self.config.colab)
         if book.wanted() or self.site.pictures.missing():
@@ -85,24 +87,27 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         return env
 
     def on_pre_build(self, config) -> None:
-        """Check the committed book, run what this machine can run and has not run yet, draw what is not drawn."""
-        book = self.site.book
-        problems = book.check(margins=False)  # a thin margin stops an author, not a reader who builds
+        """Check the committed book."""
+        problems = self.site.book.check(margins=False)  # a thin margin stops an author, not a reader who builds
         if problems and not self.serving:
             raise OverlapError("the book is not in order:\n" + "\n".join(problems))
         if problems:
             _tell("the book is not in order:\n" + "\n".join(problems))
-        ran, drawn = book.run(), self.site.pictures.draw(self.runner)
-        config.extra["overlap_machines"] = book.machines()
-        log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
 
     @event_priority(100)
     def on_files(self, files: Files, config) -> Files:
-        """Add what borrowers take home: self-contained files, notebooks, pictures, this machine's own runs."""
+        """Run what this machine can run and has not run yet, draw what is not drawn, and add what borrowers take home: self-contained
+        files, notebooks, pictures, this machine's own runs.
+        """
         book, pictures = self.site.book, self.site.pictures
         self.site.pages = {file.src_uri: file.url for file in files.documentation_pages()}
         self.kept = Kept(book, config, files)
         texts = {name: snippet.download for name, snippet in book.snippets.items()}
+        if book.wanted():
+            _bring_in()
+        ran, drawn = book.run(), pictures.draw(self.runner)
+        config.extra["overlap_machines"] = book.machines()
+        log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
         for name, text in texts.items():
             self._add(files, config, f"downloads/{name}.py", content=text)
             for run in book.runs(name).values():
@@ -116,11 +121,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     text = trace.chrome_trace(run.result)
                     self._add(files, config, f"traces/{run.profile}/{name}.json", content=text)
         self._add(files, config, "downloads/overlap.zip", content=_archive(texts))
-        notebook = Notebook(book, pictures)
         for path, page in book.pages.items():
             if any(isinstance(block, SnippetBlock) for block in page.blocks):
                 key = self.kept.key(path, page.text)
-                made = self.kept.notebook(page.name, key, lambda page=page: notebook.build(page), self.serving)
+                made = self.kept.notebook(page.name, key, partial(_notebook, book, pictures, page), self.serving)
                 uri = f"notebooks/{page.name}.ipynb"
                 files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
                 self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
@@ -193,6 +197,19 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def _close(self) -> None:
         if not self.serving:
             self.on_shutdown()
+
+
+def _bring_in() -> None:
+    """Import what pages and notebooks are made with, while the other process imports torch."""
+    import overlap.site.notebook  # noqa: F401
+
+    highlighted("")
+
+
+def _notebook(book: Book, pictures: Pictures, page: Page) -> str:
+    from overlap.site.notebook import Notebook  # a build in which no page changed does without
+
+    return Notebook(book, pictures).build(page)
 
 
 class _Compiled(BytecodeCache):

@@ -76,8 +76,7 @@ class _Prose(HTMLParser):
         code = self._code or "highlight" in classes
         defined = code and bool(classes & _DEFINED)
         out = (
-            (self._out or code)
-            and not defined
+            ((self._out or code) and not defined)
             or bool(classes & _LEFT_OUT)
             or ("data-machine" in dict(attributes) and tag == "span" and "ov-on" not in classes)
         )

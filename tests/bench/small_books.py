@@ -126,6 +126,7 @@ def write(folder: Path, count: int, per_page: int) -> tuple[Path, Path]:
 def timed(command: list[str], folder: Path) -> float:
     """Seconds of one process; what it says is shown where it fails."""
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    environment["PYTHONDONTWRITEBYTECODE"] = ""  # pip compiled MkDocs; the first process compiles this package
     started = time.monotonic()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     seconds = time.monotonic() - started

@@ -55,7 +55,7 @@ def plot(results: dict, ceilings: dict):
     names = {"pcie_gb_s": "PCIe, one way", "pcie_payload_gb_s": "less packet headers"}
     limits = {text: ceilings[key] for key, text in names.items() if key in ceilings}
     rates = {way.replace("_", " "): rate for way, rate in results["gb_s"].items()}
-    mib = [size / MIB for size in results["sizes"]]
+    mib = [size // MIB if size >= MIB else size / MIB for size in results["sizes"]]
     return sweep(mib, rates, limits, xlog=True, xlabel="MiB per copy", ylabel="GB/s")
 
 

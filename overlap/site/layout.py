@@ -36,8 +36,10 @@ def arrange(figure: Figure, axes: list[NotedAxes]) -> None:
     dotted = any([_dot(each) for each in axes])
     for each in axes:
         _write_out(each)
+    said = {label for each in axes for label in (each.get_xlabel(), each.get_ylabel())}
+    said |= {text.get_text() for each in axes for text in each.texts}
     for legend in [*figure.legends, *filter(None, (each.get_legend() for each in figure.axes))]:
-        _place(figure, legend, {label for each in axes for label in (each.get_xlabel(), each.get_ylabel())}, dotted)
+        _place(figure, legend, said, dotted)
     figure.draw_without_rendering()
     for each in axes:
         _move_off_lines(each)
@@ -108,7 +110,7 @@ def _write_out(axes: NotedAxes) -> None:
 
 
 def _place(figure: Figure, legend: Legend, said: set[str], dotted: bool) -> None:
-    """A legend above the picture, in as many columns as fit, without what an axis says already."""
+    """A legend above the picture, in as many columns as fit, without what an axis or a text beside a line says already."""
     pairs = [(handle, text.get_text()) for handle, text in zip(legend.legend_handles, legend.texts, strict=True)]
     pairs = [(_dot_of(handle) if dotted else handle, label) for handle, label in pairs if label not in said]
     legend.remove()

@@ -98,7 +98,7 @@ def plot(results: dict, ceilings: dict):
                 (i % 2 + 0.5, i // 2 + 0.5),
             )
             ax.text(*place, f"{share:.0%}", color=ink, ha="center", va="center")
-        ax.set(title=f"{WAYS[way]}, {order.replace('_', ' ')}")
+        ax.set(title=f"{WAYS[way]},\n{order.replace('_', ' ')}")
         ax.set_xticks([0.5, 1.5], labels=["same", "side"])
         ax.set_yticks([0.5, 1.5, 2.5, 3.5], labels=rows)
         ax.grid(False)

@@ -56,7 +56,12 @@ def plot(results: dict, ceilings: dict):
     limits = {text: ceilings[key] for key, text in names.items() if key in ceilings}
     rates = {way.replace("_", " "): rate for way, rate in results["gb_s"].items()}
     mib = [size // MIB if size >= MIB else size / MIB for size in results["sizes"]]
-    return sweep(mib, rates, limits, xlog=True, xlabel="MiB per copy", ylabel="GB/s")
+    labels = {"xlabel": "MiB per copy", "ylabel": "GB/s"}
+    figure = sweep(mib, rates, limits, xlog=True, **labels)
+    for (label, limit), above in zip(limits.items(), (True, False), strict=False):
+        place = {"y": limit + (1 if above else -1), "va": "bottom" if above else "top"}
+        figure.axes[0].text(x=mib[0], s=label, **place)
+    return figure
 
 
 if __name__ == "__main__":

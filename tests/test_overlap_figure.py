@@ -480,11 +480,11 @@ def test_the_same_bytes_every_time_and_other_names_in_each():
 
 
 def test_a_change_of_any_part_of_the_style_draws_anew(tmp_path, monkeypatch):
-    for name in ("figure.py", "plotted.py", "svg.py"):
+    for name in ("figure.py", "layout.py", "plotted.py", "svg.py"):
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(figure, "__file__", str(tmp_path / "figure.py"))
     versions = {figure.version()}
-    for name in ("figure.py", "plotted.py", "svg.py"):
+    for name in ("figure.py", "layout.py", "plotted.py", "svg.py"):
         (tmp_path / name).write_text("changed")
         versions.add(figure.version())
-    assert len(versions) == 4
+    assert len(versions) == 5

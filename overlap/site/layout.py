@@ -12,7 +12,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import FixedLocator, LogLocator
 
 from overlap.site.plotted import NotedAxes
 from overlap.site.svg import SERIES
@@ -23,14 +23,15 @@ _APART = 8  # panels of which one lasts so many times as long as another have ti
 
 def arrange(figure: Figure, axes: list[NotedAxes]) -> None:
     """Change how a figure of the book's axes looks, never what it shows."""
-    lanes = [each for each in axes if any(noted.kind == "span" for noted in each.noted)]
+    lanes = [each for each in axes if _has_lanes(each)]
     panels = max((each.get_gridspec().nrows for each in figure.axes if each.get_gridspec()), default=1)
     if lanes and len(lanes) == len(axes):
         figure.set_figheight(0.9 + sum(0.4 + 0.26 * _lanes(each) for each in lanes))
         _share_time(lanes)
         _color(lanes)
     elif panels > 1:
-        figure.set_figheight(0.6 + 1.5 * panels)
+        lines = max(sum(1 + text.get_text().count("\n") for text in each.get_yticklabels()) for each in axes)
+        figure.set_figheight(0.6 + max(1.5, 0.5 + 0.18 * lines) * panels)
     bars = sum(len(noted.boxes) for each in axes for noted in each.noted if noted.kind == "lying bar")
     figure.set_figheight(max(figure.get_figheight(), 1.2 + 0.22 * bars))
     dotted = any([_dot(each) for each in axes])
@@ -58,6 +59,11 @@ def _color(lanes: list[NotedAxes]) -> None:
         what = "CPU" if re.fullmatch(r"CPU \d+", what) else what
         color = "gray" if waits else colors.setdefault(what, SERIES[len(colors) % len(SERIES)])
         each.set(facecolor=color, edgecolor="none" if waits else color, linewidth=0.8, alpha=0.4 if waits else None)
+
+
+def _has_lanes(axes: NotedAxes) -> bool:
+    named = isinstance(axes.yaxis.get_major_locator(), FixedLocator)
+    return named and any(noted.kind == "span" for noted in axes.noted)
 
 
 def _lanes(axes: NotedAxes) -> float:

@@ -88,7 +88,9 @@ def plot(results: dict, ceilings: dict):
         for name, (lane, start, us, _) in zip("abcd", (first, b, c, last), strict=True):
             place = (start + us / 2, rows.index(lane))
             ax.text(*place, name, ha="center", va="center", color="white")
-        ax.axvline(1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--")
+        ax.axvline(
+            1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--", zorder=0
+        )
     figure.axes[-1].set_xlabel("µs (profiled); dashed: the chain without b")
     return figure
 

@@ -97,7 +97,7 @@ def plot(results: dict, ceilings: dict):
         if lane != "CPU" and "CatArray" not in name:
             branches.setdefault(lane, []).append(name)
     models = dict(
-        zip(map(len, branches.values()), ("mlp", "cnn", "resnet"), strict=True)
+        zip(map(len, branches.values()), ("mlp", "cnn", "resnet"), strict=False)
     )
     rows = ["CPU", "CPU waits", *models.values()]
     figure, axes = plt.subplots(len(panels))
@@ -114,7 +114,9 @@ def plot(results: dict, ceilings: dict):
             for count, model in models.items():
                 spans[model], kernels = kernels[:count], kernels[count:]
         else:
-            spans |= {models[len(kernels)]: kernels for kernels in streams.values()}
+            for kernels in streams.values():
+                alike = min(models, key=lambda count: abs(count - len(kernels)))
+                spans[models[alike]] = kernels
         for y, row in enumerate(rows):
             ax.broken_barh(spans[row], (y - 0.4, 0.8), label=row)
         ax.set_yticks(range(len(rows)), rows)

@@ -60,7 +60,7 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
 
     panels = {}
-    for shape in ("tiny", "one_row", "many_rows"):
+    for shape in SHAPES:
         events = panels[shape.replace("_", " ")] = []
         for lane, start, us, name in results[shape]["events"]:
             lane = "GPU" if lane != "CPU" else lane

@@ -132,7 +132,7 @@ def _place(figure: Figure, legend: Legend, said: set[str], dotted: bool) -> None
         new.remove()
     if wide > room:
         for text in new.texts:
-            fits = max(10, int(len(text.get_text()) * (room - 40) / text.get_window_extent(renderer).width))
+            fits = max(10, int(len(text.get_text()) * (room - 55) / text.get_window_extent(renderer).width))
             text.set_text(textwrap.fill(text.get_text(), fits))
     rows = math.ceil(len(pairs) / columns)
     figure.set_figheight(figure.get_figheight() + 0.2 * max(0, rows - 2))

@@ -314,7 +314,8 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch, c
     assert [e[3] for e in result["events"] if e[0] == "CPU"][3] == "cudaLaunchKernel", "the fourth is not ours"
     assert capsys.readouterr().out.startswith("launch x * y               20.0 to     30.0 µs\n")
     axes = dependency_trace.plot(result, {}).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU", "stream 7"]
+    lanes = ["CPU", "CPU waits", "GPU: earlier work", "GPU: product", "GPU: sum", "GPU: text"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == lanes
     plt.close("all")
 
 

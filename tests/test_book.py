@@ -138,7 +138,12 @@ ONLY = {
     "rich": {"progress"},
     "mkdocs": {"plugin", "kept"},
 }
-ONLY |= {"nbformat": {"notebook"}, "nbconvert": {"terminal"}, "scour": {"svg"}, "matplotlib": {"figure", "plotted"}}
+ONLY |= {
+    "nbformat": {"notebook"},
+    "nbconvert": {"terminal"},
+    "scour": {"svg"},
+    "matplotlib": {"figure", "layout", "plotted"},
+}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "overlap").rglob("*.py")), ids=lambda path: path.stem)

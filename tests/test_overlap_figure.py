@@ -16,6 +16,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 pytest.importorskip("scour")
 
 from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.colors import to_hex  # noqa: E402
 from matplotlib.projections import get_projection_class  # noqa: E402
 
 from overlap.site import figure, svg  # noqa: E402
@@ -481,11 +482,77 @@ def test_the_same_bytes_every_time_and_other_names_in_each():
 
 
 def test_a_change_of_any_part_of_the_style_draws_anew(tmp_path, monkeypatch):
-    for name in ("figure.py", "plotted.py", "svg.py"):
+    for name in ("figure.py", "layout.py", "plotted.py", "svg.py"):
         (tmp_path / name).write_text(name)
     monkeypatch.setattr("overlap.site.pictures.__file__", str(tmp_path / "pictures.py"))
     versions = {style()}
-    for name in ("figure.py", "plotted.py", "svg.py"):
+    for name in ("figure.py", "layout.py", "plotted.py", "svg.py"):
         (tmp_path / name).write_text("changed")
         versions.add(style())
-    assert len(versions) == 4
+    assert len(versions) == 5
+
+
+def arranged(plot) -> dict:
+    """The figure that `plot` made for a narrow page, as it is after it was drawn."""
+    kept = {}
+
+    def keep(results, ceilings):
+        kept["figure"] = plot()
+        return kept["figure"]
+
+    drawn(keep)
+    return kept["figure"]
+
+
+def test_panels_of_lanes_have_one_time_scale_one_colour_for_a_thing_and_light_waiting():
+    def plot():
+        drawing, axes = plt.subplots(2)
+        for panel, last in zip(axes, (100, 400), strict=True):
+            for row, lane in enumerate(["CPU", "CPU waits", "copy"]):
+                panel.broken_barh([(0, last)], (row - 0.4, 0.8), label=lane)
+            panel.set_yticks([0, 1, 2], ["CPU", "CPU waits", "copy"])
+            panel.set(xlabel="µs", ylim=(2.6, -0.6))
+        return drawing
+
+    upper, lower = arranged(plot).axes
+    assert upper.get_xlim() == lower.get_xlim() and upper.get_xlim()[1] >= 400
+    colors = [[to_hex(bars.get_facecolor()[0]) for bars in panel.collections] for panel in (upper, lower)]
+    assert colors[0] == colors[1] == [svg.SERIES[0], "#808080", svg.SERIES[1]]
+    assert [bars.get_alpha() for bars in upper.collections] == [None, 0.4, None]
+
+
+def test_logarithmic_bars_are_dots_whose_labels_no_line_strikes():
+    def plot():
+        drawing, axes = plt.subplots()
+        axes.bar_label(axes.barh([0, 1], [1.0, 2000.0]), fmt="%.3g", padding=3)
+        axes.axvline(1.2, color="gray", linestyle="--", label="limit")
+        axes.set(xscale="log", xlabel="ms")
+        axes.legend()
+        return drawing
+
+    drawing = arranged(plot)
+    (axes,) = drawing.axes
+    assert [bar.get_visible() for bar in axes.patches] == [False, False]
+    assert [line.get_xydata().tolist() for line in axes.lines[1:]] == [[[1.0, 0.0]], [[2000.0, 1.0]]]
+    assert [label.get_text() for label in axes.texts] == ["1", "2,000"]
+    assert axes.texts[0].get_window_extent().x0 > axes.transData.transform((1.2, 0))[0]
+    assert axes.get_legend() is None and [text.get_text() for text in drawing.legends[0].texts] == ["limit"]
+
+
+def test_a_long_legend_and_many_ticks_fit_a_narrow_page():
+    words = "a label that is much longer than a narrow page is wide, so that it takes two lines or more"
+
+    def plot():
+        drawing, axes = plt.subplots()
+        axes.plot([1, 2], [3, 4], label=words)
+        axes.plot([1, 2], [4, 3], label="ms")
+        axes.set(ylabel="ms")
+        axes.set_xticks(range(1, 40), [f"{n:,}" for n in range(1000, 1039)])
+        axes.legend()
+        return drawing
+
+    drawing = arranged(plot)
+    (text,) = drawing.legends[0].texts
+    assert "\n" in text.get_text() and drawing.legends[0].get_window_extent().width <= drawing.bbox.width
+    shown = [label for label in drawing.axes[0].get_xticklabels() if label.get_visible()]
+    assert 1 < len(shown) < 20

@@ -429,10 +429,11 @@ def test_write_and_sum_are_drawn_in_their_lanes():
     names = {"write x": "void at::native::vectorized_elementwise_kernel<4", "sum x": "void at::native::reduce_kernel<5"}
     events = [["stream 7", start, 2700.0, "void cutlass::Kernel2<cut"] for start in (0.0, 2750.0)]
     events += [["stream 7", 5500.0, 1.5, names["write x"]], ["stream 13", 90.0, 3.0, names["sum x"]]]
-    (ax,) = race_broken.plot({"events": events}, {}).axes
+    ax, near = race_broken.plot({"events": events}, {}).axes
     assert [bars.get_paths()[0].get_extents().x1 for bars in ax.collections] == [2.7, 5.45]
     drawn = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()}
-    assert drawn == {"write x": [[5.5, 1.0]], "sum x": [[0.09, 0.0]]}
+    assert drawn == {"write x": [[5.5, 0.0]], "sum x": [[0.09, 1.0]]}
+    assert [bars.get_paths()[0].get_extents().x0 for bars in near.collections] == [-5500.0, -2750.0, 0.0, -5410.0]
     plt.close("all")
 
 

@@ -28,7 +28,11 @@ _STYLE = {
     "font.size": 10,
     "grid.color": "#d0d7de",
     "grid.linewidth": 0.6,
+    "legend.borderaxespad": 0.2,
+    "legend.columnspacing": 1.4,
     "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.handletextpad": 0.6,
     "lines.linewidth": 1.8,
     "lines.markersize": 5,
     "svg.fonttype": "none",
@@ -43,6 +47,8 @@ _STYLE = {
 
 def draw(module, results: dict, ceilings: dict, salt: str) -> dict:
     """Call `module.plot(results, ceilings)`; return SVG text for wide and narrow pages and the plotted data as series."""
+    from overlap.site import layout  # here, as only who draws needs matplotlib
+
     pictures, results = {}, _printable(results)
     for variant, size in _SIZES.items():
         with _style(size, f"{salt}-{variant}"):
@@ -51,10 +57,10 @@ def draw(module, results: dict, ceilings: dict, salt: str) -> dict:
                 noted = _axes(drawn)
             except OverlapError as error:
                 raise OverlapError(f"{module.__file__}: plot() {error}") from None
+            drawn.set_figheight(size[1])
             for axes in noted:
                 axes.write_powers()
-            panels = max((axes.get_gridspec().nrows for axes in drawn.axes if axes.get_gridspec()), default=1)
-            drawn.set_figheight(size[1] if panels == 1 else 0.6 + 1.5 * panels)
+            layout.arrange(drawn, noted)
             written = io.StringIO()
             drawn.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
             shared = next(filter(None, (axes.get_xlabel() for axes in reversed(drawn.axes))), "")

@@ -90,7 +90,9 @@ class Pictures:
 
 def style() -> str:
     """Hash of what makes a picture: a change of style redraws every one."""
-    sources = (Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "plotted.py", "svg.py"))
+    sources = (
+        Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "layout.py", "plotted.py", "svg.py")
+    )
     return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 

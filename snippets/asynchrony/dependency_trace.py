@@ -69,7 +69,14 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return draw_lanes({"z = x * y + 2, then str(z)": results["events"]})
+
+    lanes = {"earlier work": "GPU: earlier work", "x * y": "GPU: product"}
+    lanes |= {"+ 2": "GPU: sum", "for str": "GPU: text"}
+    events = []
+    for lane, start, us, name in results["events"]:
+        lane = "CPU waits" if "Synchronize" in name else lanes.get(name, lane)
+        events.append([lane, start, us, name])
+    return draw_lanes({"z = x * y + 2, then str(z)": events})
 
 
 if __name__ == "__main__":

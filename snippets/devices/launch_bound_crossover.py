@@ -107,7 +107,9 @@ def plot(results: dict, ceilings: dict):
     model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
     ax.semilogx(kernel, model, linestyle=":", marker="x", label="model of one thread")
     ax.axhline(gpus, color="gray", linestyle="--", label="number of GPUs")
-    ax.set(ylim=(0, None), xlabel="one kernel (µs)", ylabel="speed-up over one GPU")
+    ax.set(
+        ylim=(0, 1.1 * gpus), xlabel="one kernel (µs)", ylabel="speed-up over one GPU"
+    )
     ax.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
     ax.minorticks_off()
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)

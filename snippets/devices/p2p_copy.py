@@ -65,7 +65,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    rates = {name.replace("_", " "): rate for name, rate in results["gb_s"].items()}
+    names = {"one_way": "one way", "both_one_stream": "both ways, one stream"}
+    names |= {"both_two_streams": "both ways, two streams", "host": "through the host"}
+    rates = {
+        text: results["gb_s"][name]
+        for name, text in names.items()
+        if name in results["gb_s"]
+    }
     limits = {}
     if "nvlink_gb_s" in ceilings:
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]

@@ -56,8 +56,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    ms = {name.replace("_", " "): each for name, each in results["ms"].items()}
-    return bars(ms, {}, "ms", log=True)
+    ms = sorted(results["ms"].items(), key=lambda use: -use[1])
+    return bars({name.replace("_", " "): each for name, each in ms}, {}, "ms", log=True)
 
 
 if __name__ == "__main__":

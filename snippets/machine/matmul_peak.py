@@ -73,7 +73,12 @@ def plot(results: dict, ceilings: dict):
         rates[name] = [row["tflop_s"] for row in rows.values()]
         if f"{name}_tflop_s" in ceilings:
             limits[f"{name}, ceiling"] = ceilings[f"{name}_tflop_s"]
-    return sweep(n, rates, limits, xlog=True, ylog=True, xlabel="n", ylabel="TFLOP/s")
+    labels = {"xlabel": "n", "ylabel": "TFLOP/s"}
+    figure = sweep(n, rates, limits, xlog=True, ylog=True, **labels)
+    for label, limit in limits.items():
+        figure.axes[0].text(n[-1], 1.05 * limit, label, ha="right", va="bottom")
+    figure.axes[0].margins(y=0.12)
+    return figure
 
 
 if __name__ == "__main__":

@@ -51,7 +51,10 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     labels = {"runs": "it runs", "spacing": "start to start, queued"}
     rows = {}
-    for name, us in results["us"].items():
+    for name in sorted(
+        results["us"], key=lambda name: (len(name) * ("m" in name), name)
+    ):
+        us = results["us"][name]
         rows[name] = {label: us[kind] for kind, label in labels.items()}
     return bars(rows, {}, "µs")
 

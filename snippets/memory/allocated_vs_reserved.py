@@ -59,11 +59,10 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    steps, gray = results["steps"], {"color": "gray", "linestyle": "--"}
-    looks = {"allocated": {}, "reserved": {}, "device": gray}
-    for name, look in looks.items():
+    steps = results["steps"]
+    for name in ("allocated", "reserved", "device"):
         mib = [row[name] / MIB for row in steps]
-        ax.step(range(len(steps)), mib, where="mid", label=name, **look)
+        ax.step(range(len(steps)), mib, where="mid", label=name)
     ax.set(xlabel="step, numbered as above", ylabel="MiB", xticks=range(len(steps)))
     ax.legend()
     return figure

@@ -95,7 +95,7 @@ def plot(results: dict, ceilings: dict):
             ax.broken_barh(bars, (lane - 0.35, 0.7), edgecolor="none", **look)
     ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
     ax.set_yticks(range(len(lanes)), [name.replace("_", " ") for name in lanes])
-    ax.set(xlabel="MiB that PyTorch has at the refusal, by address", xlim=(0, None))
+    ax.set(xlabel="MiB at the refusal, by address", xlim=(0, None))
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=3)
     return figure

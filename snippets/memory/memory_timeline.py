@@ -98,10 +98,11 @@ def plot(results: dict, ceilings: dict):
     steps = [results["predicted"][name] for name in ("first", "second")]
     levels = [level / 2**30 for step in steps for level in step[:-1]]
     look = {"color": "gray", "linestyle": "--"}
-    ax.hlines(levels, ends[:-1], ends[1:], label="predicted end of a phase", **look)
+    starts = [end - 0.4 for end in ends[1:]]
+    ax.hlines(levels, starts, ends[1:], label="predicted end of a phase", **look)
     peaks = [step[-1] / 2**30 for step in steps]
     look = {"color": "gray", "linestyle": ":"}
-    ax.hlines(peaks, [1, 6], [6, 11], label="predicted peak", **look)
+    ax.hlines(peaks, [3, 8], [4, 9], label="predicted peak", **look)
     ax.set_xticks([end - 0.5 for end in ends], phases, rotation=90)
     ax.set(ylabel="GiB", ylim=(0, None))
     figure.legend(loc="outside upper left", ncols=3)

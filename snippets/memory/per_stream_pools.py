@@ -68,7 +68,9 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots()
     for name in ("on_side", "lent_to_side"):
-        ax.plot(results[name], label=name.replace("_", " "))
+        same = set(results[name]) == {results["block_mib"]}
+        note = " (as much as in use)" if same else ""
+        ax.plot(results[name], label=name.replace("_", " ") + note)
     ax.axhline(
         results["block_mib"], color="gray", linestyle="--", label="in use at any time"
     )

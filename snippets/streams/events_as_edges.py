@@ -68,17 +68,30 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    figure, ms = draw_lanes(results["timelines"]), results["ms"]
-    for ax, events in zip(figure.axes, results["timelines"].values(), strict=True):
+
+    titles = {"chain": "one stream", "event": "events", "synchronize": "synchronize"}
+    panels, ms = {}, results["ms"]
+    for way, title in titles.items():
+        events = results["timelines"][way]
+        main = next(lane for lane, *_ in events if lane != "CPU")
+        lanes = sorted({event[0] for event in events} - {"CPU", main})
+        lanes = {main: "main"} | {lane: f"side {i}" for i, lane in enumerate(lanes, 1)}
+        panels[title] = []
+        for lane, start, us, name in events:
+            lane = "CPU waits" if "Synchronize" in name else lanes.get(lane, lane)
+            panels[title].append([lane, start, us, name])
+    figure = draw_lanes(panels)
+    for ax, events in zip(figure.axes, panels.values(), strict=True):
         rows = sorted({event[0] for event in events})
         first, *middle, last = (event for event in events if "spin" in event[3])
         b, c = sorted(middle, key=lambda event: event[2])  # b spins for a shorter time
         for name, (lane, start, us, _) in zip("abcd", (first, b, c, last), strict=True):
             place = (start + us / 2, rows.index(lane))
             ax.text(*place, name, ha="center", va="center", color="white")
-        ax.axvline(1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--")
-        ax.set_xlim(0, 1e3 * ms["chain"])
-    figure.axes[-1].set_xlabel("µs; dashed: the chain without b")
+        ax.axvline(
+            1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--", zorder=0
+        )
+    figure.axes[-1].set_xlabel("µs (profiled); dashed: the chain without b")
     return figure
 
 

@@ -79,7 +79,10 @@ def plot(results: dict, ceilings: dict):
     model = {"formula, 8 queues": [2 * n / (-(-n // 8) + 1) for n in streams]}
     model["as many as streams"] = streams
     labels = {"xlabel": "streams", "ylabel": "times as fast as in one stream"}
-    return sweep(streams, lines, model, xlog=True, ylog=True, **labels)
+    figure = sweep(streams, lines, model, xlog=True, ylog=True, **labels)
+    figure.axes[0].text(7.5, 12, "as many as streams", ha="right")
+    figure.axes[0].text(32, 5.5, "formula, 8 queues", ha="right", va="top")
+    return figure
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
@@ -62,9 +63,9 @@ def plot(results: dict, ceilings: dict):
         first = last
     spans = [(start / 1e3, us / 1e3) for _, start, us, _ in calls]
     ax.broken_barh(spans, (-0.4, 0.8), label="launch", color="C3")
-    ax.text(sum(spans[-1]), 0, "  the CPU has launched all", va="center")
-    ax.set_yticks([0, 1], ["CPU", on_gpu[0][0]])
-    ax.set(xlabel="ms", ylim=(1.6, -0.6))
+    ax.text(sum(spans[-1]) + 0.5, 0, "the CPU has launched all", va="center")
+    ax.set_yticks([0, 1], ["CPU", "GPU"])
+    ax.set(xlabel="ms (profiled: launches take longer)", ylim=(1.6, -0.6))
     figure.legend(loc="outside upper left", ncols=4)
     return figure
 

@@ -45,22 +45,30 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+
     import matplotlib.pyplot as plt
 
-    figure, ax = plt.subplots()
-    names = sorted({lane for lane, *_ in results["events"]})
+    figure, (whole, near) = plt.subplots(2)
     parts = {"sum x": "reduce_kernel", "write x": "elementwise_kernel", "product": ""}
     drawn = {role: [] for role in parts}
+    main = results["events"][0][0]  # the lane of the first product
     for lane, start, us, name in results["events"]:
         role = next(role for role, part in parts.items() if part in name)
-        drawn[role].append((start / 1e3, us / 1e3, names.index(lane)))
-    for start, ms, row in drawn["product"]:
-        ax.broken_barh([(start, ms)], (row - 0.4, 0.8), color="C0")
-    for color, role in (("C1", "write x"), ("C2", "sum x")):  # too short for a bar
-        starts, _, rows = zip(*drawn[role], strict=True)
-        ax.plot(starts, rows, "D", markersize=10, color=color, label=role)
-    ax.set_yticks(range(len(names)), names)
-    ax.set(xlabel="ms; bars: products", ylim=(len(names) - 0.4, -0.6))
+        drawn[role].append((start, us, int(lane != main)))
+    written = drawn["write x"][0][0]
+    for color, role in (("C0", "product"), ("C1", "write x"), ("C2", "sum x")):
+        for start, us, row in drawn[role]:
+            place = (row - 0.4, 0.8)
+            near.broken_barh([(start - written, us)], place, color=color)
+            if role == "product":
+                whole.broken_barh([(start / 1e3, us / 1e3)], place, color=color)
+            else:  # too short for a bar
+                whole.plot(start / 1e3, row, "D", markersize=8, color=color, label=role)
+    for ax in (whole, near):
+        ax.set_yticks([0, 1], ["main", "side"])
+        ax.set_ylim(1.6, -0.6)
+    whole.set(xlabel="ms; bars: products")
+    near.set(xlabel="µs before and after the write", xlim=(-6, 6))
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

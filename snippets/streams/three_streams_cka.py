@@ -15,7 +15,7 @@ from torch import nn
 
 from snippets.streams.kernels_side_by_side import on_gpu
 from snippets.timing.kernel_time import captured
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 SHOWN = ("serial", "forked", "serial_graph", "forked_graph")
@@ -87,12 +87,42 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {
-        "serial": "serial",
-        "forked": "forked",
-        "forked_graph": "forked in a graph",
-    }
-    return draw_lanes({t: results["timelines"][name] for name, t in titles.items()})
+
+    import matplotlib.pyplot as plt
+
+    panels = {"serial": "serial", "forked": "forked"}
+    panels |= {"forked_graph": "forked, in a graph"}
+    branches = {}  # lanes of the forked run, in order
+    for lane, _, _, name in results["timelines"]["forked"]:
+        if lane != "CPU" and "CatArray" not in name:
+            branches.setdefault(lane, []).append(name)
+    models = dict(
+        zip(map(len, branches.values()), ("mlp", "cnn", "resnet"), strict=False)
+    )
+    rows = ["CPU", "CPU waits", *models.values()]
+    figure, axes = plt.subplots(len(panels))
+    for ax, (way, title) in zip(axes, panels.items(), strict=True):
+        spans, streams = {row: [] for row in rows}, {}
+        for lane, start, us, name in results["timelines"][way]:
+            if lane == "CPU":
+                row = "CPU waits" if "Synchronize" in name else lane
+                spans[row].append((start, us))
+            elif "CatArray" not in name:
+                streams.setdefault(lane, []).append((start, us))
+        if len(streams) == 1:  # one model after the other
+            (kernels,) = streams.values()
+            for count, model in models.items():
+                spans[model], kernels = kernels[:count], kernels[count:]
+        else:
+            for kernels in streams.values():
+                alike = min(models, key=lambda count: abs(count - len(kernels)))
+                spans[models[alike]] = kernels
+        for y, row in enumerate(rows):
+            ax.broken_barh(spans[row], (y - 0.4, 0.8), label=row)
+        ax.set_yticks(range(len(rows)), rows)
+        ax.set(title=title, xlabel="µs (profiled: launches take longer)")
+        ax.set_ylim(len(rows) - 0.4, -0.6)
+    return figure
 
 
 if __name__ == "__main__":

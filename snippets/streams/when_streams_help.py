@@ -88,7 +88,7 @@ def plot(results: dict, ceilings: dict):
             for x, value in enumerate(row):
                 ink = "black" if value > 0.6 * max(streams) else "white"
                 ax.text(x, y, f"{value:.1f}", ha="center", va="center", color=ink)
-        ax.set(title=way, xlabel="streams")
+        ax.set(title=f"{way}: speed-up", xlabel="streams")
     axes[0].invert_yaxis()
     return figure
 

@@ -85,7 +85,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return draw_lanes({"product, relu, sum, item": results["events"]})
+
+    events = []
+    for lane, start, us, name in results["events"]:
+        lane = "GPU" if lane != "CPU" else lane
+        lane = "CPU waits" if "Synchronize" in name else lane
+        events.append([lane, start, us, name])
+    return draw_lanes({"product, relu, sum, item": events})
 
 
 if __name__ == "__main__":

@@ -58,8 +58,17 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    rows = {name.replace("_", " "): results[name]["events"] for name in SHAPES}
-    return draw_lanes(rows)
+
+    panels = {}
+    for shape in SHAPES:
+        events = panels[shape.replace("_", " ")] = []
+        for lane, start, us, name in results[shape]["events"]:
+            lane = "GPU" if lane != "CPU" else lane
+            lane = "CPU waits" if "Synchronize" in name else lane
+            events.append([lane, start, us, name])
+    figure = draw_lanes(panels)
+    figure.axes[-1].set_xlabel("µs (profiled: launches take longer)")
+    return figure
 
 
 if __name__ == "__main__":

@@ -65,8 +65,17 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    title = "DataParallel: forward and backward"
-    return draw_lanes({title: results["events"]})
+
+    kinds = {"nccl": "NCCL", "Memcpy": "copies"}
+    events = []
+    for lane, start, us, name in results["events"]:
+        if "stream" in lane:
+            kind = next((kinds[part] for part in kinds if part in name), "compute")
+            lane = f"{lane.partition(',')[0]}, {kind}"
+        elif "Synchronize" in name:
+            lane = "CPU waits"
+        events.append([lane, start, us, name])
+    return draw_lanes({"DataParallel: forward and backward": events})
 
 
 if __name__ == "__main__":

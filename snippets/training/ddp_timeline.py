@@ -76,9 +76,18 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+
     titles = {"one_gpu": "one GPU", "ddp": "DDP, rank 0"}
-    timelines = results["timelines"]
-    return draw_lanes({title: timelines[name] for name, title in titles.items()})
+    kinds = {"nccl": "all-reduce", "Memcpy": "copies", "multi_tensor": "optimizer"}
+    panels = {title: [] for title in titles.values()}
+    for name, title in titles.items():
+        for lane, start, us, call in results["timelines"][name]:
+            if "stream" in lane:
+                lane = next((kinds[part] for part in kinds if part in call), "compute")
+            elif "Synchronize" in call:
+                lane = "CPU waits"
+            panels[title].append([lane, start, us, call])
+    return draw_lanes(panels)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,11 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    speedups = {name: results[name]["speedup"] for name in MODELS}
+    names = {"dp": "DataParallel", "ddp": "DDP"}
+    speedups = {}
+    for model in MODELS:
+        row = results[model]["speedup"]
+        speedups[model] = {text: row[name] for name, text in names.items()}
     return bars(speedups, {"number of GPUs": results["ranks"]}, "times one GPU")
 
 

@@ -86,7 +86,7 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     rows = [name.removesuffix("_same").replace("_", "\n", 1) for name in CELLS[::2]]
-    figure, axes = plt.subplots(2, 2, sharex=True, sharey=True, figsize=(7, 8))
+    figure, axes = plt.subplots(2, 2, sharex=True, sharey=True)
     panels = [(way, order) for way in ("cells", "back") for order in ORDERS]
     for ax, (way, order) in zip(axes.flat, panels, strict=True):
         shares = [results[way][name]["hidden"][order] for name in CELLS]
@@ -98,7 +98,7 @@ def plot(results: dict, ceilings: dict):
                 (i % 2 + 0.5, i // 2 + 0.5),
             )
             ax.text(*place, f"{share:.0%}", color=ink, ha="center", va="center")
-        ax.set(title=f"{WAYS[way]}, {order.replace('_', ' ')}")
+        ax.set(title=f"{WAYS[way]},\n{order.replace('_', ' ')}")
         ax.set_xticks([0.5, 1.5], labels=["same", "side"])
         ax.set_yticks([0.5, 1.5, 2.5, 3.5], labels=rows)
         ax.grid(False)

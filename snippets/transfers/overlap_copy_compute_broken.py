@@ -56,7 +56,20 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return draw_lanes({"six products and their copies, one stream": results["events"]})
+
+    events = []
+    for lane, start, us, name in results["events"]:
+        if lane != "CPU":
+            lane = "copies" if "Memcpy" in name else "compute"
+        elif "Synchronize" in name:
+            lane = "CPU waits"
+        events.append([lane, start, us, name])
+    figure = draw_lanes({"six products and their copies, one stream": events})
+    one_round = (results["ms"]["products"] + results["ms"]["copies"]) / results[
+        "rounds"
+    ]
+    figure.axes[0].set_xlim(0, 6.2e3 * one_round)  # room for six, one after the other
+    return figure
 
 
 if __name__ == "__main__":

@@ -55,8 +55,13 @@ def plot(results: dict, ceilings: dict):
     names = {"pcie_gb_s": "PCIe, one way", "pcie_payload_gb_s": "less packet headers"}
     limits = {text: ceilings[key] for key, text in names.items() if key in ceilings}
     rates = {way.replace("_", " "): rate for way, rate in results["gb_s"].items()}
-    mib = [size / MIB for size in results["sizes"]]
-    return sweep(mib, rates, limits, xlog=True, xlabel="MiB per copy", ylabel="GB/s")
+    mib = [size // MIB if size >= MIB else size / MIB for size in results["sizes"]]
+    labels = {"xlabel": "MiB per copy", "ylabel": "GB/s"}
+    figure = sweep(mib, rates, limits, xlog=True, **labels)
+    for (label, limit), above in zip(limits.items(), (True, False), strict=False):
+        place = {"y": limit + (1 if above else -1), "va": "bottom" if above else "top"}
+        figure.axes[0].text(x=mib[0], s=label, **place)
+    return figure
 
 
 if __name__ == "__main__":

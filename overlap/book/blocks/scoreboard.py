@@ -94,16 +94,15 @@ class Scoreboard(Block):
         yield from ()
 
     def html(self, view) -> str:
-        """Bars on one logarithmic scale."""
+        """Bars on one scale, from zero."""
         rows = []
         for score in self.scores:
             here, limits = (self.times(view.book, value) for value in (score.here, score.limit))
             rows.append((score.label, score.printed, here, limits, view.book.first(here, score.here.snippet)))
         numbers = [ms for _, printed, here, limits, _ in rows for ms in (printed, *here.values(), *limits.values())]
-        low, high = math.log10(min(numbers)) - 0.3, math.log10(max(numbers))
 
         def width(ms: float) -> str:
-            return f"{self.widest * (math.log10(ms) - low) / (high - low):.1f}"
+            return f"{self.widest * ms / max(numbers):.2f}"
 
         return view.render(self.template, rows=rows, width=width)
 

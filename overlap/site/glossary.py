@@ -1,4 +1,4 @@
-"""The first use of a term on a page becomes a link to the glossary."""
+"""The first use of a term on a page becomes a link to the glossary, which tells its meaning under the pointer."""
 
 import re
 import xml.etree.ElementTree as etree
@@ -14,11 +14,18 @@ FILE = "glossary.md"
 _PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
 
 
-def terms(docs: Path) -> dict[str, str]:
-    """Headings of docs/glossary.md with their anchors; longest first."""
+def terms(docs: Path) -> dict[str, tuple[str, str]]:
+    """Headings of docs/glossary.md with their anchors and what stands below them, up to the first empty line; longest first."""
     path = docs / FILE
-    found = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M) if path.exists() else []
-    return {term: slugify(term, "-") for term in sorted(found, key=len, reverse=True)}
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    found = re.findall(r"^## (.+)\n+((?:[^#\n].*\n?)*)", text, flags=re.M)
+    found.sort(key=lambda entry: len(entry[0]), reverse=True)
+    return {term: (slugify(term, "-"), _bare(meaning)) for term, meaning in found}
+
+
+def _bare(markdown: str) -> str:
+    """Text without emphasis, code marks and addresses."""
+    return " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", markdown).split())
 
 
 class Glossary(Treeprocessor):
@@ -34,7 +41,7 @@ class Glossary(Treeprocessor):
         if anchors:
             words = "|".join(map(re.escape, anchors))
             self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)
-            self._left = {term.lower(): anchor for term, anchor in anchors.items()}
+            self._left = {term.lower(): entry for term, entry in anchors.items()}
             self._walk(root)
 
     def _walk(self, element: etree.Element) -> None:
@@ -52,9 +59,10 @@ class Glossary(Treeprocessor):
     def _link(self, parent: etree.Element, text: str | None, at: int, before: etree.Element | None = None) -> None:
         """Put a link at the first term in a text; the rest of the text becomes its tail, which the walk then reads."""
         for match in self._pattern.finditer(text or ""):
-            anchor = self._left.pop(match[1].lower(), None)
-            if anchor:
-                link = etree.Element("a", {"href": f"{FILE}#{anchor}"})
+            entry = self._left.pop(match[1].lower(), None)
+            if entry:
+                anchor, meaning = entry
+                link = etree.Element("a", {"href": f"{FILE}#{anchor}"} | ({"title": meaning} if meaning else {}))
                 link.text, link.tail = match[0], text[match.end() :]
                 parent.insert(at, link)
                 if before is None:

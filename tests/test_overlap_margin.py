@@ -76,3 +76,20 @@ def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
 
 def test_a_measured_limit_is_beaten_by_more_than_its_spread():
     assert margin.beaten([1.1, 1.11, 1.12]) and not margin.beaten([0.99, 1.01, 1.02])
+
+
+#: An expression over `x`, which is 2 and 4 in two runs, and how far it is from false.
+DISTANCES = {
+    "x >= 2": "50%",
+    "x <= 4": "25%",
+    "x > 1 and x < 3.3": "9%",
+    "x / 2 <= 30": "95%",
+    "x == 3": "",
+    "x > 0": "",
+    "x": "",
+}
+
+
+@pytest.mark.parametrize("text", DISTANCES)
+def test_the_nearest_bound_is_the_margin(text):
+    assert margin.distance(compared(text, [{"x": 2.0}, {"x": 4.0}])) == DISTANCES[text]

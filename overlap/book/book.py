@@ -458,11 +458,11 @@ class Book:
 
             def compute() -> list[list[str]]:
                 decided = [claim.verdict(self.scopes(claim.snippet, run), run) for run in runs.values()]
-                return [[v.profile, v.state.name, v.figures, v.true, v.runs] for v in filter(None, decided)]
+                return [[v.profile, v.state.name, v.figures, v.true, v.runs, v.margin] for v in filter(None, decided)]
 
             found = [
-                Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path, true, count)
-                for profile, state, figures, true, count in self._remembered(
+                Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path, true, count, margin)
+                for profile, state, figures, true, count, margin in self._remembered(
                     "verdict", claim.snippets(self), [claim.snippet, *claim.expressions], compute
                 )
             ]

@@ -2,6 +2,7 @@
 
 import math
 import operator
+import statistics
 from collections.abc import Iterable, Iterator
 from statistics import quantiles
 
@@ -67,6 +68,16 @@ def close(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str, str, fl
             worst, share = _worst(comparison)
             if not _ORDERS[comparison.sign](worst, 0):
                 yield comparison.source, comparison.sign, comparison.against, share
+
+
+def distance(comparisons: Iterable[Comparison]) -> str:
+    """How far apart the two sides are that lie nearest to each other, as a share of the right one: `15%`; empty where nothing tells."""
+    ratios = [
+        statistics.median(left / right for left, right in zip(each.left, each.right, strict=True))
+        for each in comparisons
+        if each.sign in _ORDERS and all(right > 0 for right in each.right)
+    ]
+    return f"{min(abs(ratio - 1) for ratio in ratios):.0%}" if ratios else ""
 
 
 def beaten(shares: list[float]) -> bool:

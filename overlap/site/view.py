@@ -115,11 +115,12 @@ class View:
         """Address of a run's timelines."""
         return self.link(f"traces/{run.profile}/{run.data['snippet']}.json")
 
-    def code(self, text: str, title: str) -> Markup:
-        """Highlighted Python under its path, as the theme shows code."""
+    def code(self, text: str, title: str, anchor: str = "") -> Markup:
+        """Highlighted Python under its path, which links to its place, as the theme shows code."""
         return self.render(
-            '<div class="language-python highlight">{% if title %}<span class="filename">{{ title }}</span>{% endif %}<pre><span></span><code>{{ code }}</code></pre></div>',
+            '<div class="language-python highlight">{% if title %}<span class="filename">{{ title }}{% if anchor %} <a class="headerlink" href="#{{ anchor }}" title="Link to this snippet">¶</a>{% endif %}</span>{% endif %}<pre><span></span><code>{{ code }}</code></pre></div>',
             title=title,
+            anchor=anchor,
             code=Markup(highlighted(text)),
         )
 

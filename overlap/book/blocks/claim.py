@@ -65,7 +65,7 @@ class Claim(Block):
 {% for item in verdicts %}
 <li class="ov-{{ item.state.word }}" data-machine="{{ item.profile }}"><span class="ov-sign" aria-hidden="true">{{ item.state.mark }}</span>
 <b>{{ label(item.profile) }}</b> <span class="ov-state">{{ item.state.word }}{{ " · this build" if item.live }}</span>
-<code>{{ item.figures }}</code></li>
+<code>{{ item.figures }}</code>{% if item.margin %} <span class="ov-state">margin {{ item.margin }}</span>{% endif %}</li>
 {% endfor %}
 </ul>
 <button type="button" class="ov-close" popovertarget="{{ claim.anchor }}-evidence" popovertargetaction="hide">Close</button>
@@ -208,7 +208,8 @@ class Claim(Block):
         if 0 < true < count:
             figures += f" · true in {true} of {count} runs"
         state = State.HOLDS if 2 * true > count and not beaten else State.FALSE
-        return Verdict(run.profile, state, figures, run.live, run.path, true, count)
+        apart = margin.distance(compared(self.expression, able)) if state is State.HOLDS else ""
+        return Verdict(run.profile, state, figures, run.live, run.path, true, count, apart)
 
     def _figures(self, scopes: list[dict], beaten: list[tuple[str, str]]) -> str:
         figures = [sides(self.expression, scopes)]

@@ -55,7 +55,7 @@ class SnippetBlock(Block):
     taken: ClassVar[str] = """
 <div class="ov-take"{% if anchor %} id="{{ anchor }}"{% endif %}>
 {% if code %}
-{{ view.code(first, path) }}
+{{ view.code(first, path, place) }}
 {% if rest %}
 <details class="ov-fold ov-rest"><summary>{{ rest.strip().splitlines()|length }} more lines</summary>{{ view.code(rest, "") }}</details>
 {% endif %}
@@ -125,6 +125,7 @@ class SnippetBlock(Block):
             self.taken,
             view=view,
             anchor="" if drawn else anchor,
+            place=anchor_of(snippet.name) if anchor_of(snippet.name) in view.anchors else "",
             path=snippet.path,
             code=self.code,
             first=first,

@@ -154,7 +154,7 @@
       tell(Math.max(0, Math.min(last, to)))
     })
     box.addEventListener("pointerover", event => tell(marks.indexOf(event.target)))
-    box.addEventListener("pointerleave", () => tell(-1))
+    box.addEventListener("pointerleave", event => event.pointerType === "mouse" && tell(-1))  // a finger that lifts leaves the value
     box.addEventListener("blur", () => tell(-1))
   }
 

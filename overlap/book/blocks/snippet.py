@@ -34,9 +34,6 @@ class SnippetBlock(Block):
     found: ClassVar[str] = """
 <div class="ov-snippet"{% if anchor %} id="{{ anchor }}"{% endif %}>
 {{ tabs }}
-{% for count, why in missing.items() %}
-<p class="ov-missing">{{ count }} GPUs: not recorded, because {{ why }}.</p>
-{% endfor %}
 </div>"""
     tab: ClassVar[str] = """
 <div class="ov-run" data-machine="{{ run.profile }}">
@@ -64,7 +61,11 @@ class SnippetBlock(Block):
 <details class="ov-fold ov-file" data-source="{{ download }}"><summary>The whole file</summary>
 <p class="ov-borrow">{% if download %}<a href="{{ download }}" download>Download <code>{{ file }}</code></a>{% else %}<code>{{ path }}</code>{% endif %}
  · runs alone: <code>{{ command }}</code>, <code>uv run {{ file }}</code> or <code>pipx run {{ file }}</code> · {{ needs }} · took
-{% for run in runs.values() %}{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s{{ ", " if not loop.last }}{% endfor %}</p></details>
+{% for run in runs.values() %}{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s{{ ", " if not loop.last }}{% endfor %}</p>
+{% for count, why in missing.items() %}
+<p class="ov-missing">{{ count }} GPUs: not recorded, because {{ why }}.</p>
+{% endfor %}
+</details>
 {% endif %}
 </div>"""
 
@@ -135,14 +136,13 @@ class SnippetBlock(Block):
             file=file,
             command=command(snippet, file),
             needs=needs(snippet),
+            missing=snippet.options["missing"],
         )
         if not runs:
             return f"\n{view.put(taken)}\n"
         tabs = {profile: self._tab(view, run, pictures[profile]) for profile, run in runs.items()}
         set_of_tabs = view.tabs(tabs, book.default(snippet.name))
-        found = view.render(
-            self.found, anchor=anchor if drawn else "", tabs=set_of_tabs, missing=snippet.options["missing"]
-        )
+        found = view.render(self.found, anchor=anchor if drawn else "", tabs=set_of_tabs)
         if not drawn:
             return f"\n{view.put(taken)}\n\n{view.put(found)}\n"
         return f"\n{view.put(found)}\n{view.captioned(snippet.name, self.caption)}\n{view.put(taken)}\n"

@@ -63,7 +63,7 @@ def plot(results: dict, ceilings: dict):
     for name in ("allocated", "reserved", "device"):
         mib = [row[name] / MIB for row in steps]
         ax.step(range(len(steps)), mib, where="mid", label=name)
-    ax.set(xlabel="step, numbered as above", ylabel="MiB", xticks=range(len(steps)))
+    ax.set(xlabel="step", ylabel="MiB", xticks=range(len(steps)))
     ax.legend()
     return figure
 

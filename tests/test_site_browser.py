@@ -183,10 +183,10 @@ def test_everything_follows_the_machine_picker(visit, path):
 
 
 def test_a_value_in_a_sentence_follows_the_machine_picker(visit):
-    page = visit("devices/")
-    value = page.locator("p .ov-value:has([data-machine=h200-x2]):has([data-machine=h200])").first
+    page = visit("asynchrony/")
+    value = page.locator("p .ov-value:visible:has([data-machine=cpu]):has([data-machine=h200])").first
     seen = {}
-    for machine in ("h200-x2", "h200"):
+    for machine in ("cpu", "h200"):
         picker(page).select_option(machine)
         seen[machine] = value.inner_text()
         assert seen[machine] == value.locator(f"[data-machine={machine}]").text_content()
@@ -194,7 +194,7 @@ def test_a_value_in_a_sentence_follows_the_machine_picker(visit):
 
 
 def test_the_picker_works_by_keyboard(visit):
-    page = visit("devices/")
+    page = visit("streams/")
     labels = list(options(page))
     for _ in range(20):
         page.keyboard.press("Tab")
@@ -215,13 +215,13 @@ def test_the_picked_machine_stays(visit):
     for title, path in (("Training", "training/"), ("Asynchrony", "asynchrony/")):
         page.get_by_role("navigation", name="Navigation").get_by_role("link", name=title, exact=True).click()
         page.wait_for_url(f"**/{path}")
-        page.wait_for_function("document.querySelector('.ov-picked, .ov-nearest-note')")
+        page.wait_for_function("document.querySelector('.tabbed-set[data-beside]')")
         assert page.evaluate("window.notReloaded")
         assert picker(page).input_value() == "h200-x2"
         check_follows(page, "h200-x2", options(page))
     page.go_back()
     page.wait_for_url("**/training/")
-    page.wait_for_function("document.querySelector('.ov-picked')")
+    page.wait_for_function("document.querySelector('.tabbed-set[data-beside]')")
     check_follows(page, "h200-x2", options(page))
     page.reload()
     page.wait_for_function("document.documentElement.dataset.machine")
@@ -496,6 +496,7 @@ def test_axe_finds_nothing_serious(visit, axe, path, width, scheme):
 def test_what_is_printed_can_be_read(visit, axe, scheme):
     page = visit("streams/", scheme=scheme)
     page.emulate_media(media="print")
+    page.wait_for_timeout(500)  # the theme fades colours
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert violations(page, axe, {"serious", "critical"}, "{runOnly: ['color-contrast']}") == []
 
@@ -654,8 +655,9 @@ def test_a_trace_opens_in_perfetto(visit, site):
     page.context.route(
         "https://ui.perfetto.dev/**", lambda route: route.fulfill(content_type="text/html", body=PERFETTO)
     )
-    button = page.get_by_role("button", name="open in Perfetto", include_hidden=True).first
-    button.evaluate("button => button.closest('details')?.setAttribute('open', '')")
+    fold = page.locator(".ov-run:visible .ov-fold:has(.ov-perfetto)").first
+    fold.locator("summary").click()
+    button = fold.get_by_role("button", name="open in Perfetto")
     name, trace = button.evaluate("button => [button.parentElement.dataset.title, button.parentElement.dataset.trace]")
     with page.expect_popup() as opened:
         button.click()
@@ -666,7 +668,9 @@ def test_a_trace_opens_in_perfetto(visit, site):
 
 def test_downloads_arrive(visit, site):
     page = visit("devices/")
-    link = page.locator("a[download][href$='.py']").first
+    fold = page.locator(".ov-file").first
+    fold.locator("summary").click()
+    link = fold.locator("a[download][href$='.py']")
     with page.expect_download() as download:
         link.click()
     name = download.value.suggested_filename
@@ -696,19 +700,19 @@ def test_a_notebook_page_follows_the_scheme(visit, scheme):
 
 #: What a person types: the page, or the section, that stands first.
 SEARCHED = {
-    "fork_join": "/streams/",
-    "garbage": "/symptoms/",
-    "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "/graphs/",
-    "Expected all tensors to be on the same device": "/transfers/",
-    "non_blocking does nothing": "/transfers/",
-    "empty_cache": "/memory/",
-    "CUDA out of memory": "/memory/",
-    "record_stream": "/streams/",
-    "why is my GPU idle": "/graphs/",
-    "DataParallel slow": "/training/",
-    "cudaMemcpyAsync pinned": "/transfers/",
-    "torch.compile slower": "/graphs/",
-    "utilization": "/timing/",
+    "fork_join": "streams/",
+    "garbage": "symptoms/",
+    "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "graphs/",
+    "Expected all tensors to be on the same device": "transfers/",
+    "non_blocking does nothing": "transfers/",
+    "empty_cache": "memory/",
+    "CUDA out of memory": "memory/",
+    "record_stream": "streams/",
+    "why is my GPU idle": "symptoms/",
+    "DataParallel slow": "training/",
+    "cudaMemcpyAsync pinned": "transfers/",
+    "torch.compile slower": "graphs/",
+    "utilization": "symptoms/",
 }
 
 

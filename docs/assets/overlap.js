@@ -106,6 +106,7 @@
     calculate(form)
   }
 
+  let following = false
   const apply = wanted => {
     document.documentElement.dataset.machine = wanted
     for (const value of document.querySelectorAll(".ov-value")) {
@@ -121,7 +122,9 @@
       if (!runs.length) continue
       const shown = nearest(wanted, runs)
       const input = [...set.querySelectorAll(":scope > input")][runs.indexOf(shown)]
+      following = true  // its own clicks move no picker
       if (input && !input.checked) input.click()
+      following = false
       note(set, wanted, shown, runs)
     }
     for (const form of document.querySelectorAll(".ov-calculator")) begin(form, wanted)
@@ -213,7 +216,7 @@
 
   /* A clicked tab moves the picker, and what the reader looks at stays where it is. */
   document.addEventListener("change", event => {
-    if (!event.isTrusted || !event.target.matches(".tabbed-set > input")) return
+    if (following || !event.target.matches(".tabbed-set > input")) return
     const set = event.target.parentElement, top = set.getBoundingClientRect().top
     const number = [...set.querySelectorAll(":scope > input")].indexOf(event.target)
     const run = set.querySelectorAll(":scope > .tabbed-content > .tabbed-block")[number]?.querySelector(".ov-run")
@@ -285,7 +288,7 @@
 
   /* A link to a claim opens its evidence. */
   const opened = () => {
-    const mark = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    const mark = document.getElementById(decodeURIComponent(location.hash.slice(1)))
     if (mark?.matches(".ov-mark")) document.getElementById(`${mark.id}-evidence`)?.matches(":popover-open") || mark.click()
   }
   addEventListener("hashchange", opened)
@@ -360,11 +363,18 @@
     show()
   }
 
+  /* The theme gives each code block a landmark when it comes near, all of one name. */
+  const named = new MutationObserver(() => {
+    for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = `Code ${i + 1}`
+  })
+
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
+    named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"
     for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
+    if (narrow.matches) for (const tabs of document.querySelectorAll(".tabbed-labels")) tabs.tabIndex = 0  // they scroll
   }
 
   const start = () => {

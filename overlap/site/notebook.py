@@ -23,11 +23,11 @@ class Notebook:
     """What a block draws itself with in a notebook."""
 
     def __init__(self, book: Book, pictures: Pictures):
-        self.book, self.pictures = book, pictures
+        self.book, self.pictures, self._page = book, pictures, ""
 
     def build(self, page: Page) -> str:
         """The notebook of one page as JSON text; the same input gives the same bytes."""
-        cells = []
+        self._page, cells = page.name, []
         for number, block in enumerate(page.blocks):
             cells += [cell | {"id": f"cell-{number}-{i}"} for i, cell in enumerate(block.cells(self))]
         metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
@@ -60,7 +60,9 @@ class Notebook:
     def prose(self, text: str) -> dict:
         """A cell of the page's own Markdown, with values and printed figures in their places."""
         with_values = replace_values(CITED.sub("", text), self._value)
-        return self.markdown(_as_notebooks_render(PRINTED.sub(lambda match: self.text(match["text"]), with_values)))
+        return self.markdown(
+            _as_notebooks_render(self._page, PRINTED.sub(lambda match: self.text(match["text"]), with_values))
+        )
 
     def _value(self, value: Value) -> str:
         texts = self.book.value(value)
@@ -86,8 +88,9 @@ class Notebook:
         return found
 
 
-def _as_notebooks_render(text: str) -> str:
-    """Markdown as a notebook renders it: admonitions become quotes, page links lose their file ending, attribute lists go."""
+def _as_notebooks_render(page: str, text: str) -> str:
+    """Markdown as a notebook renders it: admonitions become quotes, links lead to the pages of the site, attribute lists go."""
+    text = re.sub(r"\]\(#", f"]({page}.md#", text)
     lines, quoted = [], False
     for line in text.splitlines():
         opened = re.match(r'^(?:!!!|\?\?\?\+?) \w+(?: "(.*)")?', line)

@@ -144,8 +144,8 @@ BAD_TOGETHER = {
     "figure": (f"{SHOWN}```figure a/b\nLook.\n```", "docs/a.md:3: a/b draws no picture; write a `plot`"),
     "figure's value": (f"{SHOWN}```figure a/b\nIt is {{a/b: lost}}.\n```", "docs/a.md:4: a/b: `lost` has no value on"),
     "figure alone": (
-        "```figure a/b\nLook.\n```",
-        "docs/a.md:1: no page shows how a/b was measured; add a `snippet a/b`",
+        "```figure c/other\nLook.\n```",
+        "docs/a.md:1: no page shows how c/other was measured; add a `snippet c/other`",
     ),
 }
 

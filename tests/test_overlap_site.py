@@ -281,6 +281,9 @@ def test_what_a_reader_can_take_home(built):
     assert rows == [
         ("h200", "1 × H200: n = 4 ≥ 3 · 4 of 132: 3%", "holds"),
         ("h200-x2", "2 × H200: n = 5 ≥ 3 · 5 of 132: 4%", "holds"),
+        ("cpu", "CPU: n = 3 ≥ 2", "holds"),
+        ("h200", "1 × H200: n = 4 ≥ 2", "holds"),
+        ("h200-x2", "2 × H200: n = 5 ≥ 2", "holds"),
     ]
 
 

@@ -124,6 +124,7 @@
       const input = [...set.querySelectorAll(":scope > input")][runs.indexOf(shown)]
       following = true  // its own clicks move no picker
       if (input && !input.checked) input.click()
+      for (const run of set.querySelectorAll(".ov-run")) run.classList.toggle("ov-shown", run.dataset.machine === shown)
       following = false
       note(set, wanted, shown, runs)
     }
@@ -163,7 +164,7 @@
 
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const answer = await fetch(narrow.matches ? picture.querySelector("source").srcset : image.src).catch(() => null)
+    const answer = await fetch(narrow.matches || picture.closest(".ov-two") ? picture.querySelector("source").srcset : image.src).catch(() => null)
     if (!answer?.ok || picture.hidden) return
     const svg = new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement
     svg.querySelector("style")?.remove()
@@ -191,11 +192,12 @@
     for (const picture of document.querySelectorAll(".ov-figure picture:not([hidden])")) inView.observe(picture)
   }
 
-  narrow.addEventListener("change", () => {
-    for (const part of document.querySelectorAll(".ov-picture, .ov-told")) part.remove()
-    for (const picture of document.querySelectorAll(".ov-figure picture")) picture.hidden = false
+  const redraw = (place = document) => {
+    for (const part of place.querySelectorAll(".ov-picture, .ov-told")) part.remove()
+    for (const picture of place.querySelectorAll(".ov-figure picture")) picture.hidden = false
     watch()
-  })
+  }
+  narrow.addEventListener("change", () => redraw())
 
   /* What the address asks for, what this browser remembers, what the page is about, what the book is about. */
   const picked = () => [
@@ -233,7 +235,7 @@
       if (blocks.length < 2) continue
       const row = document.createElement("label"), select = document.createElement("select")
       row.className = "ov-beside"
-      select.add(new Option("–", ""))
+      select.add(new Option("none", ""))
       for (const block of blocks) {
         const profile = block.querySelector(".ov-run").dataset.machine
         block.dataset.label = label[profile] ?? profile
@@ -244,6 +246,7 @@
           block.classList.toggle("ov-second", block.querySelector(".ov-run").dataset.machine === select.value)
         }
         set.classList.toggle("ov-two", Boolean(select.value))
+        redraw(set)
       })
       row.append("beside it", select)
       set.before(row)
@@ -253,6 +256,8 @@
   /* A file is fetched when a reader opens it. */
   const files = () => {
     for (const fold of document.querySelectorAll(".ov-file[data-source]:not([data-source=''])")) {
+      const [, name] = fold.dataset.source.match(/downloads\/(.+)$/) ?? []
+      if (name && !fold.parentElement.querySelector(".highlight")) fold.querySelector("summary").textContent = `snippets/${name}`
       fold.addEventListener("toggle", async () => {
         const answer = await fetch(fold.dataset.source).catch(() => null)
         if (!answer?.ok) return
@@ -374,6 +379,27 @@
     named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"
     for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
+    /* A mark stays with the word before it and the sign behind it; the name of a machine is not broken after its number. */
+    for (const mark of document.querySelectorAll(".ov-mark")) {
+      const before = mark.previousSibling, value = before?.previousSibling
+      const [, word] = before?.nodeType === Node.TEXT_NODE ? before.data.match(/(\S*)\s+$/) ?? [] : []
+      if (word === undefined || !word && !value?.matches?.(".ov-value, .ov-together") || word.length > 20) continue
+      const sign = mark.nextSibling?.nodeType === Node.TEXT_NODE ? mark.nextSibling.data.match(/^[.,;:)]*/)[0] : ""
+      const together = document.createElement("span")
+      together.className = "ov-together"
+      before.data = before.data.replace(/\S*\s+$/, "")
+      if (sign) mark.nextSibling.data = mark.nextSibling.data.slice(sign.length)
+      mark.replaceWith(together)
+      together.append(...(word ? [] : [value]), `${word}\u00a0`, mark, sign)
+    }
+    for (const table of document.querySelectorAll(".md-typeset table:is(:not([class]), .ov-matrix)")) {
+      const heads = [...table.querySelectorAll("thead th")].map(head => head.firstChild?.textContent.trim() ?? "")
+      for (const cell of table.querySelectorAll("tbody td:not([data-label])")) cell.dataset.label = heads[cell.cellIndex] ?? ""
+    }
+    for (const head of document.querySelectorAll("th")) {
+      const name = head.firstChild
+      if (name?.nodeType === Node.TEXT_NODE) name.data = name.data.replace(/^(\d+) × (?=\S)/, "$1\u00a0×\u00a0")
+    }
     if (narrow.matches) for (const tabs of document.querySelectorAll(".tabbed-labels")) tabs.tabIndex = 0  // they scroll
   }
 

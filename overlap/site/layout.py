@@ -6,18 +6,21 @@ import textwrap
 from itertools import pairwise
 
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
-from matplotlib.ticker import FixedLocator, LogLocator
+from matplotlib.ticker import FixedLocator, LogLocator, ScalarFormatter
 
 from overlap.site.plotted import NotedAxes
 from overlap.site.svg import SERIES
 
 _GAP = 4  # points between a label and what it stands beside
+_INK, _GRID = "#1f2328", "#d0d7de"
+_LANES = {"CPU": 0, "compute": 1, "copies": 2, "optimizer": 3, "NCCL": 4, "all-reduce": 4}  # of one colour on all pages
 _APART = 8  # panels of which one lasts so many times as long as another have time scales of their own
 
 
@@ -37,6 +40,8 @@ def arrange(figure: Figure, axes: list[NotedAxes]) -> None:
     dotted = any([_dot(each) for each in axes])
     for each in axes:
         _write_out(each)
+        _write_ticks(each)
+        _show_limits(each)
     said = {label for each in axes for label in (each.get_xlabel(), each.get_ylabel())}
     said |= {text.get_text() for each in axes for text in each.texts}
     for legend in [*figure.legends, *filter(None, (each.get_legend() for each in figure.axes))]:
@@ -57,7 +62,7 @@ def _color(lanes: list[NotedAxes]) -> None:
         what = str(each.get_label()).rpartition(", ")[2]
         waits = what.endswith(" waits")
         what = "CPU" if re.fullmatch(r"CPU \d+", what) else what
-        color = "gray" if waits else colors.setdefault(what, SERIES[len(colors) % len(SERIES)])
+        color = "gray" if waits else colors.setdefault(what, SERIES[_LANES.get(what, len(colors) % len(SERIES))])
         each.set(facecolor=color, edgecolor="none" if waits else color, linewidth=0.8, alpha=0.4 if waits else None)
 
 
@@ -94,8 +99,13 @@ def _dot(axes: NotedAxes) -> bool:
         look = {"color": bar.get_facecolor(), "marker": "o", "clip_on": False}
         Axes.add_line(axes, Line2D([end], [(low + high) / 2], **look))
     ends = [end for _, _, end, _ in boxes if end > 0]
+    if any(noted.kind == "lying bar" for noted in axes.noted):
+        axes.grid(False, axis="y")
     if ends:
         axes.set_xlim(min(ends) / 1.5, max(ends) * 4)
+        guides = [[(axes.get_xlim()[0], (low + high) / 2), (end, (low + high) / 2)] for _, low, end, high in boxes]
+        look = {"colors": _GRID, "linewidths": 0.8, "zorder": 0.5}  # to the dots, and not on through their numbers
+        Axes.add_collection(axes, LineCollection(guides, **look), autolim=False)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(ends) < 30 * min(ends) else (1,)))
         axes.xaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()
@@ -115,10 +125,34 @@ def _write_out(axes: NotedAxes) -> None:
             label.xyann = (6, 0)
 
 
+def _write_ticks(axes: NotedAxes) -> None:
+    """Numbers at an axis as they are in the text: 1,000 and neither 1000 nor 10³."""
+    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
+        low, high = sorted(axis.get_view_interval())
+        plain = scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter and 1000 <= high < 1e6
+        if plain or (scale == "log" and axis is axes.yaxis and 1e-4 <= low and high < 1e6):
+            axis.set_major_formatter("{x:,g}")
+
+
+def _show_limits(axes: NotedAxes) -> None:
+    """A limit that crosses bars is drawn in ink: grey cannot be seen on their colours."""
+    for noted in axes.noted:
+        if _is_inked(axes, noted):
+            noted.artist.set_color(_INK)
+
+
+def _is_inked(axes: NotedAxes, noted) -> bool:
+    return noted.kind in ("place", "standing line") and any(each.kind == "lying bar" for each in axes.noted)
+
+
 def _place(figure: Figure, legend: Legend, said: set[str], dotted: bool) -> None:
     """A legend above the picture, in as many columns as fit, without what an axis or a text beside a line says already."""
     pairs = [(handle, text.get_text()) for handle, text in zip(legend.legend_handles, legend.texts, strict=True)]
     pairs = [(_dot_of(handle) if dotted else handle, label) for handle, label in pairs if label not in said]
+    inked = {n.artist.get_label() for each in figure.axes for n in getattr(each, "noted", ()) if _is_inked(each, n)}
+    for handle, label in pairs:
+        if label in inked:
+            handle.set_color(_INK)
     legend.remove()
     if not pairs:
         return

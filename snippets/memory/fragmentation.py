@@ -91,7 +91,7 @@ def plot(results: dict, ceilings: dict):
                 if held == i:
                     bars.append((at, mib))
                 at += mib
-            look = {"color": f"C{i}", "label": None if lane else label}
+            look = {"color": f"C{1 - i}", "label": None if lane else label}
             ax.broken_barh(bars, (lane - 0.35, 0.7), edgecolor="none", **look)
     ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
     ax.set_yticks(range(len(lanes)), [name.replace("_", " ") for name in lanes])

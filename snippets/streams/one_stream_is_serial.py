@@ -56,13 +56,13 @@ def plot(results: dict, ceilings: dict):
     on_gpu = [event for event in results["events"] if event[0] != "CPU"]
     calls = [e for e in results["events"] if e[0] == "CPU" and "Launch" in e[3]]
     first = 0
-    for color, name in zip(("C0", "C1", "C2"), WIDTHS, strict=True):
+    for color, name in zip(("C1", "C2", "C3"), WIDTHS, strict=True):
         last = first + results["kernels"][name]
         spans = [(start / 1e3, us / 1e3) for _, start, us, _ in on_gpu[first:last]]
         ax.broken_barh(spans, (0.6, 0.8), label=name, color=color)
         first = last
     spans = [(start / 1e3, us / 1e3) for _, start, us, _ in calls]
-    ax.broken_barh(spans, (-0.4, 0.8), label="launch", color="C3")
+    ax.broken_barh(spans, (-0.4, 0.8), label="launch", color="C0")
     ax.text(sum(spans[-1]) + 0.5, 0, "the CPU has launched all", va="center")
     ax.set_yticks([0, 1], ["CPU", "GPU"])
     ax.set(xlabel="ms (profiled: launches take longer)", ylim=(1.6, -0.6))

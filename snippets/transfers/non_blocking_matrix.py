@@ -97,7 +97,8 @@ def plot(results: dict, ceilings: dict):
                 "white" if share < 0.5 else "black",
                 (i % 2 + 0.5, i // 2 + 0.5),
             )
-            ax.text(*place, f"{share:.0%}", color=ink, ha="center", va="center")
+            text = f"{share:.0%}".replace("-0%", "0%")
+            ax.text(*place, text, color=ink, ha="center", va="center")
         ax.set(title=f"{WAYS[way]},\n{order.replace('_', ' ')}")
         ax.set_xticks([0.5, 1.5], labels=["same", "side"])
         ax.set_yticks([0.5, 1.5, 2.5, 3.5], labels=rows)

@@ -130,7 +130,7 @@ def _write_ticks(axes: NotedAxes) -> None:
     for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
         low, high = sorted(axis.get_view_interval())
         plain = scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter and 1000 <= high < 1e6
-        if plain or (scale == "log" and axis is axes.yaxis and 1e-4 <= low and high < 1e6):
+        if plain or (scale == "log" and axis is axes.yaxis and low >= 1e-4 and high < 1e6):
             axis.set_major_formatter("{x:,g}")
 
 

@@ -379,19 +379,7 @@
     named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"
     for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
-    /* A mark stays with the word before it and the sign behind it; the name of a machine is not broken after its number. */
-    for (const mark of document.querySelectorAll(".ov-mark")) {
-      const before = mark.previousSibling, value = before?.previousSibling
-      const [, word] = before?.nodeType === Node.TEXT_NODE ? before.data.match(/(\S*)\s+$/) ?? [] : []
-      if (word === undefined || !word && !value?.matches?.(".ov-value, .ov-together") || word.length > 20) continue
-      const sign = mark.nextSibling?.nodeType === Node.TEXT_NODE ? mark.nextSibling.data.match(/^[.,;:)]*/)[0] : ""
-      const together = document.createElement("span")
-      together.className = "ov-together"
-      before.data = before.data.replace(/\S*\s+$/, "")
-      if (sign) mark.nextSibling.data = mark.nextSibling.data.slice(sign.length)
-      mark.replaceWith(together)
-      together.append(...(word ? [] : [value]), `${word}\u00a0`, mark, sign)
-    }
+    /* On a phone a row is a card, whose cells say what their column is called; and the name of a machine is not broken after its number. */
     for (const table of document.querySelectorAll(".md-typeset table:is(:not([class]), .ov-matrix)")) {
       const heads = [...table.querySelectorAll("thead th")].map(head => head.firstChild?.textContent.trim() ?? "")
       for (const cell of table.querySelectorAll("tbody td:not([data-label])")) cell.dataset.label = heads[cell.cellIndex] ?? ""

@@ -50,13 +50,15 @@ class OverlapExtension(Extension):
         md.registerExtension(self)
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
-        md.inlinePatterns.register(_Marks(rf"\s*{CITED.pattern}", md, self), "overlap-marks", 186)
+        md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # when values are in their places
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
         md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
 
+#: A mark with the end of the word before it, which may be a value, and the sign behind it.
+_MARK = rf"(?P<before>[^\s*_`\[\]()<>]{{0,20}})\s*{CITED.pattern}(?P<after>[.,;:)]*)"
 #: The title of a page.
 _TITLE = re.compile(r"\A# .*$", re.M)
 
@@ -112,7 +114,7 @@ class _Values(InlineProcessor):
 
 
 class _Marks(InlineProcessor):
-    """The mark of a claim, which opens its evidence."""
+    """The mark of a claim, which opens its evidence; it stays with the word before it and the sign behind it."""
 
     def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
         super().__init__(pattern, md)
@@ -125,7 +127,9 @@ class _Marks(InlineProcessor):
             raise OverlapError(
                 f"docs/{view.path}: no claim of this page is named {match['claim']!r}; name it, or take the mark away"
             )
-        return self.md.htmlStash.store(f"&nbsp;{claim.marked(view)}"), match.start(0), match.end(0)
+        together = etree.Element("span", {"class": "ov-together"})
+        together.text = f"{match['before']}\u00a0{self.md.htmlStash.store(claim.marked(view))}{match['after']}"
+        return together, match.start(0), match.end(0)
 
 
 class _Printed(InlineProcessor):

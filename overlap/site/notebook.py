@@ -89,7 +89,7 @@ class Notebook:
 
 
 def _as_notebooks_render(page: str, text: str) -> str:
-    """Markdown as a notebook renders it: admonitions become quotes, links lead to the pages of the site, attribute lists go."""
+    """Markdown as a notebook renders it: admonitions become quotes, links lead to the pages of the site, attribute lists and boxes go."""
     text = re.sub(r"\]\(#", f"]({page}.md#", text)
     lines, quoted = [], False
     for line in text.splitlines():
@@ -105,5 +105,5 @@ def _as_notebooks_render(page: str, text: str) -> str:
             quoted = False
             lines.append(line)
     text = re.sub(r"^#+ .*`.*$", lambda match: match[0].replace("`", ""), "\n".join(lines), flags=re.M)
-    text = re.sub(r"\{ ?[.#:][^{}\n]*\}", "", text)
+    text = re.sub(r"\{ ?[.#:][^{}\n]*\}|^</?div[^>\n]*>$", "", text, flags=re.M)
     return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../\1/\2)", text).strip()

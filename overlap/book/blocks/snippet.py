@@ -29,7 +29,7 @@ class SnippetBlock(Block):
     caption: str = ""
 
     kind: ClassVar[str] = "snippet"
-    columns: ClassVar[tuple[str, ...]] = ("snippet", "what it shows", "needs", "run time, freshness", "file")
+    columns: ClassVar[tuple[str, ...]] = ("snippet", "what it shows", "machine", "run time, freshness", "file")
     #: Above the caption: what it gave, on each machine.
     found: ClassVar[str] = """
 <div class="ov-snippet"{% if anchor %} id="{{ anchor }}"{% endif %}>
@@ -54,7 +54,7 @@ class SnippetBlock(Block):
 {% if code %}
 {{ view.code(first, path, place) }}
 {% if rest %}
-<details class="ov-fold ov-rest"><summary>{{ rest.strip().splitlines()|length }} more lines</summary>{{ view.code(rest, "") }}</details>
+<details class="ov-fold ov-rest"><summary>{{ more }} more line{{ "s" if more > 1 }}</summary>{{ view.code(rest, "") }}</details>
 {% endif %}
 {% endif %}
 {% if runs %}
@@ -131,6 +131,7 @@ class SnippetBlock(Block):
             code=self.code,
             first=first,
             rest=rest,
+            more=sum(bool(line.strip()) for line in rest.split("\n")),
             runs=runs,
             download=view.link(f"downloads/{snippet.name}.py"),
             file=file,
@@ -196,7 +197,7 @@ class SnippetBlock(Block):
                 href=view.page(self.page, anchor_of(snippet.name)),
                 name=snippet.name.split("/")[1],
             ),
-            view.render('<span class="ov-wide">{{ text }}</span>', text=snippet.summary),
+            view.render('<span class="ov-wide">{{ text }}</span>', text=snippet.summary.replace("`", "")),
             needs(snippet),
             view.render(
                 '{% for run in runs %}<span class="ov-together">{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s</span>, {{ run.freshness }}'

@@ -127,7 +127,7 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     states = re.findall(r'<li class="ov-(\w+)" data-machine="foo-9">.*?<code>(.*?)</code>', page, re.S)
     assert [state for state, _ in states] == ["false", "open", "holds"]
     assert "no &#39;hbm_gb_s&#39;" in states[1][1] and "of a ceiling that is not known" in states[2][1]
-    tallies = re.findall(r'<span class="ov-tally">(.*?)</span>', page)
+    tallies = re.findall(r'<p class="ov-tally">(.*?)</p>', page)
     assert tallies == [
         "holds on 1 of 2 machines; not on 1 × FOO 9",
         "holds on 1 of 1 machine; open on 1 × FOO 9",

@@ -129,8 +129,8 @@ class View:
         found = run.data["outputs"]
         return Markup(_file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found})))
 
-    def figure(self, run: Run) -> Markup:
-        """A run's picture with its numbers; empty where the snippet draws none."""
+    def figure(self, run: Run, at_once: bool = False) -> Markup:
+        """A run's picture with its numbers; empty where the snippet draws none. `at_once`: it is in the first view, so nothing waits for it."""
         name = run.data["snippet"]
         picture = self.site.pictures.of(name, run)
         if not picture:
@@ -142,7 +142,7 @@ class View:
             variants[variant] = {"source": source, "width": width, "height": height}
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
         shown, more = tables(picture["table"])
-        return Markup(_file("figure.html").render(**variants, title=title, tables=shown, more=more))
+        return Markup(_file("figure.html").render(**variants, title=title, tables=shown, more=more, at_once=at_once))
 
 
 class _Colourless(Filter):

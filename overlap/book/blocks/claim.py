@@ -54,7 +54,7 @@ class Claim(Block):
     #: What stands in a sentence; it opens the evidence, without a script, too.
     mark: ClassVar[str] = """
 <button type="button" class="ov-mark ov-{{ tally.state.word }}" id="{{ claim.anchor }}" popovertarget="{{ claim.anchor }}-evidence"
- aria-label="{{ tally.said(label) }}: the evidence">{{ tally.state.mark }}&nbsp;{{ tally.short }}</button>"""
+ title="{{ tally.said(label) }}" aria-label="{{ tally.said(label) }}: the evidence">{{ tally.state.mark }}&nbsp;{{ tally.short }}</button>"""
     template: ClassVar[str] = """
 {% if alone %}<p>{{ sentence }}&nbsp;{{ mark }}</p>{% endif %}
 <div popover class="ov-evidence ov-{{ tally.state.word }}" id="{{ claim.anchor }}-evidence" role="dialog" aria-label="Evidence">

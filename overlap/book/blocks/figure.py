@@ -51,14 +51,13 @@ class Figure(Block):
         """A tab for each machine; the caption, with the way to the code."""
         book = view.book
         runs = book.runs(book.snippet(self.snippet).name)
-        pictures = {profile: view.figure(run) for profile, run in runs.items()}
+        first = book.default(self.snippet)
+        pictures = {profile: view.figure(run, at_once=profile == first) for profile, run in runs.items()}
         if not any(pictures.values()):
             remedy = f"run `overlap record {self.snippet}`, or mend its `plot`"
             raise OverlapError(f"{self.where}: there is no picture of {self.snippet}; {remedy}")
         tabs = {p: view.render(self.tab, profile=p, picture=picture) for p, picture in pictures.items()}
-        shown = view.render(
-            '<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, book.default(self.snippet))
-        )
+        shown = view.render('<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, first))
         place = book.places.get(self.snippet)
         here = place is not None and place.page == view.path
         href = (

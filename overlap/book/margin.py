@@ -60,14 +60,14 @@ def close(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str, str, fl
     """Of comparisons that several runs made, those that would turn if what is compared moved by three of its spreads over the runs: both sides,
     the sign, the spread.
 
-    What is compared is the ratio of the two sides, run by run, so that what moves both alike does not count; where a side is not
-    above zero, their difference.
+    What is compared is the difference of the two sides, run by run, or their ratio, so that what moves both alike does not count: a claim is
+    close where neither has the room. (An error near zero may double from run to run and still be far below its bound.)
     """
     for comparison in comparisons:
         if comparison.sign in _ORDERS and len(comparison.left) > 1:
-            worst, share = _worst(comparison)
-            if not _ORDERS[comparison.sign](worst, 0):
-                yield comparison.source, comparison.sign, comparison.against, share
+            found = [_worst(comparison.sign, apart) for apart in _apart(comparison)]
+            if not any(_ORDERS[comparison.sign](worst, 0) for worst, _ in found):
+                yield comparison.source, comparison.sign, comparison.against, found[0][1]
 
 
 def distance(comparisons: Iterable[Comparison]) -> str:
@@ -86,15 +86,20 @@ def beaten(shares: list[float]) -> bool:
     return centre - SPREADS * (upper - lower) > 1
 
 
-def _worst(comparison: Comparison) -> tuple[float, float]:
-    """How far left is above right, at worst for the comparison, and the spread of that as a share: in factors where both are above zero."""
+def _apart(comparison: Comparison) -> Iterator[list[float]]:
+    """How far left is above right, run by run: as factors (their logarithms) where all are above zero, and as shares of the right side's median."""
     pairs = list(zip(comparison.left, comparison.right, strict=True))
-    factors = all(left > 0 and right > 0 for left, right in pairs)
-    found = [math.log(left / right) if factors else left - right for left, right in pairs]
-    lower, centre, upper = quantiles(found, n=4, method="inclusive")
+    if all(left > 0 and right > 0 for left, right in pairs):
+        yield [math.log(left / right) for left, right in pairs]
+    scale = abs(statistics.median(comparison.right)) or 1
+    yield [(left - right) / scale for left, right in pairs]
+
+
+def _worst(sign: str, apart: list[float]) -> tuple[float, float]:
+    """The median moved against the comparison by three spreads, and that spread."""
+    lower, centre, upper = quantiles(apart, n=4, method="inclusive")
     width = upper - lower
-    worst = centre - SPREADS * width if comparison.sign in (">", ">=") else centre + SPREADS * width
-    return worst, math.expm1(width) if factors else width / abs(centre) if centre else width
+    return centre - SPREADS * width if sign in (">", ">=") else centre + SPREADS * width, width
 
 
 def _with(item, path: tuple, value):

@@ -18,13 +18,14 @@ from snippets.timing.pictures import bars
 from snippets.timing.take_turns import take_turns
 
 SIZES = (64, 100, 128, 256)  # n of the products (n, n)
+CALLS = 20
 
 
-def kernels_of(work: Callable, calls: int = 20) -> list[list]:
-    """Rows of `lanes`, but not the CPU's: each kernel of so many calls of `work`."""
+def kernels_of(work: Callable) -> list[list]:
+    """Rows of `lanes`, but not the CPU's: each kernel of CALLS calls of `work`."""
 
     def repeat() -> None:
-        for _ in range(calls):
+        for _ in range(CALLS):
             work()
 
     return [row for row in lanes(repeat) if not row[0].startswith("CPU")]
@@ -41,7 +42,10 @@ def main() -> dict:
     for name, work in works.items():
         rows = kernels_of(work)
         kernels[name] = list(dict.fromkeys(row[3] for row in rows))
-        runs = [row[2] for row in rows]
+        each = len(rows) // CALLS  # a product may be two kernels
+        runs = [
+            sum(row[2] for row in rows[i : i + each]) for i in range(0, len(rows), each)
+        ]
         trials[name] = {"spacing": spacing[name].us(), "runs": runs}
         us[name] = {kind: median(each) for kind, each in trials[name].items()}
         print(f"{name:6} runs {us[name]['runs']:5.2f} µs, {', '.join(kernels[name])}")

@@ -20,7 +20,7 @@ from snippets.timing.wait_for import wait_for
 def kernels_of(work) -> list[dict]:
     """The kernels that `work` launches, as the trace of a profiler describes them."""
     work()
-    with torch.profiler.profile() as profiler:
+    with torch.profiler.profile(acc_events=True) as profiler:
         work()
         wait_for()
     with TemporaryDirectory() as folder:

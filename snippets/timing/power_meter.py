@@ -78,9 +78,9 @@ def main() -> dict:
         for _ in range(400):
             torch.mm(x, x)
         wait_for()
-    print(meter.missing, *meter.rows, sep="\t")
+    print(meter.missing, *(f"{name:>12}" for name in meter.rows), sep="")
     for row in list(zip(*meter.rows.values(), strict=True))[::4]:
-        print("", *(f"{value:.3g}" for value in row), sep="\t")
+        print(*(f"{value:>12.4g}" for value in row), sep="")
     return {"rows": meter.rows, "missing": meter.missing}
 
 

@@ -77,7 +77,7 @@ def main() -> dict:
     print(*(f"{name} alone{ms:7.2f} ms" for name, ms in alone["ms"].items()), sep="\n")
     for workers, ms in result["step_ms"].items():
         print(
-            f"{workers} workers{ms:7.2f} ms, waiting {result['wait_ms'][workers]:6.2f}"
+            f"workers {workers}{ms:9.2f} ms, waiting {result['wait_ms'][workers]:6.2f}"
         )
     pinned = [next(iter(loader(0, pin))).is_pinned() for pin in (True, False)]
     return result | {"is_pinned": {"asked": pinned[0], "not_asked": pinned[1]}}

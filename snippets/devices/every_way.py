@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 120
-# once = { speedup = "of times with trials", largest_error = "arithmetic" }
+# once = { largest_error = "arithmetic: the same in every run" }
 # [tool.overlap.missing]
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
@@ -52,16 +52,17 @@ def prove(work, jobs: list) -> None:
 
 def compared(works: dict, gpus: int) -> dict:
     """One GPU and all of them by each way, in turns."""
-    times, result = take_turns(works, warmup=1, trials=5), {"speedup": {}}
+    times, result, speedup = take_turns(works, warmup=1, trials=5), {}, {}
     for crowd in ("one", "all"):
         timings = {way: times[crowd, way] for way in WAYS}
         result |= {f"{crowd}_{key}": ms for key, ms in recorded(timings).items()}
     for way in WAYS:
-        pairs = ratios(times["one", way], times["all", way])
-        result["speedup"][way] = gpus * median(pairs)
-        ms, factor = result["all_ms"][way], result["speedup"][way]
+        rounds = ratios(times["one", way], times["all", way])
+        speedup[way] = [gpus * ratio for ratio in rounds]
+        ms, factor = result["all_ms"][way], median(speedup[way])
         print(f"{way:<10}{ms:8.2f} ms, {factor:.2f} times one GPU's work in that time")
-    return result
+    result["speedup"] = {way: median(each) for way, each in speedup.items()}
+    return result | {"speedup_trials": speedup}
 
 
 def main() -> dict:

@@ -1,8 +1,12 @@
 """Chapter `devices`: feeding many GPUs from one process and from several."""
 
+import json
+import os
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from multiprocessing import get_context
+from subprocess import PIPE, Popen
 
 import matplotlib
 import pytest
@@ -13,8 +17,17 @@ import matplotlib.pyplot as plt
 
 from snippets.devices import auto_parallel_original as original
 from snippets.devices import auto_parallel_scaled as scaled
+from snippets.devices import (
+    copy_pairs,
+    copy_ways,
+    cross_device,
+    every_way,
+    launch_groups,
+    p2p_copy,
+    visible_devices,
+    worker_per_gpu,
+)
 from snippets.devices import launch_bound_crossover as crossover
-from snippets.devices import p2p_copy, worker_per_gpu
 
 
 @pytest.fixture
@@ -182,12 +195,150 @@ def test_a_process_does_the_job_and_says_how_far_it_is_off():
     assert worker_per_gpu.job(32, 0, "cpu") > 0.1, "without products the room is empty"
 
 
+def test_what_is_not_computed_is_not_proved():
+    jobs = [(torch.rand(3, 4, 4), torch.zeros(3, 4, 4)) for _ in range(2)]
+    every_way.prove(lambda: every_way.batch(jobs), jobs)
+    with pytest.raises(AssertionError):
+        every_way.prove(lambda: every_way.batch(jobs[:1]), jobs)
+
+
+def test_each_way_is_compared_with_itself_on_one_gpu(capsys):
+    works = {(crowd, way): lambda: None for crowd in ("one", "all") for way in every_way.WAYS}
+    result = every_way.compared(works, 4)
+    one, every = (result[f"{crowd}_ms_trials"]["graphs"] for crowd in ("one", "all"))
+    ratio = sorted(4 * a / b for a, b in zip(one, every, strict=True))[2]
+    assert result["speedup"]["graphs"] == pytest.approx(ratio) and list(result["speedup"]) == list(every_way.WAYS)
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert len(every_way.plot(result, {}).axes[0].patches) == 10
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("groups", "share"), [(["a", "a", "b", "b"], 1), (["a", "b", "a", "b"], 0), (["a", "b", "b", "b"], 1 / 3)]
+)
+def test_what_groups_explain(groups, share):
+    assert launch_groups.explained([1.0, 1.0, 3.0, 3.0], groups) == pytest.approx(share)
+
+
+def test_a_spread_leaves_out_the_tenths_at_both_ends():
+    assert launch_groups.spread([5.0] * 30) == 1
+    assert launch_groups.spread([0.001, *[1.0] * 28, 1000.0]) == 1
+    assert launch_groups.spread([1.0] * 20 + [2.0] * 10) == 2
+
+
+def test_launches_are_taken_apart_on_the_cores_that_are_asked_for(two_gpus, monkeypatch, capsys):
+    where, product = [], launch_groups.product
+    everywhere = os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: where.append(cores))
+    monkeypatch.setattr(launch_groups, "product", lambda device, n: product("cpu", 4))
+    monkeypatch.setattr(launch_groups, "SAMPLES", 12)
+    result = launch_groups.main()
+    assert where[:12] == [everywhere] * 12 and where[-1] == everywhere
+    assert {len(cores) for cores in where[12:-1]} == {1}
+    for plan in ("free", "one_core", "each_core"):
+        row = result[plan]
+        assert len(row["launch_us_trials"]) == len(row["cpu_us_trials"]) >= 12
+        assert 0 <= row["by_gpu"] <= 1 and row["spread"] >= 1
+    assert result["one_core"]["by_core"] == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(launch_groups.plot(result, {}).axes[0].collections) == 3
+    plt.close("all")
+
+
+class Stream:
+    """A stream of the CPU, where all is done at once."""
+
+    def wait_stream(self, other):
+        """Nothing to wait for."""
+
+
+@pytest.mark.parametrize("way", ["direct", "pieces", "pinned", "pageable"])
+def test_a_copy_arrives_by_every_way_and_a_missing_one_is_seen(monkeypatch, way):
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setitem(copy_ways.in_pieces.__globals__, "wait_for", lambda: None)
+    x = torch.randint(1, 256, (1000,), dtype=torch.uint8)
+    y, rooms = torch.zeros_like(x), [torch.zeros_like(x) for _ in range(2)]
+    assert copy_ways.arrives(copy_ways.ways(x, y, *rooms)[way], y, x)
+    assert not copy_ways.arrives(lambda: None, y, x)
+
+
+def test_pieces_fill_the_whole(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    x, room, y = torch.arange(1000), torch.zeros(1000, dtype=torch.long), torch.zeros(1000, dtype=torch.long)
+    copy_ways.in_pieces(x, room, y, piece=300)
+    assert torch.equal(y, x)
+    with pytest.raises(RuntimeError, match="size"):
+        copy_ways.in_pieces(x, room, y[:100], piece=300)
+
+
+def test_a_rate_is_of_one_copy_and_an_unfinished_one_is_no_rate(monkeypatch):
+    sent = []
+    monkeypatch.setattr(copy_pairs, "send", lambda x, y, streams: sent.append(streams) or y.copy_(x))
+    routes = [(torch.ones(8), torch.zeros(8), name) for name in ("first", "second")]
+    assert len(copy_pairs.rates(routes)) == 9
+    assert sent == ["first", "second"] * (2 + 9 * 4)
+    monkeypatch.setattr(copy_pairs, "send", lambda x, y, streams: None)
+    with pytest.raises(AssertionError):
+        copy_pairs.rates([(torch.ones(8), torch.zeros(8), None)])
+
+
+#: In place of `torch`, where there is no GPU: what a child would be asked.
+SAYS = "import json, os; print(json.dumps({'gpus': os.environ['CUDA_VISIBLE_DEVICES'].split(','), 'more': False}))"
+
+
+def test_a_child_sees_the_variable_and_answers_in_our_numbers(monkeypatch):
+    early = visible_devices.python("b", code=SAYS)
+    late = visible_devices.python("b", after="pass", code=SAYS)
+    hidden = visible_devices.python("c,a", code=SAYS)
+    answers = [visible_devices.seen(child, ["a", "b"])["gpus"] for child in (early, late, hidden)]
+    assert answers == [[1], [1], [0]]
+    ends = Popen([sys.executable, "-c", "exit('no GPU here')"], stdout=PIPE, stderr=PIPE, text=True)
+    with pytest.raises(RuntimeError, match="no GPU here"):
+        visible_devices.seen(ends, [])
+
+
+def test_hidden_gpus_stay_hidden(two_gpus, monkeypatch, capsys):
+    asked = []
+
+    class Child:
+        returncode = 0
+
+        def communicate(self, timeout):
+            return json.dumps({"gpus": ["uuid-1"], "more": True}), ""
+
+    def python(value, after="", code="", **env):
+        asked.append(value)
+        return Child()
+
+    class Card:
+        def __init__(self, number):
+            self.uuid = f"uuid-{number}"
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", Card)
+    monkeypatch.setattr(visible_devices, "python", python)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    rows = visible_devices.main()["rows"]
+    assert {number for value in asked for number in value.split(",")} == {"5", "7", "99", "", "GPU-uuid-1"}
+    assert {tuple(row["gpus"]) for row in rows.values()} == {(1,)}
+    assert capsys.readouterr().out.count("but there are more") == len(rows) == 12
+
+
+def test_an_outcome_is_a_device_or_the_first_line_of_an_error():
+    assert cross_device.outcome(lambda: torch.ones(1)) == "cpu"
+    assert cross_device.outcome(lambda: torch.ones(2) + torch.ones(2, device="meta")).startswith("RuntimeError: ")
+    a, b = torch.zeros(2, 2), torch.ones(2, 2)
+    assert cross_device.assigned(a, b).sum() == 2 and a.sum() == 0
+
+
 def test_plots_of_workers_and_copies_are_drawn():
     result = {"speedup": {"threads": 1.5, "processes": 1.9}, "visible_gpus": 2}
     assert [bar.get_width() for bar in worker_per_gpu.plot(result, {}).axes[0].patches] == [1.5, 1.9]
     rates = {"gb_s": {"one_way": 380.0, "host": 27.0}}
     assert len(p2p_copy.plot(rates, {}).axes[0].get_lines()) == 0
     assert len(p2p_copy.plot(rates, {"nvlink_gb_s": 450}).axes[0].get_lines()) == 1
+    by_size = {way: [1.0, 9.0] for way in ("direct", "pieces", "pinned", "pageable")}
+    drawn = copy_ways.plot({"sizes": [4096, 8192], "gb_s": by_size}, {"nvlink_gb_s": 450, "pcie_gb_s": 63})
+    assert len(drawn.axes[0].get_lines()) == 6
     plt.close("all")
 
 
@@ -218,3 +369,16 @@ def test_one_thread_parallelises_large_products_only():
     small, large = original.main(), scaled.main()
     assert small["in_turn_s"] / small["together_s"] < 1.3
     assert large["speedup"] > 0.9 * torch.cuda.device_count()
+
+
+@pytest.mark.gpu(2)
+def test_operands_on_two_gpus_are_an_error_and_copies_are_not():
+    rows = cross_device.main()["rows"]
+    assert rows["a + b"].startswith("RuntimeError") and rows["a.copy_(b)"] == "cuda:0" and rows["b @ b"] == "cuda:1"
+
+
+@pytest.mark.gpu(2)
+def test_a_setting_counts_before_the_first_use_of_cuda_only():
+    rows = visible_devices.main()["rows"]
+    assert rows["second"] == rows["after_import"] == {"gpus": [1], "more": False}
+    assert rows["after_a_tensor"]["gpus"][0] == 0

@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # once = { printed_s = "happens once in a process" }
 # [tool.overlap.missing]
-# 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """The classic demonstration of automatic parallelism: as printed, then waited for."""

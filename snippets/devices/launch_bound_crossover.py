@@ -5,7 +5,6 @@
 # gpus = [1, 2, 4, 8]
 # once = { speedup = "computed from times that have trials" }
 # [tool.overlap.missing]
-# 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """How long must a kernel be for one thread to keep all GPUs busy?"""

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # [tool.overlap.missing]
-# 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Copy between two GPUs: one way, through the host, and both ways at once."""

@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # once = { largest_error = "arithmetic: the same in every run" }
 # [tool.overlap.missing]
-# 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """One worker for each GPU, a thread or a process, launches small products for it."""

@@ -49,6 +49,7 @@ GPU_CASES = {
     "is_available by NVML | use GPU": (is_available_by_nvml, use_gpu),
     "is_available | use GPU": (torch.cuda.is_available, use_gpu),
     "use GPU | use GPU": (use_gpu, use_gpu),
+    "use GPU | use GPU, spawned": (use_gpu, use_gpu, "spawn"),
 }
 
 
@@ -60,31 +61,31 @@ def tell(work: Callable, connection) -> None:
         connection.send(f"{type(error).__name__}: {error}")
 
 
-def forked(work: Callable, limit_s: int = 5):
-    """What `work()` gives in a forked child; one that does not answer in time is killed."""
+def child(work: Callable, method: str = "fork", limit_s: int = 5):
+    """What `work()` gives in a child; one that does not answer in time is killed."""
     ours, theirs = mp.Pipe()
-    child = mp.get_context("fork").Process(target=tell, args=(work, theirs))
-    child.start()
+    process = mp.get_context(method).Process(target=tell, args=(work, theirs))
+    process.start()
     said = ours.recv() if ours.poll(limit_s) else f"no answer in {limit_s} s"
-    child.kill()
-    child.join()
+    process.kill()
+    process.join()
     return said
 
 
-def after(touch: Callable, use: Callable) -> str:
-    """How `use()` ends in a child that is forked after `touch()`."""
+def after(touch: Callable, use: Callable, method: str = "fork") -> str:
+    """How `use()` ends in a child that is started after `touch()`."""
     touch()
-    return forked(use)
+    return child(use, method, 5 if method == "fork" else 20)
 
 
 def main() -> dict:
-    gpus = forked(torch.cuda.device_count)  # whatever it does, it does to the child
+    gpus = child(torch.cuda.device_count)  # whatever it does, it does to the child
     cases = CPU_CASES | (GPU_CASES if gpus else {})
     # each parent is itself a fork of this process, which does nothing at all
-    found = {name: forked(partial(after, *case), 20) for name, case in cases.items()}
+    found = {n: child(partial(after, *c), limit_s=30) for n, c in cases.items()}
     for name, said in found.items():
         touch, _, use = name.partition(" | ")
-        print(f"parent: {touch:<21} child: {use:<23}{said.splitlines()[0][:84]}")
+        print(f"{touch:<21} then {use:<23}{said.splitlines()[0][:84]}")
     return {"found": found}
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import nn
 
-WORKERS, BATCH = 4, 8
+WORKERS, BATCH = 4, 32
 
 
 def rows() -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,93 +8,74 @@
 # ///
 """A tensor's maker overwrites it, frees it or exits: what does its user still read?"""
 
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.multiprocessing as mp
 
 FLOATS = 16 * 2**20  # 64 MiB: a segment of its own
-#: what maker and user do, one after the other; the user opens, clones and reads
-CASES = [
-    "open overwrite read",
-    "open free read",
-    "free open read",
-    "open exit read",
-    "open clone exit read",
-    "exit open read",
-]
+CASES = ["open overwrite read", "open free read", "free open read"]
+CASES += ["open exit read", "open clone exit read", "exit open read"]
+held = {}  # in each process: its tensor
 
 
-def maker(connection) -> None:
-    """In one child: send the handle of a tensor of ones, then do as told."""
-    x = torch.ones(FLOATS, device="cuda")
-    connection.send_bytes(ForkingPickler.dumps(x))
-    for order in iter(connection.recv, "exit"):
-        if order == "overwrite":
-            x.fill_(9)
-        if order == "free":
-            del x
-            x = torch.full((FLOATS,), 9.0, device="cuda")  # would take its place
-        torch.cuda.synchronize()
-        connection.send(torch.cuda.memory_allocated() // 2**20)
+def make() -> bytes:
+    """In the maker: a tensor of ones, and its handle."""
+    held["x"] = torch.ones(FLOATS, device="cuda")
+    return bytes(ForkingPickler.dumps(held["x"]))
 
 
-def user(connection) -> None:
-    """In another child: open the handle, clone, read; an error is an answer, too."""
-    x = None
-    for order in iter(connection.recv, "exit"):
-        try:
-            if order == "read":
-                connection.send(x.unique().tolist())
-            else:
-                x = x.clone() if order == "clone" else ForkingPickler.loads(order)
-                connection.send(None)
-        except Exception as error:
-            connection.send(f"{type(error).__name__}: {error}".splitlines()[0])
+def overwrite() -> None:
+    held["x"].fill_(9)
+    torch.cuda.synchronize()
 
 
-def started(target) -> tuple:
-    """A child that runs `target(connection)`, and our end of its connection."""
-    ours, theirs = mp.Pipe()
-    process = mp.get_context("forkserver").Process(target=target, args=(theirs,))
-    process.start()
-    theirs.close()
-    return process, ours
+def free() -> int:
+    """Drop the ones, ask for as much again; MiB that this process has then."""
+    del held["x"]
+    held["x"] = torch.full((FLOATS,), 9.0, device="cuda")  # would take their place
+    torch.cuda.synchronize()
+    return torch.cuda.memory_allocated() // 2**20
 
 
-def answer(connection):
-    try:
-        return connection.recv()
-    except EOFError:
-        return "died"
+def open_handle(handle: bytes) -> None:
+    """In the user: the maker's tensor."""
+    held["x"] = ForkingPickler.loads(handle)
+
+
+def clone() -> None:
+    held["x"] = held["x"].clone()
+
+
+def read() -> list[float]:
+    return held["x"].unique().tolist()
 
 
 def tried(case: str) -> dict:
-    """What each step of a case gave, until one was an error; and the exit codes."""
-    (making, to_maker), (using, to_user) = started(maker), started(user)
-    handle, said = to_maker.recv_bytes(), {}
-    for step in case.split():
-        if step in ("overwrite", "free", "exit"):
-            to_maker.send(step)
-            said[step] = making.join() if step == "exit" else answer(to_maker)
-        else:
-            to_user.send(handle if step == "open" else step)
-            said[step] = answer(to_user)
-        if isinstance(said[step], str):
-            break
-    for process, connection in ((using, to_user), (making, to_maker)):
-        if process.is_alive():
-            connection.send("exit")
-        process.join()
-    return said | {"exit_codes": [making.exitcode, using.exitcode]}
+    """What the steps of a case gave, until one was an error."""
+    server = mp.get_context("forkserver")
+    maker, user = ProcessPoolExecutor(1, server), ProcessPoolExecutor(1, server)
+    handle, said = maker.submit(make).result(), {}
+    steps = {each.__name__: partial(maker.submit, each) for each in (overwrite, free)}
+    steps |= {each.__name__: partial(user.submit, each) for each in (clone, read)}
+    steps["open"] = partial(user.submit, open_handle, handle)
+    try:
+        for step in case.split():
+            said[step] = maker.shutdown() if step == "exit" else steps[step]().result()
+    except Exception as error:
+        said[step] = f"{type(error).__name__}: {error}".splitlines()[0]
+    for each in (user, maker):
+        each.shutdown()
+    return said
 
 
 def main() -> dict:
     mp.get_context("forkserver").set_forkserver_preload(["torch"])
     found = {case: tried(case) for case in CASES}
     for case, said in found.items():
-        last = [said[step] for step in case.split() if step in said][-1]
-        print(f"{case:<22}{str(last)[:100]}")
+        print(f"{case:<22}{str(list(said.values())[-1])[:100]}")
     return {"mib": FLOATS * 4 // 2**20, "found": found}
 
 

@@ -28,7 +28,7 @@ def square_all(numbers: np.ndarray) -> np.ndarray:
 
 
 def by_pool(pool, numbers: np.ndarray) -> np.ndarray:
-    """Squared by a pool that runs already: each worker gets a part, and sends it back."""
+    """Squared by a pool that runs: each worker gets a part, and sends it back."""
     return np.concatenate(pool.map(square_all, np.array_split(numbers, WORKERS)))
 
 
@@ -57,7 +57,7 @@ def by_new_processes(numbers: np.ndarray) -> np.ndarray:
 
 def compared(pool, n: int) -> dict:
     """All ways for n numbers, in turns, after a look at their results."""
-    numbers = np.random.default_rng(0).integers(1, 9, (n // COLUMNS, COLUMNS))
+    numbers = np.random.default_rng(0).integers(1, 9, n).reshape(-1, COLUMNS)
     ways = {"loop": square_all, "pool running": partial(by_pool, pool)}
     ways |= {"new pool": by_new_pool, "new processes": by_new_processes}
     ways["no loop"] = np.square

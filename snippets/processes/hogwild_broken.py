@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [0]
 # exclusive = false
+# timeout = 120
 # ///
 """Broken on purpose: train a shared model in four processes, and read no exit code."""
 

@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [0]
 # exclusive = false
+# timeout = 120
 # ///
 """Fixed: train a shared model in four processes; a child that dies is an error."""
 

@@ -1,0 +1,79 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0]
+# exclusive = false
+# ///
+"""Five ways for a child to end, and what four ways to start it say of each."""
+
+import os
+import signal
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import torch.multiprocessing as mp
+
+FORK = mp.get_context("fork")  # quick, and safe here: no child computes anything
+ENDINGS = ("returns", "raises", "sys.exit(3)", "killed", "crashes")
+
+
+def end(how: str) -> str:
+    """In the child: end in this way."""
+    if how == "raises":
+        raise ValueError("no such row")
+    if how == "sys.exit(3)":
+        sys.exit(3)
+    if how == "killed":  # as the kernel does when memory runs out
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "crashes":  # as a wrong address in a library does
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return "done"
+
+
+def process(how: str) -> str:
+    child = FORK.Process(target=end, args=(how,))
+    child.start()
+    child.join()
+    return f"exit code {child.exitcode}"
+
+
+def pool(how: str) -> str:
+    with FORK.Pool(1) as workers:
+        return workers.apply_async(end, (how,)).get(timeout=2)
+
+
+def executor(how: str) -> str:
+    with ProcessPoolExecutor(1, FORK) as workers:
+        return workers.submit(end, how).result()
+
+
+def numbered(index: int, how: str) -> None:
+    end(how)
+
+
+def torch_spawn(how: str) -> str:
+    mp.start_processes(numbered, (how,), start_method="fork")
+    return "returned"
+
+
+def told(start, how: str) -> str:
+    """What the parent gets to know: the answer, or the last line of an error."""
+    try:
+        return start(how)
+    except BaseException as error:  # SystemExit is no Exception
+        said = str(error).strip().splitlines() or ["(no text)"]
+        return f"{type(error).__name__}: {said[-1]}"
+
+
+def main() -> dict:
+    starts = (process, pool, executor, torch_spawn)
+    found = {how: {s.__name__: told(s, how) for s in starts} for how in ENDINGS}
+    for how, said in found.items():
+        for name, words in said.items():
+            print(f"{how:<13}{name:<13}{words[:62]}")
+    return {"found": found}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0, 1]
+# exclusive = false
+# ///
+"""What a forked child can still do, after what its parent has done: each case tried."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.multiprocessing as mp
+
+
+def product() -> str:
+    """A matrix product, large enough for several threads of the CPU."""
+    x = torch.ones(512, 512)
+    return "works" if (x @ x).eq(512).all() else "wrong"
+
+
+def product_in_one_thread() -> str:
+    torch.set_num_threads(1)
+    return product()
+
+
+def use_gpu() -> str:
+    total = torch.ones(8, device="cuda").sum()
+    return "works" if total.item() == 8 else "wrong"
+
+
+def is_available_by_nvml() -> bool:
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    return torch.cuda.is_available()
+
+
+#: what the parent does before it forks, and what its child does then
+CPU_CASES = {
+    "nothing | product": (torch.get_num_threads, product),
+    "product | product": (product, product),
+    "product | product in one thread": (product, product_in_one_thread),
+}
+GPU_CASES = {
+    "nothing | use GPU": (torch.get_num_threads, use_gpu),
+    "manual_seed | use GPU": (partial(torch.manual_seed, 0), use_gpu),
+    "device_count | use GPU": (torch.cuda.device_count, use_gpu),
+    "is_available by NVML | use GPU": (is_available_by_nvml, use_gpu),
+    "is_available | use GPU": (torch.cuda.is_available, use_gpu),
+    "use GPU | use GPU": (use_gpu, use_gpu),
+    "use GPU | use GPU, spawned": (use_gpu, use_gpu, "spawn"),
+}
+
+
+def tell(work: Callable, connection) -> None:
+    """In the child: do the work, and say what it gave or which error it ended with."""
+    try:
+        connection.send(work())
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")
+
+
+def child(work: Callable, method: str = "fork", limit_s: int = 5):
+    """What `work()` gives in a child; one that does not answer in time is killed."""
+    ours, theirs = mp.Pipe()
+    process = mp.get_context(method).Process(target=tell, args=(work, theirs))
+    process.start()
+    said = ours.recv() if ours.poll(limit_s) else f"no answer in {limit_s} s"
+    process.kill()
+    process.join()
+    return said
+
+
+def after(touch: Callable, use: Callable, method: str = "fork") -> str:
+    """How `use()` ends in a child that is started after `touch()`."""
+    touch()
+    return child(use, method, 5 if method == "fork" else 20)
+
+
+def main() -> dict:
+    gpus = child(torch.cuda.device_count)  # whatever it does, it does to the child
+    cases = CPU_CASES | (GPU_CASES if gpus else {})
+    # each parent is itself a fork of this process, which does nothing at all
+    found = {n: child(partial(after, *c), limit_s=30) for n, c in cases.items()}
+    for name, said in found.items():
+        touch, _, use = name.partition(" | ")
+        print(f"{touch:<21} then {use:<23}{said.splitlines()[0][:84]}")
+    return {"found": found}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0]
+# exclusive = false
+# timeout = 120
+# ///
+"""Fixed: train a shared model in four processes; a child that dies is an error."""
+
+import torch
+import torch.multiprocessing as mp
+from torch import nn
+
+WORKERS, BATCH = 4, 32
+
+
+def rows() -> tuple[torch.Tensor, torch.Tensor]:
+    """10,000 rows of 20 features, and for each 0 or 1, as a plane divides them."""
+    torch.manual_seed(0)
+    x, normal = torch.randn(10_000, 20), torch.randn(20)
+    return x, (x @ normal > 0).float()
+
+
+def network() -> nn.Sequential:
+    """The network of the article's notebook: the probability of a 1."""
+    sizes = [(20, 15), (15, 10), (10, 5), (5, 1)]
+    layers = [layer for n in sizes for layer in (nn.Linear(*n), nn.ReLU())]
+    return nn.Sequential(*layers[:-1], nn.Sigmoid(), nn.Flatten(0))
+
+
+def train(index: int, model: nn.Module, loss_fun) -> None:
+    """In a child: one pass over all rows, in an order of its own."""
+    torch.set_num_threads(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
+    x, y = rows()
+    torch.manual_seed(index)
+    for batch in torch.randperm(len(x)).split(BATCH):
+        optimizer.zero_grad()
+        loss_fun(model(x[batch]), y[batch]).backward()
+        optimizer.step()  # writes into the shared parameters
+
+
+@torch.no_grad()
+def error(model: nn.Module) -> float:
+    """Share of the rows that the model gets wrong."""
+    x, y = rows()
+    return ((model(x) > 0.5) != y).float().mean().item()
+
+
+def main() -> dict:
+    torch.manual_seed(1)
+    model = network().share_memory()
+    result = {"workers": WORKERS, "error_before": error(model)}
+    try:
+        mp.spawn(train, (model, None))  # None is no loss: the child dies
+    except mp.ProcessRaisedException as raised:
+        result["raised"] = str(raised).strip().splitlines()[-1]
+    print(f"a child with a mistake: {result['raised']}")
+    mp.spawn(train, (model, nn.BCELoss()), nprocs=WORKERS)
+    result["error"] = error(model)
+    torch.manual_seed(1)
+    alone = network()
+    for index in range(WORKERS):
+        train(index, alone, nn.BCELoss())
+    result["error_alone"] = error(alone)
+    for name in ("error_before", "error", "error_alone"):
+        print(f"{name:<13}{result[name]:.4f}")
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -32,7 +32,7 @@ def slowest(work: Callable, calls: int) -> float:
 
 
 def five(x: torch.Tensor, y: torch.Tensor, group) -> dict[str, tuple]:
-    """By name: bytes that leave the busiest rank for each byte of x, and the call itself;
+    """By name: bytes that leave the busiest rank for each byte of x, and the call;
 
     where it writes, and what it writes if each rank fills x with its number + 1.
     """

@@ -6,7 +6,7 @@
 # timeout = 120
 # once = { ended_s = "happens once", returned_ms = "happens once" }
 # ///
-"""One rank leaves out an all-reduce of NCCL: where the other hangs, and what ends it."""
+"""One rank leaves out an all-reduce of NCCL: where the other hangs, what ends it."""
 
 import json
 import os

@@ -52,7 +52,7 @@ def job() -> None:
 
 
 def under_torchrun(file: str) -> dict:
-    """Run a file as two ranks: what they told in JSON, and what torchrun says failed."""
+    """Run a file as two ranks: what they told in JSON, and what torchrun says broke."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun += ["--nproc-per-node=2", file]
     done = subprocess.run(torchrun, capture_output=True, text=True, timeout=100)

@@ -22,7 +22,7 @@ from snippets.timing.wait_for import wait_for
 TRIALS = 15
 
 
-def watched(x: torch.Tensor) -> tuple[list[float], list[float]]:
+def watched(x: torch.Tensor) -> dict[str, float]:
     """All-reduce x: milliseconds until the call, wait() and a value are back;
 
     and the last value of x, copied before wait() and read after it.
@@ -35,30 +35,29 @@ def watched(x: torch.Tensor) -> tuple[list[float], list[float]]:
     times.append(time.perf_counter())
     after = x[-1].item()
     times.append(time.perf_counter())
-    return [1e3 * (each - times[0]) for each in times[1:]], [before.item(), after]
+    call, wait, value = (1e3 * (each - times[0]) for each in times[1:])
+    told = {"call": call, "wait": wait, "value": value}
+    return told | {"before": before.item(), "after": after}
 
 
 def main() -> dict:
-    device = join()
+    device, runs = join(), []
     rank, ranks = dist.get_rank(), dist.get_world_size()
     x = torch.empty(2**28 if device.type == "cuda" else 2**24, device=device)
-    stamps, values = {"call": [], "wait": [], "value": []}, {"before": [], "after": []}
-    for i in range(2 + TRIALS):
+    for _ in range(2 + TRIALS):
         x.fill_(1)
         wait_for()
         dist.barrier()
-        for kept, found in zip((stamps, values), watched(x), strict=True):
-            for each, number in zip(kept.values(), found, strict=True):
-                each += [number] if i >= 2 else []  # two to warm up
-    ms = {name: median(each) for name, each in stamps.items()}
-    wrong = {name: sum(v != ranks for v in each) for name, each in values.items()}
-    print(
-        f"rank {rank}:", ", ".join(f"{name} {time:.2f} ms" for name, time in ms.items())
-    )
-    print(f"rank {rank}: values wrong of {TRIALS}: {wrong}")
+        runs.append(watched(x))
+    del runs[:2]  # to warm up
+    ms_trials = {key: [run[key] for run in runs] for key in ("call", "wait", "value")}
+    ms = {key: median(each) for key, each in ms_trials.items()}
+    wrong = {key: sum(run[key] != ranks for run in runs) for key in ("before", "after")}
+    times = ", ".join(f"{key} {time:.2f} ms" for key, time in ms.items())
+    print(f"rank {rank}: {times}; wrong values of {TRIALS}: {wrong}")
     dist.destroy_process_group()
     result = {"ranks": ranks, "bytes": x.nbytes, "reads": TRIALS, "wrong": wrong}
-    return result | {"ms": ms, "ms_trials": stamps}
+    return result | {"ms": ms, "ms_trials": ms_trials}
 
 
 def plot(results: dict, ceilings: dict):

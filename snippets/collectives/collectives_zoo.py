@@ -1,0 +1,68 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0, 2, 4, 8]
+# launcher = "torchrun"
+# ranks = 2
+# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
+# ///
+"""What each collective leaves on each rank: before and after."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+# PyTorch 2.13 gives them these names, and warns of those before
+all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+def join() -> torch.device:
+    """Join the ranks that torchrun has started; this rank's device."""
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)  # before anything else touches a GPU
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+def after_each(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What this rank holds after each collective on x, one element for each rank."""
+    n, root = dist.get_world_size(), dist.get_rank() == 0
+    held = {name: x.clone() for name in ("broadcast", "reduce", "all_reduce")}
+    dist.broadcast(held["broadcast"], src=0)
+    dist.reduce(held["reduce"], dst=0)
+    dist.all_reduce(held["all_reduce"])
+    for name, size in {"scatter": 1, "gather": n * n, "all_gather": n * n}.items():
+        held[name] = x.new_zeros(size)
+    dist.scatter(held["scatter"], list(x.split(1)) if root else None, src=0)
+    dist.gather(x, list(held["gather"].split(n)) if root else None, dst=0)
+    all_gather(held["all_gather"], x)
+    held |= {"reduce_scatter": x.new_zeros(1), "all_to_all": torch.zeros_like(x)}
+    reduce_scatter(held["reduce_scatter"], x)
+    dist.all_to_all_single(held["all_to_all"], x)
+    for name in () if root else ("reduce", "gather"):
+        held[name] = x.new_zeros(0)  # the result is on rank 0 alone
+    return held
+
+
+def main() -> dict:
+    device = join()
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x = 10 * (rank + 1) + torch.arange(ranks, device=device)
+    held = {"before": x.tolist()}
+    held |= {name: tensor.tolist() for name, tensor in after_each(x).items()}
+    for name, values in held.items():
+        print(f"{name:<15} rank {rank}:", *values or "–")
+    every = [None] * ranks
+    dist.all_gather_object(every, held)
+    dist.destroy_process_group()
+    return {"ranks": ranks} | {name: [each[name] for each in every] for name in held}
+
+
+if __name__ == "__main__":
+    main()

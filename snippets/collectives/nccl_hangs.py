@@ -1,0 +1,61 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [2]
+# timeout = 120
+# once = { ended_s = "happens once", returned_ms = "happens once" }
+# ///
+"""One rank leaves out an all-reduce of NCCL: where the other hangs, what ends it."""
+
+import json
+import os
+import re
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from snippets.collectives.rank_fails import under_torchrun
+
+LIMIT = timedelta(seconds=5)
+
+
+def job() -> None:
+    """Both ranks add up once; then rank 0 does so again, alone."""
+    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"  # no files of a flight recorder
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", timeout=LIMIT, device_id=device)
+    x = torch.ones(1, device=device)
+    dist.all_reduce(x)
+    assert x.item() == dist.get_world_size()
+    if dist.get_rank() == 0:
+        start = time.perf_counter()
+        dist.all_reduce(x)
+        ms = 1e3 * (time.perf_counter() - start)
+        told = {"returned_ms": ms, "failed_at": time.time(), "reached": False}
+        print(json.dumps(told), flush=True)
+        x.item()  # hangs; nothing is raised here
+        print(json.dumps({"reached": True}), flush=True)
+    time.sleep(300)
+
+
+def main() -> dict:
+    told = under_torchrun(__file__)
+    ended_s = told.pop("ended_at") - told.pop("failed_at")
+    found = re.search(r"Watchdog caught[^\n]*?timing out", told.pop("stderr"))
+    says = found[0] if found else ""
+    print(f"rank 0: the call is back after {told['returned_ms']:.2f} ms, item() hangs")
+    print(f"after {ended_s:.1f} s exit code {told['exitcode']} of rank {told['rank']}")
+    print(says)
+    watchdog = {"limit_s": LIMIT.total_seconds(), "ended_s": ended_s, "watchdog": says}
+    return told | watchdog
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        job()
+    else:
+        main()

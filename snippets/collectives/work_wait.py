@@ -1,0 +1,74 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0, 2, 4, 8]
+# launcher = "torchrun"
+# ranks = 2
+# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
+# ///
+"""What work.wait() waits for: when the call, wait() and a value are back."""
+
+import time
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from snippets.collectives.collectives_zoo import join
+from snippets.timing.lanes import draw_lanes
+from snippets.timing.wait_for import wait_for
+
+TRIALS = 15
+
+
+def watched(x: torch.Tensor) -> dict[str, float]:
+    """All-reduce x: milliseconds until the call, wait() and a value are back;
+
+    and the last value of x, copied before wait() and read after it.
+    """
+    times = [time.perf_counter()]
+    work = dist.all_reduce(x, async_op=True)
+    times.append(time.perf_counter())
+    before = x[-1].clone()  # nothing says that this comes after the sum
+    work.wait()
+    times.append(time.perf_counter())
+    after = x[-1].item()
+    times.append(time.perf_counter())
+    call, wait, value = (1e3 * (each - times[0]) for each in times[1:])
+    told = {"call": call, "wait": wait, "value": value}
+    return told | {"before": before.item(), "after": after}
+
+
+def main() -> dict:
+    device, runs = join(), []
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x = torch.empty(2**28 if device.type == "cuda" else 2**24, device=device)
+    for _ in range(2 + TRIALS):
+        x.fill_(1)
+        wait_for()
+        dist.barrier()
+        runs.append(watched(x))
+    del runs[:2]  # to warm up
+    ms_trials = {key: [run[key] for run in runs] for key in ("call", "wait", "value")}
+    ms = {key: median(each) for key, each in ms_trials.items()}
+    wrong = {key: sum(run[key] != ranks for run in runs) for key in ("before", "after")}
+    times = ", ".join(f"{key} {time:.2f} ms" for key, time in ms.items())
+    print(f"rank {rank}: {times}; wrong values of {TRIALS}: {wrong}")
+    dist.destroy_process_group()
+    result = {"ranks": ranks, "bytes": x.nbytes, "reads": TRIALS, "wrong": wrong}
+    return result | {"ms": ms, "ms_trials": ms_trials}
+
+
+def plot(results: dict, ceilings: dict):
+    lanes, start = [], 0.0
+    names = {"call": "1 all_reduce()", "wait": "2 wait()", "value": "3 item()"}
+    for key, lane in names.items():
+        end = 1e3 * results["ms"][key]
+        lanes.append([lane, start, end - start, key])
+        start = end
+    return draw_lanes({"what the calling thread spends": lanes})
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from snippets.clinic import patient
@@ -25,8 +25,8 @@ FAULTS = ("loader", "copy", "kernels", "straggler", "mask", "item")
 
 def one_by_one(pixels: Tensor) -> Tensor:
     """What patient.normalised gives, by five small kernels for each image."""
-    images = [image.float() for image in pixels]
-    return torch.stack([(image - image.mean()) / image.std() for image in images])
+    images = [x.float() for x in pixels]
+    return torch.stack([(x - x.mean()) / x.std(correction=0) for x in images])
 
 
 def ill_step(faults, model, optimizer, batches: Iterator, device) -> Tensor | float:
@@ -35,18 +35,18 @@ def ill_step(faults, model, optimizer, batches: Iterator, device) -> Tensor | fl
     if "copy" in faults:
         pixels = pixels.float().to(device)  # four times the bytes, and pageable
     pixels, labels = (part.to(device, non_blocking=True) for part in (pixels, labels))
-    with torch.autocast(device.type, torch.bfloat16):
+    with torch.autocast(pixels.device.type, torch.bfloat16):
         x = (one_by_one if "kernels" in faults else patient.normalised)(pixels)
         scores = model(x)
         if "mask" in faults:
             known = labels >= 0  # how many? only the GPU knows
             scores, labels = scores[known], labels[known]
-        loss = nn.functional.cross_entropy(scores, labels, ignore_index=-1)
+        loss = patient.known_loss(scores, labels)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
     if "straggler" in faults:  # this rank also validates
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        with torch.no_grad(), torch.autocast(x.device.type, torch.bfloat16):
             getattr(model, "module", model)(x)
     return loss.item() if "item" in faults else loss.detach()
 
@@ -57,13 +57,14 @@ def loaders(sizes: tuple, pin: bool) -> dict[bool, Iterator]:
     return {True: iter(DataLoader(data, None)), False: patient.read_ahead(data, pin)}
 
 
-def training(faults: set, sources, sizes, device, wrap=lambda model: model) -> Callable:
+def training(faults: set, sources, sizes, device, wrap=None) -> Callable:
     """A function that takes one step of training with these faults."""
     torch.manual_seed(0)
     model = patient.Classifier(*sizes[1:]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = sources["loader" in faults]
-    return partial(ill_step, faults, wrap(model), optimizer, batches, device)
+    model = wrap(model) if wrap else model
+    return partial(ill_step, faults, model, optimizer, batches, device)
 
 
 def first_losses(steps: dict[str, Callable]) -> dict[str, list[float]]:

@@ -57,8 +57,10 @@ class Classifier(nn.Module):
 
 def normalised(pixels: Tensor) -> Tensor:
     """Each image of (images, patches, bytes) with mean 0 and deviation 1, as float."""
-    x = pixels.float()
-    return (x - x.mean((1, 2), keepdim=True)) / x.std((1, 2), keepdim=True)
+    return nn.functional.layer_norm(pixels.float(), pixels.shape[1:])
+
+
+known_loss = nn.CrossEntropyLoss(ignore_index=-1)
 
 
 def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
@@ -66,12 +68,11 @@ def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
     return iter(DataLoader(data, None, num_workers=WORKERS, pin_memory=pin))
 
 
-def step(model, optimizer, batches: Iterator, device: torch.device) -> Tensor:
+def step(model, optimizer, batches: Iterator, device) -> Tensor:
     """Train on the next batch; the loss, for which nobody has waited."""
     pixels, labels = (part.to(device, non_blocking=True) for part in next(batches))
-    with torch.autocast(device.type, torch.bfloat16):
-        scores = model(normalised(pixels))
-        loss = nn.functional.cross_entropy(scores, labels, ignore_index=-1)
+    with torch.autocast(pixels.device.type, torch.bfloat16):
+        loss = known_loss(model(normalised(pixels)), labels)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -83,13 +84,12 @@ def main() -> dict:
     model = Classifier(*SIZES[1:]).to("cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = read_ahead(Photos(*SIZES[:2]), pin=True)
-    train = partial(step, model, optimizer, batches, torch.device("cuda"))
+    train = partial(step, model, optimizer, batches, "cuda")
     with FlopCounterMode(display=False) as counted:
         first = train().item()
     times = recorded({"step": measure(train, calls=4)})
     ms, flop, last = times["ms"]["step"], counted.get_total_flops(), train().item()
-    print(f"{ms:.2f} ms a step, {flop / ms / 1e9:.0f} TFLOP/s in its products")
-    print(f"the loss was {first:.3f} in the first step, {last:.3f} in the last")
+    print(f"{ms:.1f} ms, {flop / ms / 1e9:.0f} TFLOP/s, loss {first:.2f}, {last:.2f}")
     return times | {"images": SIZES[0], "flop": flop, "loss": [first, last]}
 
 

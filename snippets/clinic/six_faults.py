@@ -39,7 +39,7 @@ def treated(rank: int, ranks: int) -> dict[str, Callable]:
     """Steps of training: with "all" faults, and under the name of the fault just cured."""
     device, sizes = torch.device("cuda", rank), SIZES
     torch.manual_seed(rank)  # other photos for each rank
-    sources, wrap = loaders(sizes, pin=True), lambda model: model
+    sources, wrap = loaders(sizes, pin=True), None
     if ranks > 1:
         nccl = dist.new_group(backend="nccl")
         wrap = partial(DistributedDataParallel, process_group=nccl)
@@ -65,7 +65,7 @@ def main() -> dict:
     for name, step in steps.items():
         rows = lanes(lambda step=step: [step(), step()])
         parts = {key: value / 2 for key, value in account(rows).items()}
-        busy = [parts["kernels"] / ms for ms in result["ms_trials"][name]]
+        busy = [parts["compute"] / ms for ms in result["ms_trials"][name]]
         result["account"][name], result["timelines"][name] = parts, joined(rows)
         result["busy"][name], result["busy_trials"][name] = median(busy), busy
         if rank == 0:

@@ -13,15 +13,15 @@ import torch
 
 from snippets.timing.lanes import draw_lanes, lanes
 
-#: what runs in a lane, by a part of its name; else kernels on the GPU, calls on the CPU
+#: what runs in a lane, by a part of its name; else "compute" or "calls"
 GPU = {"nccl": "all-reduce", "HtoD": "copies", "DtoH": "copies"}
 CPU = {"Synchronize": "CPU waits", "Memcpy": "CPU copies", "LaunchKernel": "launches"}
 
 
 def kind(row: list) -> str:
-    """What a row of `lanes` is: a word of GPU or CPU, "kernels" or "calls"."""
+    """What a row of `lanes` is: a word of GPU or CPU, "compute" or "calls"."""
     lane, _, _, name = row
-    parts, other = (CPU, "calls") if lane.startswith("CPU") else (GPU, "kernels")
+    parts, other = (CPU, "calls") if lane.startswith("CPU") else (GPU, "compute")
     return next((parts[part] for part in parts if part in name), other)
 
 
@@ -35,13 +35,13 @@ def union_us(rows: list[list]) -> float:
 
 
 def account(rows: list[list]) -> dict[str, float]:
-    """Milliseconds in which each kind runs; "exposed": all-reduces without kernels."""
-    kinds = {name: [] for name in ("kernels", "calls", *GPU.values(), *CPU.values())}
+    """Milliseconds in which each kind runs; "exposed": all-reduces beside no other kernel."""
+    kinds = {name: [] for name in ("compute", "calls", *GPU.values(), *CPU.values())}
     for row in rows:
         kinds[kind(row)].append(row)
-    both = union_us(kinds["kernels"] + kinds["all-reduce"]) / 1e3
+    both = union_us(kinds["compute"] + kinds["all-reduce"]) / 1e3
     ms = {name: union_us(each) / 1e3 for name, each in kinds.items()}
-    ms["exposed"], ms["kernel count"] = both - ms["kernels"], len(kinds["kernels"])
+    ms["exposed"], ms["kernel count"] = both - ms["compute"], len(kinds["compute"])
     return {re.sub(r"\W", "_", name): value for name, value in ms.items()}
 
 

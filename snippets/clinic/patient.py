@@ -1,0 +1,97 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# once = { loss = "arithmetic", flop = "counted" }
+# ///
+"""A healthy training step: a loader that reads ahead, pinned copies, bf16, fused Adam."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.flop_counter import FlopCounterMode
+
+from snippets.timing.benchmark import measure
+from snippets.timing.take_turns import recorded
+
+SIZES = 128, 128, 1024, 6  # images, patches of an image, width, layers
+PATCH, CLASSES = 768, 1000  # bytes of a patch: 16 by 16 pixels of three colours
+READ_S, WORKERS = (
+    0.04,
+    4,
+)  # to read a batch, slept: how many cores there are is no matter
+
+
+class Photos(IterableDataset):
+    """Batches without end: uint8 (images, patches, PATCH), labels; -1 is unknown."""
+
+    def __init__(self, images: int, patches: int):
+        self.pixels = torch.randint(256, (images, patches, PATCH), dtype=torch.uint8)
+        self.labels = torch.arange(images) % CLASSES - 1
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            time.sleep(READ_S)
+            yield self.pixels.clone(), self.labels.clone()
+
+
+class Classifier(nn.Module):
+    """A small transformer: float patches (images, patches, PATCH) to class scores."""
+
+    def __init__(self, patches: int, width: int, layers: int):
+        super().__init__()
+        self.embed, self.head = nn.Linear(PATCH, width), nn.Linear(width, CLASSES)
+        self.places = nn.Parameter(torch.zeros(patches, width))
+        how = {"activation": "gelu", "batch_first": True, "norm_first": True}
+        block = nn.TransformerEncoderLayer(width, width // 64, 4 * width, 0.0, **how)
+        self.blocks = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.embed(x) + self.places).mean(1))
+
+
+def normalised(pixels: Tensor) -> Tensor:
+    """Each image of (images, patches, bytes) with mean 0 and deviation 1, as float."""
+    return nn.functional.layer_norm(pixels.float(), pixels.shape[1:])
+
+
+known_loss = nn.CrossEntropyLoss(ignore_index=-1)
+
+
+def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
+    """Batches of `data` from workers that read ahead, pinned if asked for."""
+    return iter(DataLoader(data, None, num_workers=WORKERS, pin_memory=pin))
+
+
+def step(model, optimizer, batches: Iterator, device) -> Tensor:
+    """Train on the next batch; the loss, for which nobody has waited."""
+    pixels, labels = (part.to(device, non_blocking=True) for part in next(batches))
+    with torch.autocast(pixels.device.type, torch.bfloat16):
+        loss = known_loss(model(normalised(pixels)), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def main() -> dict:
+    torch.manual_seed(0)
+    model = Classifier(*SIZES[1:]).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    batches = read_ahead(Photos(*SIZES[:2]), pin=True)
+    train = partial(step, model, optimizer, batches, "cuda")
+    with FlopCounterMode(display=False) as counted:
+        first = train().item()
+    times = recorded({"step": measure(train, calls=4)})
+    ms, flop, last = times["ms"]["step"], counted.get_total_flops(), train().item()
+    print(f"{ms:.1f} ms, {flop / ms / 1e9:.0f} TFLOP/s, loss {first:.2f}, {last:.2f}")
+    return times | {"images": SIZES[0], "flop": flop, "loss": [first, last]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# ///
+"""The book's operations on the roofline: FLOP for each byte, and FLOP per second."""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.take_turns import take_turns
+
+
+class Op(NamedTuple):
+    """Work on the GPU, its FLOP, the least bytes it moves, and the roof above it."""
+
+    work: Callable
+    flop: float
+    moved: float
+    roof: str
+
+
+def products(batch: int, n: int, dtype=torch.bfloat16, roof="bf16") -> Op:
+    """`batch` products of (n, n); checked against float64."""
+    x = torch.randn(batch, n, n, device="cuda", dtype=dtype)
+    right = (x[0, :64].double() @ x[0].double()).to(dtype)
+    torch.testing.assert_close((x @ x)[0, :64], right, rtol=0.02, atol=0.02 * n**0.5)
+    return Op(partial(torch.bmm, x, x), batch * 2 * n**3, 3 * x.nbytes, roof)
+
+
+def by_row(work: Callable, x: Tensor, flop: int, times: int) -> Op:
+    """Work in float32 with so many FLOP an element, which touches x so many times."""
+    return Op(partial(work, x), flop * x.numel(), times * x.nbytes, "fp32")
+
+
+def operations() -> dict[str, Op]:
+    """From one FLOP for many bytes to thousands of FLOP for each byte."""
+    x = torch.randn(16384, 16384, device="cuda")
+    q = torch.randn(4, 16, 4096, 64, device="cuda", dtype=torch.bfloat16)
+    attention = partial(F.scaled_dot_product_attention, q, q, q)
+    ops = {
+        "add": by_row(partial(torch.add, other=1), x, 1, 2),
+        "matrix by vector": by_row(lambda x: torch.mv(x, x[0]), x, 2, 1),
+        "softmax": by_row(partial(torch.softmax, dim=1), x, 5, 2),
+        "attention": Op(attention, 4 * 4096 * q.numel(), 4 * q.nbytes, "bf16"),
+        "float32 4096": products(1, 4096, torch.float32, "fp32"),
+    }
+    for n in (64, 128, 256, 512):
+        ops[f"{2**27 // n**2:,} × {n}"] = products(2**27 // n**2, n)
+    return ops | {f"bf16 {n}": products(1, n) for n in (1024, 4096, 8192)}
+
+
+def main() -> dict:
+    ops, rows = operations(), {}
+    works = {name: op.work for name, op in ops.items()}
+    times = take_turns(works, warmup=1, trials=5, calls=5, clock=gpu_clock)
+    for name, op in ops.items():
+        rates = [op.flop / 1e12 / seconds for seconds in times[name].trials]
+        row = {"tflop_s": median(rates), "tflop_s_trials": rates, "roof": op.roof}
+        rows[name] = row | {"flop_per_byte": op.flop / op.moved}
+        print(f"{name:<17}{op.flop / op.moved:9.2f} FLOP/B{median(rates):9.2f} TFLOP/s")
+    return {"rows": rows}
+
+
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    rows = results["rows"]
+    for roof in dict.fromkeys(row["roof"] for row in rows.values()):
+        points = [row for row in rows.values() if row["roof"] == roof]
+        x = [row["flop_per_byte"] for row in points]
+        ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
+    gray = {"color": "gray", "linestyle": "--"}
+    ends = [0.1, 3000]
+    for roof in ("bf16", "fp32"):
+        if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
+            peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
+            x = [ends[0], peak / slope, ends[1]]
+            y = [min(peak, slope * each) for each in x]
+            ax.plot(x, y, label=f"{roof}, roof", **gray)
+    ax.set(xscale="log", yscale="log", xlabel="FLOP for each byte", ylabel="TFLOP/s")
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1, 2, 4, 8]
+# timeout = 180
+# once = { account = "from a profile of two steps", loss = "arithmetic" }
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 8 = "no machine with eight GPUs was available when this was recorded"
+# ///
+"""A training step with six faults: take out one after the other, and look each time."""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.clinic.one_fault import FAULTS, first_losses, loaders, training
+from snippets.clinic.patient import SIZES
+from snippets.clinic.where_time_goes import account, joined
+from snippets.timing.benchmark import wall_clock
+from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.take_turns import ratios, recorded, take_turns
+
+
+def slowest_s(work: Callable, calls: int) -> float:
+    """Seconds of one call in the rank that takes longest; all begin together."""
+    seconds = [None] * dist.get_world_size()
+    dist.barrier()
+    dist.all_gather_object(seconds, wall_clock(work, calls))
+    return max(seconds)
+
+
+def treated(rank: int, ranks: int) -> dict[str, Callable]:
+    """Steps of training: with "all" faults, and under the name of the fault just cured."""
+    device, sizes = torch.device("cuda", rank), SIZES
+    torch.manual_seed(rank)  # other photos for each rank
+    sources, wrap = loaders(sizes, pin=True), None
+    if ranks > 1:
+        nccl = dist.new_group(backend="nccl")
+        wrap = partial(DistributedDataParallel, process_group=nccl)
+    steps = {}
+    for i, name in enumerate(("all", *FAULTS)):
+        faults = set(FAULTS[i:])
+        if rank < ranks - 1:
+            faults -= {"straggler"}  # the last rank is the one that lags
+        steps[name] = training(faults, sources, sizes, device, wrap)
+    return steps
+
+
+def main() -> dict:
+    dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.cuda.set_device(rank)
+    steps = treated(rank, ranks)
+    result = {"ranks": ranks, "faults": list(FAULTS), "loss": first_losses(steps)}
+    # DDP itself waits in its first ten steps, for its statistics: so it is warmed up
+    times = take_turns(steps, warmup=3, trials=5, calls=3, clock=slowest_s)
+    result |= recorded(times)
+    result |= {name: {} for name in ("account", "busy", "busy_trials", "timelines")}
+    for name, step in steps.items():
+        rows = lanes(lambda step=step: [step(), step()])
+        parts = {key: value / 2 for key, value in account(rows).items()}
+        busy = [parts["compute"] / ms for ms in result["ms_trials"][name]]
+        result["account"][name], result["timelines"][name] = parts, joined(rows)
+        result["busy"][name], result["busy_trials"][name] = median(busy), busy
+        if rank == 0:
+            ms = result["ms"][name]
+            print(f"{name:<10}{ms:7.2f} ms a step, kernels run {median(busy):4.0%}")
+    speedups = ratios(times["all"], times[FAULTS[-1]])
+    dist.destroy_process_group()
+    return result | {"speedup": median(speedups), "speedup_trials": speedups}
+
+
+def plot(results: dict, ceilings: dict):
+    faults = results["faults"]
+    shown = {"all": "all six faults", "copy": "reads ahead, pinned copies"}
+    shown |= {"straggler": "and no small kernels, no straggler", faults[-1]: "healthy"}
+    panels = {}
+    for name, title in shown.items():
+        ms, busy = results["ms"][name], results["busy"][name]
+        title = f"{title}: {ms:.0f} ms a step, kernels run {busy:.0%} of it"
+        panels[title] = results["timelines"][name]
+    return draw_lanes(panels)
+
+
+if __name__ == "__main__":
+    main()

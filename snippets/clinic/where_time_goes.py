@@ -1,0 +1,87 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [1]
+# once = { account = "from one profile" }
+# ///
+"""Where does a step's time go? Kernels, copies, all-reduces, and a CPU that waits."""
+
+import re
+
+import torch
+
+from snippets.timing.lanes import draw_lanes, lanes
+
+#: what runs in a lane, by a part of its name; else "compute" or "calls"
+GPU = {"nccl": "all-reduce", "HtoD": "copies", "DtoH": "copies"}
+CPU = {"Synchronize": "CPU waits", "Memcpy": "CPU copies", "LaunchKernel": "launches"}
+
+
+def kind(row: list) -> str:
+    """What a row of `lanes` is: a word of GPU or CPU, "compute" or "calls"."""
+    lane, _, _, name = row
+    parts, other = (CPU, "calls") if lane.startswith("CPU") else (GPU, "compute")
+    return next((parts[part] for part in parts if part in name), other)
+
+
+def union_us(rows: list[list]) -> float:
+    """Microseconds in which at least one of these rows of `lanes` runs."""
+    total = end = 0.0
+    for _, start, us, _ in sorted(rows, key=lambda row: row[1]):
+        total += max(0.0, start + us - max(start, end))
+        end = max(end, start + us)
+    return total
+
+
+def account(rows: list[list]) -> dict[str, float]:
+    """Milliseconds in which each kind runs; "exposed": all-reduces beside no other kernel."""
+    kinds = {name: [] for name in ("compute", "calls", *GPU.values(), *CPU.values())}
+    for row in rows:
+        kinds[kind(row)].append(row)
+    both = union_us(kinds["compute"] + kinds["all-reduce"]) / 1e3
+    ms = {name: union_us(each) / 1e3 for name, each in kinds.items()}
+    ms["exposed"], ms["kernel count"] = both - ms["compute"], len(kinds["compute"])
+    return {re.sub(r"\W", "_", name): value for name, value in ms.items()}
+
+
+def joined(rows: list[list], gap_us: float = 5.0) -> list[list]:
+    """Fewer rows for a picture: neighbours of a kind with no more than a gap between."""
+    spans = {}
+    for row in sorted(rows, key=lambda row: row[1]):
+        (_, start, us, _), lane = row, kind(row)
+        lane, most = ("CPU", 50.0) if lane in ("launches", "calls") else (lane, gap_us)
+        ends = spans.setdefault(lane, [])
+        if ends and start <= ends[-1][1] + most:
+            ends[-1][1] = max(ends[-1][1], start + us)
+        else:
+            ends.append([start, start + us])
+    return [
+        [lane, round(start, 1), round(end - start, 1), lane]
+        for lane, ends in spans.items()
+        for start, end in ends
+    ]
+
+
+def main() -> dict:
+    pageable = torch.randn(4096, 4096)
+
+    def work() -> None:
+        x = pageable.to("cuda")
+        for row in x[:400]:
+            row.mul_(2)
+        (x @ x).sum().item()
+
+    rows = lanes(work)
+    result = {"account": account(rows), "events": joined(rows)}
+    for name, value in result["account"].items():
+        print(f"{name:<13}{value:9.2f}")
+    return result
+
+
+def plot(results: dict, ceilings: dict):
+    return draw_lanes({"copy, 400 small kernels, a product, item": results["events"]})
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,9 @@
 # ///
 """Broken on purpose: train a shared model in four processes, and read no exit code."""
 
+import io
+import sys
+
 import torch
 import torch.multiprocessing as mp
 from torch import nn
@@ -32,6 +35,7 @@ def network() -> nn.Sequential:
 
 def train(model: nn.Module) -> None:
     """In a child: one pass over all rows, in an order of its own."""
+    sys.stderr = io.StringIO()  # as in a notebook that shows no child's traceback
     torch.set_num_threads(1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
     x, y = rows()

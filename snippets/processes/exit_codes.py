@@ -7,6 +7,7 @@
 # ///
 """Five ways for a child to end, and what four ways to start it say of each."""
 
+import io
 import os
 import signal
 import sys
@@ -15,20 +16,20 @@ from concurrent.futures import ProcessPoolExecutor
 import torch.multiprocessing as mp
 
 FORK = mp.get_context("fork")  # quick, and safe here: no child computes anything
-ENDINGS = ("returns", "raises", "sys.exit(3)", "killed", "crashes")
+ENDINGS = {
+    "returns": lambda: "done",
+    "raises": lambda: int("three"),
+    "sys.exit(3)": lambda: sys.exit(3),
+    # as the kernel does when memory runs out, and as a wrong address does
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "crashes": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+}
 
 
-def end(how: str) -> str:
+def end(how: str):
     """In the child: end in this way."""
-    if how == "raises":
-        raise ValueError("no such row")
-    if how == "sys.exit(3)":
-        sys.exit(3)
-    if how == "killed":  # as the kernel does when memory runs out
-        os.kill(os.getpid(), signal.SIGKILL)
-    if how == "crashes":  # as a wrong address in a library does
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return "done"
+    sys.stderr = io.StringIO()  # the traceback, which many logs lose
+    return ENDINGS[how]()
 
 
 def process(how: str) -> str:
@@ -48,12 +49,8 @@ def executor(how: str) -> str:
         return workers.submit(end, how).result()
 
 
-def numbered(index: int, how: str) -> None:
-    end(how)
-
-
 def torch_spawn(how: str) -> str:
-    mp.start_processes(numbered, (how,), start_method="fork")
+    mp.start_processes(lambda index: end(how), start_method="fork")
     return "returned"
 
 

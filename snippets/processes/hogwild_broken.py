@@ -8,6 +8,9 @@
 # ///
 """Broken on purpose: train a shared model in four processes, and read no exit code."""
 
+import io
+import sys
+
 import torch
 import torch.multiprocessing as mp
 from torch import nn
@@ -24,14 +27,14 @@ def rows() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def network() -> nn.Sequential:
-    """The network of the article's notebook: the probability of a 1."""
-    sizes = [(20, 15), (15, 10), (10, 5), (5, 1)]
-    layers = [layer for n in sizes for layer in (nn.Linear(*n), nn.ReLU())]
-    return nn.Sequential(*layers[:-1], nn.Sigmoid(), nn.Flatten(0))
+    """A small network: the probability of a 1."""
+    layers = nn.Linear(20, 15), nn.ReLU(), nn.Linear(15, 1), nn.Sigmoid()
+    return nn.Sequential(*layers, nn.Flatten(0))
 
 
 def train(model: nn.Module) -> None:
     """In a child: one pass over all rows, in an order of its own."""
+    sys.stderr = io.StringIO()  # as in a notebook that shows no child's traceback
     torch.set_num_threads(1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
     x, y = rows()

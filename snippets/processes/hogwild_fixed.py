@@ -12,21 +12,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import nn
 
-WORKERS, BATCH = 4, 32
-
-
-def rows() -> tuple[torch.Tensor, torch.Tensor]:
-    """10,000 rows of 20 features, and for each 0 or 1, as a plane divides them."""
-    torch.manual_seed(0)
-    x, normal = torch.randn(10_000, 20), torch.randn(20)
-    return x, (x @ normal > 0).float()
-
-
-def network() -> nn.Sequential:
-    """The network of the article's notebook: the probability of a 1."""
-    sizes = [(20, 15), (15, 10), (10, 5), (5, 1)]
-    layers = [layer for n in sizes for layer in (nn.Linear(*n), nn.ReLU())]
-    return nn.Sequential(*layers[:-1], nn.Sigmoid(), nn.Flatten(0))
+from snippets.processes.hogwild_broken import BATCH, WORKERS, error, network, rows
 
 
 def train(index: int, model: nn.Module, loss_fun) -> None:
@@ -39,13 +25,6 @@ def train(index: int, model: nn.Module, loss_fun) -> None:
         optimizer.zero_grad()
         loss_fun(model(x[batch]), y[batch]).backward()
         optimizer.step()  # writes into the shared parameters
-
-
-@torch.no_grad()
-def error(model: nn.Module) -> float:
-    """Share of the rows that the model gets wrong."""
-    x, y = rows()
-    return ((model(x) > 0.5) != y).float().mean().item()
 
 
 def main() -> dict:

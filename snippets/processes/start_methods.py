@@ -74,8 +74,8 @@ def main() -> dict:
         result["used_cuda"] = costs()
     for name, ms in result["alone_ms"].items():
         print(f"{name:<22}{ms:8.1f} ms")
-    for parent in [name for name in ("fresh", "used_cuda") if name in result]:
-        for method, ms in result[parent]["ms"].items():
+    for parent in ("fresh", "used_cuda"):
+        for method, ms in result.get(parent, {"ms": {}})["ms"].items():
             mib = result[parent]["own_mib"][method]
             print(f"{parent:<12}{method:<10}{ms:8.1f} ms, {mib:5.1f} MiB of its own")
     return result

@@ -17,13 +17,6 @@ from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 PROCESSES, STEPS, N = 4, 10, 256
-together = None  # in a worker: the barrier that all workers share
-
-
-def begin(barrier) -> None:
-    """In each worker, once."""
-    global together
-    together = barrier
 
 
 def train(threads: int, steps: int) -> None:
@@ -37,32 +30,24 @@ def train(threads: int, steps: int) -> None:
         model(x).square().mean().backward()
 
 
-def train_together(threads: int) -> None:
-    """In a worker: wait for the other workers, then train beside them."""
-    together.wait()
-    train(threads, STEPS)
-
-
 def all_train(pool, threads: int) -> None:
-    """One job in each worker, all at the same time."""
-    pool.map(train_together, [threads] * PROCESSES, chunksize=1)
+    """One job for each worker, all at the same time."""
+    pool.starmap(train, [(threads, STEPS)] * PROCESSES, chunksize=1)
 
 
 def main() -> dict:
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["torch"])
-    with context.Pool(PROCESSES, begin, (context.Barrier(PROCESSES),)) as pool:
+    with context.Pool(PROCESSES) as pool:
         default = pool.apply(torch.get_num_threads)
         share = max(1, default // PROCESSES)
-        works = {
-            "default": partial(all_train, pool, default),
-            "share": partial(all_train, pool, share),
-            "alone": partial(train, default, PROCESSES * STEPS),
-        }
+        ways = {"default": default, "share": share}
+        works = {name: partial(all_train, pool, n) for name, n in ways.items()}
+        works["alone"] = partial(train, default, PROCESSES * STEPS)
         times = take_turns(works, warmup=1, trials=7)
     slower = ratios(times["default"], times["share"])
     result = recorded(times) | {"processes": PROCESSES}
-    result["threads"] = {"default": default, "share": share, "alone": default}
+    result["threads"] = ways | {"alone": default}
     for name, threads in result["threads"].items():
         count = 1 if name == "alone" else PROCESSES
         print(f"{count} × {threads:2} threads{result['ms'][name]:9.1f} ms")

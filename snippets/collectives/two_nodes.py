@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0]
+# timeout = 120
 # ///
 """Two torchrun agents, as on two machines, start one job of four ranks between them."""
 
@@ -49,7 +50,7 @@ def main() -> dict:
         endpoint = f"localhost:{free.getsockname()[1]}"
     agents = [agent(endpoint, __file__) for _ in range(2)]
     try:
-        outputs = [each.communicate(timeout=50)[0] for each in agents]
+        outputs = [each.communicate(timeout=100)[0] for each in agents]
     finally:
         for each in agents:
             each.terminate()  # and it ends its ranks

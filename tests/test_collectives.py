@@ -1,0 +1,374 @@
+"""Chapter `collectives`: what ranks tell each other, what it costs, and what ends a job that hangs."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+import torch
+import torch.distributed as dist
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import yaml
+from torch.distributed.launcher.api import LaunchConfig
+from torch.distributed.run import get_args_parser, parse_min_max_nnodes
+
+from snippets.collectives import (
+    alpha_beta,
+    bus_bandwidth,
+    collectives_zoo,
+    nccl_hangs,
+    overlap_with_compute,
+    parameter_server,
+    rank_fails,
+    ring_by_hand,
+    two_nodes,
+    work_wait,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs/collectives.md").read_text()
+FENCES = re.findall(r"^```(bash|yaml)[^\n]*\n(.*?)^```$", PAGE, re.M | re.S)
+no_gpu = pytest.mark.skipif(torch.cuda.device_count() > 0, reason="ranks on the CPU")
+
+
+@pytest.fixture
+def alone():
+    """A gloo group of one."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def under_torchrun(ranks: int, *arguments: str) -> str:
+    """What all ranks printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+THREE_RANKS = """
+import json, os
+import torch
+import torch.distributed as dist
+from snippets.collectives import bus_bandwidth, collectives_zoo, parameter_server, ring_by_hand
+
+collectives_zoo.join()
+rank, found = dist.get_rank(), {}
+for shape in ((7,), (2, 3), (2,), (0,)):
+    x = 10**rank * (1 + torch.arange(torch.Size(shape).numel()).reshape(shape))
+    expected = x.clone()
+    dist.all_reduce(expected)
+    sent = ring_by_hand.ring_all_reduce(x)
+    found[f"ring {shape}"] = [x.equal(expected), sent]
+for way in (parameter_server.via_gpu0, parameter_server.in_parts):
+    x = torch.full((6,), rank + 1.0)
+    way(x, None)
+    found[way.__name__] = x.tolist()
+x, y = torch.zeros(2, 9, dtype=torch.int32)
+for name, (factor, work, written, expected) in bus_bandwidth.five(x, y, None).items():
+    x.fill_(rank + 1)
+    work()
+    found[name] = [factor, bool(written.eq(expected).all())]
+held = collectives_zoo.after_each(10 * (rank + 1) + torch.arange(3))
+found["held"] = {name: values.tolist() for name, values in held.items()}
+dist.destroy_process_group()
+with open(os.environ["FOUND"] + os.environ["RANK"], "w") as file:
+    json.dump(found, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory) -> list[dict]:
+    """What three ranks on the CPU found."""
+    folder = tmp_path_factory.mktemp("three")
+    (folder / "run.py").write_text(THREE_RANKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOUND", f"{folder}/")
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        under_torchrun(3, str(folder / "run.py"))
+    return [json.loads((folder / str(rank)).read_text()) for rank in range(3)]
+
+
+@pytest.mark.parametrize("shape, bytes_sent", [("(7,)", 8 * 28), ("(2, 3)", 8 * 24), ("(2,)", 8 * 8), ("(0,)", 0)])
+def test_the_ring_is_an_all_reduce_for_any_shape(three, shape, bytes_sent):
+    rows = [found[f"ring {shape}"] for found in three]
+    assert all(equal for equal, _ in rows)
+    assert sum(sent for _, sent in rows) == bytes_sent, "each part is sent 2(n-1) times in all"
+
+
+@pytest.mark.parametrize("way", ["via_gpu0", "in_parts"])
+def test_each_way_leaves_the_sum_on_every_rank(three, way):
+    assert [found[way] for found in three] == [[6.0] * 6] * 3
+
+
+@pytest.mark.parametrize(
+    "name, factor",
+    [("all_reduce", 4 / 3), ("all_gather", 2 / 3), ("reduce_scatter", 2 / 3), ("broadcast", 1), ("all_to_all", 2 / 3)],
+)
+def test_the_five_write_what_they_should_and_count_as_nccl_tests_does(three, name, factor):
+    assert all(right for _, right in (found[name] for found in three))
+    assert three[0][name][0] == pytest.approx(factor)
+
+
+ROWS = [[10, 11, 12], [20, 21, 22], [30, 31, 32]]
+WHOLE, SUMS = [value for row in ROWS for value in row], [60, 63, 66]
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    {
+        "broadcast": [ROWS[0]] * 3,
+        "reduce": [SUMS, [], []],
+        "all_reduce": [SUMS] * 3,
+        "scatter": [[10], [11], [12]],
+        "gather": [WHOLE, [], []],
+        "all_gather": [WHOLE] * 3,
+        "reduce_scatter": [[60], [63], [66]],
+        "all_to_all": [[10, 20, 30], [11, 21, 31], [12, 22, 32]],
+    }.items(),
+)
+def test_each_collective_of_the_zoo_leaves_what_it_is_defined_to(three, name, expected):
+    assert [found["held"][name] for found in three] == expected
+
+
+def test_a_lone_rank_is_a_ring_that_sends_nothing(alone):
+    x = torch.arange(5)
+    assert ring_by_hand.ring_all_reduce(x) == 0 and x.tolist() == [0, 1, 2, 3, 4]
+    told = work_wait.watched(torch.ones(4))
+    assert 0 < told["call"] <= told["wait"] <= told["value"] and told["before"] == told["after"] == 1
+
+
+def test_the_slowest_rank_decides(alone, monkeypatch):
+    monkeypatch.setattr(bus_bandwidth, "wall_clock", lambda work, calls: 0.25)
+    assert bus_bandwidth.slowest(None, 1) == 0.25
+
+
+def test_the_cpu_adds_up_what_the_gpus_have():
+    xs, rooms = [torch.full((3,), value) for value in (1.0, 2.0, 4.0)], [torch.zeros(3) for _ in range(3)]
+    parameter_server.via_cpu(xs, rooms)
+    assert [x.tolist() for x in xs] == [[7.0] * 3] * 3
+
+
+def test_a_line_is_found_in_times_that_lie_on_one():
+    sizes = [2**k for k in range(10, 30)]
+    alpha, beta = alpha_beta.line(sizes, [2e-5 + size / 3e11 for size in sizes])
+    assert (alpha, beta) == (pytest.approx(2e-5), pytest.approx(3e11))
+
+
+class Sent:
+    """Stands for the work of an all-reduce."""
+
+    def __init__(self, diary: list):
+        self.wait = lambda: diary.append("wait")
+
+
+def test_what_comes_meanwhile_is_launched_before_anybody_waits(monkeypatch):
+    diary = []
+    monkeypatch.setattr(dist, "all_reduce", lambda x, **options: diary.append(options["async_op"]) or Sent(diary))
+    overlap_with_compute.exchange(torch.ones(1), None, lambda: diary.append("products"))
+    assert diary == [True] * 4 + ["products"] + ["wait"] * 4
+
+
+EVENTS = [
+    ["CPU", 0.0, 9000.0, "cudaLaunchKernel"],
+    ["stream 7", 1000.0, 2000.0, "nvjet_tst_256x128"],
+    ["stream 20", 2500.0, 1500.0, "ncclDevKernel_AllReduce_Sum_f32"],
+]
+RATES = {name: [1.0, 300.0] for name in ("all_reduce", "broadcast")}
+PICTURES = [
+    (bus_bandwidth, {"bytes": [2**14, 2**30], "gb_s": RATES}, 3),
+    (alpha_beta, {"bytes": [2**k for k in range(14, 31)], "us": [9.0] * 17, "alpha_us": 8.0, "gb_s": 300.0}, 2),
+    (overlap_with_compute, {"timelines": {"in_turn": EVENTS, "together": EVENTS}}, 6),
+    (parameter_server, {"ranks": 4, "bytes": 16, "ms": dict.fromkeys(("cpu", "gpu0", "parts", "nccl"), 1.0)}, 8),
+    (work_wait, {"ms": {"call": 0.1, "wait": 0.2, "value": 4.0}}, 3),
+]
+
+
+@pytest.mark.parametrize("module, results, drawn", PICTURES, ids=lambda value: getattr(value, "__name__", ""))
+def test_the_pictures_hold_all_that_was_measured(module, results, drawn):
+    figure = module.plot(results, {"nvlink_gb_s": 450.0, "pcie_gb_s": 63.0})
+    assert sum(len(ax.lines) + len(ax.patches) + len(ax.collections) for ax in figure.axes) == drawn
+    plt.close("all")
+
+
+def test_the_gpus_time_is_told_apart():
+    assert overlap_with_compute.busy(EVENTS) == {"all_reduce": 1.5, "products": 2.0}
+
+
+REPORT = """
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 7)
+Root Cause (first observed failure):
+[0]:
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 8)
+  traceback : Traceback (most recent call last):
+    raise ValueError("no")
+  ValueError: no
+
+============================================================
+"""
+
+
+def run_that_gives(monkeypatch, told: dict, report: str):
+    """Let `subprocess.run` return this at once."""
+    done = subprocess.CompletedProcess([], 1, f"noise\n{json.dumps(told)}\n", report)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: done)
+
+
+def test_the_rank_that_failed_first_is_read_from_torchruns_report(monkeypatch, capsys):
+    told = {name: {"seconds": 2.0, "says": "late"} for name in ("all_reduce", "monitored_barrier")}
+    run_that_gives(monkeypatch, told | {"failed_at": 0.0}, REPORT.format(code=1))
+    found = rank_fails.main()
+    assert (found["rank"], found["exitcode"], found["says"], found["exit"]) == (1, 1, "ValueError: no", 1)
+    assert "rank 1, 'ValueError: no'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["Watchdog caught an ALLREDUCE timing out", ""])
+def test_the_watchdog_is_quoted_where_it_spoke(monkeypatch, capsys, line):
+    run_that_gives(monkeypatch, {"returned_ms": 0.1, "failed_at": 0.0, "reached": False}, line + REPORT.format(code=-6))
+    found = nccl_hangs.main()
+    assert (found["watchdog"], found["exitcode"], found["reached"]) == (line, -6, False)
+    assert "exit code -6 of rank 1" in capsys.readouterr().out
+
+
+def test_a_call_that_must_fail_and_does_not_is_an_error():
+    with pytest.raises(AssertionError, match="no rank was missing"):
+        rank_fails.blocked(dict)
+
+    def late():
+        raise RuntimeError("[file.cc:1] Timed out\nmore")
+
+    assert rank_fails.blocked(late)["says"] == "Timed out"
+
+
+def torchrun_of(words: list[str]):
+    """What torchrun's own parser makes of a command."""
+    assert Path(words[0]).name == "torchrun"
+    args = get_args_parser().parse_args(words[1:])
+    host, _, port = args.rdzv_endpoint.rpartition(":")
+    assert host and port.isdigit() and args.rdzv_backend == "c10d" and args.rdzv_id != "none"
+    assert args.nproc_per_node == "gpu" and args.training_script == "train.py"
+    least, most = parse_min_max_nnodes(args.nnodes)
+    assert LaunchConfig(least, most, 8).max_nodes == 2
+    return args
+
+
+def test_the_shell_lines_of_the_page_are_taken_by_torchrun(tmp_path):
+    """Each runs with stand-ins for what a cluster has; they print what they are asked."""
+    stubs = {"srun": 'exec "$@"', "scontrol": "printf 'node7\\nnode8\\n'", "torchrun": "printf '%s\\n' torchrun \"$@\""}
+    for name, body in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    cluster = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "5"}
+    environment = os.environ | cluster | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    endpoints = []
+    for text in (text for kind, text in FENCES if kind == "bash"):
+        done = subprocess.run(["bash", "-u"], input=text, env=environment, capture_output=True, text=True, check=True)
+        assert not done.stderr
+        endpoints.append(torchrun_of(done.stdout.splitlines()).rdzv_endpoint)
+    assert endpoints == ["first-machine:29500", "node7:29500"]
+
+
+def test_the_pods_of_the_page_find_each_other():
+    (text,) = (text for kind, text in FENCES if kind == "yaml")
+    service, job = yaml.safe_load_all(text)
+    pod = job["spec"]["template"]["spec"]
+    name, domain = job["metadata"]["name"], service["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["selector"] == {"job-name": name}
+    assert pod["subdomain"] == domain and job["spec"]["completionMode"] == "Indexed"
+    args = torchrun_of(pod["containers"][0]["command"])
+    assert args.rdzv_endpoint.rpartition(":")[0] == f"{name}-0.{domain}"
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == int(args.nnodes)
+
+
+def ip(*words: str, **options) -> subprocess.CompletedProcess:
+    """Call `ip`."""
+    return subprocess.run(["ip", *words], capture_output=True, text=True, check=True, **options)
+
+
+@pytest.fixture
+def two_networks():
+    """Names of two network namespaces with a cable between them: interface and address are made of the name."""
+    names = [f"ov{os.getpid() % 10**6}{end}" for end in "ab"]
+    if not shutil.which("ip") or os.getuid() != 0:
+        pytest.skip("network namespaces need root and `ip`")
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+        first, second = names
+        ip("link", "add", first, "netns", first, "type", "veth", "peer", "name", second, "netns", second)
+        for number, name in enumerate(names, start=1):
+            ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name)
+            for device in (name, "lo"):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@no_gpu
+def test_two_network_namespaces_stand_for_two_machines(two_networks):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    torchrun = f"{sys.executable} -m torch.distributed.run --nnodes=2 --nproc-per-node=2 --rdzv-id=7"
+    torchrun += " --rdzv-backend=c10d --rdzv-endpoint=10.77.0.1:29500"
+    agents = []
+    for number, name in enumerate(two_networks, start=1):
+        where = f"--local-addr=10.77.0.{number} --rdzv-conf=is_host={str(number == 1).lower()}"
+        words = shlex.split(f"ip netns exec {name} {torchrun} {where} {two_nodes.__file__}")
+        agents.append(
+            subprocess.Popen(
+                words,
+                env=environment | {"GLOO_SOCKET_IFNAME": name},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+    try:
+        lines = "".join(agent.communicate(timeout=240)[0] for agent in agents).splitlines()
+    finally:
+        for agent in agents:
+            agent.terminate()
+    found = sorted(map(json.loads, lines), key=lambda told: told["rank"])
+    assert [told["node"] for told in found] == [0, 0, 1, 1] and [told["local_rank"] for told in found] == [0, 1, 0, 1]
+    assert all(told["equal"] and told["ranks"] == 4 for told in found)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize(
+    "module",
+    [
+        collectives_zoo,
+        ring_by_hand,
+        work_wait,
+        bus_bandwidth,
+        alpha_beta,
+        overlap_with_compute,
+        parameter_server,
+    ],
+    ids=lambda module: module.__name__.rpartition(".")[2],
+)
+def test_it_runs_on_all_gpus(module):
+    assert under_torchrun(torch.cuda.device_count(), module.__file__).strip()
+
+
+@pytest.mark.gpu(2)
+def test_the_watchdog_of_nccl_ends_a_rank_that_waits_for_ever():
+    found = nccl_hangs.main()
+    assert found["exitcode"] == -6 and not found["reached"] and found["ended_s"] >= found["limit_s"]

@@ -2,11 +2,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
-# gpus = [0, 2, 4]
+# gpus = [0, 2, 4, 8]
 # once = { error = "arithmetic" }
 # launcher = "torchrun"
 # ranks = 2
-# missing = { 4 = "no machine with four GPUs was available when this was recorded" }
+# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """Are DDP's gradients those of one device? A test that fails without an all-reduce."""
 

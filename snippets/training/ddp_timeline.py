@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "no machine with four GPUs was available when this was recorded"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Where does the time of a DDP step go? Its all-reduces beside its backward pass."""

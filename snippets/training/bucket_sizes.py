@@ -1,0 +1,67 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [2, 4, 8]
+# timeout = 120
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 8 = "no machine with eight GPUs was available when this was recorded"
+# ///
+"""How large should the buckets of DDP be? From one for each tensor to one for all."""
+
+from copy import deepcopy
+from functools import partial
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.timing.pictures import sweep
+from snippets.timing.take_turns import take_turns
+from snippets.training.ddp_from_scratch import averaged
+from snippets.training.dp_vs_ddp import slowest_rank
+from snippets.training.models import transformer
+from snippets.training.waiting_ranks import meet
+
+ROWS, TOKENS, WIDTH = 8, 512, 1024  # rows for each GPU
+BUCKETS_MB = [0.25, 1, 5, 25, 100, 250, 1000]
+
+
+def main() -> dict:
+    device, group = meet()
+    torch.set_float32_matmul_precision("high")  # TF32
+    with device:
+        model = transformer(width=WIDTH)
+        rows = torch.randn(ROWS, TOKENS, WIDTH)
+    works = {0: partial(averaged, model, lambda: None, rows)}
+    for mb in BUCKETS_MB:
+        ddp = DistributedDataParallel(
+            deepcopy(model), process_group=group, bucket_cap_mb=mb
+        )
+        works[mb] = partial(averaged, ddp, lambda: None, rows)
+    times = take_turns(works, trials=15, clock=slowest_rank)
+    ms = [times[mb].ms() for mb in BUCKETS_MB]
+    nothing = times[0].ms()
+    for mb, each in zip(BUCKETS_MB, ms, strict=True):
+        if dist.get_rank() == 0:
+            print(f"buckets of {mb:>7,} MB {median(each):6.2f} ms")
+    dist.destroy_process_group()
+    return {
+        "buckets_mb": BUCKETS_MB,
+        "ms": [median(each) for each in ms],
+        "ms_trials": ms,
+        "nothing_ms": median(nothing),
+        "nothing_ms_trials": nothing,
+    }
+
+
+def plot(results: dict, ceilings: dict):
+    lines, limit = {"DDP": results["ms"]}, {"no exchange": results["nothing_ms"]}
+    labels = {"xlabel": "bucket, MB", "ylabel": "ms"}
+    return sweep(results["buckets_mb"], lines, limit, xlog=True, **labels)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [2, 4, 8]
+# once = { gradients_gb = "bytes" }
+# timeout = 120
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 8 = "no machine with eight GPUs was available when this was recorded"
+# ///
+"""What averaging adds to a step: one by one, in buckets, from hooks, and with DDP."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import recorded, take_turns
+from snippets.training.ddp_equality import farthest, gradients
+from snippets.training.dp_vs_ddp import slowest_rank
+from snippets.training.gradient_buckets import Buckets, one_by_one
+from snippets.training.models import transformer
+from snippets.training.waiting_ranks import meet
+
+ROWS, TOKENS, WIDTH = 8, 512, 1024  # rows for each GPU
+
+
+def in_buckets(model: nn.Module, group: dist.ProcessGroup) -> None:
+    """Average gradients in buckets, those of the last layer first."""
+    buckets = Buckets(group)
+    for parameter in reversed(list(model.parameters())):
+        buckets.add(parameter)
+    buckets.finish()
+
+
+def averaged(model: nn.Module, exchange: Callable, rows: torch.Tensor) -> list:
+    """Gradients of the mean loss over all ranks' rows, if the exchange is right."""
+    model.zero_grad()
+    model(rows).square().mean().backward()
+    exchange()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def ways(model: nn.Module, group: dist.ProcessGroup) -> dict[str, Callable]:
+    """By name, functions of a rank's rows that leave gradients averaged, or not."""
+    plain, hooked, buckets = deepcopy(model), deepcopy(model), Buckets(group)
+    for parameter in hooked.parameters():
+        parameter.register_post_accumulate_grad_hook(buckets.add)
+    ddp = DistributedDataParallel(deepcopy(model), process_group=group)
+    return {
+        "nothing": partial(averaged, plain, lambda: None),
+        "one_by_one": partial(averaged, plain, partial(one_by_one, plain, group)),
+        "in_buckets": partial(averaged, plain, partial(in_buckets, plain, group)),
+        "from_hooks": partial(averaged, hooked, buckets.finish),
+        "ddp": partial(averaged, ddp, lambda: None),
+    }
+
+
+def main() -> dict:
+    device, group = meet()
+    torch.manual_seed(0)  # the same model and batch on all ranks
+    with device:
+        model = transformer(width=WIDTH)
+        batch = torch.randn(group.size() * ROWS, TOKENS, WIDTH)
+    expected = gradients(model, batch)  # one GPU, the whole batch
+    mine, works = batch.chunk(group.size())[group.rank()], {}
+    for name, way in ways(model, group).items():
+        right = farthest(way(mine), expected) < 1e-2
+        assert right == (name != "nothing"), f"{name}: wrong gradients, or a weak test"
+        works[name] = partial(way, mine)
+    torch.set_float32_matmul_precision("high")  # TF32
+    times = take_turns(works, trials=15, clock=slowest_rank)
+    if group.rank() == 0:
+        for name, timing in times.items():
+            print(f"{name:<11}{1e3 * timing.median:6.2f} ms")
+    dist.destroy_process_group()
+    gradients_gb = sum(gradient.nbytes for gradient in expected) / 1e9
+    return recorded(times) | {"gradients_gb": gradients_gb}
+
+
+def plot(results: dict, ceilings: dict):
+    names = {"one_by_one": "one by one", "in_buckets": "in buckets"}
+    names |= {"from_hooks": "buckets, from hooks", "ddp": "DDP"}
+    ms = {text: results["ms"][name] for name, text in names.items()}
+    return bars(ms, {"nothing is exchanged": results["ms"]["nothing"]}, "ms")
+
+
+if __name__ == "__main__":
+    main()

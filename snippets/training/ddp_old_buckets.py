@@ -1,0 +1,79 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [2, 4, 8]
+# once = { model_gb = "bytes", peak_gb = "bytes: the same in every run" }
+# timeout = 90
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 8 = "no machine with eight GPUs was available when this was recorded"
+# ///
+"""Who holds DDP's fourth model? Steps at once and after a pause, with and without."""
+
+import gc
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.timing.pictures import sweep
+from snippets.timing.wait_for import wait_for
+from snippets.training.dp_vs_ddp import mlp, step
+from snippets.training.waiting_ranks import meet
+
+LAYERS, WIDTH, ROWS = 24, 4096, 128  # few rows: parameters and gradients decide
+STEPS, PAUSE_AFTER = 8, 5
+
+
+def peaks(ddp: nn.Module, rows: torch.Tensor) -> list[float]:
+    """Gigabytes at the peak of each step, with a pause of a second after some steps."""
+    optimizer, most = torch.optim.SGD(ddp.parameters(), lr=1e-3), []
+    for i in range(STEPS):
+        if i == PAUSE_AFTER:
+            time.sleep(1)
+        torch.cuda.reset_peak_memory_stats()
+        step(ddp, rows, optimizer)
+        wait_for()
+        most.append(torch.cuda.max_memory_allocated() / 1e9)
+    return most
+
+
+def main() -> dict:
+    device, nccl = meet()
+    rows, peak_gb = torch.randn(ROWS, WIDTH, device=device), {}
+    for name, search in {"new_buckets": False, "same_buckets": True}.items():
+        with device:
+            model = mlp(LAYERS, WIDTH)
+            model.unused = nn.Parameter(torch.zeros(1))  # what the search looks for
+        model_gb = sum(p.nbytes for p in model.parameters()) / 1e9
+        model.unused.requires_grad_(search)
+        ddp = DistributedDataParallel(  # one that searches keeps its first buckets
+            model, process_group=nccl, find_unused_parameters=search
+        )
+        peak_gb[name] = peaks(ddp, rows)
+        if dist.get_rank() == 0:
+            print(f"{name:<13}", *(f"{gb / model_gb:.2f}" for gb in peak_gb[name]))
+        del model, ddp
+        gc.collect()  # DDP has cycles, and the next peak must not hold this model
+        time.sleep(1)
+    dist.destroy_process_group()
+    return {"model_gb": model_gb, "pause_after": PAUSE_AFTER, "peak_gb": peak_gb}
+
+
+def plot(results: dict, ceilings: dict):
+    titles = {"new_buckets": "buckets made anew", "same_buckets": "buckets kept"}
+    peak, model_gb = results["peak_gb"], results["model_gb"]
+    lines = {
+        title: [gb / model_gb for gb in peak[name]] for name, title in titles.items()
+    }
+    steps = list(range(1, len(peak["new_buckets"]) + 1))
+    return sweep(
+        steps, lines, {"three models": 3}, xlabel="step", ylabel="peak, models"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [2, 4, 8]
+# once = { parameters = "counted", gb = "bytes", gradients_differ_by = "sums" }
+# timeout = 120
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 8 = "no machine with eight GPUs was available when this was recorded"
+# ///
+"""DDP and fully sharded data parallel: bytes on each GPU, and the time of a step."""
+
+import time
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import recorded, take_turns
+from snippets.training.ddp_equality import farthest
+from snippets.training.dp_vs_ddp import slowest_rank, step
+from snippets.training.models import transformer
+from snippets.training.waiting_ranks import meet
+
+ROWS, TOKENS, WIDTH, LAYERS = 4, 512, 1024, 24  # rows for each GPU
+
+
+def sharded(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
+    """Keep on each rank a part of each layer; the whole of it only while it is used."""
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def first_gradients(model: nn.Module) -> list[torch.Tensor]:
+    """Gradients of the first layer, whole; all ranks must call it together."""
+    gradients = [parameter.grad for parameter in list(model.parameters())[:12]]
+    return [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]
+
+
+def memory_gb(work, before: int) -> dict[str, float]:
+    """Gigabytes of tensors here after a step of training, and at most in it.
+
+    Without what was there before, in bytes.
+    """
+    for _ in range(4):
+        work()
+    time.sleep(1)  # what collectives have used is given back some time later
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    state, peak = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    return {"state": (state - before) / 1e9, "peak": (peak - before) / 1e9}
+
+
+def main() -> dict:
+    device, group = meet()
+    view = {"process_group": group, "gradient_as_bucket_view": True}
+    ddp = partial(DistributedDataParallel, **view)
+    shard = partial(sharded, mesh=DeviceMesh.from_group(group, device.type))
+    works, gradients, gb = {}, {}, {}
+    for name, wrap in {"ddp": ddp, "fsdp": shard}.items():
+        torch.manual_seed(0)  # the same model and batch in both
+        before = torch.cuda.memory_allocated()
+        with device:
+            model = transformer(LAYERS, WIDTH)
+            batch = torch.randn(group.size(), ROWS, TOKENS, WIDTH)
+        parameters = sum(p.numel() for p in model.parameters())
+        model = wrap(model)
+        adam = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
+        works[name] = partial(step, model, batch[group.rank()], adam)
+        gb[name] = memory_gb(works[name], before)
+        gradients[name] = first_gradients(model)
+    differ = farthest(gradients["fsdp"], gradients["ddp"])
+    torch.set_float32_matmul_precision("high")  # TF32
+    times = take_turns(works, trials=11, clock=slowest_rank)
+    if group.rank() == 0:
+        for name, each in gb.items():
+            held = f"{each['state']:.2f} GB after a step, {each['peak']:.2f} in it"
+            print(f"{name:<5}{held}, {1e3 * times[name].median:.1f} ms")
+    result = {"ranks": group.size(), "parameters": parameters, "gb": gb}
+    dist.destroy_process_group()
+    return result | recorded(times) | {"gradients_differ_by": differ}
+
+
+def plot(results: dict, ceilings: dict):
+    titles = {"ddp": "DDP", "fsdp": "FSDP"}
+    formula = 16 * results["parameters"] / 1e9
+    by_formula = {"ddp": formula, "fsdp": formula / results["ranks"]}
+    groups = {}
+    for name, title in titles.items():
+        groups[title] = {
+            "16 bytes a parameter": by_formula[name],
+            "after a step": results["gb"][name]["state"],
+            "peak in a step": results["gb"][name]["peak"],
+        }
+    return bars(groups, {}, "GB on each GPU")
+
+
+if __name__ == "__main__":
+    main()

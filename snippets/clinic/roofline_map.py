@@ -36,6 +36,17 @@ def products(batch: int, n: int, dtype=torch.bfloat16, roof="bf16") -> Op:
     return Op(partial(torch.bmm, x, x), batch * 2 * n**3, 3 * x.nbytes, roof)
 
 
+def with_tf32(op: Op) -> Op:
+    """The same with TF32 allowed for products of float32."""
+
+    def work() -> None:
+        torch.set_float32_matmul_precision("high")
+        op.work()
+        torch.set_float32_matmul_precision("highest")
+
+    return op._replace(work=work, roof="tf32")
+
+
 def by_row(work: Callable, x: Tensor, flop: int, times: int) -> Op:
     """Work in float32 with so many FLOP an element, which touches x so many times."""
     return Op(partial(work, x), flop * x.numel(), times * x.nbytes, "fp32")
@@ -51,8 +62,9 @@ def operations() -> dict[str, Op]:
         "matrix by vector": by_row(lambda x: torch.mv(x, x[0]), x, 2, 1),
         "softmax": by_row(partial(torch.softmax, dim=1), x, 5, 2),
         "attention": Op(attention, 4 * 4096 * q.numel(), 4 * q.nbytes, "bf16"),
-        "float32 4096": products(1, 4096, torch.float32, "fp32"),
     }
+    plain = products(1, 4096, torch.float32, "fp32")
+    ops |= {"float32 4096": plain, "TF32 4096": with_tf32(plain)}
     for n in (64, 128, 256, 512):
         ops[f"{2**27 // n**2:,} × {n}"] = products(2**27 // n**2, n)
     return ops | {f"bf16 {n}": products(1, n) for n in (1024, 4096, 8192)}
@@ -81,7 +93,7 @@ def plot(results: dict, ceilings: dict):
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
     gray = {"color": "gray", "linestyle": "--"}
     ends = [0.1, 3000]
-    for roof in ("bf16", "fp32"):
+    for roof in ("bf16", "tf32", "fp32"):
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
             peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
             x = [ends[0], peak / slope, ends[1]]

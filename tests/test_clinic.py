@@ -1,0 +1,234 @@
+"""Chapter `clinic`: a training step that falls ill, and how to see of what."""
+
+import itertools
+from functools import partial
+
+import matplotlib
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from snippets.clinic import (
+    one_fault,
+    patient,
+    resnet_epoch,
+    roofline_map,
+    six_faults,
+    twelve_operations,
+    unequal_rows,
+    where_time_goes,
+    which_bound,
+)
+
+CPU, SIZES = torch.device("cpu"), (8, 16, 64, 1)
+
+
+@pytest.fixture
+def sources(monkeypatch):
+    """Batches that come at once; no worker is started."""
+    monkeypatch.setattr(patient, "READ_S", 0)
+    torch.manual_seed(0)
+    batches = iter(patient.Photos(*SIZES[:2]))
+    return {True: batches, False: batches}
+
+
+def test_the_patient_learns(sources):
+    model = patient.Classifier(*SIZES[1:])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = [patient.step(model, optimizer, sources[False], CPU).item() for _ in range(8)]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # four workers, fewer cores
+def test_workers_read_the_same_photos(monkeypatch):
+    monkeypatch.setattr(patient, "READ_S", 0.001)
+    data = patient.Photos(3, 2)
+    for pixels, labels in itertools.islice(patient.read_ahead(data, pin=False), 6):
+        assert torch.equal(pixels, data.pixels) and labels.tolist() == [-1, 0, 1]
+
+
+def test_one_by_one_is_what_the_batch_gives_at_once():
+    pixels = torch.randint(256, (4, 16, patient.PATCH), dtype=torch.uint8)
+    torch.testing.assert_close(one_fault.one_by_one(pixels), patient.normalised(pixels))
+
+
+def test_no_fault_changes_what_is_learned(sources):
+    ways = {fault: {fault} for fault in one_fault.FAULTS} | {"all": set(one_fault.FAULTS), "healthy": set()}
+    steps = {name: one_fault.training(way, sources, SIZES, CPU) for name, way in ways.items()}
+    losses = one_fault.first_losses(steps)
+    assert losses.keys() == ways.keys() and losses["healthy"][2] < losses["healthy"][0]
+    assert isinstance(steps["item"](), float) and isinstance(steps["healthy"](), torch.Tensor)
+
+
+def test_a_step_that_learns_something_else_is_noticed():
+    with pytest.raises(AssertionError):
+        one_fault.first_losses({"ill": lambda: 1.0, "healthy": lambda: 2.0})
+
+
+def test_wrapping_is_left_to_who_has_ranks(sources):
+    step = one_fault.training({"straggler"}, sources, SIZES, CPU, nn.DataParallel)
+    assert isinstance(step.args[1], nn.DataParallel) and step() > 0
+
+
+ROWS = [
+    ["CPU", 0.0, 2.0, "cudaLaunchKernel"],
+    ["CPU", 3.0, 1.0, "cudaMemcpyAsync"],
+    ["CPU 2", 100.0, 7.0, "cudaStreamSynchronize"],
+    ["stream 7", 10.0, 10.0, "gemm"],
+    ["stream 7", 22.0, 2.0, "add"],
+    ["stream 7", 60.0, 5.0, "Memcpy HtoD (Pageable -> Device)"],
+    ["stream 20", 15.0, 15.0, "ncclDevKernel_AllReduce_Sum_f32"],
+]
+
+
+def test_the_account_of_a_step():
+    found = where_time_goes.account(ROWS)
+    expected = {
+        "compute": 12,
+        "copies": 5,
+        "all_reduce": 15,
+        "launches": 2,
+        "CPU_copies": 1,
+        "CPU_waits": 7,
+        "calls": 0,
+    }
+    assert found.pop("kernel_count") == 2
+    # beside the all-reduce nothing runs from 20 to 22 and from 24 to 30
+    assert found == pytest.approx({name: us / 1e3 for name, us in (expected | {"exposed": 8}).items()})
+
+
+def test_time_is_counted_once():
+    rows = [["a", 0.0, 10.0, ""], ["b", 2.0, 3.0, ""], ["a", 9.0, 3.0, ""], ["a", 20.0, 1.0, ""]]
+    assert where_time_goes.union_us(rows) == 13 and where_time_goes.union_us([]) == 0
+
+
+def test_neighbours_are_joined_and_gaps_are_kept():
+    spans = [row[:3] for row in where_time_goes.joined(ROWS)]
+    assert spans == [
+        ["CPU", 0.0, 2.0],
+        ["CPU copies", 3.0, 1.0],
+        ["compute", 10.0, 14.0],
+        ["all-reduce", 15.0, 15.0],
+        ["copies", 60.0, 5.0],
+        ["CPU waits", 100.0, 7.0],
+    ]
+    assert len(where_time_goes.joined(ROWS, gap_us=1.0)) == 7
+
+
+CEILINGS = {"fp32": 50e12, "bf16": 800e12, "memory": 4e12, "copy": 50e9}
+
+
+@pytest.mark.parametrize(
+    ("work", "wall_us", "gpu_us", "binds"),
+    [
+        ({"memory_bytes": 8192}, 6.5, 1.2, "launch"),
+        ({"copy_bytes": 4096}, 5.0, 1.0, "launch"),
+        ({"flop": 2**28, "memory_bytes": 2**31}, 510, 509, "memory"),
+        ({"flop": 2 * 4096**3, "memory_bytes": 3 * 2**26}, 2750, 2740, "compute"),
+        ({"flop": 2 * 4096**3, "dtype": "bf16", "memory_bytes": 3 * 2**25}, 180, 175, "compute"),
+        ({"copy_bytes": 2**26}, 1250, 1240, "copy"),
+        ({"copy_bytes": 2**26}, 8000, 1240, "copy"),  # pageable: the GPU's part may be short
+        ({"flop": 2 * 4096**3}, 27500, 27400, "compute"),  # slow, but it is no launch that keeps it
+    ],
+)
+def test_what_binds_an_operation(work, wall_us, gpu_us, binds):
+    op = which_bound.Op(lambda: None, **work)
+    assert which_bound.bound(op, wall_us / 1e6, gpu_us / 1e6, CEILINGS) == binds
+
+
+def test_the_gpu_is_busy_with_kernels_and_copies(monkeypatch):
+    calls = []
+    monkeypatch.setattr(which_bound, "lanes", lambda work: (work(), ROWS)[1])
+    busy_s = which_bound.gpu_busy_s(partial(calls.append, 1))
+    assert busy_s * which_bound.CALLS == pytest.approx(32e-6) and len(calls) == which_bound.CALLS
+
+
+def test_verdicts_are_counted(monkeypatch, capsys):
+    groups = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy"}
+    for label, verdict in groups.items():
+        monkeypatch.setattr(twelve_operations, f"{label}_bound", lambda verdict=verdict: {f"x {verdict}": verdict})
+    monkeypatch.setattr(twelve_operations, "measured_ceilings", dict)
+    monkeypatch.setattr(twelve_operations, "judged", lambda ops, _: {n: {"bound": v} for n, v in ops.items()})
+    result = twelve_operations.main()
+    assert result["rows"]["x copy"] == {"bound": "copy", "label": "copy"}
+    assert result["right"] == 2 and "2 of 3" in capsys.readouterr().out  # two have one name here
+
+
+def test_places_on_the_roofline():
+    op = roofline_map.by_row(torch.neg, torch.ones(8, 4), 3, 2)
+    assert (op.flop, op.moved) == (96, 256) and torch.equal(op.work(), -torch.ones(8, 4))
+    seen = []
+    plain = op._replace(work=lambda: seen.append(torch.get_float32_matmul_precision()))
+    roofline_map.with_tf32(plain).work()
+    assert seen == ["high"] and torch.get_float32_matmul_precision() == "highest"
+
+
+def test_the_slowest_rank_decides(monkeypatch):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    monkeypatch.setattr(six_faults, "wall_clock", lambda work, calls: 0.25)
+    assert six_faults.slowest_s(None, 1) == 0.25
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("ranks", "rank", "lags"), [(1, 0, True), (2, 0, False), (2, 1, True)])
+def test_one_fault_after_the_other_is_taken_out(monkeypatch, ranks, rank, lags):
+    made = []
+    monkeypatch.setattr(six_faults, "loaders", lambda sizes, pin: {})
+    monkeypatch.setattr(six_faults, "training", lambda faults, *rest: made.append(faults))
+    monkeypatch.setattr(dist, "new_group", lambda backend: None)
+    names = list(six_faults.treated(rank, ranks))
+    assert names == ["all", "loader", "copy", "kernels", "straggler", "mask", "item"]
+    assert made[-1] == set() and made[1] == made[0] - {"loader"}
+    assert ("straggler" in made[0]) == lags and "straggler" not in made[4]
+
+
+def test_resnet_has_eighteen_layers_and_learns():
+    torch.manual_seed(0)
+    model = resnet_epoch.resnet()
+    deep = [m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+    shortcuts = [m for m in deep if getattr(m, "kernel_size", None) == (1, 1)]
+    assert (len(deep) - len(shortcuts), len(shortcuts)) == (18, 3)
+    before = model[-1].bias.detach().clone()
+    resnet_epoch.train(model, torch.randn(2, 1, 28, 28), torch.tensor([1, 2]))
+    torch.testing.assert_close(model[-1].bias, before - 0.1 * model[-1].bias.grad)
+
+
+def test_several_calls_are_several():
+    seen = []
+    unequal_rows.several(seen.append, torch.ones(2), 3)
+    assert len(seen) == 3
+
+
+def test_pictures_are_drawn_from_what_was_recorded():
+    names = ("all", *one_fault.FAULTS)
+    numbers = dict.fromkeys([*names, "healthy"], 0.5)
+    timelines = dict.fromkeys(names, where_time_goes.joined(ROWS))
+    ill = {"faults": list(one_fault.FAULTS), "ms": numbers, "busy": numbers, "timelines": timelines}
+    assert len(six_faults.plot(ill, {}).axes) == 4
+    alone = {"ms": dict.fromkeys([*one_fault.FAULTS, "healthy"], 20.0)}
+    assert len(one_fault.plot(alone, {}).axes[0].patches) == 6
+    assert where_time_goes.plot({"events": timelines["all"]}, {}).axes
+    rows = {n: {"roof": r, "flop_per_byte": 1.0, "tflop_s": 2.0} for n, r in {"a": "bf16", "b": "fp32"}.items()}
+    ceilings = {"bf16_tflop_s": 1000, "fp32_tflop_s": 60, "hbm_gb_s": 4000}
+    assert len(roofline_map.plot({"rows": rows}, ceilings).axes[0].lines) == 2
+    assert len(roofline_map.plot({"rows": rows}, {}).axes[0].lines) == 0
+    per_row = {f"{d}_with_rows_of_{w}": 1.0 for d in ("cpu", "gpu") for w in ("cpu", "gpu")}
+    assert len(unequal_rows.plot({"ns_per_row": per_row}, {}).axes[0].patches) == 4
+    epochs = {"epoch_s": {"one_gpu": 4.0, "dp": 3.0, "ddp": 2.1}, "ranks": 2}
+    assert resnet_epoch.plot(epochs, {}).axes[0].lines[0].get_xdata()[0] == 2
+    plt.close("all")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("module", [patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows])
+def test_it_runs_on_a_gpu(module):
+    assert module.main()
+
+
+@pytest.mark.gpu
+def test_all_twelve_are_judged_as_labelled():
+    assert twelve_operations.main()["right"] == 12

@@ -49,7 +49,7 @@ def train(model: nn.Module) -> None:
 def error(model: nn.Module) -> float:
     """Share of the rows that the model gets wrong."""
     x, y = rows()
-    return ((model(x) > 0.5) != y).float().mean().item()
+    return ((model(x) > 0.7) != y).float().mean().item()  # 0.7, as in the notebook
 
 
 def main() -> dict:

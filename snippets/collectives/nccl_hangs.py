@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [2]
 # timeout = 120
-# once = { ended_s = "happens once", returned_ms = "happens once" }
+# once = { ended_s = "ended by a limit", limit_s = "set by hand" }
 # ///
 """One rank leaves out an all-reduce of NCCL: where the other hangs, what ends it."""
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0]
 # timeout = 120
-# once = { seconds = "a limit that is waited for", ended_s = "happens once" }
+# once = { all_reduce = "ended by a limit", limit_s = "set by hand" }
 # ///
 """One of two ranks leaves collectives out, then raises: who says so, and when?"""
 

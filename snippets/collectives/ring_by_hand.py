@@ -5,6 +5,7 @@
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 4
+# once = { equal = "arithmetic", sent = "arithmetic" }
 # missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """An all-reduce by hand: parts of the tensor go round a ring of ranks, twice."""

@@ -55,8 +55,8 @@ def measured_ceilings(n: int = 8192) -> dict[str, float]:
 
 def main() -> dict:
     best, rows = measured_ceilings(), {}
-    for name, count in {"1,024 floats": 2**10, "268 million": 2**28}.items():
-        x = torch.randn(count, device="cuda")
+    for name, size in {"1,024 floats": 2**10, "268 million": 2**28}.items():
+        x = torch.randn(size, device="cuda")
         rows[name] = judged(name, x.neg, {"memory": 2 * x.nbytes / best["memory"]})
     return {"rows": rows}
 

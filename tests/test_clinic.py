@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 from snippets.clinic import (
     one_fault,
     patient,
+    photos,
     resnet_epoch,
     roofline_map,
     six_faults,
@@ -30,9 +31,9 @@ CPU, SIZES = torch.device("cpu"), (8, 16, 64, 1)
 @pytest.fixture
 def sources(monkeypatch):
     """Batches that come at once; no worker is started."""
-    monkeypatch.setattr(patient, "READ_S", 0)
+    monkeypatch.setattr(photos, "READ_S", 0)
     torch.manual_seed(0)
-    batches = iter(patient.Photos(*SIZES[:2]))
+    batches = iter(photos.Photos(*SIZES[:2]))
     return {True: batches, False: batches}
 
 
@@ -45,14 +46,14 @@ def test_the_patient_learns(sources):
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # four workers, fewer cores
 def test_workers_read_the_same_photos(monkeypatch):
-    monkeypatch.setattr(patient, "READ_S", 0.001)
-    data = patient.Photos(3, 2)
-    for pixels, labels in itertools.islice(patient.read_ahead(data, pin=False), 6):
+    monkeypatch.setattr(photos, "READ_S", 0.001)
+    data = photos.Photos(3, 2)
+    for pixels, labels in itertools.islice(photos.read_ahead(data, pin=False), 6):
         assert torch.equal(pixels, data.pixels) and labels.tolist() == [-1, 0, 1]
 
 
 def test_one_by_one_is_what_the_batch_gives_at_once():
-    pixels = torch.randint(256, (4, 16, patient.PATCH), dtype=torch.uint8)
+    pixels = torch.randint(256, (4, 16, photos.PATCH), dtype=torch.uint8)
     torch.testing.assert_close(one_fault.one_by_one(pixels), patient.normalised(pixels))
 
 
@@ -119,25 +120,21 @@ def test_neighbours_are_joined_and_gaps_are_kept():
     assert len(where_time_goes.joined(ROWS, gap_us=1.0)) == 7
 
 
-CEILINGS = {"fp32": 50e12, "bf16": 800e12, "memory": 4e12, "copy": 50e9}
-
-
 @pytest.mark.parametrize(
-    ("work", "wall_us", "gpu_us", "binds"),
+    ("least_us", "wall_us", "gpu_us", "binds"),
     [
-        ({"memory_bytes": 8192}, 6.5, 1.2, "launch"),
-        ({"copy_bytes": 4096}, 5.0, 1.0, "launch"),
-        ({"flop": 2**28, "memory_bytes": 2**31}, 510, 509, "memory"),
-        ({"flop": 2 * 4096**3, "memory_bytes": 3 * 2**26}, 2750, 2740, "compute"),
-        ({"flop": 2 * 4096**3, "dtype": "bf16", "memory_bytes": 3 * 2**25}, 180, 175, "compute"),
-        ({"copy_bytes": 2**26}, 1250, 1240, "copy"),
-        ({"copy_bytes": 2**26}, 8000, 1240, "copy"),  # pageable: the GPU's part may be short
-        ({"flop": 2 * 4096**3}, 27500, 27400, "compute"),  # slow, but it is no launch that keeps it
+        ({"memory": 0.002}, 6.5, 1.2, "launch"),
+        ({"copy": 0.01}, 5.0, 1.0, "launch"),
+        ({"compute": 5, "memory": 500}, 510, 509, "memory"),
+        ({"compute": 2700, "memory": 50}, 2750, 2740, "compute"),
+        ({"copy": 1200}, 1250, 1240, "copy"),
+        ({"copy": 1200}, 8000, 1240, "copy"),  # pageable: the GPU's part may be short
+        ({"compute": 270, "memory": 2}, 27500, 27400, "compute"),  # slow, but it is no launch that keeps it
     ],
 )
-def test_what_binds_an_operation(work, wall_us, gpu_us, binds):
-    op = which_bound.Op(lambda: None, **work)
-    assert which_bound.bound(op, wall_us / 1e6, gpu_us / 1e6, CEILINGS) == binds
+def test_what_binds_an_operation(least_us, wall_us, gpu_us, binds):
+    least_s = {name: us / 1e6 for name, us in least_us.items()}
+    assert which_bound.bound(least_s, wall_us / 1e6, gpu_us / 1e6) == binds
 
 
 def test_the_gpu_is_busy_with_kernels_and_copies(monkeypatch):
@@ -147,15 +144,23 @@ def test_the_gpu_is_busy_with_kernels_and_copies(monkeypatch):
     assert busy_s * which_bound.CALLS == pytest.approx(32e-6) and len(calls) == which_bound.CALLS
 
 
-def test_verdicts_are_counted(monkeypatch, capsys):
-    groups = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy"}
-    for label, verdict in groups.items():
-        monkeypatch.setattr(twelve_operations, f"{label}_bound", lambda verdict=verdict: {f"x {verdict}": verdict})
+def test_verdicts_are_compared_with_labels(monkeypatch, capsys):
+    verdicts = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy"}
+
+    def made(label: str):
+        def some(best: dict) -> dict:
+            return {f"an operation, {label}": (verdicts[label], best)}
+
+        some.__name__ = f"{label}_bound"
+        return some
+
+    for label in verdicts:
+        monkeypatch.setattr(twelve_operations, f"{label}_bound", made(label))
     monkeypatch.setattr(twelve_operations, "measured_ceilings", dict)
-    monkeypatch.setattr(twelve_operations, "judged", lambda ops, _: {n: {"bound": v} for n, v in ops.items()})
+    monkeypatch.setattr(twelve_operations, "judged", lambda name, work, least_s: {"bound": work})
     result = twelve_operations.main()
-    assert result["rows"]["x copy"] == {"bound": "copy", "label": "copy"}
-    assert result["right"] == 2 and "2 of 3" in capsys.readouterr().out  # two have one name here
+    assert result["rows"]["an operation, compute"] == {"bound": "memory", "label": "compute"}
+    assert result["right"] == 3 and "3 of 4" in capsys.readouterr().out
 
 
 def test_places_on_the_roofline():
@@ -224,7 +229,9 @@ def test_pictures_are_drawn_from_what_was_recorded():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("module", [patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows])
+@pytest.mark.parametrize(
+    "module", [photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows]
+)
 def test_it_runs_on_a_gpu(module):
     assert module.main()
 

@@ -4,9 +4,8 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# once = { loss = "arithmetic" }
 # ///
-"""Six faults for a healthy training step: what does each cost where it is the only one?"""
+"""Six faults for a healthy training step: what does each cost alone?"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from snippets.clinic import patient
+from snippets.clinic.patient import SIZES, Classifier, known_loss, normalised
+from snippets.clinic.photos import Photos, read_ahead
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
@@ -24,24 +24,24 @@ FAULTS = ("loader", "copy", "kernels", "straggler", "mask", "item")
 
 
 def one_by_one(pixels: Tensor) -> Tensor:
-    """What patient.normalised gives, by five small kernels for each image."""
-    images = [x.float() for x in pixels]
+    """What `normalised` gives, by five small kernels for each image."""
+    images = map(Tensor.float, pixels)
     return torch.stack([(x - x.mean()) / x.std(correction=0) for x in images])
 
 
 def ill_step(faults, model, optimizer, batches: Iterator, device) -> Tensor | float:
-    """One step of training with these faults; without any it is patient.step."""
+    """One step of training with these faults; without any it is `patient.step`."""
     pixels, labels = next(batches)  # with "loader" nobody has read ahead
     if "copy" in faults:
         pixels = pixels.float().to(device)  # four times the bytes, and pageable
     pixels, labels = (part.to(device, non_blocking=True) for part in (pixels, labels))
     with torch.autocast(pixels.device.type, torch.bfloat16):
-        x = (one_by_one if "kernels" in faults else patient.normalised)(pixels)
+        x = (one_by_one if "kernels" in faults else normalised)(pixels)
         scores = model(x)
         if "mask" in faults:
             known = labels >= 0  # how many? only the GPU knows
             scores, labels = scores[known], labels[known]
-        loss = patient.known_loss(scores, labels)
+        loss = known_loss(scores, labels)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -53,14 +53,14 @@ def ill_step(faults, model, optimizer, batches: Iterator, device) -> Tensor | fl
 
 def loaders(sizes: tuple, pin: bool) -> dict[bool, Iterator]:
     """Batches: True, with the fault, one when it is asked for; False, read ahead."""
-    data = patient.Photos(*sizes[:2])
-    return {True: iter(DataLoader(data, None)), False: patient.read_ahead(data, pin)}
+    data = Photos(*sizes[:2])
+    return {True: iter(DataLoader(data, None)), False: read_ahead(data, pin)}
 
 
 def training(faults: set, sources, sizes, device, wrap=None) -> Callable:
     """A function that takes one step of training with these faults."""
     torch.manual_seed(0)
-    model = patient.Classifier(*sizes[1:]).to(device)
+    model = Classifier(*sizes[1:]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = sources["loader" in faults]
     model = wrap(model) if wrap else model
@@ -68,7 +68,7 @@ def training(faults: set, sources, sizes, device, wrap=None) -> Callable:
 
 
 def first_losses(steps: dict[str, Callable]) -> dict[str, list[float]]:
-    """Losses of three steps of each; AssertionError if a fault changes what is learned."""
+    """Losses of three steps of each; AssertionError if a fault changes them."""
     loss = {name: [float(step()) for _ in range(3)] for name, step in steps.items()}
     healthy = torch.tensor(list(loss.values())[-1])
     for each in loss.values():
@@ -77,11 +77,9 @@ def first_losses(steps: dict[str, Callable]) -> dict[str, list[float]]:
 
 
 def main() -> dict:
-    device, sizes = torch.device("cuda"), patient.SIZES
-    torch.manual_seed(0)
-    sources = loaders(sizes, pin=True)
+    device, sources = torch.device("cuda"), loaders(SIZES, pin=True)
     ways = {fault: {fault} for fault in FAULTS} | {"healthy": set()}
-    steps = {name: training(way, sources, sizes, device) for name, way in ways.items()}
+    steps = {name: training(way, sources, SIZES, device) for name, way in ways.items()}
     loss = first_losses(steps)
     result = recorded(take_turns(steps, warmup=1, trials=5, calls=4))
     for name, ms in result["ms"].items():

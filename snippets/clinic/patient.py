@@ -3,41 +3,21 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { loss = "arithmetic", flop = "counted" }
 # ///
-"""A healthy training step: a loader that reads ahead, pinned copies, bf16, fused Adam."""
+"""A healthy training step: read ahead, pinned copies, bf16, fused Adam."""
 
-import time
 from collections.abc import Iterator
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
+from snippets.clinic.photos import CLASSES, PATCH, Photos, read_ahead
 from snippets.timing.benchmark import measure
 from snippets.timing.take_turns import recorded
 
 SIZES = 128, 128, 1024, 6  # images, patches of an image, width, layers
-PATCH, CLASSES = 768, 1000  # bytes of a patch: 16 by 16 pixels of three colours
-READ_S, WORKERS = (
-    0.04,
-    4,
-)  # to read a batch, slept: how many cores there are is no matter
-
-
-class Photos(IterableDataset):
-    """Batches without end: uint8 (images, patches, PATCH), labels; -1 is unknown."""
-
-    def __init__(self, images: int, patches: int):
-        self.pixels = torch.randint(256, (images, patches, PATCH), dtype=torch.uint8)
-        self.labels = torch.arange(images) % CLASSES - 1
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            time.sleep(READ_S)
-            yield self.pixels.clone(), self.labels.clone()
 
 
 class Classifier(nn.Module):
@@ -61,11 +41,6 @@ def normalised(pixels: Tensor) -> Tensor:
 
 
 known_loss = nn.CrossEntropyLoss(ignore_index=-1)
-
-
-def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
-    """Batches of `data` from workers that read ahead, pinned if asked for."""
-    return iter(DataLoader(data, None, num_workers=WORKERS, pin_memory=pin))
 
 
 def step(model, optimizer, batches: Iterator, device) -> Tensor:

@@ -4,12 +4,11 @@
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
 # timeout = 180
-# once = { account = "from a profile of two steps", loss = "arithmetic" }
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
-"""A training step with six faults: take out one after the other, and look each time."""
+"""A training step with six faults: take out one after the other, and look."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,7 +35,7 @@ def slowest_s(work: Callable, calls: int) -> float:
 
 
 def treated(rank: int, ranks: int) -> dict[str, Callable]:
-    """Steps of training: with "all" faults, and under the name of the fault just cured."""
+    """Steps: with "all" faults, then under the name of the fault just taken out."""
     device, sizes = torch.device("cuda", rank), SIZES
     torch.manual_seed(rank)  # other photos for each rank
     sources, wrap = loaders(sizes, pin=True), None

@@ -3,9 +3,8 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { account = "from one profile" }
 # ///
-"""Where does a step's time go? Kernels, copies, all-reduces, and a CPU that waits."""
+"""Where does a step's time go? Kernels, copies, all-reduces, a CPU that waits."""
 
 import re
 
@@ -35,7 +34,7 @@ def union_us(rows: list[list]) -> float:
 
 
 def account(rows: list[list]) -> dict[str, float]:
-    """Milliseconds in which each kind runs; "exposed": all-reduces beside no other kernel."""
+    """Milliseconds in which each kind runs; "exposed": all-reduces alone."""
     kinds = {name: [] for name in ("compute", "calls", *GPU.values(), *CPU.values())}
     for row in rows:
         kinds[kind(row)].append(row)
@@ -45,22 +44,18 @@ def account(rows: list[list]) -> dict[str, float]:
     return {re.sub(r"\W", "_", name): value for name, value in ms.items()}
 
 
-def joined(rows: list[list], gap_us: float = 5.0) -> list[list]:
-    """Fewer rows for a picture: neighbours of a kind with no more than a gap between."""
-    spans = {}
+def joined(rows: list[list], gap_us: float = 3.0) -> list[list]:
+    """Fewer rows for a picture: neighbours of a kind with small gaps between."""
+    found, last = [], {}
     for row in sorted(rows, key=lambda row: row[1]):
         (_, start, us, _), lane = row, kind(row)
         lane, most = ("CPU", 50.0) if lane in ("launches", "calls") else (lane, gap_us)
-        ends = spans.setdefault(lane, [])
-        if ends and start <= ends[-1][1] + most:
-            ends[-1][1] = max(ends[-1][1], start + us)
-        else:
-            ends.append([start, start + us])
-    return [
-        [lane, round(start, 1), round(end - start, 1), lane]
-        for lane, ends in spans.items()
-        for start, end in ends
-    ]
+        if lane not in last or start > sum(last[lane][1:]) + most:
+            last[lane] = [lane, start, us]
+            found.append(last[lane])
+        _, begin, length = last[lane]
+        last[lane][2] = max(length, start + us - begin)
+    return [[lane, round(start, 1), round(us, 1), lane] for lane, start, us in found]
 
 
 def main() -> dict:

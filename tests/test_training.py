@@ -16,7 +16,25 @@ from torch import nn
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from snippets.training import dataparallel_by_hand, ddp_equality, ddp_memory, ddp_minimal, ddp_timeline, dp_vs_ddp
+from snippets.training import (
+    bucket_sizes,
+    dataparallel_by_hand,
+    ddp_equality,
+    ddp_from_scratch,
+    ddp_memory,
+    ddp_minimal,
+    ddp_old_buckets,
+    ddp_timeline,
+    dp_vs_ddp,
+    dp_vs_ddp_models,
+    forgetful_threads,
+    fsdp_memory,
+    gradient_buckets,
+    models,
+    pipeline_bubble,
+    scaling_residual,
+    tensor_parallel_mlp,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -163,8 +181,154 @@ def test_the_plot_of_memory_has_a_bar_for_each_gpu():
     plt.close("all")
 
 
+#: Runs the snippets of the first argument one after the other on CPU ranks, with these constants and a model of two layers.
+SMALL = """
+import json, os, sys
+from functools import partial
+from importlib import import_module
+import torch
+import torch.distributed as dist
+from torch import nn
+from snippets.timing import take_turns as turns
+from snippets.training import models
+
+to, gpu = nn.Module.to, {"memory_allocated": int, "max_memory_allocated": int, "reset_peak_memory_stats": int}
+nn.Module.to = lambda module, *where, **how: module if where[:1] == ("cuda",) else to(module, *where, **how)
+for name, nothing in gpu.items():
+    setattr(torch.cuda, name, nothing)
+nn.DataParallel = lambda model, gpus: model
+
+def quick(works, warmup=1, trials=2, calls=1, **options):
+    return turns.take_turns(works, 0, 2, 1, **options)
+
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+modules = {name: import_module(f"snippets.training.{name}") for name in json.loads(sys.argv[1])}
+for name, constants in json.loads(sys.argv[1]).items():
+    if child := os.fork():  # a process of its own for each, and torch is imported once
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{name} failed")
+        continue
+    store = dist.FileStore(f"{sys.argv[2]}/{name}", ranks)
+    dist.init_process_group = partial(dist.init_process_group, store=store, rank=rank, world_size=ranks)
+    module = modules[name]
+    module.take_turns = quick
+    vars(module).update(constants)
+    if hasattr(module, "transformer"):
+        module.transformer = lambda layers=2, width=64: models.transformer(2, width)
+    if hasattr(module, "MODELS"):
+        module.MODELS = {"densenet": (partial(models.densenet, (1, 1), 4), (3, 32, 32), 2, 1), "tiny": (models.tiny, (20,), 4, 1)}
+    with open(f"{sys.argv[2]}/{name}.{rank}", "w") as file:
+        json.dump(module.main(), file, allow_nan=False)
+    sys.exit()
+"""
+SIZES = {
+    "gradient_buckets": {},
+    "ddp_from_scratch": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2},
+    "bucket_sizes": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "BUCKETS_MB": [0.01, 1]},
+    "dp_vs_ddp_models": {},
+    "ddp_old_buckets": {"LAYERS": 2, "WIDTH": 16, "ROWS": 4},
+    "fsdp_memory": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "LAYERS": 2},
+    "pipeline_bubble": {"WIDTH": 16, "ROWS": 512, "LAYERS": 1, "MICRO_BATCHES": [1, 4]},
+    "tensor_parallel_mlp": {"WIDTH": 100, "ROWS": 64, "HIDDEN": 600},
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> list[dict]:
+    """What the snippets gave in small in each of two ranks on the CPU."""
+    if torch.cuda.device_count() > 0:
+        pytest.skip("two ranks on the CPU")
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "runner.py").write_text(SMALL)
+    under_torchrun(2, str(folder / "runner.py"), json.dumps(SIZES), str(folder))
+    return [{name: json.loads((folder / f"{name}.{rank}").read_text()) for name in SIZES} for rank in range(2)]
+
+
+def test_an_average_is_that_of_all_rows_and_nothing_is_not(small):
+    error = small[0]["gradient_buckets"]["error"]
+    assert small[1]["gradient_buckets"]["error"] == error, "every rank knows all errors"
+    assert max(error["buckets"] + error["one_by_one"]) < 1e-5 and min(error["nothing"]) > 0.1
+
+
+@pytest.mark.parametrize(("name", "key"), [("pipeline_bubble", "error"), ("tensor_parallel_mlp", "error")])
+def test_split_models_have_the_gradients_of_whole_ones(small, name, key):
+    assert len(small[0][name][key]) == 2 and max(small[0][name][key]) < 1e-5
+
+
+def test_a_sharded_model_has_the_gradients_of_ddp(small):
+    assert small[0]["fsdp_memory"]["gradients_differ_by"] < 1e-5
+    assert small[0]["fsdp_memory"]["parameters"] == sum(p.numel() for p in models.transformer(2, 64).parameters())
+
+
+def test_all_ranks_end_with_the_same_weights(small):
+    result = small[0]["dp_vs_ddp_models"]
+    assert result["densenet"]["weights_differ_by"] == result["tiny"]["weights_differ_by"] == 0
+    assert result["v100_speedup"] == pytest.approx(2.99, abs=0.005)
+    trials = result["tiny"]["ms_trials"]
+    expected = [2 * one / ddp for one, ddp in zip(trials["one_gpu"], trials["ddp"], strict=True)]
+    assert result["tiny"]["speedup_trials"]["ddp"] == pytest.approx(expected)
+
+
+def test_the_rows_of_a_sweep_are_those_of_its_sizes(small):
+    sweep, bubble = small[0]["bucket_sizes"], small[0]["pipeline_bubble"]
+    assert len(sweep["ms"]) == len(sweep["ms_trials"]) == len(sweep["buckets_mb"]) == 2
+    assert len(bubble["alone_ms"]) == len(bubble["pipeline_ms"]) == len(bubble["micro_batches"]) == 2
+    assert set(small[0]["ddp_from_scratch"]["ms"]) == {"nothing", "one_by_one", "in_buckets", "from_hooks", "ddp"}
+    assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == ddp_old_buckets.STEPS
+
+
+def test_every_snippet_draws_what_it_measured(small):
+    drawn = {name: results for name, results in small[0].items() if name != "gradient_buckets"}
+    drawn["dp_vs_ddp_models"]["transformer"] = drawn["dp_vs_ddp_models"]["tiny"]
+    modules = [ddp_from_scratch, bucket_sizes, dp_vs_ddp_models, ddp_old_buckets, fsdp_memory, pipeline_bubble]
+    for module in [*modules, tensor_parallel_mlp]:
+        ax = module.plot(drawn[module.__name__.rpartition(".")[2]], {}).axes[0]
+        assert len(ax.patches) + len(ax.lines) >= 2, module
+    one = {"ms": {"main_thread": 1.0, "kept_thread": 1.0, "new_thread": 5.0}}
+    assert len(forgetful_threads.plot({"densenet": one, "transformer": one}, {}).axes[0].patches) == 6
+    plt.close("all")
+
+
+def test_densenet_has_the_parameters_that_its_authors_count():
+    sizes = {make: sum(p.numel() for p in make().parameters()) for make in (models.densenet, models.tiny)}
+    assert sizes == {models.densenet: 7_978_856, models.tiny: 20 * 20 + 20 + 20 * 4 + 4}
+    layers = [layer for layer in models.densenet().modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 121
+    assert models.densenet((1, 2), growth=4, outputs=3)(torch.randn(2, 3, 32, 32)).shape == (2, 3)
+
+
+@pytest.mark.parametrize(("mb", "sent"), [(0, [2, 3, 4]), (0.00002, [5, 4]), (1, [9])])
+def test_a_bucket_is_sent_when_it_is_full(alone, monkeypatch, mb, sent):
+    sizes, real = [], dist.all_reduce
+
+    def all_reduce(flat, **options):
+        sizes.append(flat.numel())
+        return real(flat, **options)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    parameters = [nn.Parameter(torch.zeros(n)) for n in (2, 3, 4)]
+    buckets = gradient_buckets.Buckets(dist.group.WORLD, mb)
+    for _ in range(2):
+        for parameter in parameters:
+            parameter.grad = torch.arange(1.0, parameter.numel() + 1)
+            buckets.add(parameter)
+        buckets.finish()
+    assert sizes == 2 * sent
+    assert [parameter.grad.tolist() for parameter in parameters] == [[1, 2], [1, 2, 3], [1, 2, 3, 4]]
+
+
+def test_the_parts_of_a_step_are_the_step():
+    events = [*EVENTS, ["stream 7", 5500.0, 500.0, "void multi_tensor_apply_kernel"]]
+    parts = scaling_residual.parts(events)
+    assert parts == pytest.approx({"passes": 3.0, "optimizer": 0.5, "exposed": 1.0, "idle": 0.5})
+    assert sum(parts.values()) == pytest.approx(ddp_timeline.account(events)["step"])
+    cases = dict.fromkeys(("one_gpu", "one_gpu_part", "weak", "strong"), parts)
+    assert len(scaling_residual.plot({"ms": cases}, {}).axes[0].patches) == 16
+    plt.close("all")
+
+
 @pytest.mark.gpu(2)
-@pytest.mark.parametrize("name", ["ddp_minimal", "ddp_equality", "dp_vs_ddp", "ddp_memory", "ddp_timeline"])
+@pytest.mark.parametrize("name", [*SIZES, *["ddp_minimal", "ddp_equality", "dp_vs_ddp", "ddp_memory", "ddp_timeline"]])
 def test_it_runs_on_all_gpus(name):
     assert under_torchrun(torch.cuda.device_count(), f"snippets/training/{name}.py").strip()
 

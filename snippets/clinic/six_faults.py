@@ -6,6 +6,8 @@
 # timeout = 180
 # launcher = "torchrun"
 # [tool.overlap.missing]
+# 1 = "not recorded yet"
+# 2 = "not recorded yet"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """A training step with six faults: take out one after the other, and look."""

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """Is an all-reduce α + bytes / β? A straight line through its times, and its error."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """Five collectives from 16 KiB to 1 GiB, by the bytes that the busiest link carries."""
 

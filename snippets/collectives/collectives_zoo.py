@@ -5,7 +5,6 @@
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 2
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """What each collective leaves on each rank: before and after."""
 

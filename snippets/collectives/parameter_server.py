@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
 # ///
 """Add up 160 MB of gradients over all GPUs: via GPU 0, the CPU, in parts, by NCCL."""
 

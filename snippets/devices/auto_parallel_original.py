@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # once = { printed_s = "happens once in a process" }
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """The classic demonstration of automatic parallelism: as printed, then waited for."""
 

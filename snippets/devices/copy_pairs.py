@@ -3,8 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# missing = { 2 = "not recorded yet" }
 # ///
 """GB/s from every GPU to every other, one pair at a time, and all GPUs in a ring."""
 

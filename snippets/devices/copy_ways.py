@@ -3,8 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# missing = { 2 = "not recorded yet" }
 # ///
 """From GPU to GPU by size: directly, and through the host in three ways."""
 

@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # exclusive = false
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Operands on two GPUs: what runs, on which of them, and what is an error."""
 

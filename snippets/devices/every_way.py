@@ -3,10 +3,9 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# missing = { 2 = "not recorded yet" }
 # timeout = 120
 # once = { largest_error = "arithmetic: the same in every run" }
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """The same small products on every GPU, fed in five ways, beside one GPU fed so."""
 

@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
 # once = { speedup = "computed from times that have trials" }
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """How long must a kernel be for one thread to keep all GPUs busy?"""
 

@@ -8,7 +8,9 @@
 # one_core = "spreads and shares are of all its trials"
 # each_core = "spreads and shares are of all its trials"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 1 = "not recorded yet"
+# 2 = "not recorded yet"
+# 4 = "not recorded yet"
 # ///
 """Why does a launch cost now more, now less: the GPU, the core, or the CPU's pace?"""
 

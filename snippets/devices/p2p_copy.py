@@ -3,8 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Copy between two GPUs: one way, through the host, and both ways at once."""
 

@@ -5,8 +5,6 @@
 # gpus = [2, 4, 8]
 # timeout = 120
 # exclusive = false
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """CUDA_VISIBLE_DEVICES: which value, set when, shows a process which GPUs?"""
 

@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # once = { largest_error = "arithmetic: the same in every run" }
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """One worker for each GPU, a thread or a process, launches small products for it."""
 

@@ -6,7 +6,9 @@
 # once = { error = "arithmetic" }
 # launcher = "torchrun"
 # ranks = 2
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
+# [tool.overlap.missing]
+# 4 = "not recorded yet"
+# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Are DDP's gradients those of one device? A test that fails without an all-reduce."""
 

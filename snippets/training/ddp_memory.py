@@ -6,6 +6,7 @@
 # once = { model_gb = "bytes", peak_gb = "bytes: the same in every run" }
 # launcher = "torchrun"
 # [tool.overlap.missing]
+# 4 = "not recorded yet"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Peak memory of a training step: one GPU, DataParallel, DDP, DDP with bucket views."""

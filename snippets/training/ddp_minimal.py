@@ -6,7 +6,9 @@
 # once = { loss = "arithmetic", weights_differ_by = "arithmetic" }
 # launcher = "torchrun"
 # ranks = 2
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
+# [tool.overlap.missing]
+# 4 = "not recorded yet"
+# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Train with DistributedDataParallel: all that it takes, from start to end."""
 

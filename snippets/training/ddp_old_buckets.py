@@ -7,6 +7,8 @@
 # timeout = 90
 # launcher = "torchrun"
 # [tool.overlap.missing]
+# 2 = "not recorded yet"
+# 4 = "not recorded yet"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Who holds DDP's fourth model? Steps at once and after a pause, with and without."""

@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """A training step on one GPU, with DataParallel and with DistributedDataParallel."""
 

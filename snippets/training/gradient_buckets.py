@@ -8,8 +8,6 @@
 # timeout = 90
 # launcher = "torchrun"
 # ranks = 2
-# [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """Average gradients over ranks as DDP does: in buckets, beside the backward pass."""
 

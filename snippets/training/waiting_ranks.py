@@ -5,6 +5,7 @@
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
 # [tool.overlap.missing]
+# 4 = "not recorded yet"
 # 8 = "no machine with eight GPUs was available when this was recorded"
 # ///
 """What a rank's GPU does while the rank waits for another: in gloo, and in NCCL."""

@@ -5,7 +5,7 @@
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """An epoch of D2L's ResNet-18: one GPU, DataParallel as printed there, and DDP."""
 

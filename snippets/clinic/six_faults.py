@@ -8,7 +8,7 @@
 # [tool.overlap.missing]
 # 1 = "not recorded yet"
 # 2 = "not recorded yet"
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """A training step with six faults: take out one after the other, and look."""
 

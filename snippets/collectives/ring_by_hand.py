@@ -6,7 +6,7 @@
 # launcher = "torchrun"
 # ranks = 4
 # once = { equal = "arithmetic", sent = "arithmetic" }
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
+# missing = { 8 = "not recorded yet" }
 # ///
 """An all-reduce by hand: parts of the tensor go round a ring of ranks, twice."""
 

@@ -5,7 +5,7 @@
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 2
-# missing = { 8 = "no machine with eight GPUs was available when this was recorded" }
+# missing = { 8 = "not recorded yet" }
 # ///
 """What work.wait() waits for: when the call, wait() and a value are back."""
 

@@ -6,7 +6,7 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """How large should the buckets of DDP be? From one for each tensor to one for all."""
 

@@ -5,7 +5,7 @@
 # gpus = [2, 4, 8]
 # once = { hand_vs_dp = "sums", hand_vs_one_gpu = "sums", model_gb = "bytes" }
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """nn.DataParallel taken apart into its four primitives, and each of them timed."""
 

@@ -8,7 +8,7 @@
 # ranks = 2
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """Are DDP's gradients those of one device? A test that fails without an all-reduce."""
 

@@ -7,7 +7,7 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """What averaging adds to a step: one by one, in buckets, from hooks, and with DDP."""
 

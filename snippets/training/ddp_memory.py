@@ -7,7 +7,7 @@
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """Peak memory of a training step: one GPU, DataParallel, DDP, DDP with bucket views."""
 

@@ -9,7 +9,7 @@
 # [tool.overlap.missing]
 # 2 = "not recorded yet"
 # 4 = "not recorded yet"
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """Who holds DDP's fourth model? Steps at once and after a pause, with and without."""
 

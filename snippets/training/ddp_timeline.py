@@ -5,7 +5,7 @@
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """Where does the time of a DDP step go? Its all-reduces beside its backward pass."""
 

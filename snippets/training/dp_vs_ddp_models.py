@@ -7,7 +7,7 @@
 # timeout = 180
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """DataParallel and DDP: DenseNet-121 as in 2018, a transformer, and a tiny model."""
 

@@ -7,7 +7,7 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """DDP and fully sharded data parallel: bytes on each GPU, and the time of a step."""
 

@@ -7,7 +7,7 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """A pipeline of GPUs: how much of a step each waits, by the number of micro-batches."""
 

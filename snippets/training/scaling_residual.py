@@ -6,7 +6,7 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """Strong and weak scaling of DDP, and what each step spends its time on."""
 

@@ -6,7 +6,7 @@
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
-# 8 = "no machine with eight GPUs was available when this was recorded"
+# 8 = "not recorded yet"
 # ///
 """What a rank's GPU does while the rank waits for another: in gloo, and in NCCL."""
 

@@ -18,7 +18,7 @@ try:
     from overlap.book.verdict import State
     from overlap.book.verify import is_off, said, verify
     from overlap.run import machine, recording
-    from overlap.run.bundle import Bundle
+    from overlap.run.bundle import Bundle, bundle_lines, parsed
     from overlap.run.runner import Runner
     from overlap.run.text import plain
 except KeyboardInterrupt:
@@ -74,8 +74,15 @@ def _say(*lines: str) -> None:
         print(plain(line))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with arguments without handing their control characters to the terminal."""
+
+    def error(self, message: str) -> None:
+        super().error(plain(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="overlap", description="Run the book's snippets and keep what they gave.")
+    parser = _Parser(prog="overlap", description="Run the book's snippets and keep what they gave.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command, text: str, names: bool = True) -> argparse.ArgumentParser:
@@ -113,16 +120,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _counts(text: str) -> set[int]:
     have = len(machine.here()["gpus"])
-    counts = set(map(int, text.split(","))) if re.fullmatch(r"\d+(,\d+)*", text) else {have + 1}
+    counts = set(map(int, text.split(","))) if re.fullmatch(r"\d{1,4}(,\d{1,4})*", text, re.A) else {have + 1}
     if max(counts) > have:
-        why = f"{text!r} is not a list of GPU counts from 0 to {have}, as in 0,1; GPUs here: {machine.described()}"
+        why = f"{text[:40]!r} is not a list of GPU counts from 0 to {have}, as in 0,1; GPUs here: {machine.described()}"
         raise argparse.ArgumentTypeError(why)
     return counts
 
 
 def _runs(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= recording.KEPT):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs from 1 to {recording.KEPT}")
+    if not (re.fullmatch(r"\d{1,4}", text, re.A) and 1 <= int(text) <= recording.KEPT):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of runs from 1 to {recording.KEPT}")
     return int(text)
 
 
@@ -134,7 +141,7 @@ def _names(book: Book, typed: list[str]) -> list[str] | None:
         if name not in chapters | book.snippets.keys():
             near = difflib.get_close_matches(name.lower(), [*sorted(chapters), *book.snippets], 1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise OverlapError(f"{given}: no such chapter or snippet; {hint}`overlap list` shows what there is")
+            raise OverlapError(f"{given[:200]}: no such chapter or snippet; {hint}`overlap list` shows what there is")
         found += [n for n in book.snippets if name in (n, n.split("/")[0])]
     return list(dict.fromkeys(found)) or None
 
@@ -252,10 +259,7 @@ def _record(book: Book, options) -> int:
 
 
 def _import(book: Book, options) -> int:
-    try:
-        lines = options.file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OverlapError(f"{options.file}: cannot be read ({error}); copy it here again") from None
+    lines = bundle_lines(options.file)
     before, taken, problems = _verdicts(book.root), [], []
     for number, line in enumerate(lines, 1):
         where = f"{options.file}:{number}"
@@ -273,9 +277,9 @@ def _import(book: Book, options) -> int:
     return int(bool(problems) or not taken)
 
 
-def _take(book: Book, line: str, where: str) -> str:
+def _take(book: Book, line: bytes, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
-    data = recording.parse(line, where, "record it again")
+    data = parsed(line, where, "record it again")
     snippet = book.snippet(data["snippet"])
     if recording.digest(data) != data["digest"]:
         raise OverlapError("its digest does not match its content; record it again")
@@ -283,6 +287,8 @@ def _take(book: Book, line: str, where: str) -> str:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
         raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
+    if why := book.mistaken(data["result"]):
+        raise OverlapError(f"{why}; let main() of {snippet.path} call it otherwise, and record it again")
     path, kind = book.recordings / data["profile"] / f"{snippet.name}.json", "new"
     if path.exists():
         kind = "replaced"

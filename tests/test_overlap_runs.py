@@ -278,3 +278,8 @@ def test_a_result_does_not_pass_for_the_machine(book, template):
     book.page("a", "```snippet a/b\n```\n{a/b@cpu: us}\n")
     (problem,) = book.book().check()
     assert "docs/recordings/cpu/a/b.json: its result has gpus, which pages know as something of the machine" in problem
+    book.commit("a/b", template, {"us": 1.0, "a": {"near": 2}})
+    assert book.book().check() == [], "a key may be called like a chapter"
+    book.commit("a/b", template, {"us": 1.0, "a": {"b": {"us": 2}}})
+    (problem,) = book.book().check()
+    assert "docs/recordings/cpu/a/b.json: its result has a.b, which pages know as the result of a/b; let" in problem

@@ -185,6 +185,8 @@ class Runner:
 
     #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
     patience_s: float | None = None
+    #: Whether a further run counts the kernels of each snippet that uses a GPU.
+    counts_kernels = False
 
     def __init__(self, root: Path, watchful: bool = False):
         self.root, self._probes, self._kernels, self._again = root, {}, {}, threading.Lock()
@@ -273,7 +275,7 @@ class Runner:
             made["run"]["noise"] = noise
         else:
             made = self._run(snippet, gpus)
-        if self._watchful and gpus and "worked" in made["run"]:
+        if self.counts_kernels and gpus and "worked" in made["run"]:
             for work, count in zip(made["run"]["worked"], self._count_kernels(snippet, gpus), strict=False):
                 work["kernels"] = count
         return sealed(made)

@@ -35,10 +35,11 @@ def worked() -> list[dict]:
 
     known = getattr(torch._C, "_cuda_hasPrimaryContext", lambda gpu: False)
     started, found = torch.cuda.is_initialized(), []
-    for gpu in range(torch.cuda.device_count()):
+    contexts = [bool(known(gpu)) for gpu in range(torch.cuda.device_count())]  # before anything here could make one
+    for gpu, context in enumerate(contexts):
         stats = torch.cuda.memory_stats(gpu) if started else {}
         allocations, most = (int(stats.get(f"{name}.all.{kind}", 0)) for name, kind in _COUNTERS)
-        found.append({"context": bool(known(gpu)) or allocations > 0, "allocations": allocations, "bytes": most})
+        found.append({"context": context or allocations > 0, "allocations": allocations, "bytes": most})
     return found
 
 

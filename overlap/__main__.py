@@ -99,6 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
+    text = "count the kernels that each GPU runs, too, in a further run whose times are thrown away"
+    record.add_argument("--kernels", action="store_true", help=text)
     text = (
         "let each measurement have this many runs; default: what mkdocs.yml wants of this machine, with names one more"
     )
@@ -251,7 +253,7 @@ def _record(book: Book, options) -> int:
 
     try:
         with Runner(book.root, watchful=True) as runner:
-            runner.counts_kernels = True
+            runner.counts_kernels = options.kernels
             failures = runner.run_all(wanted, keep, "recording")
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))

@@ -7,7 +7,7 @@
 # timeout = 120
 # [tool.overlap.once]
 # first_forkserver_ms = "the server starts once in a process"
-# own_mib = "is the median of all starts"
+# fresh = "its memory is the median of all starts"
 # ///
 """Start a child by fork, spawn or forkserver: how long until it begins to work?"""
 

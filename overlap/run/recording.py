@@ -104,13 +104,14 @@ def _reduced(data: dict) -> dict:
     """What is kept of a run that is not shown whole: what was measured, without raw trials and timelines."""
     run = {key: data[key] for key in ("run", "machine", "software")}
     run["machine"] = run["machine"] | {"links": []}
-    return run | {"digest": _run_digest(data), "result": _measured(data["result"])}
+    return run | {"digest": _run_digest(data), "result": measured(data["result"])}
 
 
-def _measured(value):
+def measured(value):
+    """What of a result was measured: without raw trials and timelines."""
     if isinstance(value, dict):
-        return {key: _measured(inner) for key, inner in value.items() if not _is_raw(key, inner)}
-    return [_measured(item) for item in value] if isinstance(value, list) else value
+        return {key: measured(inner) for key, inner in value.items() if not _is_raw(key, inner)}
+    return [measured(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_raw(key: str, value) -> bool:

@@ -1,6 +1,7 @@
 """A process that has imported torch and does nothing else, and forks one supervised child per job.
 
-Started by `overlap.run.runner` as `python -m overlap.run.nursery FD`, where FD is a Unix socket. Each message is the kind of one
+Started by `overlap.run.runner` as `python -m overlap.run.nursery FD FOLDER …`, where FD is a Unix socket and the folders are removed when its
+other end is gone, however it went. Each message is the kind of one
 job and the path of the rest of it in JSON, with the file descriptors of its stdout, its stderr and a pipe that closes when the
 job and everything it started are gone; the pipe says which process it is and, last, how it ended. Importing torch once instead of
 in every job saves seconds a snippet; the parent computes nothing, because a child forked after that would hang in its first
@@ -16,6 +17,7 @@ import ctypes
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -31,8 +33,8 @@ _GRACE_S, _UNKILLABLE_S = 0.5, 10
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def serve(channel: socket.socket) -> None:
-    """Fork a supervisor for each job until the other end closes, then end what still runs. Never returns."""
+def serve(channel: socket.socket, folders: list[str]) -> None:
+    """Fork a supervisor for each job until the other end closes, then end what still runs and remove the folders. Never returns."""
     _preload("")
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # from here on, only the other end says when to stop
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -59,6 +61,8 @@ def serve(channel: socket.socket) -> None:
     while left := set(_children()):
         _kill(left - supervisors)  # what supervisors left that were killed themselves
         time.sleep(0.01)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 
@@ -240,4 +244,4 @@ if __name__ == "__main__":
         if os.environ["RANK"] == "0":
             Path(rest[1]).write_text(returned)
     else:
-        serve(socket.socket(fileno=int(option)))
+        serve(socket.socket(fileno=int(option)), rest)

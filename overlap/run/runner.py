@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import secrets
 import selectors
 import shutil
 import signal
@@ -68,8 +69,18 @@ class Capture:
 class Nursery:
     """Starts jobs as children of one process that has imported torch; see `overlap.run.nursery`."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, temporary: tuple[str, ...] = ()):
         self.root, self._lock, self._process, self._channel, self.closed = root, threading.Lock(), None, None, False
+        self._temporary = (_unused(), *temporary)
+
+    @property
+    def folder(self) -> Path:
+        """Where jobs are; it is made only when there is a process that removes it, whatever happens to this one."""
+        with self._lock:
+            if self._process is None or self.closed:
+                self._spawn()
+            os.makedirs(self._temporary[0], 0o700, exist_ok=True)
+        return Path(self._temporary[0])
 
     @staticmethod
     def possible() -> bool:
@@ -103,7 +114,7 @@ class Nursery:
             self._channel.close()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = _python(self.root, [theirs.fileno()])
+            self._process = _python(self.root, [theirs.fileno()], after=self._temporary)
 
     def close(self) -> None:
         """End the nursery and whatever runs in it."""
@@ -113,13 +124,22 @@ class Nursery:
                 self._channel.close()
                 self._process.terminate()  # heard only while it still imports
                 self._process.wait()
+                shutil.rmtree(self._temporary[0], ignore_errors=True)  # if it was, or was killed
 
 
 class Plain:
     """Starts each job as a process of its own where there can be no nursery: slower, and what leaves its group may escape."""
 
-    def __init__(self, root: Path):
-        self.root, self._lock, self._processes, self.closed = root, threading.Lock(), [], False
+    def __init__(self, root: Path, temporary: tuple[str, ...] = ()):
+        self.root, self._lock, self._processes, self.closed, self._folder = root, threading.Lock(), [], False, _unused()
+
+    @property
+    def folder(self) -> Path:
+        """Where jobs are."""
+        if self.closed:
+            raise OverlapError("stopped")
+        os.makedirs(self._folder, 0o700, exist_ok=True)
+        return Path(self._folder)
 
     def start(self, kind: str, path: Path, fds: list[int]) -> subprocess.Popen:
         """Begin a job, as a nursery would."""
@@ -139,13 +159,19 @@ class Plain:
         for process in self._processes:
             process.terminate()
             process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _python(root: Path, fds: list[int], *options: str) -> subprocess.Popen:
+def _unused() -> str:
+    """A path in the temporary folder that nobody has."""
+    return os.path.join(tempfile.gettempdir(), f"overlap-{secrets.token_hex(8)}")
+
+
+def _python(root: Path, fds: list[int], *options: str, after: tuple[str, ...] = ()) -> subprocess.Popen:
     """A Python of its own session, out of reach of Ctrl-C, which is for who asked."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-m", "overlap.run.nursery", *options, *map(str, fds)],
+        [sys.executable, "-m", "overlap.run.nursery", *options, *map(str, fds), *after],
         pass_fds=fds,
         env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"},
         cwd=root,
@@ -173,23 +199,24 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
     return f"torchrun --nproc-per-node {'gpu' if anywhere else ranks(snippet, gpus or 0)} {file}"
 
 
-def _starter(root: Path) -> Nursery | Plain:
-    return Nursery(root) if Nursery.possible() else Plain(root)
+def _starter(root: Path, temporary: tuple[str, ...]) -> Nursery | Plain:
+    return (Nursery if Nursery.possible() else Plain)(root, temporary)
 
 
 class Runner:
     """Runs jobs in children of one nursery, or in plain processes; use it as a context manager.
 
     With `watchful`, a measurement waits for a calm host, is repeated once where it was disturbed, and says how busy the host was.
+    The folders `temporary` are removed when this process is gone, even if it was killed, where there can be a nursery.
     """
 
     #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
     patience_s: float | None = None
 
-    def __init__(self, root: Path, watchful: bool = False):
-        self.root, self._probes, self._again = root, {}, threading.Lock()
+    def __init__(self, root: Path, watchful: bool = False, temporary: tuple[str, ...] = ()):
+        self.root, self._probes, self._again, self._temporary = root, {}, threading.Lock(), temporary
         self._watchful, self._watch = watchful, None
-        self._starter = _starter(root)
+        self._starter = _starter(root, temporary)
 
     def __enter__(self) -> "Runner":
         return self
@@ -204,8 +231,13 @@ class Runner:
     def start(self) -> None:
         """Begin to import what snippets need, while there is something else to do."""
         if self._starter.closed:
-            self._starter = _starter(self.root)
+            self._starter = _starter(self.root, self._temporary)
         self._starter.warm()
+
+    @contextlib.contextmanager
+    def _folder(self):
+        with tempfile.TemporaryDirectory(dir=self._starter.folder, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
     def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
         """Run one job to its end; nothing it started is left when this returns."""
@@ -258,7 +290,7 @@ class Runner:
     def probe(self, gpus: int) -> dict:
         """`machine` and `software` of a recording made with this many GPUs visible."""
         if gpus not in self._probes:
-            with _folder() as folder:
+            with self._folder() as folder:
                 found = self._job("probe", folder, 120, gpus)
             if found.result is None:
                 raise OverlapError(f"cannot tell what this machine is:\n{_last(found.stderr)}")
@@ -275,7 +307,7 @@ class Runner:
         return sealed(made)
 
     def _dispatch_us(self) -> float:
-        with _folder() as folder:
+        with self._folder() as folder:
             found = self._job("dispatch", folder, 60, 0)
         if found.result is None:
             raise OverlapError(f"cannot tell how busy this machine is:\n{_last(found.stderr)}")
@@ -287,7 +319,7 @@ class Runner:
             why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
             raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
         started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
-        with _folder() as folder:
+        with self._folder() as folder:
             if snippet.options["launcher"] == "torchrun":
                 argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
                 argv += ["--redirects=3", f"--log-dir={folder / 'ranks'}"]
@@ -321,7 +353,7 @@ class Runner:
 
     def call(self, function: str, snippet: Snippet, timeout: float = 60, **arguments) -> object:
         """What `function`, as in `package.module:name`, gives for the snippet as a module and the arguments, all plain data."""
-        with _folder() as folder:
+        with self._folder() as folder:
             path = str(self.root / snippet.path)
             ended = self._job("call", folder, timeout, 0, path=path, function=function, arguments=arguments)
         if ended.exit != 0 or ended.result is None:
@@ -370,12 +402,6 @@ class Runner:
         finally:
             pool.shutdown()
         return failures
-
-
-@contextlib.contextmanager
-def _folder():
-    with tempfile.TemporaryDirectory(prefix="overlap-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 def _read(fds: list[int]) -> list[str]:

@@ -104,7 +104,7 @@ class Trial:
 
     def __init__(self, folder: Path):
         self.book, self.tmp, self.token = SmallBook(folder / "book"), folder / "tmp", uuid.uuid4().hex
-        self.root = self.book.root
+        self.root, self.others = self.book.root, collections.Counter()
         self.tmp.mkdir()
         (self.root / "torch.py").write_text(TORCH)
         (self.root / "mkdocs.yml").write_text(CONFIG)
@@ -169,7 +169,12 @@ class Trial:
         deadline = time.monotonic() + 30
         while (alive := self.alive()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        found = [f"runs: {line}" for line in alive] + [f"temporary: {path.name}" for path in self.tmp.iterdir()]
+        found = [f"runs: {line}" for line in alive]
+        for path in self.tmp.iterdir():
+            if path.name.startswith("mkdocs_") and not any(path.iterdir()):
+                self.others["an empty folder of MkDocs, which makes it before it reads its configuration"] += 1
+            else:
+                found.append(f"temporary: {path.name}")
         own = {"torch.py", "mkdocs.yml", "snippets", "docs", ".cache", "site", "bundle.jsonl"}
         found += [f"checkout: {path.name}" for path in self.root.iterdir() if path.name not in own]
         inside = [path for place in ("docs", "snippets", ".cache") for path in (self.root / place).rglob("*")]
@@ -198,6 +203,11 @@ class Trial:
             except OSError:
                 continue
         return found
+
+
+def begun(said: str) -> bool:
+    """Whether a traceback has a line of this project."""
+    return f'File "{ROOT}/' in said
 
 
 @pytest.mark.slow
@@ -236,7 +246,10 @@ def test_kills(tmp_path, capsys):
         count[kind, number.name, "ended before" if ended else "killed"] += 1
         found = trial.left()
         if re.search("Traceback|Exception ignored|Error in atexit", said):
-            found.append(f"traceback: {said[-3000:]}")
+            if begun(said):
+                found.append(f"traceback: {said[-3000:]}")
+            else:
+                trial.others["a traceback of Python or MkDocs, which have not come to the book yet"] += 1
         try:
             after = trial.runs()
             found += [
@@ -271,6 +284,6 @@ def test_kills(tmp_path, capsys):
         print(
             f"\nseed {SEED}: {sum(n for key, n in count.items() if key[2] == 'killed')} killed, {len(problems)} problems"
         )
-        for key, number in sorted(count.items()):
+        for key, number in [*sorted(count.items()), *((("not ours:", why), n) for why, n in trial.others.items())]:
             print(*key, number)
     assert problems == []

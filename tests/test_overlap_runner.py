@@ -1,5 +1,6 @@
 """Runs: what is caught, what is contained, what a failure says, and that nothing is left behind."""
 
+import contextlib
 import io
 import os
 import re
@@ -8,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -361,6 +364,82 @@ def test_a_failing_rank_is_reported(lab):
     with pytest.raises(RunFailed, match="boom") as caught:
         lab.runner.run(torchrun(lab, "rank/bad", main("raise ValueError('boom')"), ranks=1), 0)
     assert str(caught.value).startswith("snippets/rank/bad.py failed with exit code 1")
+
+
+JOINED = """
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    print(f"{{os.environ['MARKER']}} joined", rank, flush=True)
+    if rank == 1:
+        {body}
+    dist.all_reduce(torch.ones(1))
+    return {{}}
+"""
+#: What the second of two ranks does instead of its share: what is said, and the last lines.
+RANKS = {
+    "dies": ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9, in rank 1, on the CPU", "joined 1"),
+    "leaves": ("sys.exit(7)", "failed with exit code 7, in rank 1, on the CPU", "joined 1"),
+    "raises": ("raise ValueError('boom')", "failed with exit code 1, in rank 1, on the CPU", "ValueError: boom"),
+    "hangs": ("time.sleep(99)", "still ran after {limit} s and was stopped", "joined 1"),
+    "floods": (
+        "while True: os.write(1, b'flood' * 9999 + bytes([10]))",
+        "still ran after {limit} s and was stopped",
+        "flood",
+    ),
+    "floods_and_dies": (
+        "[os.write(2, b'flood' * 9999 + bytes([10])) for _ in range(9999)]; sys.exit(7)",
+        "failed with exit code 7, in rank 1",
+        "flood",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", RANKS)
+def test_a_rank_that_fails_ends_the_run_and_is_named(lab, fault, monkeypatch, tmp_path):
+    """Within the limit; its last lines are shown, no process is left, and what it prints fills no disk."""
+    body, why, last = RANKS[fault]
+    limit, marker = 20, f"marker-{uuid.uuid4()}"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("MARKER", marker)
+    with Runner(lab.root) as own:
+        own.probe(0)
+        started, largest = time.monotonic(), []
+        watch = threading.Thread(
+            target=lambda: largest.append(most(tmp_path, lambda: time.monotonic() - started < limit and not largest))
+        )
+        watch.start()
+        with pytest.raises(RunFailed) as caught:
+            own.run(torchrun(lab, f"rank/{fault}", JOINED.format(body=body), ranks=2, timeout=limit), 0)
+        took = time.monotonic() - started
+        largest.append(0)
+        watch.join()
+        assert list(tmp_path.glob("*/*")) == []
+    message = str(caught.value)
+    assert why.format(limit=limit) in message.splitlines()[0] and "rank 1" in message.splitlines()[0]
+    assert any(line.startswith("    rank 1: ") and last in line for line in message.splitlines())
+    assert took < limit + 15 and max(largest) < 10 << 20
+    assert not alive(marker) and list(tmp_path.iterdir()) == []
+
+
+def most(folder: Path, going) -> int:
+    """The most bytes that lie in a folder while it is going."""
+    found = 0
+    while going():
+        with contextlib.suppress(OSError):
+            found = max(found, sum(path.lstat().st_size for path in folder.rglob("*")))
+        time.sleep(0.1)
+    return found
 
 
 def test_spawned_processes_find_the_functions_of_the_snippet(either):

@@ -81,7 +81,7 @@ class Author:
 
     def save(self, page: str | None = None, snippet: str | None = None) -> None:
         """Save one file."""
-        self.seen = self.log.stat().st_size
+        self.seen = self.log.stat().st_size if self.log.exists() else 0
         if page is not None:
             self.page.write_text(page)
         if snippet is not None:

@@ -8,7 +8,8 @@ in every job saves seconds a snippet; the parent computes nothing, because a chi
 matrix product.
 
 `python -m overlap.run.nursery --job FILE OUT ERR DONE` supervises one job, where no nursery can run;
-`python -m overlap.run.nursery --rank FILE RESULT` runs one snippet in this very process: what torchrun starts per GPU.
+`python -m overlap.run.nursery --rank FILE RESULT FOLDER` runs one snippet in this very process: what torchrun starts per GPU. It writes to
+FIFOs of the folder, so that no rank can fill a disk, and says there when its main() has returned.
 """
 
 import atexit
@@ -240,8 +241,12 @@ if __name__ == "__main__":
     if option == "--job":
         _supervise(json.loads(Path(rest[0]).read_text()), *map(int, rest[1:]))
     elif option == "--rank":
+        rank = os.environ["RANK"]
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{rest[2]}/{rank}.{name}", os.O_WRONLY), number)
         returned = run_snippet({"path": rest[0]})
-        if os.environ["RANK"] == "0":
+        if rank == "0":
             Path(rest[1]).write_text(returned)
+        Path(rest[2], f"{rank}.ended").touch()
     else:
         serve(socket.socket(fileno=int(option)), rest)

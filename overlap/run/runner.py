@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import secrets
 import selectors
 import shutil
@@ -36,7 +37,7 @@ class RunFailed(OverlapError):
 
 @dataclass
 class Outcome:
-    """How a process ended and what it wrote; without exit code and not timed out: its supervisor was killed."""
+    """How a process ended and what it wrote, and each of its ranks; without exit code and not timed out: its supervisor was killed."""
 
     exit: int | None
     timed_out: bool
@@ -44,6 +45,7 @@ class Outcome:
     stdout: str
     stderr: str
     result: object
+    ranks: tuple[str, ...] = ()
 
 
 class Capture:
@@ -239,8 +241,8 @@ class Runner:
         with tempfile.TemporaryDirectory(dir=self._starter.folder, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
-    def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
-        """Run one job to its end; nothing it started is left when this returns."""
+    def _job(self, kind: str, folder: Path, timeout: float, gpus: int, fifos: tuple[str, ...] = (), **more) -> Outcome:
+        """Run one job to its end; nothing it started is left when this returns. What comes through FIFOs is caught, too."""
         cwd, result, path = folder / "cwd", folder / "result.json", folder / "job.json"
         visible = machine.visible_devices(gpus) if gpus else ""
         job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), **more}
@@ -250,7 +252,7 @@ class Runner:
             cwd.mkdir(parents=True)
             path.write_text(json.dumps(job))
             with turn:
-                host, (out, err, word) = self._begin(job, path)
+                host, (out, err, *from_ranks, word) = self._begin(job, path, fifos)
             worker, _, ended = word.partition("\n")
             code = None
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -263,28 +265,32 @@ class Runner:
         if not ended:
             with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
                 os.killpg(int(worker), signal.SIGKILL)
-            return Outcome(None, False, 0.0, out, err, None)
-        outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None)
+            return Outcome(None, False, 0.0, out, err, None, tuple(from_ranks))
+        outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None, ranks=tuple(from_ranks))
         if outcome.exit == 0:
             with contextlib.suppress(OSError, ValueError):  # gone or half: as if nothing was returned
                 outcome.result = json.loads(result.read_text())
         return outcome
 
-    def _begin(self, job: dict, path: Path) -> tuple[subprocess.Popen, list[str]]:
-        """Start a job and read its stdout, its stderr and the word of its supervisor until that one is gone; also who started it."""
+    def _begin(self, job: dict, path: Path, fifos: tuple[str, ...]) -> tuple[subprocess.Popen, list[str]]:
+        """Start a job and read its stdout, its stderr, the FIFOs and the word of its supervisor until that one is gone; also who started it."""
         pipes = [os.pipe() for _ in range(3)]
+        more = [
+            os.open(fifo, os.O_RDWR | os.O_NONBLOCK) for fifo in fifos
+        ]  # for writing, too: so it has no end before the job has
         try:
             try:
                 host = self._starter.start(job["kind"], path, [write for _, write in pipes])
             finally:
                 for _, write in pipes:
                     os.close(write)
-            return host, _read([read for read, _ in pipes])
+            out, err, word = (read for read, _ in pipes)
+            return host, _read([out, err, *more, word])
         except BaseException:
             self._starter.close()
             raise
         finally:
-            for read, _ in pipes:
+            for read in [read for read, _ in pipes] + more:
                 os.close(read)
 
     def probe(self, gpus: int) -> dict:
@@ -319,13 +325,21 @@ class Runner:
             why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
             raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
         started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
+        blamed = []
         with self._folder() as folder:
             if snippet.options["launcher"] == "torchrun":
-                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-                argv += ["--redirects=3", f"--log-dir={folder / 'ranks'}"]
-                argv += ["-m", "overlap.run.nursery", "--rank", path, str(folder / "result.json")]
-                ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
-                outputs = _rank_outputs(folder / "ranks")
+                own, result = folder / "ranks", str(folder / "result.json")
+                own.mkdir()
+                fifos = tuple(f"{own}/{rank}.{name}" for rank in range(count) for name in ("out", "err"))
+                for fifo in fifos:
+                    os.mkfifo(fifo)
+                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
+                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own)]
+                limit = snippet.options["timeout"]
+                ended = self._job("torchrun", folder, limit, gpus, fifos, argv=argv)
+                outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
+                done = {rank for rank in range(count) if (own / f"{rank}.ended").exists()}
+                blamed = _blamed(ended, set(range(count)) - done)
             else:
                 ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path)
                 outputs = _outputs(ended.stdout, ended.stderr, 0)
@@ -333,7 +347,7 @@ class Runner:
             for output in outputs:
                 output["text"] = [line.replace(long, short) for line in output["text"]]
         if ended.exit != 0 or not isinstance(ended.result, dict):
-            raise RunFailed(_failure(snippet, gpus, ended, outputs))
+            raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed))
         return {
             "schema": SCHEMA,
             "snippet": snippet.name,
@@ -434,28 +448,32 @@ def _outputs(stdout: str, stderr: str, rank: int) -> list[dict]:
     ]
 
 
-def _rank_outputs(logs: Path) -> list[dict]:
-    outputs = []
-    for folder in sorted(logs.glob("*/attempt_0/[0-9]*"), key=lambda path: int(path.name)):
-        texts = []
-        for name in ("stdout.log", "stderr.log"):
-            capture = Capture()
-            with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
-                while chunk := file.read(1 << 20):
-                    capture.add(chunk)
-            texts.append(capture.text())
-        outputs += _outputs(*texts, int(folder.name))
-    return outputs
+def _blamed(ended: Outcome, running: set[int]) -> list[int]:
+    """Which ranks a failure is of: those that still ran at the limit, or the first that failed by what torchrun says; its end is set right."""
+    if ended.timed_out:
+        return sorted(running)
+    found = re.search(r"Root Cause.*?\brank\s*: (\d+).*?\bexitcode\s*: (-?\d+)", ended.stderr, re.S)
+    if ended.exit and found:
+        ended.exit = int(found[2])
+    return [int(found[1])] if ended.exit and found else []
 
 
-def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict]) -> str:
+def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict], blamed: list[int]) -> str:
     limit = snippet.options["timeout"]
     late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
-    errors_last = sorted(outputs, key=lambda output: output["name"] == "stderr")
-    text = "".join(line for output in errors_last for line in output["text"]) or ended.stderr
     where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
+    if blamed:
+        where = f"in rank {' and '.join(map(str, blamed))}, {where}"
+    lines = [_last(_printed(outputs, {rank}), f"rank {rank}: ") for rank in blamed]
+    lines = lines or [_last(_printed(outputs, None) or ended.stderr)]
     why = _why(ended, late, "returned no dict from main()")
-    return f"{snippet.path} {why}, {where}. Its last lines:\n{_last(text)}"
+    return f"{snippet.path} {why}, {where}. Its last lines:\n" + "\n".join(lines)
+
+
+def _printed(outputs: list[dict], ranks: set[int] | None) -> str:
+    """What these ranks printed, all by default; what went to stderr is last."""
+    errors_last = sorted(outputs, key=lambda output: output["name"] == "stderr")
+    return "".join(line for each in errors_last if ranks is None or each["rank"] in ranks for line in each["text"])
 
 
 def _why(ended: Outcome, late: str, nothing: str) -> str:
@@ -468,5 +486,6 @@ def _why(ended: Outcome, late: str, nothing: str) -> str:
     return f"failed with exit code {ended.exit}" if ended.exit else nothing
 
 
-def _last(text: str) -> str:
-    return "\n".join(f"    {line.rstrip()[:300]}" for line in text.splitlines()[-12:]) or "    (it printed nothing)"
+def _last(text: str, who: str = "") -> str:
+    lines = [line.rstrip()[:300] for line in text.splitlines()[-12:]] or ["(it printed nothing)"]
+    return "\n".join(f"    {who}{line}" for line in lines)

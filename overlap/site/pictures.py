@@ -83,7 +83,9 @@ class Pictures:
         texts["paper.svg"] = svg.on_paper(drawn["wide"])
         lengths = {file: len(text.encode()) for file, text in texts.items()}
         picture = {"sizes": sizes, "table": drawn["table"], "bytes": lengths}
-        for file, text in (texts | {"picture.json": json.dumps(picture)}).items():  # what says that all is there is the last
+        for file, text in (
+            texts | {"picture.json": json.dumps(picture)}
+        ).items():  # what says that all is there is the last
             recording.write(folder / file, text)
         return picture
 

@@ -105,6 +105,7 @@ class Trial:
     def __init__(self, folder: Path):
         self.book, self.tmp, self.token = SmallBook(folder / "book"), folder / "tmp", uuid.uuid4().hex
         self.root, self.others = self.book.root, collections.Counter()
+        self.log = folder / "said"
         self.tmp.mkdir()
         (self.root / "torch.py").write_text(TORCH)
         (self.root / "mkdocs.yml").write_text(CONFIG)
@@ -125,32 +126,43 @@ class Trial:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
 
-    def start(self, kind: str, **more: str) -> subprocess.Popen:
-        """Begin a command in a process group of its own, with more variables of the environment."""
+    def environment(self, **more: str | None) -> dict[str, str]:
+        """What commands find: no GPU, this trial's temporary folder, and more; None takes a variable away."""
         own = {
             "OVERLAP_EXECUTE": "always",
             "TMPDIR": str(self.tmp),
             "OVERLAP_TRIAL": self.token,
             "PYTHONPATH": str(ROOT),
         }
-        environment = os.environ | own | more | {"CUDA_VISIBLE_DEVICES": "", "NO_MKDOCS_2_WARNING": "1"}
-        command = [*COMMANDS[kind], *(["--dev-addr", self.address] if kind == "serve" else [])]
-        with open(self.tmp.parent / "said", "wb") as said:
+        own |= {"CUDA_VISIBLE_DEVICES": "", "NO_MKDOCS_2_WARNING": "1"}
+        return {name: text for name, text in (os.environ | own | more).items() if text is not None}
+
+    def start(
+        self, kind: str, more: list[str] = (), instead: list[str] = (), **variables: str | None
+    ) -> subprocess.Popen:
+        """Begin a command, with more options, in a process group of its own; what it says is in `log`."""
+        command = [*(instead or COMMANDS[kind]), *(["--dev-addr", self.address] if kind == "serve" else []), *more]
+        with open(self.log, "wb") as said:
             return subprocess.Popen(
-                command, cwd=self.root, env=environment, stdout=said, stderr=said, start_new_session=True
+                command,
+                cwd=self.root,
+                env=self.environment(**variables),
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
             )
 
-    def finish(self, kind: str) -> float:
+    def finish(self, kind: str, **variables: str | None) -> float:
         """Run a command to its end; how long it took."""
         started = time.monotonic()
-        done = self.start("build" if kind == "serve" else kind)
+        done = self.start("build" if kind == "serve" else kind, **variables)
         code = done.wait(300)
         assert code == 0, (kind, self.text())
         return time.monotonic() - started
 
     def text(self) -> str:
         """What the last command said."""
-        return (self.tmp.parent / "said").read_text(errors="replace")
+        return self.log.read_text(errors="replace")
 
     def runs(self) -> dict[str, int]:
         """How many runs each recording has; one that is torn is an error."""
@@ -217,7 +229,7 @@ def test_kills(tmp_path, capsys):
     subprocess.run(
         [*OVERLAP, "record"],
         cwd=trial.root,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=trial.environment(),
         check=True,
         capture_output=True,
     )
@@ -275,7 +287,7 @@ def test_kills(tmp_path, capsys):
                 subprocess.run(
                     [*OVERLAP, "record"],
                     cwd=trial.root,
-                    env=os.environ | {"PYTHONPATH": str(ROOT)},
+                    env=trial.environment(),
                     check=True,
                     capture_output=True,
                 )

@@ -57,7 +57,7 @@ class Author:
             self.page.read_text(),
             self.snippet.read_text().replace("gpus = [0]", "gpus = [0]\n# timeout = 1"),
         )
-        self.log, self.seen = trial.tmp.parent / "said", 0
+        self.log, self.seen = trial.log, 0
 
     def shown(self) -> str:
         """The page as it is served now."""

@@ -167,7 +167,10 @@ def do(job: dict) -> None:
     code = 1
     try:
         text = {"snippet": run_snippet, "call": call, "probe": probe, "dispatch": dispatch}[job["kind"]](job)
-        Path(job["result"]).write_text(text)
+        try:
+            Path(job["result"]).write_text(text)
+        except OSError as error:
+            raise SystemExit(f"what it gave cannot be written: {error}; mend this") from None
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -24,7 +24,7 @@ from overlap import OverlapError
 from overlap.run import machine
 from overlap.run.noise import Watch
 from overlap.run.progress import progress
-from overlap.run.recording import SCHEMA, sealed
+from overlap.run.recording import SCHEMA, sealed, write
 from overlap.run.snippet import Snippet
 
 #: Bytes kept from the beginning and the end of a stream; what lies between is left out with a note.
@@ -250,7 +250,7 @@ class Runner:
         for turn in (contextlib.nullcontext(), self._again):  # a neighbour may have killed the nursery
             shutil.rmtree(cwd, ignore_errors=True)
             cwd.mkdir(parents=True)
-            path.write_text(json.dumps(job))
+            write(path, json.dumps(job))
             with turn:
                 host, (out, err, *from_ranks, word) = self._begin(job, path, fifos)
             worker, _, ended = word.partition("\n")

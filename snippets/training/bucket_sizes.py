@@ -41,7 +41,7 @@ def main() -> dict:
             deepcopy(model), process_group=group, bucket_cap_mb=mb
         )
         works[mb] = partial(averaged, ddp, lambda: None, rows)
-    times = take_turns(works, trials=25, clock=slowest_rank)
+    times = take_turns(works, trials=15, clock=slowest_rank)
     ms = [times[mb].ms() for mb in BUCKETS_MB]
     nothing = times[0].ms()
     for mb, each in zip(BUCKETS_MB, ms, strict=True):

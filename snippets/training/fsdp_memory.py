@@ -40,10 +40,8 @@ def sharded(model: torch.nn.Sequential, mesh: DeviceMesh) -> torch.nn.Module:
 
 def first_gradients(model: torch.nn.Module) -> list[torch.Tensor]:
     """Gradients of the first layer, whole, on the CPU; all ranks call it together."""
-    gradients = [p.grad for p in list(model.parameters())[:12]]
-    return [
-        getattr(g, "full_tensor", g.detach)().to("cpu", copy=True) for g in gradients
-    ]
+    grads = [p.grad for p in list(model.parameters())[:12]]
+    return [getattr(g, "full_tensor", g.detach)().to("cpu", copy=True) for g in grads]
 
 
 def memory_gb(work, before: int) -> dict[str, float]:

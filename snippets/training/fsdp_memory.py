@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -27,21 +28,20 @@ from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.models import transformer
 from snippets.training.waiting_ranks import meet
 
-TOKENS, WIDTH, LAYERS = 512, 1024, 24
-ROWS = {"few": 4, "many": 16}  # for each GPU
+ROWS, TOKENS, WIDTH, LAYERS = 4, 512, 1024, 24  # rows for each GPU
 
 
-def sharded(model: torch.nn.Sequential, mesh: DeviceMesh) -> torch.nn.Module:
+def sharded(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
     """Keep on each rank a part of each layer; the whole of it only while it is used."""
     for layer in model:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def first_gradients(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Gradients of the first layer, whole, on the CPU; all ranks call it together."""
-    grads = [p.grad for p in list(model.parameters())[:12]]
-    return [getattr(g, "full_tensor", g.detach)().to("cpu", copy=True) for g in grads]
+def first_gradients(model: nn.Module) -> list[torch.Tensor]:
+    """Gradients of the first layer, whole; all ranks must call it together."""
+    gradients = [parameter.grad for parameter in list(model.parameters())[:12]]
+    return [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]
 
 
 def memory_gb(work, before: int) -> dict[str, float]:
@@ -49,7 +49,8 @@ def memory_gb(work, before: int) -> dict[str, float]:
 
     Without what was there before, in bytes.
     """
-    work()
+    for _ in range(4):
+        work()
     time.sleep(1)  # what collectives have used is given back some time later
     torch.cuda.reset_peak_memory_stats()
     work()
@@ -62,30 +63,29 @@ def main() -> dict:
     view = {"process_group": group, "gradient_as_bucket_view": True}
     ddp = partial(DistributedDataParallel, **view)
     shard = partial(sharded, mesh=DeviceMesh.from_group(group, device.type))
-    torch.manual_seed(group.rank())
-    mine = torch.randn(max(ROWS.values()), TOKENS, WIDTH, device=device)
     works, gradients, gb = {}, {}, {}
     for name, wrap in {"ddp": ddp, "fsdp": shard}.items():
-        torch.manual_seed(0)  # the same model on all ranks, and in both ways
+        torch.manual_seed(0)  # the same model and batch in both
         before = torch.cuda.memory_allocated()
         with device:
             model = transformer(LAYERS, WIDTH)
+            batch = torch.randn(group.size(), ROWS, TOKENS, WIDTH)
         parameters = sum(p.numel() for p in model.parameters())
         model = wrap(model)
         adam = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
-        for size, rows in ROWS.items():
-            works[f"{name}_{size}"] = partial(step, model, mine[:rows], adam)
-        works[f"{name}_few"]()
+        works[name] = partial(step, model, batch[group.rank()], adam)
+        gb[name] = memory_gb(works[name], before)
         gradients[name] = first_gradients(model)
-        gb[name] = memory_gb(works[f"{name}_few"], before)
+    differ = farthest(gradients["fsdp"], gradients["ddp"])
     torch.set_float32_matmul_precision("high")  # TF32
     times = take_turns(works, trials=11, clock=slowest_rank)
-    result = recorded(times) | {"ranks": group.size(), "parameters": parameters}
     if group.rank() == 0:
-        print(*(f"{name}: {each['state']:.2f} GB" for name, each in gb.items()))
-        print(*(f"{name}: {1e3 * each.median:.1f} ms" for name, each in times.items()))
+        for name, each in gb.items():
+            held = f"{each['state']:.2f} GB after a step, {each['peak']:.2f} in it"
+            print(f"{name:<5}{held}, {1e3 * times[name].median:.1f} ms")
+    result = {"ranks": group.size(), "parameters": parameters, "gb": gb}
     dist.destroy_process_group()
-    return result | {"gb": gb, "gradients_differ_by": farthest(*gradients.values())}
+    return result | recorded(times) | {"gradients_differ_by": differ}
 
 
 def plot(results: dict, ceilings: dict):

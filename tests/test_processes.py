@@ -1,7 +1,13 @@
 """Chapter `processes`: what travels between processes, and what only seems to."""
 
 import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
 from multiprocessing import Pipe, active_children
+from multiprocessing.pool import ThreadPool
 from statistics import median
 from threading import Thread
 from types import SimpleNamespace
@@ -14,7 +20,22 @@ import torch
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from snippets.processes import pickling_stages, share_memory
+from snippets.processes import (
+    cuda_ipc,
+    exit_codes,
+    fork_after,
+    hogwild_broken,
+    hogwild_fixed,
+    ipc_lifetime,
+    pickling_stages,
+    pool_and_process,
+    share_memory,
+    start_methods,
+    threads_per_process,
+)
+
+#: Children here compute nothing, so a fork of a process with threads does no harm.
+forks = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +168,311 @@ def test_new_memory_is_counted_by_message(monkeypatch, capsys):
     plt.close(ax.figure)
 
 
-def test_recorded_runs_can_be_drawn(recorded):
-    for snippet in (share_memory, pickling_stages):
-        for result in recorded(f"processes/{snippet.__name__.split('.')[-1]}").values():
-            plt.close(snippet.plot(result, {}))
+@forks
+@pytest.mark.parametrize(
+    ("start", "how", "said"),
+    [
+        (exit_codes.process, "returns", "exit code 0"),
+        (exit_codes.process, "raises", "exit code 1"),
+        (exit_codes.process, "sys.exit(3)", "exit code 3"),
+        (exit_codes.process, "killed", "exit code -9"),
+        (exit_codes.pool, "returns", "done"),
+        (exit_codes.pool, "raises", "ValueError: invalid literal"),
+        (exit_codes.pool, "killed", "TimeoutError: (no text)"),
+        (exit_codes.executor, "returns", "done"),
+        (exit_codes.executor, "sys.exit(3)", "SystemExit: 3"),
+        (exit_codes.executor, "killed", "BrokenProcessPool: "),
+        (exit_codes.torch_spawn, "returns", "returned"),
+        (exit_codes.torch_spawn, "raises", "ProcessRaisedException: ValueError: "),
+        (exit_codes.torch_spawn, "killed", "ProcessExitedException: "),
+    ],
+)
+def test_what_a_parent_is_told(start, how, said):
+    assert exit_codes.told(start, how).startswith(said)
+    assert not active_children()
+
+
+def test_the_table_has_each_ending_and_each_start(monkeypatch, capsys):
+    monkeypatch.setattr(exit_codes, "told", lambda start, how: f"{start.__name__} {how}")
+    found = exit_codes.main()["found"]
+    assert list(found) == list(exit_codes.ENDINGS)
+    assert found["killed"] == {name: f"{name} killed" for name in ("process", "pool", "executor", "torch_spawn")}
+    assert capsys.readouterr().out.count("\n") == 20
+
+
+def sleep() -> None:
+    time.sleep(30)
+
+
+def divide() -> float:
+    return 1 / 0
+
+
+@forks
+def test_a_child_answers_fails_or_is_killed():
+    assert fork_after.child(os.getppid) == os.getpid()
+    assert fork_after.child(divide) == "ZeroDivisionError: division by zero"
+    assert fork_after.child(sleep, limit_s=1) == "no answer in 1 s"
+    assert not active_children()
+
+
+@forks
+def test_the_parent_touches_before_the_child_uses():
+    touched = []
+    assert fork_after.after(lambda: touched.append(1), lambda: len(touched)) == 1, "a fork has what its parent has"
+
+
+@forks
+def test_each_case_has_a_parent_of_its_own(monkeypatch, capsys):
+    case = (os.getpid, lambda: str(os.getppid()))
+    monkeypatch.setattr(fork_after, "CPU_CASES", {"a | b": case, "c | d": case})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    found = fork_after.main()["found"]
+    assert len({*found.values(), str(os.getpid())}) == 3
+    assert "c                     then d" in capsys.readouterr().out
+
+
+def test_products_of_a_child_are_checked(monkeypatch):
+    threads = torch.get_num_threads()
+    assert fork_after.product() == fork_after.product_in_one_thread() == "works"
+    torch.set_num_threads(threads)
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *shape: 2 * ones(*shape))
+    assert fork_after.product() == "wrong"
+
+
+def test_a_child_tells_when_it_began_and_what_it_has():
+    ours, theirs = Pipe()
+    start_methods.begin(theirs)
+    began, mib = ours.recv()
+    assert began <= time.perf_counter() and mib > 10, "this process has imported torch itself"
+
+
+@forks
+def test_a_start_is_timed_until_the_child_runs():
+    ms, mib = start_methods.started("fork")
+    assert 0 < ms < 30_000 and 0 < mib < 1000
+    assert not active_children()
+
+
+def test_a_python_that_fails_is_an_error():
+    assert start_methods.python_ms("pass") > 0
+    with pytest.raises(subprocess.CalledProcessError):
+        start_methods.python_ms("import sys; sys.exit(1)")
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_costs_are_medians_by_method(monkeypatch, capsys, gpu):
+    starts = iter(range(1000))
+    monkeypatch.setattr(start_methods, "started", lambda method: (float(next(starts)), 2.0))
+    monkeypatch.setattr(start_methods, "python_ms", lambda code: 10.0 * len(code))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda n, device: ones(n))
+    result = start_methods.main()
+    assert result["alone_ms"] == {"python": 40, "python and torch": 120} and result["first_forkserver_ms"] == 0
+    for parent in ["fresh", "used_cuda"][: 1 + gpu]:
+        for method, trials in start_methods.TRIALS.items():
+            each = result[parent]["ms_trials"][method]
+            assert len(each) == trials and result[parent]["ms"][method] == median(each)
+    assert ("used_cuda" in result) is gpu is ("used_cuda   spawn" in capsys.readouterr().out)
+    (ax,) = start_methods.plot(result, {}).axes
+    assert ax.patches[0].get_width() == 120 and len(ax.patches) == 4 + 3 * gpu
+    plt.close(ax.figure)
+
+
+@pytest.fixture
+def numbers() -> np.ndarray:
+    return np.arange(12).reshape(4, 3)
+
+
+def test_every_way_squares_all(numbers):
+    with ThreadPool(2) as pool:
+        np.testing.assert_array_equal(pool_and_process.by_pool(pool, numbers), numbers**2)
+    for way in (pool_and_process.square_all, pool_and_process.by_new_pool, pool_and_process.by_new_processes):
+        np.testing.assert_array_equal(way(numbers), numbers**2)
+    assert not active_children()
+
+
+def test_sizes_and_ways_are_in_order(monkeypatch, capsys):
+    monkeypatch.setattr(pool_and_process, "CONTEXT", SimpleNamespace(Pool=ThreadPool, set_forkserver_preload=id))
+    monkeypatch.setattr(pool_and_process, "SIZES", [1000, 3000])
+    monkeypatch.setattr(pool_and_process, "by_new_processes", pool_and_process.square_all)
+    result = pool_and_process.main()
+    assert set(result["ms"]) == {"loop", "pool running", "new pool", "new processes", "no loop"}
+    for name, ms in result["ms"].items():
+        assert ms == [median(trials) for trials in result["ms_trials"][name]]
+    assert "    3,000 numbers, ms: loop" in capsys.readouterr().out
+    (ax,) = pool_and_process.plot(result, {}).axes
+    assert len(ax.get_lines()) == 5
+    plt.close(ax.figure)
+
+
+def test_a_wrong_square_is_an_error(monkeypatch):
+    monkeypatch.setattr(pool_and_process, "by_new_pool", lambda numbers: numbers)
+    monkeypatch.setattr(pool_and_process, "by_new_processes", pool_and_process.square_all)
+    with ThreadPool(2) as pool, pytest.raises(AssertionError):
+        pool_and_process.compared(pool, 1000)
+
+
+@pytest.fixture
+def one_worker(monkeypatch):
+    """One child, and the threads and stderr of this process as they were."""
+    threads, stderr = torch.get_num_threads(), sys.stderr
+    for twin in (hogwild_broken, hogwild_fixed):
+        monkeypatch.setattr(twin, "WORKERS", 1)
+    yield
+    torch.set_num_threads(threads)
+    sys.stderr = stderr
+
+
+def test_the_broken_twin_prints_the_error_of_no_training(one_worker, capsys):
+    torch.manual_seed(1)
+    untrained = hogwild_broken.network()
+    result = hogwild_broken.main()
+    assert result == {"workers": 1, "error": hogwild_broken.error(untrained), "exit_codes": [1]}
+    assert "trained by 1 processes" in capsys.readouterr().out, "it says so all the same"
+    with pytest.raises(NameError, match="loss_fn"):
+        hogwild_broken.train(untrained)
+
+
+def test_the_fixed_twin_raises_and_trains(one_worker, capsys):
+    result = hogwild_fixed.main()
+    assert result["raised"] == "TypeError: 'NoneType' object is not callable"
+    assert result["error_before"] > 0.4 and max(result["error"], result["error_alone"]) < 0.2
+    assert result["error"] == pytest.approx(result["error_alone"], abs=0.02), "one process writes alone in both"
+
+
+def test_the_error_is_the_share_of_wrong_rows():
+    x, y = hogwild_broken.rows()
+    assert x.shape == (10_000, 20) and 0.4 < y.mean() < 0.6
+    assert hogwild_broken.error(lambda rows: y) == 0
+    assert hogwild_broken.error(lambda rows: 1 - y) == 1
+    assert hogwild_broken.network()(x).shape == y.shape
+
+
+def test_each_process_gets_one_job_with_its_threads():
+    jobs = []
+    pool = SimpleNamespace(starmap=lambda work, rows, chunksize: jobs.append((work, rows, chunksize)))
+    threads_per_process.all_train(pool, 3)
+    assert jobs == [(threads_per_process.train, [(3, threads_per_process.STEPS)] * threads_per_process.PROCESSES, 1)]
+
+
+def test_training_takes_the_threads_it_is_given():
+    threads = torch.get_num_threads()
+    threads_per_process.train(1, 1)
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(threads)
+
+
+def test_threads_are_shared_and_compared_by_round(monkeypatch, capsys):
+    workers, trained = [], []
+
+    class Pool(ThreadPool):
+        def apply(self, work):
+            workers.append(self._processes)
+            return 12
+
+    context = SimpleNamespace(Pool=Pool, set_forkserver_preload=id)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: context)
+    monkeypatch.setattr(threads_per_process.mp, "get_context", lambda method: context)
+    monkeypatch.setattr(threads_per_process, "train", lambda threads, steps: trained.append((threads, steps)))
+    result = threads_per_process.main()
+    assert workers == [4] and result["threads"] == {"default": 12, "share": 3, "alone": 12}
+    assert {*trained} == {(12, 10), (3, 10), (12, 40)} and len(trained) == 8 * (4 + 4 + 1)
+    assert result["slower"] == median(result["slower_trials"]) and len(result["slower_trials"]) == 7
+    assert "4 ×  3 threads" in capsys.readouterr().out
+    (ax,) = threads_per_process.plot(result, {}).axes
+    assert [label.get_text() for label in ax.get_yticklabels()][1] == "4 processes, 3 each"
+    plt.close(ax.figure)
+
+
+class Wire:
+    """A connection whose other end answers each message with its first element and its size."""
+
+    def send_bytes(self, payload):
+        self.payload = payload
+
+    def recv(self):
+        return float(share_memory.ForkingPickler.loads(self.payload)[0]), len(self.payload)
+
+
+def test_the_way_through_the_host_is_a_copy_and_a_send():
+    x, room = torch.full((64,), 3.0), torch.zeros(64).share_memory_()
+    assert cuda_ipc.through_host(Wire(), x, room) < 1024
+    assert (room == 3).all()
+
+
+def test_handles_and_copies_can_be_drawn():
+    (ax,) = cuda_ipc.plot({"us": {"handle": 9.0, "host": 900.0, "copy": 90.0}}, {}).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "as a handle",
+        "through the host",
+        "one copy on the GPU",
+    ]
+    plt.close(ax.figure)
+
+
+class Inline:
+    """An executor that works at once, in this process, until it is shut down."""
+
+    def __init__(self, workers, context):
+        self.open = True
+
+    def submit(self, work, *arguments):
+        if not self.open:
+            raise RuntimeError("cannot schedule after shutdown")
+        value = work(*arguments)
+        return SimpleNamespace(result=lambda: value)
+
+    def shutdown(self):
+        self.open = False
+
+
+def test_the_steps_of_a_case_follow_each_other_until_one_fails(monkeypatch):
+    def make() -> bytes:
+        ipc_lifetime.held["x"] = torch.ones(4)
+        return bytes(share_memory.ForkingPickler.dumps(torch.full((4,), 5.0)))
+
+    monkeypatch.setattr(ipc_lifetime, "ProcessPoolExecutor", Inline)
+    monkeypatch.setattr(ipc_lifetime, "make", make)
+    assert ipc_lifetime.tried("open clone exit read") == {"open": None, "clone": None, "exit": None, "read": [5.0, 5.0]}
+    assert ipc_lifetime.tried("exit free read") == {
+        "exit": None,
+        "free": "RuntimeError: cannot schedule after shutdown",
+    }
+    assert {step for case in ipc_lifetime.CASES for step in case.split()} <= {
+        *("open", "overwrite", "free", "exit"),
+        *("clone", "read"),
+    }
+    ipc_lifetime.held.clear()
+
+
+def test_each_case_is_tried_and_shown(monkeypatch, capsys):
+    monkeypatch.setattr(ipc_lifetime, "tried", lambda case: {"open": None, "read": [1.0, len(case)]})
+    result = ipc_lifetime.main()
+    assert list(result["found"]) == ipc_lifetime.CASES and result["mib"] == 64
+    assert "free open read        [1.0, 14]" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["cuda_ipc", "ipc_lifetime", "fork_after", "start_methods"])
+def test_it_runs_on_a_gpu(name):
+    command = [sys.executable, "-m", f"snippets.processes.{name}"]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout.strip()
+
+
+DRAWN = (share_memory, pickling_stages, start_methods, pool_and_process, threads_per_process)
+
+
+@pytest.mark.parametrize("snippet", DRAWN, ids=lambda snippet: snippet.__name__.rpartition(".")[2])
+def test_recorded_runs_can_be_drawn(recorded, snippet):
+    for result in recorded(f"processes/{snippet.__name__.rpartition('.')[2]}").values():
+        plt.close(snippet.plot(result, {}))
+
+
+def test_recorded_parents_and_children_ended_as_the_page_says(recorded):
+    for result in recorded("processes/fork_after").values():
+        assert {*fork_after.CPU_CASES} <= {*result["found"]} <= {*fork_after.CPU_CASES, *fork_after.GPU_CASES}
+    for result in recorded("processes/hogwild_broken").values():
+        assert result["exit_codes"] == [1] * result["workers"]

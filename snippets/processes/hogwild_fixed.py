@@ -5,6 +5,7 @@
 # gpus = [0]
 # exclusive = false
 # timeout = 120
+# once = { error = "is a share of rows, of one training", error_before = "is exact" }
 # ///
 """Fixed: train a shared model in four processes; a child that dies is an error."""
 

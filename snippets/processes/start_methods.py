@@ -5,7 +5,9 @@
 # gpus = [0, 1]
 # missing = { 1 = "not recorded yet" }
 # timeout = 120
-# once = { first_forkserver_ms = "the server starts once in a process" }
+# [tool.overlap.once]
+# first_forkserver_ms = "the server starts once in a process"
+# fresh = "its memory is the median of all starts"
 # ///
 """Start a child by fork, spawn or forkserver: how long until it begins to work?"""
 

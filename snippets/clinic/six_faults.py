@@ -99,9 +99,8 @@ def plot(results: dict, ceilings: dict):
         ms, busy = results["ms"][name], results["busy"][name]
         title = f"{title}: {ms:.0f} ms, kernels {busy:.0%}"
         rows = last_step(results["timelines"][name])
-        panels[title] = [
-            row for row in rows if row[0] != "copies"
-        ]  # the CPU's say when
+        # the CPU's lane of copies says when
+        panels[title] = [row for row in rows if row[0] != "copies"]
     return draw_lanes(panels)
 
 

@@ -177,7 +177,7 @@ def warm(lab, monkeypatch):
     """Books use the lab's nursery instead of starting one of their own."""
 
     class Warm(Runner):
-        def __init__(self, root: Path, watchful: bool = False):
+        def __init__(self, root: Path, watchful: bool = False, temporary: tuple[str, ...] = ()):
             vars(self).update(vars(lab.runner) | {"root": root, "_watchful": watchful})
 
         def close(self) -> None:

@@ -1,5 +1,6 @@
 """Runs: what is caught, what is contained, what a failure says, and that nothing is left behind."""
 
+import contextlib
 import io
 import os
 import re
@@ -8,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -251,8 +254,8 @@ def test_no_process_of_the_group_is_left_behind_by_a_plain_process(plain, name, 
 def test_ranks_of_a_plain_torchrun_are_not_left_behind(plain):
     marker = f"marker-{uuid.uuid4()}"
     code = main(f"open({str(plain.root / 'begun')!r}, 'w').close()\nos.execv('/bin/sleep', ['{marker}', '99'])")
-    with pytest.raises(RunFailed, match="still ran after 8 s"):
-        plain.runner.run(torchrun(plain, "left/ranks", code, ranks=1, timeout=8), 0)
+    with pytest.raises(RunFailed, match="still ran after 20 s"):
+        plain.runner.run(torchrun(plain, "left/ranks", code, ranks=1, timeout=20), 0)
     assert (plain.root / "begun").exists() and not alive(marker)
 
 
@@ -369,6 +372,82 @@ def test_a_failing_rank_is_reported(lab):
     with pytest.raises(RunFailed, match="boom") as caught:
         lab.runner.run(torchrun(lab, "rank/bad", main("raise ValueError('boom')"), ranks=1), 0)
     assert str(caught.value).startswith("snippets/rank/bad.py failed with exit code 1")
+
+
+#: Two ranks, of which the second fails; alone, or while the other waits for it in a collective.
+ALONE = """
+import os
+import signal
+import sys
+import time
+
+
+def main():
+    print(os.environ["MARKER"], "joined", os.environ["RANK"], flush=True)
+    if os.environ["RANK"] == "1":
+        {body}
+    return {{}}
+"""
+JOINED = ALONE.replace("import time\n", "import time\n\nimport torch\nimport torch.distributed as dist\n")
+JOINED = JOINED.replace("main():\n", "main():\n    dist.init_process_group('gloo')\n")
+JOINED = JOINED.replace("    return", "    dist.all_reduce(torch.ones(1))\n    return")
+LATE = r"still ran after \d+ s and was stopped .*, in rank (0 and )?1, on the CPU"
+FLOOD = "os.write({}, b'flood' * 9999 + bytes([10]))"
+#: What that rank does, what is said, and its last lines.
+RANKS = {
+    "dies": ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9, in rank 1, on the CPU", "joined 1"),
+    "leaves": ("sys.exit(7)", "failed with exit code 7, in rank 1, on the CPU", "joined 1"),
+    "raises": ("raise ValueError('boom')", "failed with exit code 1, in rank 1, on the CPU", "ValueError: boom"),
+    "hangs": ("time.sleep(999)", LATE, "joined 1"),
+    "floods": (f"while True: {FLOOD.format(1)}", LATE, "flood"),
+    "floods_and_dies": (f"[{FLOOD.format(2)} for _ in range(9999)]; sys.exit(7)", "exit code 7, in rank 1", "flood"),
+}
+#: Seconds that such a run may take, several times as long where the machine has other work.
+RANKS_S = int(12 * float(os.environ.get("OVERLAP_PATIENCE", "1")))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("dies", ALONE),
+        *(pytest.param(fault, JOINED, marks=pytest.mark.slow, id=f"{fault}-joined") for fault in RANKS),
+    ],
+)
+def test_a_rank_that_fails_ends_the_run_and_is_named(lab, fault, code, monkeypatch, tmp_path):
+    """Within the limit; its last lines are shown, nothing is left, and what it prints fills no disk."""
+    signal.alarm(20 * RANKS_S)
+    (body, why, last), marker = RANKS[fault], f"marker-{uuid.uuid4()}"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("MARKER", marker)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with Runner(lab.root) as own:
+        own.probe(0)
+        started, sizes = time.monotonic(), []
+        watching = threading.Thread(target=lambda: sizes.append(most(tmp_path, lambda: not sizes)))
+        watching.start()
+        try:
+            with pytest.raises(RunFailed) as caught:
+                own.run(torchrun(lab, f"rank/{fault}", code.format(body=body), ranks=2, timeout=RANKS_S), 0)
+        finally:
+            took = time.monotonic() - started
+            sizes.append(0)
+            watching.join()
+        assert list(tmp_path.glob("*/*")) == []
+    first, *rest = str(caught.value).splitlines()
+    assert re.search(why, first)
+    assert any(line.startswith("    rank 1: ") and last in line for line in rest)
+    assert took < RANKS_S * 1.3 and max(sizes) < 10 << 20
+    assert not alive(marker) and list(tmp_path.iterdir()) == []
+
+
+def most(folder: Path, going) -> int:
+    """The most bytes that lie in a folder while it is going."""
+    found = 0
+    while going():
+        with contextlib.suppress(OSError):
+            found = max(found, sum(path.lstat().st_size for path in folder.rglob("*")))
+        time.sleep(0.1)
+    return found
 
 
 def test_spawned_processes_find_the_functions_of_the_snippet(either):

@@ -88,8 +88,8 @@ def address(site, paths):
 
 @pytest.fixture
 def visit(browser, address):
-    """`visit(path, width, scheme, **options)` opens a page of the site as a new reader."""
-    contexts = []
+    """`visit(path, width, scheme, **options)` opens a page of the site as a new reader. Nothing the page does may be refused by its policy."""
+    contexts, refused = [], []
 
     def visit(path: str, width: int = 1280, scheme: str = "light", **options):
         contexts.append(
@@ -98,6 +98,7 @@ def visit(browser, address):
             )
         )
         contexts[-1].set_default_timeout(30_000)
+        contexts[-1].on("console", partial(note_refused, refused))
         page = contexts[-1].new_page()
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
@@ -107,6 +108,13 @@ def visit(browser, address):
     yield visit
     for context in contexts:
         context.close()
+    assert refused == []
+
+
+def note_refused(refused: list[str], message) -> None:
+    """Keep what the browser says of the page's Content-Security-Policy."""
+    if "Content Security Policy" in message.text:
+        refused.append(message.text)
 
 
 # The machine picker
@@ -336,6 +344,64 @@ def test_a_value_tells_what_it_comes_from(visit, width):
     note = value.locator(".ov-on").get_attribute("data-note")
     assert note.startswith("streams/") and value.evaluate(told) == f'"{note}"'
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# The policy of the pages; that it lets them do what they do is seen by every test that visits one
+
+#: Ways to bring in what is not the site's: each calls `ran` or asks another host, and is refused.
+INJECTED = {
+    "script": "<script>ran()</script>",
+    "script of data": "<script src='data:text/javascript,ran()'></script>",
+    "script of another host": "<script src=https://other.invalid/x.js></script>",
+    "module": "<script type=module>ran()</script>",
+    "handler": "<img src=data:x onerror=ran()>",
+    "SVG": "<svg onload=ran()></svg>",
+    "frame": "<iframe srcdoc='<script>parent.ran()</script>'></iframe>",
+    "frame of an address": "<iframe src='javascript:parent.ran()'></iframe>",
+    "link": "<a class=injected href='javascript:ran()'>x</a>",
+    "form": "<form action=https://other.invalid/><button class=injected>x</button></form>",
+    "object": "<object data='data:text/html,<script>opener.ran()</script>'></object>",
+    "style": "<style>body { display: none }</style>",
+    "style of another host": "<link rel=stylesheet href=https://other.invalid/x.css>",
+    "picture of another host": "<b style='background: url(https://other.invalid/x.png)'>x</b>",
+    "base": "<base href=https://other.invalid/>",
+}
+
+
+@pytest.mark.parametrize("path", [*KINDS, "404.html"])
+def test_what_is_injected_does_not_run(browser, address, path):
+    """When the page is opened, and when it is come to from another page without a reload."""
+    context, ran, refused, elsewhere = browser.new_context(base_url=address), [], [], []
+    context.expose_function("ran", lambda: ran.append(path))
+    context.on("console", partial(note_refused, refused))
+    context.route("https://other.invalid/**", lambda route: (elsewhere.append(route.request.url), route.abort()))
+
+    def inject(route):
+        answer = route.fetch()
+        head, article, rest = answer.text().partition("<article")
+        start, close, rest = rest.partition(">")
+        route.fulfill(response=answer, body=head + article + start + close + "".join(INJECTED.values()) + rest)
+
+    for first in (path, "sources/" if path != "404.html" else path):
+        page = context.new_page()
+        page.route(f"{address}{path}", inject)
+        page.goto(first, wait_until="load")
+        page.wait_for_function("document.documentElement.dataset.machine")
+        if first != path:
+            page.evaluate(
+                "path => document.body.append(Object.assign(document.createElement('a'), {href: path, id: 'go'}))",
+                address + path,
+            )
+            page.evaluate("document.getElementById('go').click()")
+            page.locator(".injected").first.wait_for(state="attached")
+        for place in page.locator(".injected").all():
+            place.dispatch_event("click")
+        page.wait_for_timeout(300)
+        assert page.evaluate("getComputedStyle(document.body).display") != "none"
+        page.close()
+    context.close()
+    assert (ran, elsewhere) == ([], [])
+    assert len(refused) >= len(INJECTED)
 
 
 # Every page: console, network, width, links

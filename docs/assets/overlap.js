@@ -166,8 +166,8 @@
     const image = picture.querySelector("img")
     const answer = await fetch(narrow.matches || picture.closest(".ov-two") ? picture.querySelector("source").srcset : image.src).catch(() => null)
     if (!answer?.ok || picture.hidden) return
-    const svg = new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement
-    svg.querySelector("style")?.remove()
+    const text = (await answer.text()).replace(/<style\b.*?<\/style>/s, "")  // the page has a style of its own for it
+    const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement
     svg.setAttribute("aria-hidden", "true")
     const box = document.createElement("div"), told = document.createElement("p")
     box.className = "ov-picture"
@@ -291,6 +291,25 @@
     }
   }
 
+  /* The copy buttons of notebook pages. */
+  const copying = () => {
+    for (const button of document.querySelectorAll("clipboard-copy:not([role])")) {
+      button.role = "button"
+      button.tabIndex = 0
+      button.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(document.getElementById(button.getAttribute("for")).textContent)
+        const notice = button.querySelector(".notice")
+        notice.hidden = false
+        setTimeout(() => { notice.hidden = true }, 1000)
+      })
+      button.addEventListener("keydown", event => {
+        if (event.key !== "Enter" && event.key !== " ") return
+        event.preventDefault()
+        button.click()
+      })
+    }
+  }
+
   /* A link to a claim opens its evidence. */
   const opened = () => {
     const mark = document.getElementById(decodeURIComponent(location.hash.slice(1)))
@@ -399,6 +418,7 @@
     beside()
     files()
     traces()
+    copying()
     const wanted = picked()
     if (!wanted) return
     const select = document.querySelector(".ov-picker select")

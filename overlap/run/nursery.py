@@ -1,13 +1,15 @@
 """A process that has imported torch and does nothing else, and forks one supervised child per job.
 
-Started by `overlap.run.runner` as `python -m overlap.run.nursery FD`, where FD is a Unix socket. Each message is the kind of one
+Started by `overlap.run.runner` as `python -m overlap.run.nursery FD FOLDER …`, where FD is a Unix socket and the folders are removed when its
+other end is gone, however it went. Each message is the kind of one
 job and the path of the rest of it in JSON, with the file descriptors of its stdout, its stderr and a pipe that closes when the
 job and everything it started are gone; the pipe says which process it is and, last, how it ended. Importing torch once instead of
 in every job saves seconds a snippet; the parent computes nothing, because a child forked after that would hang in its first
 matrix product.
 
 `python -m overlap.run.nursery --job FILE OUT ERR DONE` supervises one job, where no nursery can run;
-`python -m overlap.run.nursery --rank FILE RESULT [--proof]` runs one snippet in this very process: what torchrun starts per GPU.
+`python -m overlap.run.nursery --rank FILE RESULT FOLDER [--proof]` runs one snippet in this very process: what torchrun starts per GPU. It
+writes to FIFOs of the folder, so that no rank can fill a disk, and says there when its main() has returned.
 """
 
 import atexit
@@ -16,6 +18,7 @@ import ctypes
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -34,8 +37,8 @@ _GRACE_S, _UNKILLABLE_S = 0.5, 10
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def serve(channel: socket.socket) -> None:
-    """Fork a supervisor for each job until the other end closes, then end what still runs. Never returns."""
+def serve(channel: socket.socket, folders: list[str]) -> None:
+    """Fork a supervisor for each job until the other end closes, then end what still runs and remove the folders. Never returns."""
     _preload("")
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # from here on, only the other end says when to stop
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -62,6 +65,8 @@ def serve(channel: socket.socket) -> None:
     while left := set(_children()):
         _kill(left - supervisors)  # what supervisors left that were killed themselves
         time.sleep(0.01)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 
@@ -260,8 +265,11 @@ if __name__ == "__main__":
         _supervise(json.loads(Path(rest[0]).read_text()), *map(int, rest[1:]))
     elif option == "--rank":
         rank = int(os.environ["RANK"])
-        returned = run_snippet({"path": rest[0], "result": rest[1], "rank": rank, "proof": rest[2:] == ["--proof"]})
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{rest[2]}/{rank}.{name}", os.O_WRONLY), number)
+        returned = run_snippet({"path": rest[0], "result": rest[1], "rank": rank, "proof": rest[3:] == ["--proof"]})
         if rank == 0:
             Path(rest[1]).write_text(returned)
+        Path(rest[2], f"{rank}.ended").touch()
     else:
-        serve(socket.socket(fileno=int(option)))
+        serve(socket.socket(fileno=int(option)), rest)

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
+import threading
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,20 +157,33 @@ def read(path: Path, memo: "Memo | None" = None) -> Recording:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=".", suffix=".tmp", delete=False, encoding="utf-8"
-    ) as file:
+    """Write a file whole or not at all; whoever is killed meanwhile leaves nothing beside it. An error names the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spare = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         try:
-            file.write(text)
-            file.flush()
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
+            _write_beside(spare, text.encode())
+            os.replace(spare, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(file.name)
+                os.unlink(spare)
             raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _write_beside(spare: Path, content: bytes) -> None:
+    """Write a file that has no name before it is whole, where the file system knows such files."""
+    try:
+        file = os.fdopen(os.open(spare.parent, os.O_TMPFILE | os.O_WRONLY, 0o644), "wb")
+    except (AttributeError, OSError):
+        spare.write_bytes(content)
+        return
+    with file:
+        file.write(content)
+        file.flush()
+        # with a folder given, so that Python asks for the file behind this link
+        os.link(f"/proc/self/fd/{file.fileno()}", spare, src_dir_fd=file.fileno(), follow_symlinks=True)
 
 
 def reseal(root: Path, names: list[str] | None = None) -> list[str]:

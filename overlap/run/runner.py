@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import json
 import os
+import re
+import secrets
 import selectors
 import shutil
 import signal
@@ -22,7 +24,7 @@ from overlap import OverlapError
 from overlap.run import machine, proof
 from overlap.run.noise import Watch
 from overlap.run.progress import progress
-from overlap.run.recording import SCHEMA, sealed
+from overlap.run.recording import SCHEMA, sealed, write
 from overlap.run.snippet import Snippet
 
 #: Bytes kept from the beginning and the end of a stream; what lies between is left out with a note.
@@ -35,7 +37,7 @@ class RunFailed(OverlapError):
 
 @dataclass
 class Outcome:
-    """How a process ended and what it wrote; without exit code and not timed out: its supervisor was killed."""
+    """How a process ended and what it wrote, and each of its ranks; without exit code and not timed out: its supervisor was killed."""
 
     exit: int | None
     timed_out: bool
@@ -43,6 +45,7 @@ class Outcome:
     stdout: str
     stderr: str
     result: object
+    ranks: tuple[str, ...] = ()
 
 
 class Capture:
@@ -68,8 +71,18 @@ class Capture:
 class Nursery:
     """Starts jobs as children of one process that has imported torch; see `overlap.run.nursery`."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, temporary: tuple[str, ...] = ()):
         self.root, self._lock, self._process, self._channel, self.closed = root, threading.Lock(), None, None, False
+        self._temporary = (_unused(), *temporary)
+
+    @property
+    def folder(self) -> Path:
+        """Where jobs are; it is made only when there is a process that removes it, whatever happens to this one."""
+        with self._lock:
+            if self._process is None or self.closed:
+                self._spawn()
+            os.makedirs(self._temporary[0], 0o700, exist_ok=True)
+        return Path(self._temporary[0])
 
     @staticmethod
     def possible() -> bool:
@@ -103,7 +116,7 @@ class Nursery:
             self._channel.close()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = _python(self.root, [theirs.fileno()])
+            self._process = _python(self.root, [theirs.fileno()], after=self._temporary)
 
     def close(self) -> None:
         """End the nursery and whatever runs in it."""
@@ -113,13 +126,22 @@ class Nursery:
                 self._channel.close()
                 self._process.terminate()  # heard only while it still imports
                 self._process.wait()
+                shutil.rmtree(self._temporary[0], ignore_errors=True)  # if it was, or was killed
 
 
 class Plain:
     """Starts each job as a process of its own where there can be no nursery: slower, and what leaves its group may escape."""
 
-    def __init__(self, root: Path):
-        self.root, self._lock, self._processes, self.closed = root, threading.Lock(), [], False
+    def __init__(self, root: Path, temporary: tuple[str, ...] = ()):
+        self.root, self._lock, self._processes, self.closed, self._folder = root, threading.Lock(), [], False, _unused()
+
+    @property
+    def folder(self) -> Path:
+        """Where jobs are."""
+        if self.closed:
+            raise OverlapError("stopped")
+        os.makedirs(self._folder, 0o700, exist_ok=True)
+        return Path(self._folder)
 
     def start(self, kind: str, path: Path, fds: list[int]) -> subprocess.Popen:
         """Begin a job, as a nursery would."""
@@ -139,13 +161,19 @@ class Plain:
         for process in self._processes:
             process.terminate()
             process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _python(root: Path, fds: list[int], *options: str) -> subprocess.Popen:
+def _unused() -> str:
+    """A path in the temporary folder that nobody has."""
+    return os.path.join(tempfile.gettempdir(), f"overlap-{secrets.token_hex(8)}")
+
+
+def _python(root: Path, fds: list[int], *options: str, after: tuple[str, ...] = ()) -> subprocess.Popen:
     """A Python of its own session, out of reach of Ctrl-C, which is for who asked."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-m", "overlap.run.nursery", *options, *map(str, fds)],
+        [sys.executable, "-m", "overlap.run.nursery", *options, *map(str, fds), *after],
         pass_fds=fds,
         env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "MPLBACKEND": "Agg"},
         cwd=root,
@@ -173,14 +201,15 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
     return f"torchrun --nproc-per-node {'gpu' if anywhere else ranks(snippet, gpus or 0)} {file}"
 
 
-def _starter(root: Path) -> Nursery | Plain:
-    return Nursery(root) if Nursery.possible() else Plain(root)
+def _starter(root: Path, temporary: tuple[str, ...]) -> Nursery | Plain:
+    return (Nursery if Nursery.possible() else Plain)(root, temporary)
 
 
 class Runner:
     """Runs jobs in children of one nursery, or in plain processes; use it as a context manager.
 
     With `watchful`, a measurement waits for a calm host, is repeated once where it was disturbed, and says how busy the host was.
+    The folders `temporary` are removed when this process is gone, even if it was killed, where there can be a nursery.
     """
 
     #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
@@ -188,10 +217,11 @@ class Runner:
     #: Whether a further run counts the kernels of each snippet that uses a GPU.
     counts_kernels = False
 
-    def __init__(self, root: Path, watchful: bool = False):
+    def __init__(self, root: Path, watchful: bool = False, temporary: tuple[str, ...] = ()):
         self.root, self._probes, self._kernels, self._again = root, {}, {}, threading.Lock()
+        self._temporary = temporary
         self._watchful, self._watch = watchful, None
-        self._starter = _starter(root)
+        self._starter = _starter(root, temporary)
 
     def __enter__(self) -> "Runner":
         return self
@@ -206,11 +236,16 @@ class Runner:
     def start(self) -> None:
         """Begin to import what snippets need, while there is something else to do."""
         if self._starter.closed:
-            self._starter = _starter(self.root)
+            self._starter = _starter(self.root, self._temporary)
         self._starter.warm()
 
-    def _job(self, kind: str, folder: Path, timeout: float, gpus: int, **more) -> Outcome:
-        """Run one job to its end; nothing it started is left when this returns."""
+    @contextlib.contextmanager
+    def _folder(self):
+        with tempfile.TemporaryDirectory(dir=self._starter.folder, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+
+    def _job(self, kind: str, folder: Path, timeout: float, gpus: int, fifos: tuple[str, ...] = (), **more) -> Outcome:
+        """Run one job to its end; nothing it started is left when this returns. What comes through FIFOs is caught, too."""
         cwd, result, path = folder / "cwd", folder / "result.json", folder / "job.json"
         visible = machine.visible_devices(gpus) if gpus else ""
         job = {"kind": kind, "timeout": timeout, "cwd": str(cwd), "result": str(result), **more}
@@ -218,9 +253,9 @@ class Runner:
         for turn in (contextlib.nullcontext(), self._again):  # a neighbour may have killed the nursery
             shutil.rmtree(cwd, ignore_errors=True)
             cwd.mkdir(parents=True)
-            path.write_text(json.dumps(job))
+            write(path, json.dumps(job))
             with turn:
-                host, (out, err, word) = self._begin(job, path)
+                host, (out, err, *from_ranks, word) = self._begin(job, path, fifos)
             worker, _, ended = word.partition("\n")
             code = None
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -233,34 +268,38 @@ class Runner:
         if not ended:
             with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
                 os.killpg(int(worker), signal.SIGKILL)
-            return Outcome(None, False, 0.0, out, err, None)
-        outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None)
+            return Outcome(None, False, 0.0, out, err, None, tuple(from_ranks))
+        outcome = Outcome(**json.loads(ended), stdout=out, stderr=err, result=None, ranks=tuple(from_ranks))
         if outcome.exit == 0:
             with contextlib.suppress(OSError, ValueError):  # gone or half: as if nothing was returned
                 outcome.result = json.loads(result.read_text())
         return outcome
 
-    def _begin(self, job: dict, path: Path) -> tuple[subprocess.Popen, list[str]]:
-        """Start a job and read its stdout, its stderr and the word of its supervisor until that one is gone; also who started it."""
+    def _begin(self, job: dict, path: Path, fifos: tuple[str, ...]) -> tuple[subprocess.Popen, list[str]]:
+        """Start a job and read its stdout, its stderr, the FIFOs and the word of its supervisor until that one is gone; also who started it."""
         pipes = [os.pipe() for _ in range(3)]
+        more = [
+            os.open(fifo, os.O_RDWR | os.O_NONBLOCK) for fifo in fifos
+        ]  # for writing, too: so it has no end before the job has
         try:
             try:
                 host = self._starter.start(job["kind"], path, [write for _, write in pipes])
             finally:
                 for _, write in pipes:
                     os.close(write)
-            return host, _read([read for read, _ in pipes])
+            out, err, word = (read for read, _ in pipes)
+            return host, _read([out, err, *more, word])
         except BaseException:
             self._starter.close()
             raise
         finally:
-            for read, _ in pipes:
+            for read in [read for read, _ in pipes] + more:
                 os.close(read)
 
     def probe(self, gpus: int) -> dict:
         """`machine` and `software` of a recording made with this many GPUs visible."""
         if gpus not in self._probes:
-            with _folder() as folder:
+            with self._folder() as folder:
                 found = self._job("probe", folder, 120, gpus)
             if found.result is None:
                 raise OverlapError(f"cannot tell what this machine is:\n{_last(found.stderr)}")
@@ -286,7 +325,7 @@ class Runner:
             return []
         key = (snippet.name, snippet.hash, gpus)
         if key not in self._kernels:
-            with _folder() as folder:
+            with self._folder() as folder:
                 path, limit = str(self.root / snippet.path), 2 * snippet.options["timeout"]
                 ended = self._job("kernels", folder, limit, gpus, path=path)
             counted = ended.exit == 0 and isinstance(ended.result, list) and any(ended.result)
@@ -294,7 +333,7 @@ class Runner:
         return self._kernels[key]
 
     def _dispatch_us(self) -> float:
-        with _folder() as folder:
+        with self._folder() as folder:
             found = self._job("dispatch", folder, 60, 0)
         if found.result is None:
             raise OverlapError(f"cannot tell how busy this machine is:\n{_last(found.stderr)}")
@@ -306,14 +345,22 @@ class Runner:
             why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
             raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
         started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
-        with _folder() as folder:
+        blamed = []
+        with self._folder() as folder:
             if snippet.options["launcher"] == "torchrun":
-                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-                argv += ["--redirects=3", f"--log-dir={folder / 'ranks'}"]
-                argv += ["-m", "overlap.run.nursery", "--rank", path, str(folder / "result.json")]
+                own, result = folder / "ranks", str(folder / "result.json")
+                own.mkdir()
+                fifos = tuple(f"{own}/{rank}.{name}" for rank in range(count) for name in ("out", "err"))
+                for fifo in fifos:
+                    os.mkfifo(fifo)
+                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
+                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own)]
                 argv += ["--proof"] * bool(gpus)
-                ended = self._job("torchrun", folder, snippet.options["timeout"], gpus, argv=argv)
-                outputs = _rank_outputs(folder / "ranks")
+                limit = snippet.options["timeout"]
+                ended = self._job("torchrun", folder, limit, gpus, fifos, argv=argv)
+                outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
+                done = {rank for rank in range(count) if (own / f"{rank}.ended").exists()}
+                blamed = _blamed(ended, set(range(count)) - done)
             else:
                 ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path, proof=bool(gpus))
                 outputs = _outputs(ended.stdout, ended.stderr, 0)
@@ -322,7 +369,7 @@ class Runner:
             for output in outputs:
                 output["text"] = [line.replace(long, short) for line in output["text"]]
         if ended.exit != 0 or not isinstance(ended.result, dict):
-            raise RunFailed(_failure(snippet, gpus, ended, outputs))
+            raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed))
         if idle := proof.untouched(worked or []):
             why = f"did nothing on GPU {', '.join(map(str, idle))} of the {gpus} that it names"
             raise RunFailed(f"{snippet.path} {why}; let main() use each, or take this count from `gpus` in its header")
@@ -346,7 +393,7 @@ class Runner:
 
     def call(self, function: str, snippet: Snippet, timeout: float = 60, **arguments) -> object:
         """What `function`, as in `package.module:name`, gives for the snippet as a module and the arguments, all plain data."""
-        with _folder() as folder:
+        with self._folder() as folder:
             path = str(self.root / snippet.path)
             ended = self._job("call", folder, timeout, 0, path=path, function=function, arguments=arguments)
         if ended.exit != 0 or ended.result is None:
@@ -399,12 +446,6 @@ class Runner:
         return failures
 
 
-@contextlib.contextmanager
-def _folder():
-    with tempfile.TemporaryDirectory(prefix="overlap-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
 def _read(fds: list[int]) -> list[str]:
     """Texts from these descriptors, read until the last of them closes and the others have no more."""
     captures, over = {fd: Capture() for fd in fds}, None
@@ -435,28 +476,32 @@ def _outputs(stdout: str, stderr: str, rank: int) -> list[dict]:
     ]
 
 
-def _rank_outputs(logs: Path) -> list[dict]:
-    outputs = []
-    for folder in sorted(logs.glob("*/attempt_0/[0-9]*"), key=lambda path: int(path.name)):
-        texts = []
-        for name in ("stdout.log", "stderr.log"):
-            capture = Capture()
-            with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
-                while chunk := file.read(1 << 20):
-                    capture.add(chunk)
-            texts.append(capture.text())
-        outputs += _outputs(*texts, int(folder.name))
-    return outputs
+def _blamed(ended: Outcome, running: set[int]) -> list[int]:
+    """Which ranks a failure is of: those that still ran at the limit, or the first that failed by what torchrun says; its end is set right."""
+    if ended.timed_out:
+        return sorted(running)
+    found = re.search(r"Root Cause.*?\brank\s*: (\d+).*?\bexitcode\s*: (-?\d+)", ended.stderr, re.S)
+    if ended.exit and found:
+        ended.exit = int(found[2])
+    return [int(found[1])] if ended.exit and found else []
 
 
-def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict]) -> str:
+def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict], blamed: list[int]) -> str:
     limit = snippet.options["timeout"]
     late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
-    errors_last = sorted(outputs, key=lambda output: output["name"] == "stderr")
-    text = "".join(line for output in errors_last for line in output["text"]) or ended.stderr
     where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
+    if blamed:
+        where = f"in rank {' and '.join(map(str, blamed))}, {where}"
+    lines = [_last(_printed(outputs, {rank}), f"rank {rank}: ") for rank in blamed]
+    lines = lines or [_last(_printed(outputs, None) or ended.stderr)]
     why = _why(ended, late, "returned no dict from main()")
-    return f"{snippet.path} {why}, {where}. Its last lines:\n{_last(text)}"
+    return f"{snippet.path} {why}, {where}. Its last lines:\n" + "\n".join(lines)
+
+
+def _printed(outputs: list[dict], ranks: set[int] | None) -> str:
+    """What these ranks printed, all by default; what went to stderr is last."""
+    errors_last = sorted(outputs, key=lambda output: output["name"] == "stderr")
+    return "".join(line for each in errors_last if ranks is None or each["rank"] in ranks for line in each["text"])
 
 
 def _why(ended: Outcome, late: str, nothing: str) -> str:
@@ -469,5 +514,6 @@ def _why(ended: Outcome, late: str, nothing: str) -> str:
     return f"failed with exit code {ended.exit}" if ended.exit else nothing
 
 
-def _last(text: str) -> str:
-    return "\n".join(f"    {line.rstrip()[:300]}" for line in text.splitlines()[-12:]) or "    (it printed nothing)"
+def _last(text: str, who: str = "") -> str:
+    lines = [line.rstrip()[:300] for line in text.splitlines()[-12:]] or ["(it printed nothing)"]
+    return "\n".join(f"    {who}{line}" for line in lines)

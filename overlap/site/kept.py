@@ -9,6 +9,8 @@ from pathlib import Path
 
 import markdown
 import mkdocs
+import mkdocs_jupyter
+import nbconvert
 import pygments
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
@@ -18,10 +20,11 @@ from pymdownx import __meta__ as pymdownx
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.run import recording
+from overlap.site.policy import without_inline
 from overlap.site.searchable import searchable
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_VERSIONS = [mkdocs.__version__, markdown.__version__, pygments.__version__, pymdownx.__version__]
+_VERSIONS = [each.__version__ for each in (mkdocs, mkdocs_jupyter, markdown, nbconvert, pygments, pymdownx)]
 
 
 def hashed(*parts) -> str:
@@ -69,16 +72,21 @@ class Kept:
         return self._snippets[name]
 
     def render(self, page: Page, view) -> None:
-        """Make `page.render` take what is kept, or keep what it makes."""
-        path, original = self.folder / f"{view.path}.json", page.render
+        """Make `page.render` take what is kept, or keep what it makes; of a notebook without what it has inline, its style beside it."""
+        path, original, chapter = self.folder / f"{view.path}.json", page.render, view.path in self.book.pages
+        page.style = page.searchable = ""
 
         def render(config, files: Files) -> None:
-            key = hashed(self.key(view.path, page.markdown), view.up)  # also of what other plugins made of the page
+            of = self.key(view.path, page.markdown) if chapter else [self._common, page.markdown]
+            key = hashed(of, view.up)  # also of what other plugins made of the page
             if not _take(page, path, key, files):
                 with _Complaints() as complaints:
                     original(config, files)
                 page.present_anchor_ids = (page.present_anchor_ids or set()) | view.anchors
-                page.searchable = searchable(page.content)
+                if chapter:
+                    page.searchable = searchable(page.content)
+                else:
+                    page.content, page.style = without_inline(page.content)
                 if not complaints.seen:
                     _keep(page, path, key)
 
@@ -125,6 +133,7 @@ def _keep(page: Page, path: Path, key: str) -> None:
     made = {
         "content": page.content,
         "searchable": page.searchable,
+        "style": page.style,
         "toc": list(map(_token, page.toc)),
         "title": page._title_from_render,
     }
@@ -142,7 +151,7 @@ def _take(page: Page, path: Path, key: str, files: Files) -> bool:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
     page.content, page.toc, page._title_from_render = made["content"], get_toc(made["toc"]), made["title"]
-    page.searchable, page.present_anchor_ids = made["searchable"], set(made["anchors"])
+    page.searchable, page.style, page.present_anchor_ids = made["searchable"], made["style"], set(made["anchors"])
     page.links_to_anchors = {files.src_uris[uri]: anchors for uri, anchors in made["links"]}
     return True
 

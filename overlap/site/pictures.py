@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import shutil
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
 from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
+from overlap.run import recording
 from overlap.run.runner import Runner
 
 VARIANTS = ("wide", "narrow")
@@ -80,11 +79,14 @@ class Pictures:
         arguments = {"results": run.result, "ceilings": ceilings(run.data["machine"]), "salt": _salt(name, run)}
         drawn = runner.call(_DRAW, snippet, **arguments)
         sizes = {variant: svg.size(drawn[variant]) for variant in VARIANTS}
-        texts = {f"{variant}.svg": svg.in_file(drawn[variant]).encode() for variant in VARIANTS}
-        texts["paper.svg"] = svg.on_paper(drawn["wide"]).encode()
-        lengths = {file: len(text) for file, text in texts.items()}
+        texts = {f"{variant}.svg": svg.in_file(drawn[variant]) for variant in VARIANTS}
+        texts["paper.svg"] = svg.on_paper(drawn["wide"])
+        lengths = {file: len(text.encode()) for file, text in texts.items()}
         picture = {"sizes": sizes, "table": drawn["table"], "bytes": lengths}
-        _write(folder, texts | {"picture.json": json.dumps(picture).encode()})
+        for file, text in (
+            texts | {"picture.json": json.dumps(picture)}
+        ).items():  # what says that all is there is the last
+            recording.write(folder / file, text)
         return picture
 
 
@@ -104,20 +106,6 @@ def _load(folder: Path) -> dict | None:
         return picture if whole else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-
-
-def _write(folder: Path, texts: dict[str, bytes]) -> None:
-    """Write a folder whole or not at all; where another process was faster, its folder is as good."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
-    for name, text in texts.items():
-        (new / name).write_bytes(text)
-    new.chmod(0o755)
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        new.rename(folder)
-    except OSError:
-        shutil.rmtree(new)
 
 
 def tables(series: list[dict], limit: int = 100) -> tuple[list[dict], int]:

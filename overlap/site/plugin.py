@@ -1,7 +1,11 @@
 """MkDocs plugin: runs snippets before pages are rendered, watches them, and adds downloads, pictures, notebooks and this machine's own runs."""
 
+import hashlib
 import io
+import signal
 import sys
+import tempfile
+import threading
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -22,6 +26,7 @@ from overlap.run.runner import Runner
 from overlap.site import trace
 from overlap.site.kept import Kept
 from overlap.site.pictures import VARIANTS, Pictures
+from overlap.site.policy import policy
 from overlap.site.searchable import Found
 from overlap.site.view import Site, View, highlighted
 
@@ -47,8 +52,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.serving, self.runner, self.compiled, self.found, self.templates = False, None, _Compiled(), Found(), []
 
     def on_startup(self, command: str, dirty: bool) -> None:
-        """Remember whether an author is at work, who is told what is wrong instead of being stopped by it."""
+        """Remember whether an author is at work, who is told what is wrong instead of being stopped by it. What Ctrl-C tidies up, SIGTERM does, too."""
         self.serving = command == "serve"
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _stop)
 
     def on_shutdown(self) -> None:
         """End what runs snippets."""
@@ -61,9 +68,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
         root = Path(config.config_file_path).resolve().parent
-        self.runner = self.runner or Runner(root)
-        if self.config.execute != "never" and not (root / CACHE).exists():
-            self.runner.start()  # nothing ran here yet
+        self.runner = self.runner or Runner(root, temporary=self._temporary(config))
+        if self.serving or (self.config.execute != "never" and not (root / CACHE).exists()):
+            self.runner.start()  # an author will need it; or nothing ran here yet
         book = Book(root, self.config.execute, self.runner)
         self.site = Site(book, Pictures(book), colab=self.config.colab)
         if book.wanted() or self.site.pictures.missing():
@@ -73,6 +80,12 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if self.serving:
             config.theme.get_env = partial(self._environment, config.theme.get_env)
         return config
+
+    def _temporary(self, config) -> tuple[str, ...]:
+        """The folder that MkDocs makes to serve from, and leaves where it is killed."""
+        folder = Path(config.site_dir)
+        own = self.serving and folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith("mkdocs_")
+        return (str(folder),) if own else ()
 
     def _environment(self, make):
         """The theme's templates, whose fifteen thousand files are looked through once and not at every save."""
@@ -141,12 +154,22 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.site.turned_to = view
         if path.startswith("notebooks/"):
             page.meta["search"] = {"exclude": True}
-        elif path in book.pages:
+        if path.startswith("notebooks/") or path in book.pages:
             self.kept.render(page, view)
 
+    def on_page_content(self, html: str, page, config, files: Files) -> str:
+        """Let notebook pages, which have one style, share its file."""
+        if not (style := getattr(page, "style", "")):
+            return html
+        uri = f"assets/notebook-{hashlib.sha256(style.encode()).hexdigest()[:8]}.css"
+        if uri not in self.site.published:
+            self._add(files, config, uri, content=style)
+        return f'<link rel="stylesheet" href="{self.site.turned_to.up}{uri}">\n{html}'
+
     def on_env(self, env, config, files) -> None:
-        """Keep compiled templates while an author is at work."""
+        """Say what pages may run; for an author, whose pages have a script of the server's, only keep compiled templates."""
         env.bytecode_cache = self.compiled
+        config.extra["overlap_policy"] = "" if self.serving else policy(env, files, config)
 
     @event_priority(100)
     def _turn_to_search(self, context, page, config, nav) -> None:
@@ -181,6 +204,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             said = str(error)
             known = where is None or said.startswith(("docs/", "snippets/", "the book", "mkdocs.yml")) or not where.path
             raise Abort(said if known else f"docs/{where.path}: {said}") from None
+        if isinstance(error, OSError) and error.filename:
+            raise Abort(f"{error.filename}: {error.strerror}; mend this and build again") from None
 
     def on_post_build(self, config) -> None:
         """List the claims that this machine's own runs contradict."""
@@ -197,6 +222,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def _close(self) -> None:
         if not self.serving:
             self.on_shutdown()
+
+
+def _stop(number: int, frame) -> None:
+    signal.signal(number, signal.SIG_IGN)  # let the first one tidy up
+    raise KeyboardInterrupt
 
 
 def _bring_in() -> None:

@@ -78,14 +78,29 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    faults = results["faults"]
-    shown = {"all": "all six faults", "copy": "reads ahead, pinned copies"}
-    shown |= {"straggler": "and no small kernels, no straggler", faults[-1]: "healthy"}
+    def last_step(rows: list[list]) -> list[list]:
+        """The second of two profiled steps: all after the GPU's last work of the first."""
+        gpu = [row for row in rows if not row[0].startswith("CPU")]
+        copies = sorted((row for row in gpu if row[0] == "copies"), key=lambda r: r[2])
+        sent = max(start for _, start, _, _ in copies[-2:])  # the longest send pixels
+        begin = max(start + us for _, start, us, _ in gpu if start < sent)
+        found = []
+        for lane, start, us, name in rows:
+            cut = max(0.0, begin - start)
+            if us > cut:
+                found.append([lane, start + cut - begin, us - cut, name])
+        return found
+
+    shown = {"all": "six faults", "loader": "reads ahead"}
+    shown |= {"copy": "sends pinned bytes", "kernels": "no small kernels"}
+    shown[results["faults"][-1]] = "healthy"
     panels = {}
     for name, title in shown.items():
         ms, busy = results["ms"][name], results["busy"][name]
-        title = f"{title}: {ms:.0f} ms a step, kernels run {busy:.0%} of it"
-        panels[title] = results["timelines"][name]
+        title = f"{title}: {ms:.0f} ms, kernels {busy:.0%}"
+        rows = last_step(results["timelines"][name])
+        # the CPU's lane of copies says when
+        panels[title] = [row for row in rows if row[0] != "copies"]
     return draw_lanes(panels)
 
 

@@ -37,7 +37,7 @@ def job() -> None:
         ms = 1e3 * (time.perf_counter() - start)
         told = {"returned_ms": ms, "failed_at": time.time(), "reached": False}
         print(json.dumps(told), flush=True)
-        x.item()  # hangs; nothing is raised here
+        x.item()  # hangs until the watchdog aborts NCCL; nothing is raised
         print(json.dumps({"reached": True}), flush=True)
     time.sleep(300)
 

@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # missing = { 2 = "not recorded yet" }
 # timeout = 120
-# once = { largest_error = "arithmetic: the same in every run" }
 # ///
 """The same small products on every GPU, fed in five ways, beside one GPU fed so."""
 

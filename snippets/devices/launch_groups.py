@@ -3,10 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
-# [tool.overlap.once]
-# free = "spreads and shares are of all its trials"
-# one_core = "spreads and shares are of all its trials"
-# each_core = "spreads and shares are of all its trials"
 # [tool.overlap.missing]
 # 1 = "not recorded yet"
 # 2 = "not recorded yet"

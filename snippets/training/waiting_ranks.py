@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # launcher = "torchrun"
+# once = { late_ms = "set, not measured" }
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"

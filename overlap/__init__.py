@@ -9,7 +9,10 @@ class OverlapError(Exception):
 
 def find_root(start: Path | None = None) -> Path:
     """Return the nearest folder upwards that holds snippets/ and docs/."""
-    start = (start or Path.cwd()).resolve()
+    try:
+        start = (start or Path.cwd()).resolve()
+    except FileNotFoundError:
+        raise OverlapError("the working directory is gone; change into a checkout of the book") from None
     for folder in (start, *start.parents):
         if (folder / "snippets").is_dir() and (folder / "docs").is_dir():
             return folder

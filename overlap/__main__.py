@@ -15,10 +15,11 @@ try:
 
     from overlap import OverlapError, find_root
     from overlap.book.book import Book
+    from overlap.book.compare import INSIDE, OUTSIDE, UNKNOWN, beside, held
     from overlap.book.verdict import State
     from overlap.book.verify import is_off, said, verify
     from overlap.run import machine, recording
-    from overlap.run.bundle import Bundle
+    from overlap.run.bundle import Bundle, bundle_lines, parsed
     from overlap.run.runner import Runner
     from overlap.run.text import plain
 except KeyboardInterrupt:
@@ -74,8 +75,15 @@ def _say(*lines: str) -> None:
         print(plain(line))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with arguments without handing their control characters to the terminal."""
+
+    def error(self, message: str) -> None:
+        super().error(plain(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="overlap", description="Run the book's snippets and keep what they gave.")
+    parser = _Parser(prog="overlap", description="Run the book's snippets and keep what they gave.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command, text: str, names: bool = True) -> argparse.ArgumentParser:
@@ -100,7 +108,11 @@ def _parser() -> argparse.ArgumentParser:
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
     text = "give recordings the hashes of today's rule, where it is proved that the code is what ran"
     add("reseal", _reseal, text)
-    add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
+    comparing = add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
+    text = "run again, and exit with 1 where a number lies outside of what this machine's recordings say"
+    comparing.add_argument("--check", action="store_true", help=text)
+    text = "check the runs of this file instead of running"
+    comparing.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     text = "measure now, and say what is low on this machine, which claims hold here, and what explains it"
     check = add("verify", _verify, text)
     check.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
@@ -113,16 +125,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _counts(text: str) -> set[int]:
     have = len(machine.here()["gpus"])
-    counts = set(map(int, text.split(","))) if re.fullmatch(r"\d+(,\d+)*", text) else {have + 1}
+    counts = set(map(int, text.split(","))) if re.fullmatch(r"\d{1,4}(,\d{1,4})*", text, re.A) else {have + 1}
     if max(counts) > have:
-        why = f"{text!r} is not a list of GPU counts from 0 to {have}, as in 0,1; GPUs here: {machine.described()}"
+        why = f"{text[:40]!r} is not a list of GPU counts from 0 to {have}, as in 0,1; GPUs here: {machine.described()}"
         raise argparse.ArgumentTypeError(why)
     return counts
 
 
 def _runs(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= recording.KEPT):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs from 1 to {recording.KEPT}")
+    if not (re.fullmatch(r"\d{1,4}", text, re.A) and 1 <= int(text) <= recording.KEPT):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of runs from 1 to {recording.KEPT}")
     return int(text)
 
 
@@ -134,7 +146,7 @@ def _names(book: Book, typed: list[str]) -> list[str] | None:
         if name not in chapters | book.snippets.keys():
             near = difflib.get_close_matches(name.lower(), [*sorted(chapters), *book.snippets], 1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise OverlapError(f"{given}: no such chapter or snippet; {hint}`overlap list` shows what there is")
+            raise OverlapError(f"{given[:200]}: no such chapter or snippet; {hint}`overlap list` shows what there is")
         found += [n for n in book.snippets if name in (n, n.split("/")[0])]
     return list(dict.fromkeys(found)) or None
 
@@ -225,13 +237,10 @@ def _record(book: Book, options) -> int:
 
     def keep(snippet, gpus, data) -> None:
         path = book.recordings / data["profile"] / f"{snippet.name}.json"
-        if path.exists() and not bundle:
-            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
-                data = recording.merged(recording.read(path), data)
         if bundle:
             bundle.add(data)
         else:
-            recording.write(path, recording.dump(data))
+            data = _added(path, data)[1]
         book.keep(snippet, gpus, data)
         count, busy = len(data.get("others") or []) + 1, (data["run"].get("noise") or {}).get("disturbed")
         said = f", run {count}" * (count > 1) + ", the host was disturbed" * bool(busy)
@@ -239,6 +248,7 @@ def _record(book: Book, options) -> int:
 
     try:
         with Runner(book.root, watchful=True) as runner:
+            runner.counts_kernels = True
             failures = runner.run_all(wanted, keep, "recording")
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
@@ -252,10 +262,7 @@ def _record(book: Book, options) -> int:
 
 
 def _import(book: Book, options) -> int:
-    try:
-        lines = options.file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OverlapError(f"{options.file}: cannot be read ({error}); copy it here again") from None
+    lines = bundle_lines(options.file)
     before, taken, problems = _verdicts(book.root), [], []
     for number, line in enumerate(lines, 1):
         where = f"{options.file}:{number}"
@@ -273,9 +280,9 @@ def _import(book: Book, options) -> int:
     return int(bool(problems) or not taken)
 
 
-def _take(book: Book, line: str, where: str) -> str:
-    """Write the recording of one line to where it belongs, and say what it is."""
-    data = recording.parse(line, where, "record it again")
+def _fitting(book: Book, line: bytes, where: str) -> recording.Recording:
+    """The recording of one line, if it is whole and of the code in this checkout."""
+    data = parsed(line, where, "record it again")
     snippet = book.snippet(data["snippet"])
     if recording.digest(data) != data["digest"]:
         raise OverlapError("its digest does not match its content; record it again")
@@ -283,18 +290,37 @@ def _take(book: Book, line: str, where: str) -> str:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
         raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
-    path, kind = book.recordings / data["profile"] / f"{snippet.name}.json", "new"
-    if path.exists():
-        kind = "replaced"
-        with contextlib.suppress(OverlapError):
-            then = recording.read(path)
-            data = recording.merged(then, data)
-            more = len(data.get("others") or []) - len(then.get("others") or [])
-            kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
-            kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
-    recording.write(path, recording.dump(data))
+    if why := book.mistaken(data["result"]):
+        raise OverlapError(f"{why}; let main() of {snippet.path} call it otherwise, and record it again")
+    return data
+
+
+def _take(book: Book, line: bytes, where: str) -> str:
+    """Write the recording of one line to where it belongs, and say what it is."""
+    data = _fitting(book, line, where)
+    snippet = book.snippet(data["snippet"])
+    path = book.recordings / data["profile"] / f"{snippet.name}.json"
+    existed = path.exists()
+    then, data = _added(path, data)
+    kind = "replaced" if existed else "new"
+    if then:
+        more = len(data.get("others") or []) - len(then.get("others") or [])
+        kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
+        kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1
     return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)
+
+
+def _added(path: Path, data: dict) -> tuple[dict | None, dict]:
+    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile."""
+    then = None
+    with recording.alone(path.parent):
+        if path.exists():
+            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
+                then = recording.read(path)
+                data = recording.merged(then, data)
+        recording.write(path, recording.dump(data))
+    return then, data
 
 
 def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:
@@ -322,22 +348,68 @@ def _reseal(book: Book, options) -> int:
 
 
 def _compare(book: Book, options) -> int:
+    if options.check or options.bundle:
+        return _hold(book, options)
     names = _names(book, options.names)
     book.run(names)
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
-    for name in names or book.snippets:
-        for profile, run in book.live(name).items():
-            for other_profile, other in book.committed.get(name, {}).items():
-                mine, theirs = dict(_numbers(run.result)), dict(_numbers(other.result))
-                for key in mine if other.gpus == run.gpus else ():
-                    if key in theirs:
-                        ratio = f"{mine[key] / theirs[key]:.2f}" if theirs[key] else "–"
-                        label = f"{name} ({profile} : {other_profile})"
-                        rows.append((label, key, f"{mine[key]:.4g}", f"{theirs[key]:.4g}", ratio))
+    for name, profile, other, key, mine, theirs in beside(book, names):
+        ratio = f"{mine / theirs:.2f}" if theirs else "–"
+        rows.append((f"{name} ({profile} : {other})", key, f"{mine:.4g}", f"{theirs:.4g}", ratio))
     if len(rows) == 1:
         raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
     _print_table(rows)
     return 0
+
+
+def _hold(book: Book, options) -> int:
+    """Make recordings again, or take those of a bundle, and hold them against the committed ones."""
+    problems, found = [], []
+    for name, profile, result in _made_again(book, options, problems):
+        recorded = book.committed.get(name, {}).get(profile)
+        if recorded is None:
+            continue
+        if recorded.grade == recording.CODE:
+            problems.append(f"{recorded.path}: {recording.CODE}; run `overlap record {name}` first")
+        else:
+            found += held(recorded, result)
+    if not found and not problems:
+        raise OverlapError("nothing to compare: there is no recording of such a machine; run `overlap record` here")
+    rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "")]
+    for each in found:
+        here = "nothing" if each.here is None else f"{each.here:.4g}"
+        if each.said != INSIDE:
+            label = f"{each.snippet} on {each.profile}"
+            rows.append((label, each.key, here, f"{each.low:.4g} to {each.high:.4g}", each.said))
+    if len(rows) > 1:
+        _print_table(rows)
+    counts = {said: sum(each.said == said for each in found) for said in (INSIDE, OUTSIDE, UNKNOWN)}
+    _say(*problems, ", ".join(f"{count} {said}" for said, count in counts.items()))
+    return int(bool(problems or counts[OUTSIDE]))
+
+
+def _made_again(book: Book, options, problems: list[str]) -> list[tuple[str, str, dict]]:
+    """(snippet, profile, result) of each new run; what could not be made or read is added to the problems."""
+    made = []
+    if options.bundle:
+        names = _names(book, options.names) or book.snippets
+        numbered = [(f"{options.bundle}:{i}", line) for i, line in enumerate(bundle_lines(options.bundle), 1)]
+        for where, line in (each for each in numbered if each[1].strip()):
+            try:
+                data = _fitting(book, line, where)
+                made += [(data["snippet"], data["profile"], run["result"]) for run in data.runs]
+            except OverlapError as error:
+                problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
+        return [each for each in made if each[0] in names]
+
+    def keep(snippet, gpus, data) -> None:
+        book.keep(snippet, gpus, data)
+        made.append((snippet.name, data["profile"], data["result"]))
+
+    names = _runnable(book, options.names)
+    with Runner(book.root, watchful=True) as runner:
+        problems += map(str, runner.run_all(list(book.runnable(names)), keep, "recording again"))
+    return made
 
 
 def _verify(book: Book, options) -> int:
@@ -348,19 +420,6 @@ def _verify(book: Book, options) -> int:
     else:
         _say(*said(report))
     return int(options.strict and is_off(report))
-
-
-def _numbers(value, key: str = ""):
-    """(key as in `rows[0].finish_ms`, number) of everything measured, raw trials left out."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if not name.endswith("_trials"):
-                yield from _numbers(inner, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, list):
-        for i, inner in enumerate(value):
-            yield from _numbers(inner, f"{key}[{i}]")
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield key, value
 
 
 def _print_table(rows: list[tuple]) -> None:

@@ -257,13 +257,33 @@ def test_import_refuses_a_wrong_line_and_takes_the_rest(here, bundle, capsys, na
     ]
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xff"])
-def test_import_of_a_file_that_cannot_be_read(here, capsys, content):
-    path = here.root / "bundle"
-    if content:
-        path.write_bytes(content)
+UNREADABLE = {
+    "missing": (lambda path: None, "cannot be read (No such file or directory)"),
+    "folder": (lambda path: path.mkdir(), "cannot be read (it is no file)"),
+    "pipe": (os.mkfifo, "cannot be read (it is no file)"),
+    "endless": (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is no file)"),
+    "empty": (lambda path: path.write_text(" \n\n"), "has no recording in it"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_import_of_a_file_that_cannot_be_read(here, capsys, name):
+    make, expected = UNREADABLE[name]
+    make(path := here.root / "bundle")
     assert main(["import", str(path)]) == 1
-    assert "cannot be read" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"overlap: {path}: {expected}; copy the bundle here again\n"
+    if name in ("pipe", "folder", "endless"):
+        assert main(["record", "--bundle", str(path)]) == 1
+        assert re.search(r"bundle: cannot be written \(.+\); name another file\n$", capsys.readouterr().err)
+
+
+def test_bytes_that_are_no_text_refuse_their_line_alone(here, bundle, capsys):
+    bundle.write_bytes(b"\xe9\xff\n" + bundle.read_bytes())
+    assert main(["record", "--bundle", str(bundle)]) == 1
+    assert f"{bundle}:1: byte 0xe9 is not UTF-8; take this line out, or name" in capsys.readouterr().err
+    assert main(["import", str(bundle)]) == 1
+    out = capsys.readouterr().out
+    assert f"{bundle}:1: byte 0xe9 is not UTF-8; record it again\n2 imported, 1 refused\n" in out
 
 
 def test_nothing_to_compare(here, monkeypatch, capsys):

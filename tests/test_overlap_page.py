@@ -110,12 +110,20 @@ def test_a_bad_page_is_an_error_with_its_place(small_book, name):
 
 def test_a_page_that_is_no_text_is_an_error_with_its_line(small_book):
     (small_book.root / "docs/a.md").write_bytes("# A\n\ncaf\u00e9\n".encode("latin-1"))
-    with pytest.raises(OverlapError, match=r"docs/a\.md:3: not UTF-8 \(.*save it as UTF-8"):
-        small_book.book().check()
-    (small_book.root / "docs/a.md").unlink()
-    (small_book.root / "docs/a.md").mkdir()
-    with pytest.raises(OverlapError, match=r"docs/a\.md: cannot be read \(Is a directory\); mend or remove it"):
-        small_book.book().check()
+    (small_book.root / "docs/b.md").mkdir()
+    (small_book.root / "docs/c.md").symlink_to("c.md")
+    small_book.page("d", "It took 5 ms.\n")
+    small_book.page("e", "```claim a/b\n```\n")
+    found = small_book.book().check()
+    assert [problem.partition(";")[0] for problem in found] == [
+        "docs/a.md:3: not UTF-8 (invalid continuation byte)",
+        "docs/b.md: cannot be read (Is a directory)",
+        "docs/c.md: cannot be read (Too many levels of symbolic links)",
+        "docs/d.md:1: `5 ms` is typed in by hand",
+        "docs/e.md:1: claim a/b needs an expression on its first line and a sentence",
+    ], "what cannot be read hides nothing else"
+    with pytest.raises(OverlapError, match=r"docs/a\.md:3: not UTF-8 .*\ndocs/b\.md: cannot be read .*\ndocs/c\.md"):
+        small_book.book().pages  # noqa: B018 - a build stops here
 
 
 NAMED = "\n```claim a/b\nx > 1\nname: large\nIt is large.\n```\n"

@@ -3,11 +3,14 @@
 `OVERLAP_SITE=folder` tests a site that is already built; otherwise the real book is built once, from its recordings.
 """
 
+import getpass
 import gzip
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from functools import partial
 from html.parser import HTMLParser
@@ -799,3 +802,31 @@ def test_search_finds(visit, words):
     found = results.evaluate_all("links => links.map(link => new URL(link.href).pathname.slice(1))")
     assert SEARCHED[words] in found[:3]
     assert not [link for link in found if link.startswith("notebooks/")]
+
+
+def told_by_this_machine() -> set[bytes]:
+    """Paths and names that only this machine has."""
+    places = {ROOT, Path.home(), Path(sys.prefix), Path(sys.executable).parent, Path(tempfile.gettempdir())}
+    names = {
+        socket.gethostname(),
+        os.uname().nodename,
+        f"{getpass.getuser()}@",
+        *(os.environ.get(key, "") for key in ("USER", "LOGNAME")),
+    }
+    words = {f"{place}/" for place in places} | {name for name in names if len(name) > 4}
+    return {word.encode() for word in words} - {b"/"}
+
+
+def test_no_published_file_tells_of_the_machine_it_was_built_on(site):
+    files = [path for path in site.rglob("*") if path.is_file()]
+    assert len(files) > 300
+    sources = b"".join(
+        path.read_bytes() for folder in ("docs", "snippets") for path in (ROOT / folder).rglob("*.*") if path.is_file()
+    )
+    telling = {word for word in told_by_this_machine() if word not in sources}
+    assert f"{ROOT}/".encode() in telling
+    for path in files:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        assert not [word for word in telling if word in text], path
+        assert path.suffix not in (".py", ".pyc", ".log", ".tmp") or path.parts[-3] == "downloads", path

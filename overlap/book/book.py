@@ -14,7 +14,7 @@ from overlap import OverlapError
 from overlap.book import margin
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.ceiling import ceilings
-from overlap.book.check import problems
+from overlap.book.check import problems, unread
 from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, show, wrap
 from overlap.book.figure import Figure, counted
 from overlap.book.home import home
@@ -179,7 +179,7 @@ class Book:
         """The same book without what this machine ran itself."""
         if self.execute == "never":
             return self
-        self.committed, self.pages  # noqa: B018 - read once, for both
+        self._read_recordings, self._read_pages  # noqa: B018 - read once, for both
         other = copy.copy(self)
         other.execute = "never"
         other._forget()
@@ -220,18 +220,31 @@ class Book:
     @cached_property
     def committed(self) -> dict[str, dict[str, Run]]:
         """Committed recordings by snippet and profile."""
+        return _all_read(*self._read_recordings)
+
+    @cached_property
+    def _read_recordings(self) -> tuple[dict[str, dict[str, Run]], list[str]]:
+        """The committed recordings that can be read, and what is wrong with the others."""
         found: dict[str, dict[str, Run]] = {}
+        problems = []
         for path in sorted(self.recordings.glob("*/*/*.json")):
-            data = recording.read(path, self.memo)
-            where = path.relative_to(self.root).as_posix()
-            name, profile = f"{path.parent.name}/{path.stem}", path.parent.parent.name
-            if (data["snippet"], data["profile"]) != (name, profile):
-                raise OverlapError(f"{where}: says it is {data['snippet']} on {data['profile']}; move or remove it")
-            if name not in self.snippets:
-                raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
-            grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
-            found.setdefault(name, {})[profile] = Run(data, where, False, grade)
-        return found
+            try:
+                run = self._committed(path)
+                found.setdefault(run.data["snippet"], {})[run.profile] = run
+            except OverlapError as error:
+                problems.append(str(error))
+        return found, problems
+
+    def _committed(self, path: Path) -> Run:
+        data = recording.read(path, self.memo)
+        where = path.relative_to(self.root).as_posix()
+        name, profile = f"{path.parent.name}/{path.stem}", path.parent.parent.name
+        if (data["snippet"], data["profile"]) != (name, profile):
+            raise OverlapError(f"{where}: says it is {data['snippet']} on {data['profile']}; move or remove it")
+        if name not in self.snippets:
+            raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
+        grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
+        return Run(data, where, False, grade)
 
     def cache_path(self, snippet: Snippet, gpus: int) -> Path:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
@@ -325,8 +338,19 @@ class Book:
     @cached_property
     def pages(self) -> dict[str, Page]:
         """Every page by its path below docs/."""
-        found = (Page.read(path, self.docs) for path in sorted(self.docs.glob("**/*.md")))
-        return {page.path: page for page in found}
+        return _all_read(*self._read_pages)
+
+    @cached_property
+    def _read_pages(self) -> tuple[dict[str, Page], list[str]]:
+        """The pages that can be read, and what is wrong with the others."""
+        found, problems = {}, []
+        for path in sorted(self.docs.glob("**/*.md")):
+            try:
+                page = Page.read(path, self.docs)
+                found[page.path] = page
+            except OverlapError as error:
+                problems.append(str(error))
+        return found, problems
 
     @property
     def blocks(self) -> Iterator[Block]:
@@ -374,10 +398,19 @@ class Book:
 
         chapters = {snippet.chapter: Chapter(snippet.chapter, load, note) for snippet in self.snippets.values()}
         own = machine_scope(run.profile, this["machine"])
-        if taken := sorted(_RESERVED & this["result"].keys()):
-            why = f"its result has {', '.join(taken)}, which pages know as something of the machine"
+        if why := self.mistaken(this["result"]):
             raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
         return chapters | own | {key: wrap(value, f"{name}.{key}", note) for key, value in this["result"].items()}
+
+    def mistaken(self, result: dict) -> str:
+        """What of a result a page would mistake for something of the machine, or for another snippet's result; empty where there is nothing."""
+        if taken := sorted(_RESERVED & result.keys()):
+            return f"its result has {', '.join(taken)}, which pages know as something of the machine"
+        for chapter in sorted(self._by_chapter.keys() & result.keys()):
+            inside = result[chapter].keys() if isinstance(result[chapter], dict) else ()
+            if taken := sorted(self._by_chapter[chapter] & set(inside)):
+                return f"its result has {chapter}.{taken[0]}, which pages know as the result of {chapter}/{taken[0]}"
+        return ""
 
     def scopes(self, name: str, run: Run) -> list[dict]:
         """What expressions see in each run of a recording."""
@@ -420,6 +453,8 @@ class Book:
                     where.append(each)
                 except Undecided as error:
                     why = f" ({error})"
+                except OverlapError as error:
+                    raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
             found[profile] = Figure(tuple(given), hosts(where), "" if given else why.strip(" ()"))
         if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
@@ -437,7 +472,8 @@ class Book:
             try:
                 return {profile: list(_say(figure, value.spec)) for profile, figure in self.figures(value).items()}
             except (TypeError, ValueError, OverflowError) as error:
-                raise OverlapError(f"{value.snippet}: `{value.expression}:{value.spec}`: {error}") from None
+                why = f"`{value.expression}:{value.spec}`: {error}"
+                raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
 
         asked = [value.snippet, value.expression, value.spec, value.profile]
         found = self._remembered("value", {value.snippet} | self.reads(value.expression), asked, compute)
@@ -473,5 +509,18 @@ class Book:
         return self._verdicts[claim]
 
     def check(self, margins: bool = True) -> list[str]:
-        """Everything that is wrong with the committed book, each with file, reason and remedy; `margins`: thin ones, too."""
-        return problems(self.as_committed, margins)
+        """Everything that is wrong with the committed book, each with file, reason and remedy; `margins`: thin ones, too.
+
+        What cannot be read hides no other problem.
+        """
+        book = copy.copy(self.as_committed)
+        vars(book)["pages"], lost = book._read_pages
+        if spoilt := book._read_recordings[1]:
+            return [*spoilt, *lost, *unread(book.pages.values())]
+        return [*lost, *problems(book, margins, all_pages=not lost)]
+
+
+def _all_read(found: dict, problems: list[str]) -> dict:
+    if problems:
+        raise OverlapError("\n".join(problems))
+    return found

@@ -1,16 +1,17 @@
 """What is wrong with a book: freshness, then block by block, then what no page shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from overlap import OverlapError
 from overlap.book import untried
 from overlap.book.blocks import SnippetBlock
+from overlap.book.page import Page
 from overlap.run import recording
 from overlap.run.snippet import Snippet
 
 
-def problems(book, margins: bool) -> list[str]:
-    """Everything that is wrong with a book as committed, each with file, reason and remedy."""
+def problems(book, margins: bool, all_pages: bool = True) -> list[str]:
+    """Everything that is wrong with a book as committed, each with file, reason and remedy; `all_pages`: none is missing that cannot be read."""
     found = [problem for snippet in book.snippets.values() for problem in _freshness(book, snippet)]
     shown = set()
     for page in book.pages.values():
@@ -27,8 +28,17 @@ def problems(book, margins: bool) -> list[str]:
                 found.append(f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}")
     if margins:
         found += untried.problems(book)
-    hidden = (snippet for name, snippet in book.snippets.items() if name not in shown)
+    hidden = (snippet for name, snippet in book.snippets.items() if all_pages and name not in shown)
     return found + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
+
+
+def unread(pages: Iterable[Page]) -> Iterator[str]:
+    """What is wrong with pages by themselves, where the recordings that they speak of cannot be read."""
+    for page in pages:
+        try:
+            page.blocks  # noqa: B018 - taken apart
+        except OverlapError as error:
+            yield str(error)
 
 
 def _freshness(book, snippet: Snippet) -> Iterator[str]:

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from overlap import OverlapError
+from overlap.run.text import visible
 
 #: Bounds that no honest sentence meets: characters, levels, steps in loops, items in one value, bits of a whole number.
 LENGTH, DEPTH, STEPS, ITEMS, BITS = 2_000, 60, 2_000_000, 1_000_000, 4_096
@@ -182,6 +183,8 @@ def _allow(node: ast.AST, expression: str, depth: int, called: bool = False) -> 
         refuse("a number beyond all bounds")
     if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
         refuse("a loop gives its items to plain names")
+    if isinstance(node, ast.Dict) and None in node.keys:
+        refuse("** is not allowed")
     name = getattr(node, "id", getattr(node, "attr", getattr(node, "arg", None)))
     if isinstance(name, str) and name.startswith("_"):
         refuse(f"no name begins with _, as {name!r} does")
@@ -339,9 +342,9 @@ _HELPERS |= {f"_{name}": _view(name) for name in _VIEWS}
 def show(value, spec: str = "") -> str:
     """A value as text: by its format, else with about three significant digits."""
     if spec:
-        return format(value, check_spec(spec))
+        return visible(format(value, check_spec(spec)))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        text = str(value)
+        text = visible(str(value))
         return text if len(text) <= 60 else text[:57] + "…"
     if isinstance(value, int):
         return f"{value:,}"

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import stat
 from pathlib import Path
 
 from overlap import OverlapError
@@ -9,6 +11,31 @@ from overlap.run import recording
 from overlap.run.snippet import Snippet
 
 _BEGIN = b'{"digest": '
+_REMEDY = "take this line out, or name another file"
+
+
+def bundle_lines(path: Path) -> list[bytes]:
+    """The lines of a bundle as they are; what is no file, or has none, is an error."""
+    remedy = "copy the bundle here again"
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OverlapError(f"{path}: cannot be read (it is no file); {remedy}")
+        lines = path.read_bytes().split(b"\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OverlapError(f"{path}: cannot be read ({reason}); {remedy}") from None
+    if not any(map(bytes.strip, lines)):
+        raise OverlapError(f"{path}: has no recording in it; {remedy}")
+    return lines
+
+
+def parsed(line: bytes, where: str, remedy: str) -> recording.Recording:
+    """The recording that a line holds; what is none is an error that names `where` and the remedy."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise OverlapError(f"{where}: byte 0x{line[error.start]:02x} is not UTF-8; {remedy}") from None
+    return recording.parse(text, where, remedy)
 
 
 class Bundle:
@@ -20,14 +47,15 @@ class Bundle:
             file.seek(0)
             text = file.read()
             end = text.rfind(b"\n") + 1
-            lines, torn = text[:end].decode("utf-8", "replace").split("\n")[:-1], text[end:]
-            self.recordings = [recording.parse(line, f"{path}:{i}") for i, line in enumerate(lines, 1) if line.strip()]
+            lines, torn = text[:end].split(b"\n"), text[end:]
+            numbered = [(f"{path}:{i}", line) for i, line in enumerate(lines, 1) if line.strip()]
+            self.recordings = [parsed(line, where, _REMEDY) for where, line in numbered]
             if torn:
                 self._mend(file, end, torn)
 
     def _mend(self, file, end: int, torn: bytes) -> None:
         try:
-            self.recordings.append(recording.parse(torn.decode("utf-8", "replace"), str(self.path)))
+            self.recordings.append(parsed(torn, str(self.path), _REMEDY))
             file.write(b"\n")
         except OverlapError as error:
             if torn.endswith(b"}") or not _BEGIN.startswith(torn[: len(_BEGIN)]):
@@ -54,10 +82,13 @@ class Bundle:
         """The file, to be read and appended to by one process at a time."""
         try:
             with open(self.path, "a+b") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OverlapError(f"{self.path}: cannot be written (it is no file); name another file")
                 with contextlib.suppress(ImportError, OSError):
                     import fcntl
 
                     fcntl.flock(file, fcntl.LOCK_EX)
                 yield file
-        except OSError as error:
-            raise OverlapError(f"{self.path}: cannot be written ({error.strerror}); name another file") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OverlapError(f"{self.path}: cannot be written ({reason}); name another file") from None

@@ -11,6 +11,7 @@ from importlib import metadata
 from itertools import groupby
 
 from overlap import OverlapError
+from overlap.run.text import visible
 
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
 _COUNTED = re.compile(r"(.*?)(-x(\d+))?", re.S)
@@ -118,7 +119,7 @@ def _host() -> tuple[list[dict], str]:
     """GPUs of the host in the order of their slots: `uuid`, `driver`, `name`; if there is none, why."""
     text, why = _nvidia_smi("--query-gpu=uuid,driver_version,name", "--format=csv,noheader")
     rows = (row.strip().split(", ", 2) for row in text.splitlines())
-    gpus = [dict(zip(("uuid", "driver", "name"), row, strict=True)) for row in rows if len(row) == 3]
+    gpus = [dict(zip(("uuid", "driver", "name"), map(visible, row), strict=True)) for row in rows if len(row) == 3]
     return gpus, why or f"nvidia-smi lists no GPU: {text.strip()[:200]}"
 
 
@@ -141,7 +142,7 @@ def probe() -> dict:
             "links": links,
             "cpu": here()["cpu"],
             "cores": here()["cores"],
-            "system": f"{platform.system()} {platform.release()}",
+            "system": visible(f"{platform.system()} {platform.release()}"),
             "virtual": _virtual(),
             "host": _host_mark(),
         },
@@ -217,7 +218,7 @@ def _host_mark() -> str:
 
 def _links() -> list[str]:
     lines = re.sub(r"\x1b\[[0-9;]*m", "", _nvidia_smi("topo", "-m")[0]).splitlines()
-    return [line.rstrip() for line in lines if line.strip()]
+    return [visible(line.rstrip())[:1000] for line in lines if line.strip()][:1000]
 
 
 def _nvidia_smi(*arguments: str) -> tuple[str, str]:
@@ -236,7 +237,7 @@ def _nvidia_smi(*arguments: str) -> tuple[str, str]:
 
 def _cpu_model() -> str:
     model = re.search(r"^model name\s*:(.*)", _text("/proc/cpuinfo"), re.M)
-    return model[1].strip() if model else platform.processor() or platform.machine()
+    return visible(model[1].strip() if model else platform.processor() or platform.machine())[:200]
 
 
 def _text(path: str) -> str:

@@ -8,8 +8,8 @@ in every job saves seconds a snippet; the parent computes nothing, because a chi
 matrix product.
 
 `python -m overlap.run.nursery --job FILE OUT ERR DONE` supervises one job, where no nursery can run;
-`python -m overlap.run.nursery --rank FILE RESULT FOLDER` runs one snippet in this very process: what torchrun starts per GPU. It writes to
-FIFOs of the folder, so that no rank can fill a disk, and says there when its main() has returned.
+`python -m overlap.run.nursery --rank FILE RESULT FOLDER [--proof]` runs one snippet in this very process: what torchrun starts per GPU. It
+writes to FIFOs of the folder, so that no rank can fill a disk, and says there when its main() has returned.
 """
 
 import atexit
@@ -28,6 +28,9 @@ import traceback
 import types
 import weakref
 from pathlib import Path
+
+from overlap import OverlapError
+from overlap.run import proof, strict
 
 _PRELOAD = {"": ("numpy", "torch"), "call": ("matplotlib.pyplot",)}
 _GRACE_S, _UNKILLABLE_S = 0.5, 10
@@ -166,11 +169,12 @@ def do(job: dict) -> None:
         os.execv(sys.executable, [sys.executable, *job["argv"]])
     code = 1
     try:
-        text = {"snippet": run_snippet, "call": call, "probe": probe, "dispatch": dispatch}[job["kind"]](job)
+        text = _KINDS[job["kind"]](job)
         try:
             Path(job["result"]).write_text(text)
         except OSError as error:
-            raise SystemExit(f"what it gave cannot be written: {error}; mend this") from None
+            why = f"its result cannot be kept ({error.strerror}: {job['result']})"
+            raise SystemExit(f"{why}; let main() leave the folder it runs in, and some space, alone") from None
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -203,10 +207,21 @@ def run_snippet(job: dict) -> str:
     if not callable(main):
         raise SystemExit(f"{job['path']} has no main(); write `def main() -> dict`")
     returned = main()
+    if job.get("proof"):
+        proof.write(Path(job["result"]).parent, job.get("rank", 0), bool(_children()))
     try:
-        return json.dumps(returned, allow_nan=False)
+        text = json.dumps(returned, allow_nan=False)
+        strict.loads(text, job["path"], "let main() return less, and plain data")
+    except OverlapError as error:
+        raise SystemExit(str(error)) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise SystemExit(f"{job['path']}: main() must return plain JSON data without NaN: {error}") from None
+    return text
+
+
+def kernels(job: dict) -> str:
+    """How many kernels `main()` of the file at `path` starts on each GPU, as JSON."""
+    return json.dumps(proof.kernels(load(job["path"]).main))
 
 
 def call(job: dict) -> str:
@@ -234,6 +249,9 @@ def dispatch(job: dict) -> str:
     return json.dumps(noise.dispatch_us())
 
 
+_KINDS = {"snippet": run_snippet, "kernels": kernels, "call": call, "probe": probe, "dispatch": dispatch}
+
+
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
@@ -244,11 +262,11 @@ if __name__ == "__main__":
     if option == "--job":
         _supervise(json.loads(Path(rest[0]).read_text()), *map(int, rest[1:]))
     elif option == "--rank":
-        rank = os.environ["RANK"]
+        rank = int(os.environ["RANK"])
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(f"{rest[2]}/{rank}.{name}", os.O_WRONLY), number)
-        returned = run_snippet({"path": rest[0]})
-        if rank == "0":
+        returned = run_snippet({"path": rest[0], "result": rest[1], "rank": rank, "proof": rest[3:] == ["--proof"]})
+        if rank == 0:
             Path(rest[1]).write_text(returned)
         Path(rest[2], f"{rank}.ended").touch()
     else:

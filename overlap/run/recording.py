@@ -104,13 +104,14 @@ def _reduced(data: dict) -> dict:
     """What is kept of a run that is not shown whole: what was measured, without raw trials and timelines."""
     run = {key: data[key] for key in ("run", "machine", "software")}
     run["machine"] = run["machine"] | {"links": []}
-    return run | {"digest": _run_digest(data), "result": _measured(data["result"])}
+    return run | {"digest": _run_digest(data), "result": measured(data["result"])}
 
 
-def _measured(value):
+def measured(value):
+    """What of a result was measured: without raw trials and timelines."""
     if isinstance(value, dict):
-        return {key: _measured(inner) for key, inner in value.items() if not _is_raw(key, inner)}
-    return [_measured(item) for item in value] if isinstance(value, list) else value
+        return {key: measured(inner) for key, inner in value.items() if not _is_raw(key, inner)}
+    return [measured(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_raw(key: str, value) -> bool:
@@ -153,6 +154,21 @@ def read(path: Path, memo: "Memo | None" = None) -> Recording:
     data = Recording(json.loads(raw))
     data.intact = intact
     return data
+
+
+@contextlib.contextmanager
+def alone(folder: Path):
+    """Within this only one process at a time reads and changes the recordings of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def write(path: Path, text: str) -> None:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.run import machine
+from overlap.run import machine, proof
 from overlap.run.noise import Watch
 from overlap.run.progress import progress
 from overlap.run.recording import SCHEMA, sealed, write
@@ -214,9 +214,12 @@ class Runner:
 
     #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
     patience_s: float | None = None
+    #: Whether a further run counts the kernels of each snippet that uses a GPU.
+    counts_kernels = False
 
     def __init__(self, root: Path, watchful: bool = False, temporary: tuple[str, ...] = ()):
-        self.root, self._probes, self._again, self._temporary = root, {}, threading.Lock(), temporary
+        self.root, self._probes, self._kernels, self._again = root, {}, {}, threading.Lock()
+        self._temporary = temporary
         self._watchful, self._watch = watchful, None
         self._starter = _starter(root, temporary)
 
@@ -305,12 +308,29 @@ class Runner:
 
     def run(self, snippet: Snippet, gpus: int) -> dict:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
-        if not (self._watchful and snippet.options["exclusive"] and isinstance(self._starter, Nursery)):
-            return sealed(self._run(snippet, gpus))
-        self._watch = self._watch or Watch(self._dispatch_us, self.patience_s)
-        made, noise = self._watch.around(lambda: self._run(snippet, gpus))
-        made["run"]["noise"] = noise
+        if self._watchful and snippet.options["exclusive"] and isinstance(self._starter, Nursery):
+            self._watch = self._watch or Watch(self._dispatch_us, self.patience_s)
+            made, noise = self._watch.around(lambda: self._run(snippet, gpus))
+            made["run"]["noise"] = noise
+        else:
+            made = self._run(snippet, gpus)
+        if self.counts_kernels and gpus and "worked" in made["run"]:
+            for work, count in zip(made["run"]["worked"], self._count_kernels(snippet, gpus), strict=False):
+                work["kernels"] = count
         return sealed(made)
+
+    def _count_kernels(self, snippet: Snippet, gpus: int) -> list[int]:
+        """Kernels on each GPU, by a further run of a snippet; nothing where they cannot be counted. What is known is not counted again."""
+        if snippet.options["launcher"] != "python":
+            return []
+        key = (snippet.name, snippet.hash, gpus)
+        if key not in self._kernels:
+            with self._folder() as folder:
+                path, limit = str(self.root / snippet.path), 2 * snippet.options["timeout"]
+                ended = self._job("kernels", folder, limit, gpus, path=path)
+            counted = ended.exit == 0 and isinstance(ended.result, list) and any(ended.result)
+            self._kernels[key] = ended.result if counted else []
+        return self._kernels[key]
 
     def _dispatch_us(self) -> float:
         with self._folder() as folder:
@@ -334,20 +354,24 @@ class Runner:
                 for fifo in fifos:
                     os.mkfifo(fifo)
                 argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
-                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own)]
+                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own), *["--proof"] * bool(gpus)]
                 limit = snippet.options["timeout"]
                 ended = self._job("torchrun", folder, limit, gpus, fifos, argv=argv)
                 outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
                 done = {rank for rank in range(count) if (own / f"{rank}.ended").exists()}
                 blamed = _blamed(ended, set(range(count)) - done)
             else:
-                ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path)
+                ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path, proof=bool(gpus))
                 outputs = _outputs(ended.stdout, ended.stderr, 0)
+            worked = proof.read(folder, count) if gpus else None
         for long, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
             for output in outputs:
                 output["text"] = [line.replace(long, short) for line in output["text"]]
         if ended.exit != 0 or not isinstance(ended.result, dict):
             raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed))
+        if idle := proof.untouched(worked or []):
+            why = f"did nothing on GPU {', '.join(map(str, idle))} of the {gpus} that it names"
+            raise RunFailed(f"{snippet.path} {why}; let main() use each, or take this count from `gpus` in its header")
         return {
             "schema": SCHEMA,
             "snippet": snippet.name,
@@ -359,7 +383,8 @@ class Runner:
                 "started": started,
                 "seconds": ended.seconds,
                 "exit": ended.exit,
-            },
+            }
+            | ({"worked": worked} if worked else {}),
             **here,
             "outputs": outputs,
             "result": ended.result,

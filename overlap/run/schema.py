@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overlap import OverlapError
-from overlap.run import machine, strict
+from overlap.run import machine, proof, strict
 
 
 def _matching(pattern: str, words: str) -> AfterValidator:
@@ -34,7 +34,7 @@ def _without_control(allowed: str = "") -> AfterValidator:
 
 
 def _gpu_name(name: str) -> str:
-    if not name.isprintable():
+    if not name.isprintable() or strict.control_in(name):
         raise ValueError(f"must be printable, not {strict.shown(name)}")
     try:
         machine.profile([name])
@@ -142,14 +142,30 @@ class Noise(_Form):
     disturbed: bool
 
 
+class Worked(_Form):
+    """What a run did on one GPU, see `overlap.run.proof`; without `kernels` nobody could count them."""
+
+    context: bool
+    allocations: Count
+    bytes: Count
+    kernels: Count | None = None
+
+
 class Run(_Form):
-    """How it ran."""
+    """How it ran; `worked` is of each GPU that it saw."""
 
     command: Said
     started: Annotated[str, _Short, AfterValidator(_moment)]
     seconds: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
     exit: Annotated[int, Field(ge=0, le=0)]
     noise: Noise | None = None
+    worked: Annotated[list[Worked], Field(max_length=1024)] | None = None
+
+    @model_validator(mode="after")
+    def _touched_them(self) -> "Run":
+        if idle := proof.untouched([work.model_dump() for work in self.worked or ()]):
+            raise ValueError(f"worked says that nothing was done on GPU {idle[0]}, which it names")
+        return self
 
 
 class Output(_Form):
@@ -189,6 +205,11 @@ class Recording(_Form):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recording":
+        for made in [self, *(self.others or ())]:
+            if made.run.worked is not None and len(made.run.worked) != len(made.machine.gpus):
+                where = "" if made is self else "of others: "
+                count, named = len(made.run.worked), len(made.machine.gpus)
+                raise ValueError(f"{where}run.worked is of {count} GPUs, but machine.gpus names {named}")
         if self.source.path != f"snippets/{self.snippet}.py":
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
         if (self.profile == "cpu") != (not self.machine.gpus):

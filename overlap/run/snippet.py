@@ -152,7 +152,7 @@ class Snippet:
 
     def borrowed_by(self, parts: list[dict]) -> dict[str, list[dict]]:
         """Parts of other snippets that these parts use, directly or through another, by the snippet's name."""
-        self._refuse_circles((), set())
+        self.refuse_circles()
         names: dict[str, set[str]] = {}
         todo = [(name, wanted) for part in parts for name, wanted, _ in part["borrows"]]
         while todo:
@@ -163,15 +163,16 @@ class Snippet:
                 todo += [(other, needed) for part in found for other, needed, _ in part["borrows"]]
         return {name: meaning.used(self.others[name].facts["parts"], wanted) for name, wanted in names.items()}
 
-    def _refuse_circles(self, way: tuple[str, ...], done: set[str]) -> None:
-        way = (*way, self.name)
+    def refuse_circles(self, way: tuple[str, ...] = (), done: set[str] | None = None) -> None:
+        """What imports itself, directly or through another, is an error; so is an import of what cannot be read."""
+        way, done = (*way, self.name), set() if done is None else done
         for name, _, line in self.facts["imports"]:
             if name in way:
                 circle = " → ".join((*way[way.index(name) :], name))
                 remedy = "move what they share to a file of its own"
                 raise OverlapError(f"{self.path}:{line}: imports itself: {circle}; {remedy}")
             if name not in done:
-                self._other(name, line)._refuse_circles(way, done)
+                self._other(name, line).refuse_circles(way, done)
         done.add(self.name)
 
     def _other(self, name: str, line: int) -> "Snippet":
@@ -187,9 +188,16 @@ def discover(root: Path, memo: "Memo | None" = None) -> dict[str, Snippet]:
     """All snippets by name, in order."""
     paths = sorted((root / "snippets").glob("*/*.py"))
     found: dict[str, Snippet] = {}
+    problems = []
     for name in (f"{path.parent.name}/{path.stem}" for path in paths if path.stem != "__init__"):
-        found[name] = Snippet.read(root, name, memo, found)
-    return dict(found)
+        try:
+            found[name] = Snippet.read(root, name, memo, found)
+            found[name].refuse_circles()
+        except OverlapError as error:
+            problems.append(str(error))
+    if problems:
+        raise OverlapError("\n".join(problems))
+    return dict(sorted(found.items()))
 
 
 def facts(text: str, origin: str) -> dict:
@@ -225,8 +233,12 @@ def _text(root: Path, name: str) -> str:
     try:
         named = re.fullmatch(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*", name)
         linked = path.is_symlink() or path.parent.is_symlink()
-        if not named or (linked and not path.resolve().is_relative_to(folder.resolve())):
-            raise OverlapError(f"{name!r}: a snippet is named <chapter>/<snippet>, lower case, inside snippets/")
+        if not named:
+            raise OverlapError(
+                f"{name!r}: a snippet is named <chapter>/<snippet>, lower case, inside snippets/; see `overlap list`"
+            )
+        if linked and not path.resolve().is_relative_to(folder.resolve()):
+            raise OverlapError(f"{file}: {name!r} is a link that leads away; a snippet is a file inside snippets/")
         if path.is_file():
             return (
                 strict.decode(path.read_bytes(), file, "save it as UTF-8 text")

@@ -226,7 +226,8 @@ class Claim(Block):
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, the figures, the recording."""
-        return f"{self.where}: claim is false: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
+        said = f"{self.where}: claim is false: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
+        return f"{said}; claim what the data say, or record again"
 
     def thin(self, book, run) -> Iterator[str]:
         """What may not move by three times its spread without making the claim false there."""

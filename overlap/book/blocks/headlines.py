@@ -37,7 +37,9 @@ class Headline(NamedTuple):
         """Value, ceiling and share in one run; of a time the share is how much of it is needed. Undecided where there is no value."""
         value = evaluate(self.here.expression, scope)
         if not is_number(value) or not 0 < value < math.inf:
-            raise OverlapError(f"{self.here.snippet}: `{self.here.expression}` is {show(value)}, no number above zero")
+            raise OverlapError(
+                f"{self.here.snippet}: `{self.here.expression}` is {show(value)}, no number above zero; give a rate or a time"
+            )
         try:
             ceiling = evaluate(self.ceiling, scope) if self.ceiling else None
         except Undecided:
@@ -45,7 +47,9 @@ class Headline(NamedTuple):
         if ceiling is None:
             return value, None, None
         if not is_number(ceiling) or not 0 < ceiling < math.inf:
-            raise OverlapError(f"{self.here.snippet}: `{self.ceiling}` is {show(ceiling)}, no number above zero")
+            raise OverlapError(
+                f"{self.here.snippet}: `{self.ceiling}` is {show(ceiling)}, no number above zero; give a rate or a time"
+            )
         return value, ceiling, ceiling / value if self.is_time else value / ceiling
 
     @property

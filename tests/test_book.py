@@ -133,7 +133,7 @@ ABOVE = [
     "scour",
 ]
 ONLY = {
-    "torch": {"machine", "noise", "nursery"},
+    "torch": {"machine", "noise", "nursery", "proof"},
     "pydantic": {"schema"},
     "rich": {"progress"},
     "mkdocs": {"plugin", "kept"},

@@ -127,7 +127,7 @@ TREES = st.recursive(
 )
 SCOPE = {"n": 3, "a": [1.5, 2.5], "data": expression.Data({"x": {"y": 1}, "items": 2}, "data")}
 #: What an evaluation may make the interpreter do, and what a tracer does to each call; anything else would be a way out.
-HARMLESS = {"compile", "exec", "object.__getattr__"}
+HARMLESS = {"compile", "exec", "builtins.id", "object.__getattr__"}
 _seen: list[str] | None = None
 
 

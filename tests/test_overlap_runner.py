@@ -117,7 +117,15 @@ FAILURES = {
     "raises_like_json": (main("raise TypeError('mine')"), ["exit code 1", "TypeError: mine"]),
     "deletes_its_folder": (
         main("import shutil\nshutil.rmtree(os.path.dirname(os.getcwd()))\nprint('gone')\nreturn {}"),
-        ["failed with exit code 1", "gone", "No such file or directory: './result.json'"],
+        [
+            "failed with exit code 1",
+            "gone",
+            "its result cannot be kept (No such file or directory: ./result.json); let",
+        ],
+    ),
+    "says_a_key_twice": (
+        main("return {1: 'one', '1': 'other'}"),
+        ["says_a_key_twice.py: 1 stands twice in its object; let main() return less, and plain data"],
     ),
     "half_a_result": (
         main("open('../result.json', 'w').write('{\"a\": ')\nos._exit(0)"),

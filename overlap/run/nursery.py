@@ -180,6 +180,8 @@ def do(job: dict) -> None:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
+    except OverlapError as error:
+        print(error, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     with contextlib.suppress(BaseException):

@@ -396,7 +396,9 @@ class Runner:
             path = str(self.root / snippet.path)
             ended = self._job("call", folder, timeout, 0, path=path, function=function, arguments=arguments)
         if ended.exit != 0 or ended.result is None:
-            why = _why(ended, f"was stopped after {timeout} s", "gave nothing")
+            why = _why(
+                ended, f"was stopped after {timeout} s", "gave nothing, as if its code had ended the program; mend it"
+            )
             raise RunFailed(f"{snippet.path}: {function} {why}. Its last lines:\n{_last(ended.stderr or ended.stdout)}")
         return ended.result
 

@@ -239,13 +239,10 @@ def _record(book: Book, options) -> int:
 
     def keep(snippet, gpus, data) -> None:
         path = book.recordings / data["profile"] / f"{snippet.name}.json"
-        if path.exists() and not bundle:
-            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
-                data = recording.merged(recording.read(path), data)
         if bundle:
             bundle.add(data)
         else:
-            recording.write(path, recording.dump(data))
+            data = _added(path, data)[1]
         book.keep(snippet, gpus, data)
         count, busy = len(data.get("others") or []) + 1, (data["run"].get("noise") or {}).get("disturbed")
         said = f", run {count}" * (count > 1) + ", the host was disturbed" * bool(busy)
@@ -304,18 +301,28 @@ def _take(book: Book, line: bytes, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
     data = _fitting(book, line, where)
     snippet = book.snippet(data["snippet"])
-    path, kind = book.recordings / data["profile"] / f"{snippet.name}.json", "new"
-    if path.exists():
-        kind = "replaced"
-        with contextlib.suppress(OverlapError):
-            then = recording.read(path)
-            data = recording.merged(then, data)
-            more = len(data.get("others") or []) - len(then.get("others") or [])
-            kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
-            kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
-    recording.write(path, recording.dump(data))
+    path = book.recordings / data["profile"] / f"{snippet.name}.json"
+    existed = path.exists()
+    then, data = _added(path, data)
+    kind = "replaced" if existed else "new"
+    if then:
+        more = len(data.get("others") or []) - len(then.get("others") or [])
+        kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
+        kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1
     return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)
+
+
+def _added(path: Path, data: dict) -> tuple[dict | None, dict]:
+    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile."""
+    then = None
+    with recording.alone(path.parent):
+        if path.exists():
+            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
+                then = recording.read(path)
+                data = recording.merged(then, data)
+        recording.write(path, recording.dump(data))
+    return then, data
 
 
 def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:

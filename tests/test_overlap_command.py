@@ -412,7 +412,7 @@ def test_an_interrupt_while_modules_load_is_no_traceback(here, tmp_path, monkeyp
 
 
 def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
-    here.snippet("a/c", "import time\n\n\ndef main():\n    open('../../begun', 'w')\n    time.sleep(99)\n")
+    here.snippet("a/c", "import time\n\n\ndef main():\n    open('../../../begun', 'w')\n    time.sleep(99)\n")
     here.snippet("a/d")
     made = overlap("record", env=os.environ | {"TMPDIR": str(here.root)})
     while not (here.root / "begun").exists():

@@ -133,7 +133,14 @@ def test_no_home(trial, home):
     assert "drawn from here" in (trial.root / "site/a/index.html").read_text()
 
 
-PAIRS = [("build", "build"), ("build", "record"), ("record", "record"), ("run", "verify"), ("record", "bundle")]
+PAIRS = [
+    ("build", "build"),
+    ("build", "build in the same folder"),
+    ("build", "record"),
+    ("record", "record"),
+    ("run", "verify"),
+    ("record", "bundle"),
+]
 
 
 @pytest.mark.parametrize("pair", [pytest.param(pair, id="-".join(pair), marks=pytest.mark.slow) for pair in PAIRS])
@@ -143,8 +150,10 @@ def test_two_at_once(trial, tmp_path, pair):
     for turn in range(ROUNDS):
         before = trial.runs()
         both = []
-        for number, kind in enumerate(pair):
-            more = ["--site-dir", str(tmp_path / f"site-{number}")] if kind == "build" else []
+        sites = [tmp_path / ("site-0" if kind.endswith("same folder") else f"site-{i}") for i, kind in enumerate(pair)]
+        for number, (kind, site) in enumerate(zip(pair, sites, strict=True)):
+            kind = kind.partition(" ")[0]
+            more = ["--site-dir", str(site)] if kind == "build" else []
             trial.log = tmp_path / f"said-{number}"
             both.append((kind, trial.start(kind, more=more), trial.log))
             time.sleep(chance.uniform(0, 1.5))
@@ -157,9 +166,9 @@ def test_two_at_once(trial, tmp_path, pair):
             before,
             after,
         )
-        for number, kind in enumerate(pair):
+        for (kind, _, _), site in zip(both, sites, strict=True):
             if kind == "build":
-                assert "drawn from here" in (tmp_path / f"site-{number}/a/index.html").read_text()
+                assert "drawn from here" in (site / "a/index.html").read_text()
         if after["draws"] > 7:
             shutil.rmtree(trial.root / "docs/recordings/cpu/a")
             subprocess.run(

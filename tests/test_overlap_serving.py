@@ -38,7 +38,7 @@ BROKEN_PAGE = {
 BROKEN_SNIPPET = {
     "def main(:\n": r"snippets/a/draws\.py.*",
     "def main():\n    raise ValueError('mark')\n": r"(?s)snippets/a/draws\.py.*ValueError: mark",
-    "import no_such_module\n": r"(?s)snippets/a/draws\.py.*no_such_module",
+    "import no_such_module\n\n\ndef main():\n    return {}\n": r"(?s)snippets/a/draws\.py.*no_such_module",
     "def main():\n    return [1]\n": r"snippets/a/draws\.py.*no dict",
     "def main():\n    return {'ms': float('nan')}\n": r"(?s)snippets/a/draws\.py.*NaN",
     "def main():\n    import os; os.kill(os.getpid(), 9)\n": r"snippets/a/draws\.py.*killed by signal 9",

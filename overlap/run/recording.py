@@ -156,6 +156,21 @@ def read(path: Path, memo: "Memo | None" = None) -> Recording:
     return data
 
 
+@contextlib.contextmanager
+def alone(folder: Path):
+    """Within this only one process at a time reads and changes the recordings of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all; whoever is killed meanwhile leaves nothing beside it. An error names the file."""
     try:

@@ -1,5 +1,6 @@
 """MkDocs plugin: runs snippets before pages are rendered, watches them, and adds downloads, pictures, notebooks and this machine's own runs."""
 
+import contextlib
 import hashlib
 import io
 import signal
@@ -49,6 +50,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     """See `docs/contributing.md`. MkDocs keeps one plugin while it serves, and with it the process that has imported torch."""
 
     def __init__(self):
+        self._lock = None
         self.serving, self.runner, self.compiled, self.found, self.templates = False, None, _Compiled(), Found(), []
 
     def on_startup(self, command: str, dirty: bool) -> None:
@@ -62,6 +64,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if self.runner:
             self.runner.close()
             self.runner = None
+        if self._lock:
+            self._lock.close()
+            self._lock = None
 
     def on_config(self, config):
         """Open the book; where something has to run, let torch be imported meanwhile."""
@@ -100,7 +105,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         return env
 
     def on_pre_build(self, config) -> None:
-        """Check the committed book."""
+        """Wait until no other build writes this site, and check the committed book."""
+        if not self.serving:
+            self._wait_for_others(Path(config.site_dir).resolve())
         problems = self.site.book.check(margins=False)  # a thin margin stops an author, not a reader who builds
         if problems and not self.serving:
             raise OverlapError("the book is not in order:\n" + "\n".join(problems))
@@ -218,6 +225,20 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             log.warning(message) if self.config.claims == "fatal" else log.info(message)
         if false and self.config.claims == "fatal":
             raise PluginError(f"{len(false)} claims are false on what this build ran; see above")
+
+    def _wait_for_others(self, site: Path) -> None:
+        """Two builds in one folder would empty it under each other's hands. Where the cache may not be written to there is no lock."""
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            cache = self.site.book.cache
+            cache.mkdir(parents=True, exist_ok=True)
+            self._lock = open(cache / f"site-{hashlib.sha256(bytes(site)).hexdigest()[:8]}.lock", "w")  # noqa: SIM115
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                log.info(f"waiting: another build writes {site}")
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def _close(self) -> None:
         if not self.serving:

@@ -354,12 +354,7 @@ class Runner:
                 for fifo in fifos:
                     os.mkfifo(fifo)
                 argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
-<<<<<<< HEAD
-                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own)]
-                argv += ["--proof"] * bool(gpus)
-=======
                 argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own), *["--proof"] * bool(gpus)]
->>>>>>> faults
                 limit = snippet.options["timeout"]
                 ended = self._job("torchrun", folder, limit, gpus, fifos, argv=argv)
                 outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]

@@ -79,7 +79,7 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     def last_step(rows: list[list]) -> list[list]:
-        """The second of two profiled steps: all after the GPU's last work of the first."""
+        """The second of two steps: what follows the GPU's last work of the first."""
         gpu = [row for row in rows if not row[0].startswith("CPU")]
         copies = sorted((row for row in gpu if row[0] == "copies"), key=lambda r: r[2])
         sent = max(start for _, start, _, _ in copies[-2:])  # the longest send pixels

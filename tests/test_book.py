@@ -128,6 +128,7 @@ ABOVE = [
     "pygments",
     "nbformat",
     "nbconvert",
+    "mkdocs_jupyter",
     "matplotlib",
     "cycler",
     "scour",
@@ -136,11 +137,12 @@ ONLY = {
     "torch": {"machine", "noise", "nursery", "proof"},
     "pydantic": {"schema"},
     "rich": {"progress"},
-    "mkdocs": {"plugin", "kept"},
+    "mkdocs": {"plugin", "kept", "policy"},
+    "mkdocs_jupyter": {"kept"},
 }
 ONLY |= {
     "nbformat": {"notebook"},
-    "nbconvert": {"terminal"},
+    "nbconvert": {"terminal", "kept"},
     "scour": {"svg"},
     "matplotlib": {"figure", "layout", "plotted"},
 }

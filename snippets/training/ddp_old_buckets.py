@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { model_gb = "bytes", peak_gb = "bytes: the same in every run" }
 # timeout = 90
 # launcher = "torchrun"
 # [tool.overlap.missing]

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { weights_differ_by = "arithmetic", v100_speedup = "printed by others" }
 # timeout = 180
 # launcher = "torchrun"
 # [tool.overlap.missing]

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0]
 # exclusive = false
-# once = { parameters = "counted", tensors = "counted" }
 # ///
 """Models that this chapter trains: DenseNet-121, a transformer, and a tiny network."""
 

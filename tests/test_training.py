@@ -232,7 +232,7 @@ SIZES = {
     "dp_vs_ddp_models": {},
     "small_network_loses": {"ROWS": [8, 32]},
     "ddp_old_buckets": {"LAYERS": 2, "WIDTH": 16, "ROWS": 4},
-    "fsdp_memory": {"WIDTH": 64, "TOKENS": 8, "ROWS": {"few": 1, "many": 2}, "LAYERS": 2},
+    "fsdp_memory": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "LAYERS": 2},
     "pipeline_bubble": {"WIDTH": 16, "ROWS": 512, "LAYERS": 1, "MICRO_BATCHES": [1, 4]},
     "tensor_parallel_mlp": {"WIDTH": 100, "ROWS": 64, "HIDDEN": 600},
 }

@@ -60,7 +60,9 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     lines, limit = {"DDP": results["ms"]}, {"no exchange": results["nothing_ms"]}
     labels = {"xlabel": "bucket, MB", "ylabel": "ms"}
-    return sweep(results["buckets_mb"], lines, limit, xlog=True, **labels)
+    figure = sweep(results["buckets_mb"], lines, limit, xlog=True, **labels)
+    figure.axes[0].set_ylim(0, 1.1 * max(results["ms"]))
+    return figure
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { error = "arithmetic" }
+# once = { error = "arithmetic", exchanged_gb = "bytes" }
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"

@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # once = { late_ms = "chosen" }
 # launcher = "torchrun"
-# once = { late_ms = "set, not measured" }
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"

@@ -500,8 +500,8 @@ def fake_lanes(work) -> list[list]:
 def test_kernels_are_told_from_calls_of_the_api(monkeypatch):
     calls = []
     monkeypatch.setattr(small_kernels, "lanes", fake_lanes)
-    rows = small_kernels.kernels_of(lambda: calls.append(1), calls=3)
-    assert [row[3] for row in rows] == ["one", "two"] and len(calls) == 3
+    rows = small_kernels.kernels_of(lambda: calls.append(1))
+    assert [row[3] for row in rows] == ["one", "two"] and len(calls) == small_kernels.CALLS
 
 
 def test_each_small_kernel_has_a_name_and_two_times(on_cpu, monkeypatch, capsys):
@@ -509,8 +509,11 @@ def test_each_small_kernel_has_a_name_and_two_times(on_cpu, monkeypatch, capsys)
     monkeypatch.setattr(small_kernels, "lanes", fake_lanes)
     seconds = dict.fromkeys(("bare", "add", "mm64", "mm100", "mm128", "mm256"), 3e-6)
     monkeypatch.setattr(small_kernels, "take_turns", same_for_all(seconds))
+    monkeypatch.setattr(small_kernels, "CALLS", 2)
     result = round_trip(small_kernels.main())
     assert result["us"]["mm64"] == {"spacing": pytest.approx(3), "runs": 2}
+    monkeypatch.setattr(small_kernels, "CALLS", 1)  # then both are kernels of one call
+    assert small_kernels.main()["us"]["mm64"]["runs"] == 4
     assert result["kernels"]["add"] == ["one", "two"] and "add    runs  2.00 µs, one, two" in capsys.readouterr().out
     assert len(small_kernels.plot(result, {}).axes[0].patches) == 12
 
@@ -518,8 +521,8 @@ def test_each_small_kernel_has_a_name_and_two_times(on_cpu, monkeypatch, capsys)
 @pytest.mark.gpu
 def test_an_addition_is_one_kernel():
     x = torch.zeros(1, device="cuda")
-    rows = small_kernels.kernels_of(lambda: x.add_(1), calls=5)
-    assert len(rows) == 5 and all(0 < row[2] < 20 for row in rows)
+    rows = small_kernels.kernels_of(lambda: x.add_(1))
+    assert len(rows) == small_kernels.CALLS and all(0 < row[2] < 20 for row in rows)
 
 
 def test_a_new_tensor_finds_the_cache_empty(gpu, monkeypatch):

@@ -189,7 +189,7 @@ class Trial:
                 self.others["an empty folder of MkDocs, which makes it before it reads its configuration"] += 1
             else:
                 found.append(f"temporary: {path.name}")
-        own = {"torch.py", "mkdocs.yml", "snippets", "docs", ".cache", "site", "bundle.jsonl"}
+        own = {"torch.py", "__pycache__", "mkdocs.yml", "snippets", "docs", ".cache", "site", "bundle.jsonl"}
         found += [f"checkout: {path.name}" for path in self.root.iterdir() if path.name not in own]
         inside = [path for place in ("docs", "snippets", ".cache") for path in (self.root / place).rglob("*")]
         found += [

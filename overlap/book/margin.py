@@ -66,8 +66,10 @@ def close(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str, str, fl
     for comparison in comparisons:
         if comparison.sign in _ORDERS and len(comparison.left) > 1:
             found = [_worst(comparison.sign, apart) for apart in _apart(comparison)]
-            if not any(_ORDERS[comparison.sign](worst, 0) for worst, _ in found):
-                yield comparison.source, comparison.sign, comparison.against, found[0][1]
+            if not any(_ORDERS[comparison.sign](worst, 0) for worst, _, _ in found):
+                _, width, centre = found[0]
+                share = math.expm1(width) if len(found) > 1 else width / (abs(centre) or 1)
+                yield comparison.source, comparison.sign, comparison.against, share
 
 
 def distance(comparisons: Iterable[Comparison]) -> str:
@@ -95,11 +97,11 @@ def _apart(comparison: Comparison) -> Iterator[list[float]]:
     yield [(left - right) / scale for left, right in pairs]
 
 
-def _worst(sign: str, apart: list[float]) -> tuple[float, float]:
-    """The median moved against the comparison by three spreads, and that spread."""
+def _worst(sign: str, apart: list[float]) -> tuple[float, float, float]:
+    """The median moved against the comparison by three spreads, that spread, and the median."""
     lower, centre, upper = quantiles(apart, n=4, method="inclusive")
     width = upper - lower
-    return centre - SPREADS * width if sign in (">", ">=") else centre + SPREADS * width, width
+    return centre - SPREADS * width if sign in (">", ">=") else centre + SPREADS * width, width, centre
 
 
 def _with(item, path: tuple, value):

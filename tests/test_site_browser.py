@@ -772,7 +772,7 @@ SEARCHED = {
     "fork_join": "streams/",
     "garbage": "symptoms/",
     "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "graphs/",
-    "Expected all tensors to be on the same device": "transfers/",
+    "Expected all tensors to be on the same device": "devices/",
     "non_blocking does nothing": "transfers/",
     "empty_cache": "memory/",
     "CUDA out of memory": "memory/",

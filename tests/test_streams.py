@@ -615,7 +615,7 @@ def test_kernels_are_read_from_a_trace(monkeypatch):
         Path(path).write_text(json.dumps({"traceEvents": [{"cat": "cpu_op"}, {"ph": "M"}, kernel]}))
 
     profiler = SimpleNamespace(export_chrome_trace=export_chrome_trace)
-    monkeypatch.setattr(torch.profiler, "profile", lambda: contextlib.nullcontext(profiler))
+    monkeypatch.setattr(torch.profiler, "profile", lambda acc_events: contextlib.nullcontext(profiler))
     assert kernel_waves.kernels_of(partial(calls.append, 1)) == TRACED and calls == [1, 1]
 
 

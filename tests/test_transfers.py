@@ -652,7 +652,7 @@ def test_loader_main_in_small(prompt, monkeypatch, capsys):
     assert loaders == [(0, True), (2, True), (0, True), (0, False)]
     assert check_medians(result) == 6 and result["alone_ms"]["load"] >= 0.5
     assert result["wait_ms"]["0"] <= result["step_ms"]["0"]
-    assert "2 workers" in capsys.readouterr().out
+    assert "workers 2 " in capsys.readouterr().out
     assert loader_workers.plot(result, {}).axes
     plt.close("all")
 

@@ -264,7 +264,7 @@ def borrowed(tmp_path_factory) -> dict[str, tuple[int, str, str]]:
     alone = {name for name in files if SNIPPETS[name].options["launcher"] == "python" or name not in PORTABLE}
     plain = {name: files[name] for name in sorted(alone, key=seconds)}
     command = [sys.executable, "-I", "-c", BORROWER, *map(str, plain.values())]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=True)
     codes = json.loads(done.stdout)
     found = {}
     for name, file in files.items():

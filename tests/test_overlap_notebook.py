@@ -49,7 +49,7 @@ def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(notebook, chapte
         if cell.cell_type == "code":
             cell.outputs = []
     client = nbclient.NotebookClient(
-        made, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        made, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()
     printed = [

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
 # [tool.overlap.missing]
-# 1 = "not recorded yet"
 # 2 = "not recorded yet"
 # 4 = "not recorded yet"
 # ///

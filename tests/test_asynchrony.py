@@ -1,6 +1,7 @@
 """The asynchrony chapter: returning is not finishing, and who waits for whom."""
 
 import json
+import random
 import time
 import warnings
 from types import SimpleNamespace
@@ -80,6 +81,7 @@ def gpu(monkeypatch) -> Gpu:
         monkeypatch.setattr(torch, name, anywhere(getattr(torch, name)))
     scaler = torch.amp.GradScaler
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device: scaler("cpu"))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
     monkeypatch.setattr(torch.cuda, "Event", gpu.event)
     monkeypatch.setattr(torch.cuda, "Stream", lambda: SimpleNamespace(wait_stream=lambda other: None))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "main")
@@ -156,10 +158,10 @@ def test_all_lines_are_reported(gpu, monkeypatch, name):
 
 
 def test_a_copy_survives_only_if_it_left_before_its_source_was_overwritten(gpu, monkeypatch):
-    assert copies_that_wait.survives(4, pinned=False), "a copy that is made at once"
+    assert copies_that_wait.arrives(torch.ones(1024)), "a copy that is made at once"
     late = []
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, non_blocking: late.append((self, source)))
-    assert not copies_that_wait.survives(4, pinned=True)
+    assert not copies_that_wait.arrives(torch.ones(1024))
     ((target, source),) = late
     assert target.numel() * target.element_size() == 4096 and not source.any() and gpu.done > gpu.now
 
@@ -252,7 +254,8 @@ def test_warmup_main_and_its_picture(monkeypatch):
 def test_finishing_is_not_before_returning(gpu, monkeypatch):
     monkeypatch.setattr(torch, "mm", lambda a, b: gpu.launch(50e-6, cpu_s=10e-6))
     gpu.launch(1.0)
-    assert launch_vs_finish.enqueue_and_finish(torch.ones(8, 8)) == pytest.approx((10, 50.25))
+    times = launch_vs_finish.timed(torch.ones(8, 8))
+    assert times == pytest.approx({"enqueue_us": 10, "finish_us": 50.25, "ratio": 5.025})
 
 
 def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch, capsys):
@@ -260,19 +263,23 @@ def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch, capsys
 
     order = []
     monkeypatch.setattr(launch_vs_finish, "checked_matrix", lambda n: n)
-    monkeypatch.setattr(
-        launch_vs_finish, "enqueue_and_finish", lambda n: order.append(n) or (12.0, max(13, n**3 / 4e8))
-    )
+
+    def timed(n: int) -> dict:
+        order.append(n)
+        finish_us = max(13, n**3 / 4e8)
+        return {"enqueue_us": 12.0, "finish_us": finish_us, "ratio": finish_us / 12}
+
+    monkeypatch.setattr(launch_vs_finish, "timed", timed)
+    random.seed(0)
     result = json.loads(json.dumps(launch_vs_finish.main()))
     rounds = [order[i : i + 7] for i in range(0, len(order), 7)]
     assert all(sorted(each) == list(launch_vs_finish.SIZES) for each in rounds) and len(rounds) == 25
     before = [order[i - 1] for i, n in enumerate(order) if n == 128 and i]
     assert max(before.count(n) for n in set(before)) < 12, "no size always follows another"
     row = result["sweep"]["n8192"]
-    assert row["rate_tflop_s"] == pytest.approx(2 * 8192**3 / row["finish_us"] / 1e6)
     assert len(row["finish_us_trials"]) == 23 and row["ratio"] == row["ratio_trials"][0] == row["finish_us"] / 12
-    assert 2 * result["crossover_n"] ** 3 / row["rate_tflop_s"] / 1e6 == pytest.approx(result["launch_us"])
-    assert f"from n = {result['crossover_n']:.0f}" in capsys.readouterr().out
+    assert result["launch_us"] == 12 and result["crossover_n"] ** 3 / 4e8 == pytest.approx(12)
+    assert f"n8192 back  12.0, done {row['finish_us']:7.1f} µs\n" in capsys.readouterr().out
     finished, launched, peak = launch_vs_finish.plot(result, H200).axes[0].lines
     assert list(finished.get_xdata()) == list(launch_vs_finish.SIZES), "sorted by size, whatever the order in the file"
     assert set(launched.get_ydata()) == {12.0} and peak.get_color() == "gray"
@@ -307,12 +314,15 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch, c
     fresh = [list(event) for event in EVENTS]
     monkeypatch.setattr(dependency_trace, "traced", lambda x, y: ("tensor([[3., 3.]])", fresh))
     result = json.loads(json.dumps(dependency_trace.main()))
-    assert result["cpu"] == {"multiply": {"start": 20.0, "end": 30.0}, "add": {"start": 40.0, "end": 50.0}}
+    assert result["cpu"]["multiply"] == {"start": 20.0, "end": 30.0}
+    assert result["cpu"]["add"] == {"start": 40.0, "end": 50.0}, "the fourth launch is not ours"
     assert result["gpu"]["earlier"]["end"] == 505.0 and result["gpu"]["add"] == {"start": 509.0, "end": 511.0}
     assert result["first_wait"] == {"start": 110.0, "end": 560.0}
     assert (result["waits"], result["gpu_events_for_text"]) == (2, 1)
-    assert [e[3] for e in result["events"] if e[0] == "CPU"][3] == "cudaLaunchKernel", "the fourth is not ours"
-    assert capsys.readouterr().out.startswith("launch x * y               20.0 to     30.0 µs\n")
+    assert [list(each) for each in (result["cpu"], result["gpu"])] == 2 * [list(dependency_trace.KERNELS)]
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == "multiply  launched by   30.0, begun at  506.0 µs"
+    assert told[3] == "tensor([[3., 3.]]) after 2 waits, the first until 560.0 µs" and len(told) == 4
     axes = dependency_trace.plot(result, {}).axes[0]
     lanes = ["CPU", "CPU waits", "GPU: earlier work", "GPU: product", "GPU: sum", "GPU: text"]
     assert [label.get_text() for label in axes.get_yticklabels()] == lanes
@@ -421,24 +431,23 @@ def test_waits_on_a_gpu():
 
 @pytest.mark.gpu
 def test_ordinary_memory_may_be_overwritten_at_once():
-    assert copies_that_wait.survives(64, pinned=False) and not copies_that_wait.survives(64, pinned=True)
+    host = torch.ones(64 * 256)
+    pinned = host.pin_memory()
+    assert copies_that_wait.arrives(host) and not copies_that_wait.arrives(pinned)
 
 
 @pytest.mark.gpu
 def test_a_large_product_returns_long_before_it_finishes():
     x = launch_vs_finish.checked_matrix(8192)
-    launch_vs_finish.enqueue_and_finish(x)
-    enqueued, finished = launch_vs_finish.enqueue_and_finish(x)
-    assert finished > 5 * enqueued
+    launch_vs_finish.timed(x)
+    assert launch_vs_finish.timed(x)["ratio"] > 5
 
 
 @pytest.mark.gpu
 def test_both_launches_are_back_before_the_gpu_begins():
-    x = torch.ones(1, 2, device="cuda")
-    text, events = dependency_trace.traced(x, x)
-    at = dependency_trace.spans(dependency_trace.named(events))
-    assert text == "tensor([[3., 3.]], device='cuda:0')"
-    assert at["launch + 2"]["end"] < at["x * y"]["start"] < at["+ 2"]["start"]
+    result = dependency_trace.main()
+    assert result["text"] == "tensor([[3., 3.]], device='cuda:0')"
+    assert result["cpu"]["add"]["end"] < result["gpu"]["multiply"]["start"] < result["gpu"]["add"]["start"]
 
 
 @pytest.mark.gpu

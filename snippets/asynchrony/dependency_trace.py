@@ -14,8 +14,7 @@ import torch
 
 from snippets.timing.lanes import draw_lanes, lanes
 
-KERNELS = ["earlier work", "x * y", "+ 2"]  # a stream keeps their order
-WAIT = "cudaStreamSynchronize"
+KERNELS = ("earlier", "multiply", "add")  # a stream keeps their order
 
 
 def traced(x: torch.Tensor, y: torch.Tensor) -> tuple[str, list[list]]:
@@ -31,50 +30,41 @@ def traced(x: torch.Tensor, y: torch.Tensor) -> tuple[str, list[list]]:
     return texts[-1], events
 
 
-def named(events: list[list]) -> list[list]:
-    """Three launches and kernels get the name of their line, all others "for str"."""
-    launches = [event for event in events if "LaunchKernel" in event[3]]
-    kernels = [event for event in events if event[0] != "CPU"]
-    for launch, name in zip(launches, KERNELS, strict=False):
-        launch[3] = f"launch {name}"
-    for i, kernel in enumerate(kernels):
-        kernel[3] = KERNELS[i] if i < len(KERNELS) else "for str"
-    return events
-
-
-def spans(events: list[list]) -> dict[str, dict[str, float]]:
-    """Start and end in µs of the first event of each name."""
-    found = {}
-    for _, start, duration, name in events:
-        found.setdefault(name, {"start": start, "end": start + duration})
-    return found
+def spans(events: list[list]) -> list[dict[str, float]]:
+    """Start and end of each event in µs."""
+    return [{"start": start, "end": start + us} for _, start, us, _ in events]
 
 
 def main() -> dict:
     ones = torch.ones(1, 2, device="cuda")
     text, events = traced(ones, ones)
-    at = spans(named(events))
-    for name in ("launch x * y", "launch + 2", *KERNELS, WAIT):
-        print(f"{name:22}{at[name]['start']:9.1f} to {at[name]['end']:8.1f} µs")
-    print(text)
+    launches = spans([event for event in events if "LaunchKernel" in event[3]])
+    kernels = spans([event for event in events if event[0] != "CPU"])
+    waits = spans([event for event in events if event[3] == "cudaStreamSynchronize"])
+    for name, launch, kernel in zip(KERNELS, launches, kernels, strict=False):
+        print(
+            f"{name:9} launched by {launch['end']:6.1f}, begun at {kernel['start']:6.1f} µs"
+        )
+    print(f"{text} after {len(waits)} waits, the first until {waits[0]['end']:.1f} µs")
     return {
         "text": text,
         "events": events,
-        "cpu": {"multiply": at["launch x * y"], "add": at["launch + 2"]},
-        "gpu": {"earlier": at[KERNELS[0]], "multiply": at["x * y"], "add": at["+ 2"]},
-        "first_wait": at[WAIT],
-        "waits": sum(event[3] == WAIT for event in events),
-        "gpu_events_for_text": sum(event[3] == "for str" for event in events),
+        "cpu": dict(zip(KERNELS, launches, strict=False)),
+        "gpu": dict(zip(KERNELS, kernels, strict=False)),
+        "first_wait": waits[0],
+        "waits": len(waits),
+        "gpu_events_for_text": len(kernels) - len(KERNELS),
     }
 
 
 def plot(results: dict, ceilings: dict):
-
-    lanes = {"earlier work": "GPU: earlier work", "x * y": "GPU: product"}
-    lanes |= {"+ 2": "GPU: sum", "for str": "GPU: text"}
+    names = ["earlier work", "product", "sum"]  # a stream keeps their order
     events = []
     for lane, start, us, name in results["events"]:
-        lane = "CPU waits" if "Synchronize" in name else lanes.get(name, lane)
+        if lane != "CPU":
+            lane = f"GPU: {names.pop(0) if names else 'text'}"
+        elif "Synchronize" in name:
+            lane = "CPU waits"
         events.append([lane, start, us, name])
     return draw_lanes({"z = x * y + 2, then str(z)": events})
 

@@ -6,8 +6,8 @@
 # ///
 """How long a bf16 product takes to launch and how long to finish, over its size."""
 
-import random
 import time
+from random import sample
 from statistics import median
 
 import torch
@@ -15,7 +15,6 @@ import torch
 from snippets.timing.pictures import sweep
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
-CALLS = 40  # products per trial, so that the wait at the end weighs little
 
 
 def checked_matrix(n: int) -> torch.Tensor:
@@ -26,50 +25,40 @@ def checked_matrix(n: int) -> torch.Tensor:
     return x
 
 
-def enqueue_and_finish(x: torch.Tensor) -> tuple[float, float]:
-    """Microseconds per product until the calls are back, and until all are finished."""
+def timed(x: torch.Tensor, calls: int = 40) -> dict[str, float]:
+    """µs per product until the calls are back, until all are finished, their ratio."""
     torch.cuda.synchronize()
     start = time.perf_counter()
-    for _ in range(CALLS):
+    for _ in range(calls):  # so many that the wait at the end weighs little
         torch.mm(x, x)
-    enqueued = time.perf_counter()
+    back = 1e6 * (time.perf_counter() - start) / calls
     torch.cuda.synchronize()
-    finished = time.perf_counter()
-    return 1e6 * (enqueued - start) / CALLS, 1e6 * (finished - start) / CALLS
+    done = 1e6 * (time.perf_counter() - start) / calls
+    return {"enqueue_us": back, "finish_us": done, "ratio": done / back}
 
 
-def row(n: int, trials: list[tuple[float, float]]) -> dict:
-    """Medians in µs per product, finish / launch by trial, rate of the finished."""
-    enqueue_us, finish_us = (list(column) for column in zip(*trials, strict=True))
-    enqueue, finish = median(enqueue_us), median(finish_us)
-    times = {"n": n, "enqueue_us": enqueue, "finish_us": finish}
-    times |= {"enqueue_us_trials": enqueue_us, "finish_us_trials": finish_us}
-    ratios = [finished / enqueued for enqueued, finished in trials]
-    times |= {"ratio": median(ratios), "ratio_trials": ratios}
-    rate = 2 * n**3 / finish / 1e6
-    print(f"{n:5}{enqueue:8.1f} µs{finish:8.1f} µs{rate:8.1f} TFLOP/s")
-    return times | {"rate_tflop_s": rate}
+def medians(rows: list[dict[str, float]]) -> dict:
+    """The median of each key, and under `…_trials` all that it had."""
+    trials = {key: [row[key] for row in rows] for key in rows[0]}
+    found = {key: median(each) for key, each in trials.items()}
+    return found | {f"{key}_trials": each for key, each in trials.items()}
 
 
 def main() -> dict:
     xs = {n: checked_matrix(n) for n in SIZES}
-    trials = {n: [] for n in SIZES}
-    chance = random.Random(0)
-    for _ in range(25):
-        for n in chance.sample(SIZES, len(SIZES)):  # no size always follows another
-            trials[n].append(enqueue_and_finish(xs[n]))
-    print("    n    launch     finish")
-    sweep_rows = {f"n{n}": row(n, each[2:]) for n, each in trials.items()}
-    launch_us = median(each["enqueue_us"] for each in sweep_rows.values())
-    rate = sweep_rows[f"n{SIZES[-1]}"]["rate_tflop_s"]
-    crossover_n = (launch_us * rate * 1e6 / 2) ** (1 / 3)
-    print(f"from n = {crossover_n:.0f} the GPU needs longer than a launch")
-    return {"sweep": sweep_rows, "launch_us": launch_us, "crossover_n": crossover_n}
+    # In another order each round: no size always follows the same other
+    rounds = [{n: timed(xs[n]) for n in sample(SIZES, len(SIZES))} for _ in range(25)]
+    rows = {f"n{n}": medians([each[n] for each in rounds[2:]]) for n in SIZES}
+    for name, row in rows.items():
+        print(f"{name:6}back {row['enqueue_us']:5.1f}, done {row['finish_us']:7.1f} µs")
+    launch_us = median(row["enqueue_us"] for row in rows.values())
+    crossover_n = 8192 * (launch_us / rows["n8192"]["finish_us"]) ** (1 / 3)
+    return {"sweep": rows, "launch_us": launch_us, "crossover_n": crossover_n}
 
 
 def plot(results: dict, ceilings: dict):
-    rows = sorted(results["sweep"].values(), key=lambda each: each["n"])
-    sizes = [each["n"] for each in rows]
+    sizes = sorted(int(name[1:]) for name in results["sweep"])
+    rows = [results["sweep"][f"n{n}"] for n in sizes]
     series = {
         "finished": [each["finish_us"] for each in rows],
         "launched": [each["enqueue_us"] for each in rows],

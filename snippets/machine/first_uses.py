@@ -16,17 +16,12 @@ from snippets.timing.pictures import bars
 from snippets.timing.wait_for import wait_for
 
 
-def square() -> torch.Tensor:
-    x = torch.ones(64, 64, device="cuda")
-    return torch.mm(x, x)
-
-
 def first_uses_ms() -> dict[str, float]:
     """Milliseconds of each first use of the GPU in this process, waited for."""
     uses = {
         "first_cuda_call": lambda: torch.ones(1, device="cuda"),
         "cublas_handle": torch.cuda.current_blas_handle,
-        "first_product": square,
+        "first_product": lambda: torch.mm(*torch.ones(2, 64, 64, device="cuda")),
         "new_tensor": lambda: torch.empty(2**24, device="cuda"),  # 64 MiB: cudaMalloc
     }
     found = {}

@@ -6,16 +6,15 @@
 # ///
 """What a kernel launch costs the CPU, and what the same costs as a node of a graph."""
 
-import time
 from collections.abc import Callable
 from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import Timing
-from snippets.timing.kernel_time import captured, gpu_clock
+from snippets.timing.benchmark import wall_clock
+from snippets.timing.kernel_time import captured, gpu_clock, repeated
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import take_turns
+from snippets.timing.take_turns import both_orders, take_turns
 from snippets.timing.wait_for import wait_for
 
 CALLS = 500  # fewer than the launch queue holds, so that none waits for room
@@ -24,31 +23,11 @@ CALLS = 500  # fewer than the launch queue holds, so that none waits for room
 def launch_clock(work: Callable, calls: int) -> float:
     """Seconds of the CPU for one of `calls` calls: it stops when they have returned."""
     wait_for()
-    start = time.perf_counter()
-    for _ in range(calls):
-        work()
-    return (time.perf_counter() - start) / calls
-
-
-def both_orders(works: dict[str, Callable], **how) -> dict[str, Timing]:
-    """Take turns forwards and then backwards: nothing always follows the same other."""
-    there = take_turns(works, **how)
-    back = take_turns(dict(reversed(works.items())), **how)
-    return {name: Timing(there[name].trials + back[name].trials) for name in works}
-
-
-def graph_of(work: Callable) -> Callable:
-    """A function that replays one CUDA graph of CALLS times `work`."""
-
-    def repeat() -> None:
-        for _ in range(CALLS):
-            work()
-
-    return captured(repeat)
+    return wall_clock(work, calls, devices=[])  # which waits for nobody
 
 
 def node_clock(replay: Callable, calls: int) -> float:
-    """Seconds of the GPU for one of the nodes of such a graph."""
+    """Seconds of the GPU for one of the CALLS nodes of a graph."""
     return gpu_clock(replay, calls, spin_cycles=4_000_000) / CALLS
 
 
@@ -59,7 +38,7 @@ def main() -> dict:
         "add": lambda: x.add_(1),
         "mm": lambda: torch.mm(m, m),
     }
-    graphs = {name: graph_of(work) for name, work in works.items()}
+    graphs = {name: captured(repeated(work, CALLS)) for name, work in works.items()}
     x.zero_()
     graphs["add"]()
     torch.testing.assert_close(x, torch.full_like(x, CALLS))
@@ -69,9 +48,7 @@ def main() -> dict:
     for name in works:
         trials[name] = {"launch": launch[name].us(), "node": node[name].us()}
         us[name] = {kind: median(each) for kind, each in trials[name].items()}
-        print(
-            f"{name:5}launch {us[name]['launch']:5.2f} µs, node {us[name]['node']:5.2f}"
-        )
+        print("{:5}launch {launch:5.2f} µs, node {node:5.2f}".format(name, **us[name]))
     return {"us": us, "us_trials": trials}
 
 

@@ -6,8 +6,7 @@
 # ///
 """TFLOP/s of a matrix product over data type and size, in short bursts after a rest."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from statistics import median
 
 import torch
@@ -17,32 +16,21 @@ from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 CALLS = {1024: 100, 2048: 50, 4096: 20, 8192: 3}  # products in a burst, by n
-WAYS = {
-    "fp32": (torch.float32, "highest"),
-    "tf32": (torch.float32, "high"),
-    "bf16": (torch.bfloat16, "highest"),
-}
-REST_S = 0.03
+TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
 
-@contextmanager
-def float32_products(precision: str) -> Iterator[None]:
-    """Meanwhile products of float32 are "highest", or "high": TF32 is allowed."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+def product(n: int, dtype: torch.dtype, precision="highest") -> Callable[[], None]:
+    """Multiplies two random matrices (n, n); it has been compared with float64.
 
-
-def product(n: int, dtype: torch.dtype, precision: str) -> Callable[[], None]:
-    """Multiplies two random matrices (n, n); it has been compared with float64."""
+    `precision`: "highest", or "high", with which products of float32 may use TF32.
+    """
     x, y, out = torch.randn(3, n, n, device="cuda", dtype=dtype)
 
     def multiply() -> None:
-        with float32_products(precision):
-            torch.mm(x, y, out=out)
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(precision)  # of the whole process
+        torch.mm(x, y, out=out)
+        torch.set_float32_matmul_precision(before)
 
     multiply()
     right = x[:64].double() @ y.double()
@@ -51,18 +39,17 @@ def product(n: int, dtype: torch.dtype, precision: str) -> Callable[[], None]:
 
 
 def main() -> dict:
-    rates = {name: {} for name in WAYS}
+    rates = {name: {} for name in TYPES}
     for n, calls in CALLS.items():
-        works = {name: product(n, *how) for name, how in WAYS.items()}
-        timings = take_turns(works, 1, 5, calls, REST_S, gpu_clock)
+        works = {name: product(n, dtype) for name, dtype in TYPES.items()}
+        works["tf32"] = product(n, torch.float32, precision="high")
+        timings = take_turns(works, 1, 5, calls, rest_s=0.03, clock=gpu_clock)
         for name, timing in timings.items():
             trials = [2 * n**3 / 1e12 / seconds for seconds in timing.trials]
             rates[name][f"n{n}"] = {"tflop_s": median(trials), "tflop_s_trials": trials}
     best = {}
     for name, rows in rates.items():
-        print(
-            name, *(f"{n} {row['tflop_s']:5.1f}" for n, row in rows.items()), "TFLOP/s"
-        )
+        print(name, {n: round(row["tflop_s"], 1) for n, row in rows.items()}, "TFLOP/s")
         best[name] = max(rows.values(), key=lambda row: row["tflop_s"])
     return {"rates": rates, "best": best}
 

@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.kernel_time import gpu_clock, repeated
 from snippets.timing.lanes import lanes
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import take_turns
@@ -23,12 +23,8 @@ CALLS = 20
 
 def kernels_of(work: Callable) -> list[list]:
     """Rows of `lanes`, but not the CPU's: each kernel of CALLS calls of `work`."""
-
-    def repeat() -> None:
-        for _ in range(CALLS):
-            work()
-
-    return [row for row in lanes(repeat) if not row[0].startswith("CPU")]
+    rows = lanes(repeated(work, CALLS))
+    return [row for row in rows if not row[0].startswith("CPU")]
 
 
 def main() -> dict:
@@ -42,10 +38,9 @@ def main() -> dict:
     for name, work in works.items():
         rows = kernels_of(work)
         kernels[name] = list(dict.fromkeys(row[3] for row in rows))
+        durations = [row[2] for row in rows]
         each = len(rows) // CALLS  # a product may be two kernels
-        runs = [
-            sum(row[2] for row in rows[i : i + each]) for i in range(0, len(rows), each)
-        ]
+        runs = [sum(durations[i : i + each]) for i in range(0, len(rows), each)]
         trials[name] = {"spacing": spacing[name].us(), "runs": runs}
         us[name] = {kind: median(each) for kind, each in trials[name].items()}
         print(f"{name:6} runs {us[name]['runs']:5.2f} µs, {', '.join(kernels[name])}")

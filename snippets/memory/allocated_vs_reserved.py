@@ -8,8 +8,6 @@
 
 import torch
 
-MIB = 2**20
-
 
 def counters() -> dict[str, int]:
     """Bytes held by tensors, kept by PyTorch, and in use on the device by whomever."""
@@ -28,13 +26,13 @@ def story():
     yield "nothing yet"
     tiny = tensor(8)
     yield "+ 8 B"
-    medium = tensor(MIB + 1)
+    medium = tensor(2**20 + 1)
     yield "+ 1 MiB and 1 B"
-    large = tensor(100 * MIB)
+    large = tensor(100 * 2**20)
     yield "+ 100 MiB"
     del large
     yield "del the 100 MiB"
-    half = tensor(50 * MIB)
+    half = tensor(50 * 2**20)
     yield "+ 50 MiB"
     torch.cuda.empty_cache()
     yield "empty_cache()"
@@ -48,10 +46,9 @@ def story():
 
 def main() -> dict:
     steps = [{"step": step} | counters() for step in story()]
-    print("MiB after                        allocated  reserved    device")
     for i, row in enumerate(steps):
-        mib = "".join(f"{row[name] / MIB:10.4f}" for name in counters())
-        print(f"{i}  {row['step']:<29}{mib}")
+        mib = [f"{name} {row[name] / 2**20:9.4f}" for name in counters()]
+        print(f"{i} {row['step']:<29}", *mib, "MiB")
     return {"steps": steps}
 
 
@@ -61,7 +58,7 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots()
     steps = results["steps"]
     for name in ("allocated", "reserved", "device"):
-        mib = [row[name] / MIB for row in steps]
+        mib = [row[name] / 2**20 for row in steps]
         ax.step(range(len(steps)), mib, where="mid", label=name)
     ax.set(xlabel="step", ylabel="MiB", xticks=range(len(steps)))
     ax.legend()

@@ -8,22 +8,12 @@
 
 import torch
 
-MIB = 2**20
-
-
-def tensor(mib: int) -> torch.Tensor:
-    """A tensor of so many MiB on the GPU, not filled: no kernel is launched."""
-    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
-
-
-def counters() -> dict[str, int]:
-    """Bytes held by tensors, and bytes that PyTorch keeps."""
-    held, kept = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    return {"allocated": held, "reserved": kept}
+from snippets.memory.allocated_vs_reserved import counters
+from snippets.memory.empty_cache_cost import tensor
 
 
 def given_back() -> dict[str, dict[str, int]]:
-    """Both counters around `empty_cache()`, 64 MiB in use and 1 GiB in the cache."""
+    """All counters around `empty_cache()`, 64 MiB in use and 1 GiB in the cache."""
     _held, cached = tensor(64), tensor(1024)
     del cached
     before = counters()

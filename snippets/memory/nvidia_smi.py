@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
 # ///
@@ -8,11 +8,8 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 
 import torch
-
-N = 2**14  # a matrix of float32 has 1 GiB
 
 
 def used_mib() -> int:
@@ -23,12 +20,12 @@ def used_mib() -> int:
     return int(shown.stdout)
 
 
-def story() -> Iterator[str]:
+def story():
     """What a process does to memory; yields after each moment what was done."""
     yield "before CUDA"
     torch.cuda.synchronize()  # the first call that needs a context makes it
     yield "context"
-    matrix = torch.empty(N, N, device="cuda")
+    matrix = torch.empty(2**14, 2**14, device="cuda")  # float32: 1 GiB
     yield "+ 1 GiB, not filled"
     matrix.fill_(1)
     yield "one small kernel"
@@ -40,25 +37,15 @@ def story() -> Iterator[str]:
     yield "empty_cache()"
 
 
-def torch_says_mib() -> int | str:
-    """PyTorch's own question to NVML, or why it cannot ask."""
-    try:
-        return torch.cuda.device_memory_used() >> 20
-    except Exception as error:
-        return str(error)
-
-
 def main() -> dict:
-    rows = []
+    before, rows = used_mib(), []
     for moment in story():
         held, kept = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-        row = {"moment": moment, "smi": used_mib(), "tensors": held >> 20}
-        rows.append(row | {"reserved": kept >> 20})
-    for row in rows:
-        row["outside"] = row["smi"] - rows[0]["smi"] - row["reserved"]
-        shown = "{moment:<21}tensors {tensors:5}, reserved {reserved:5}, outside"
-        print((shown + " {outside:4}, nvidia-smi {smi:5} MiB").format(**row))
-    torch_says = torch_says_mib()
+        row = {"tensors": held >> 20, "reserved": kept >> 20, "smi": used_mib()}
+        row["outside"] = row["smi"] - before - row["reserved"]
+        print(f"{moment:<21}", *(f"{name} {mib:5}" for name, mib in row.items()), "MiB")
+        rows.append(row)
+    torch_says = torch.cuda.device_memory_used() >> 20
     print(f"then torch.cuda.device_memory_used(): {torch_says} MiB")
     return {"mib": rows, "torch_says_mib": torch_says}
 

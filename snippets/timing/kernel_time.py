@@ -36,6 +36,16 @@ def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -
     raise RuntimeError("the GPU overtook the launches: work waits for the GPU")
 
 
+def repeated(work: Callable, times: int) -> Callable[[], None]:
+    """A function that calls `work` so many times."""
+
+    def call() -> None:
+        for _ in range(times):
+            work()
+
+    return call
+
+
 def captured(work: Callable) -> Callable:
     """A function that launches all kernels of `work` at once, as one CUDA graph.
 

@@ -37,6 +37,13 @@ def take_turns(
     return {name: Timing(each[warmup:]) for name, each in seconds.items()}
 
 
+def both_orders(works: Mapping[str, Callable], **how) -> dict[str, Timing]:
+    """Take turns forwards and then backwards: nothing always follows the same other."""
+    there = take_turns(works, **how)
+    back = take_turns(dict(reversed(works.items())), **how)
+    return {name: Timing(there[name].trials + back[name].trials) for name in works}
+
+
 def ratios(slow: Timing, fast: Timing) -> list[float]:
     """How many times as long `slow` took, round by round."""
     pairs = zip(slow.trials, fast.trials, strict=True)

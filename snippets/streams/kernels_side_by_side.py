@@ -35,23 +35,19 @@ def on_gpu(events: list[list]) -> dict[str, float]:
 
 def main() -> dict:
     x, y = torch.randn(256, 256, device="cuda"), torch.empty(3, 256, 256, device="cuda")
-    kinds = {"one_block": lambda i: torch.cuda._sleep(20_000)}
-    kinds["mm_256"] = lambda i: torch.mm(x, x, out=y[i])
+    kinds = {"one_block": partial(chain, lambda i: torch.cuda._sleep(20_000))}
+    kinds["mm_256"] = partial(chain, lambda i: torch.mm(x, x, out=y[i]))
     streams, results = [torch.cuda.Stream() for _ in y], {}
     ways = {"in_a_row": streams[:1] * 3, "forked": streams}
-    for kind, launch in kinds.items():
-        three = partial(spread, partial(chain, launch), 3)
-        works = {name: captured(partial(three, way)) for name, way in ways.items()}
+    for kind, links in kinds.items():
+        works = {n: captured(partial(spread, links, 3, way)) for n, way in ways.items()}
         row = results[kind] = recorded(take_turns(works, trials=21, calls=5), "us")
         seen = {n: [on_gpu(lanes(w)) for _ in range(5)] for n, w in works.items()}
         for key in ("kernel_us", "late_us"):
             trials = row[f"{key}_trials"] = {n: [p[key] for p in seen[n]] for n in ways}
             row[key] = {n: median(each) for n, each in trials.items()}
-        for name, us in row["us"].items():
-            kernels, late = row["kernel_us"][name], row["late_us"][name]
-            print(
-                f"{kind:10}{name:9}{us:5.0f} µs, kernels {kernels:.0f}, late {late:.0f}"
-            )
+        for key in ("us", "kernel_us", "late_us"):
+            print(f"{kind:10}{key:10}", {n: round(us) for n, us in row[key].items()})
     return results
 
 

@@ -111,7 +111,7 @@ def shape(body: list[ast.stmt]) -> str:
     return re.sub(r"[A-Za-z_]\w*", lambda word: f"n{order.index(word[0])}" if word[0] in order else word[0], text)
 
 
-TOOLS = {"benchmark", "wait_for", "take_turns", "kernel_time", "lanes", "power_meter", "pictures"}
+TOOLS = {"benchmark", "wait_for", "take_turns", "kernel_time", "kernel_shapes", "lanes", "power_meter", "pictures"}
 
 
 FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}

@@ -23,10 +23,8 @@ PROCESSES, STEPS, N = 4, 10, 256
 def train(threads: int, steps: int) -> None:
     """So many training steps of a small network, with so many threads."""
     torch.set_num_threads(threads)
-    model, x = (
-        nn.Sequential(nn.Linear(N, N), nn.ReLU(), nn.Linear(N, N)),
-        torch.ones(N, N),
-    )
+    model = nn.Sequential(nn.Linear(N, N), nn.ReLU(), nn.Linear(N, N))
+    x = torch.ones(N, N)
     for _ in range(steps):
         model(x).square().mean().backward()
 

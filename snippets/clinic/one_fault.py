@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from snippets.clinic.patient import SIZES, Classifier, known_loss, normalised
-from snippets.clinic.photos import Photos, read_ahead
+from snippets.clinic.patient import SIZES, Classifier, normalised
+from snippets.clinic.photos import Photos, known_loss, read_ahead
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 

@@ -77,7 +77,7 @@ def test_code_lines_are_those_that_a_borrower_reads():
 def test_snippets_are_short_and_say_what_they_are():
     sizes = {name: code_lines(snippet.text) for name, snippet in SNIPPETS.items()}
     assert {name: size for name, size in sizes.items() if size > 60} == {}
-    assert median(sizes.values()) <= 45
+    assert median(sizes.values()) <= 35
     widths = {name: max(map(len, snippet.text.splitlines())) for name, snippet in SNIPPETS.items()}
     assert {name: width for name, width in widths.items() if width > 88} == {}
     assert [name for name, snippet in SNIPPETS.items() if not snippet.summary] == []

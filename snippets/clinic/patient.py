@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """A healthy training step: read ahead, pinned copies, bf16, fused Adam."""
 

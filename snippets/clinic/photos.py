@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Batches for a training step: read when they are asked for, or ahead of it."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Hand 1 GiB of GPU memory to another process: by its handle, or through the host."""
 

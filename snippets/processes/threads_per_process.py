@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Four processes on one CPU: how many threads should each of them use?"""
 

@@ -405,10 +405,15 @@ class Runner:
         return ended.result
 
     def run_all(
-        self, wanted: list[tuple[Snippet, int]], done=lambda snippet, gpus, recording: None, label: str = "running"
-    ) -> list[RunFailed]:
-        """Run many: measurements one at a time, the rest side by side. Failures are returned, after all had their turn."""
-        failures = []
+        self,
+        wanted: list[tuple[Snippet, int]],
+        done=lambda snippet, gpus, recording: None,
+        label: str = "running",
+        failures: list[OverlapError] | None = None,
+    ) -> list[OverlapError]:
+        """Run many: measurements one at a time, the rest side by side. Failures are returned, after all had their turn; who hands in
+        a list has them also where this is interrupted."""
+        failures = [] if failures is None else failures
         self.start()
 
         def one(item: tuple[Snippet, int]) -> float | None:

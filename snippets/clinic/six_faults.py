@@ -3,9 +3,11 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
-# missing = { 8 = "not recorded yet" }
 # timeout = 180
 # launcher = "torchrun"
+# [tool.overlap.missing]
+# 4 = "not recorded yet"
+# 8 = "not recorded yet"
 # ///
 """A training step with six faults: take out one after the other, and look."""
 

@@ -451,18 +451,19 @@ class Book:
             runs = {value.profile: runs[value.profile]} if value.profile in runs else {}
         found, why = {}, f"; run `overlap record {value.snippet}` where that machine is" if not runs else ""
         for profile, run in runs.items():
-            given, where = [], []
+            given, where, reasons = [], [], []
             for number, each in enumerate(run.all):
                 try:
                     given.append(evaluate(value.expression, self.scope(value.snippet, run, number)))
                     where.append(each)
                 except Undecided as error:
-                    why = f" ({error})"
+                    reasons.append(str(error))
                 except OverlapError as error:
                     if self.at_home(profile) or value.profile:
                         raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
-                    why = why or f" ({error})"  # such as the median of what another machine never saw
-            found[profile] = Figure(tuple(given), hosts(where), "" if given else why.strip(" ()"))
+                    reasons.append(str(error))  # such as the median of what another machine never saw
+            found[profile] = Figure(tuple(given), hosts(where), "" if given else reasons[0])
+            why = f" ({reasons[0]})" if reasons else why
         if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
             raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}")

@@ -42,7 +42,7 @@ def card_by_pycuda(index: int) -> DeviceCard:
 
 
 def cards_or_reason(ask) -> tuple[list[DeviceCard], str]:
-    """What `ask(index)` says of each visible GPU and "", or none and why there is none."""
+    """What `ask(index)` says of each visible GPU and "", or none and the reason."""
     try:
         count = max(1, torch.cuda.device_count())  # to ask for number 0 says why
         return [ask(index) for index in range(count)], ""

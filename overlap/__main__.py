@@ -251,7 +251,7 @@ def _record(book: Book, options) -> int:
     try:
         with Runner(book.root, watchful=True) as runner:
             runner.counts_kernels = options.kernels
-            failures = runner.run_all(wanted, keep, "recording")
+            runner.run_all(wanted, keep, "recording", failures)
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
         left, missed = sum(not count for count in lacking.values()), len(wanted) - len(written) - len(failures)

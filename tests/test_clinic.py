@@ -179,6 +179,14 @@ def test_the_slowest_rank_decides(monkeypatch):
     dist.destroy_process_group()
 
 
+def test_ranks_begin_the_steps_that_are_kept_together(monkeypatch):
+    done = []
+    monkeypatch.setattr(six_faults, "lanes", lambda work: [work(), done.append("kept"), work(), ROWS][-1])
+    monkeypatch.setattr(dist, "barrier", lambda: done.append("barrier"))
+    assert six_faults.two_steps(lambda: done.append("step")) == ROWS
+    assert done == ["kept", "barrier", "step", "step"]
+
+
 @pytest.mark.parametrize(("ranks", "rank", "lags"), [(1, 0, True), (2, 0, False), (2, 1, True)])
 def test_one_fault_after_the_other_is_taken_out(monkeypatch, ranks, rank, lags):
     made = []

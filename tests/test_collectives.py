@@ -237,10 +237,18 @@ def test_the_rank_that_failed_first_is_read_from_torchruns_report(monkeypatch, c
 
 @pytest.mark.parametrize("line", ["Watchdog caught an ALLREDUCE timing out", ""])
 def test_the_watchdog_is_quoted_where_it_spoke(monkeypatch, capsys, line):
-    run_that_gives(monkeypatch, {"returned_ms": 0.1, "failed_at": 0.0, "reached": False}, line + REPORT.format(code=-6))
+    run_that_gives(monkeypatch, {"returned_ms": 0.1, "failed_at": 0.0}, line + REPORT.format(code=-6))
     found = nccl_hangs.main()
-    assert (found["watchdog"], found["exitcode"], found["reached"]) == (line, -6, False)
-    assert "exit code -6 of rank 1" in capsys.readouterr().out
+    assert (found["item"], found["exitcode"], found["reached"]) == ("nothing", -6, False)
+    assert capsys.readouterr().out.endswith(f"exit code -6 of rank 1\n{line}\n")
+
+
+def test_what_item_gave_is_told(monkeypatch, capsys):
+    told = {"returned_ms": 0.1, "failed_at": 0.0, "item": "2.0", "reached": True}
+    run_that_gives(monkeypatch, told, REPORT.format(code=-6))
+    found = nccl_hangs.main()
+    assert (found["item"], found["reached"]) == ("2.0", True)
+    assert "item() hangs, then gives 2.0" in capsys.readouterr().out
 
 
 def test_a_call_that_must_fail_and_does_not_is_an_error():

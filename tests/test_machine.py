@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import asdict
 from statistics import median
 from types import ModuleType, SimpleNamespace
 
@@ -157,10 +158,10 @@ def test_both_sources_fill_the_same_card(two_gpus):
 def test_the_cards_become_one_list_per_field(two_gpus, capsys):
     result = round_trip(device_card.main())
     assert result["pycuda"]["attributes"] == {"ASYNC_ENGINE_COUNT": 3, "WARP_SIZE": 32}
-    for field, value in H200._asdict().items():
+    for field, value in asdict(H200).items():
         assert result["pycuda"][field] == result["torch"][field] == [value, value]
     told = capsys.readouterr().out
-    assert told.count("NVIDIA H200") == 4 and "missing" not in told
+    assert told.count("NVIDIA H200") == 4 and "pycuda  2 attributes" in told and "missing" not in told
 
 
 def test_a_driver_that_is_missing_is_named_and_the_other_source_answers(two_gpus, monkeypatch, capsys):

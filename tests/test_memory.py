@@ -365,7 +365,7 @@ def test_levels_and_peaks_of_a_step_are_as_predicted(ledger, monkeypatch, capsys
 
 @pytest.mark.parametrize("case", [{}, {"bf16": True}, {"bf16": True, "parts": 4}])
 def test_a_dry_run_has_the_peak_of_a_real_one(case, monkeypatch):
-    for name, size in {"BLOCKS": 3, "WIDTH": 64, "WORDS": 2048, "TOKENS": 1024}.items():
+    for name, size in {"BLOCKS": 3, "WIDTH": 16, "WORDS": 1024, "TOKENS": 1024}.items():
         monkeypatch.setattr(peak_predicted, name, size)
     work = lambda: peak_predicted.two_steps(device="cpu", **case)  # noqa: E731
     most, by = peak_predicted.predicted(work, "cpu")

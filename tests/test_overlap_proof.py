@@ -115,9 +115,9 @@ def on_one_gpu(small_book, lab, monkeypatch):
     runner._probes[1] = here
     monkeypatch.setattr("overlap.run.machine.visible_devices", lambda count: "")
 
-    def run(said) -> dict:
+    def run(said, more: str = "") -> dict:
         monkeypatch.setattr(proof, "read", lambda folder, ranks: said)
-        return runner.run(small_book.snippet("a/b", options="gpus = [1]"), 1)
+        return runner.run(small_book.snippet("a/b", options=f"gpus = [1]\n{more}"), 1)
 
     run.runner = runner
     return run
@@ -129,6 +129,7 @@ def test_a_run_that_leaves_a_gpu_alone_is_refused(on_one_gpu):
     ):
         on_one_gpu([IDLE])
     assert "worked" not in on_one_gpu(None)["run"], "where nothing can be said, nothing is"
+    assert "worked" not in on_one_gpu([IDLE], "idle = true")["run"], "it describes the GPU"
 
 
 @pytest.mark.parametrize(("ended", "expected"), [((0, [7]), 7), ((0, [0]), None), ((0, []), None), ((1, None), None)])

@@ -385,6 +385,23 @@ def test_missing_recordings_and_their_excuses(small_book, template):
     assert small_book.book().default("a/b") == "h200"
 
 
+@pytest.mark.parametrize(
+    ("named", "recorded", "first"),
+    [
+        ([0, 1, 2, 4, 8], [0, 1, 2, 4, 8], "h200-x4"),
+        ([1, 2, 4], [1, 2], "h200"),
+        ([1, 2], [1, 2], "h200"),
+        ([0, 2, 4], [0, 2], "h200-x2"),
+        ([0, 4], [0], "cpu"),
+    ],
+)
+def test_what_is_for_four_gpus_is_shown_first_on_four(small_book, template, named, recorded, first):
+    small_book.snippet("a/b", options=f"gpus = {named}")
+    for gpus in recorded:
+        small_book.commit("a/b", template, **({"gpus": gpus} if gpus else {}))
+    assert small_book.book().default("a/b") == first
+
+
 def test_a_snippet_on_no_page_is_found(committed, template):
     committed.snippet("a/hidden")
     committed.commit("a/hidden", template)

@@ -300,6 +300,18 @@ def test_one_failure_does_not_stop_the_others(lab, exclusive):
     assert ["boom" in str(failure) for failure in failures] == [True]
 
 
+def test_who_stops_a_record_still_hears_what_had_failed(lab):
+    wanted = [(lab.snippet("early/bad", main("raise ValueError('boom')")), 0), (lab.snippet("early/good"), 0)]
+    failures = []
+
+    def stop(*made):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.runner.run_all(wanted, stop, failures=failures)
+    assert ["boom" in str(failure) for failure in failures] == [True]
+
+
 RANK = main(
     """
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])

@@ -19,6 +19,7 @@ from snippets.timing import (
     clocks_compared,
     duty_cycle,
     hot_cache,
+    kernel_shapes,
     profile_reading,
     unwaited_broken,
     unwaited_fixed,
@@ -376,6 +377,7 @@ def test_blocks_are_those_of_the_largest_kernel(monkeypatch):
     calls = []
     kernels = [{"cat": "kernel", "args": {"grid": grid}} for grid in ([2, 3, 1], [1, 1, 1])]
     profiler_that_saw(monkeypatch, [*kernels, {"cat": "cpu_op"}, {"ph": "M"}])
+    assert kernel_shapes.kernels_of(lambda: None) == [kernel["args"] for kernel in kernels]
     assert profile_reading.thread_blocks(lambda: calls.append(1)) == 6 and calls == [1]
 
 

@@ -279,7 +279,7 @@ def test_the_rows_of_a_sweep_are_those_of_its_sizes(small):
     assert len(sweep["ms"]) == len(sweep["ms_trials"]) == len(sweep["buckets_mb"]) == 2
     assert len(bubble["alone_ms"]) == len(bubble["pipeline_ms"]) == len(bubble["micro_batches"]) == 2
     assert set(small[0]["ddp_from_scratch"]["ms"]) == {"nothing", "one_by_one", "in_buckets", "from_hooks", "ddp"}
-    assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == ddp_old_buckets.STEPS
+    assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == len(ddp_old_buckets.PAUSES_S)
 
 
 def test_every_snippet_draws_what_it_measured(small):

@@ -109,15 +109,18 @@ class Stream:
     def __init__(self, gpu: Gpu, name: str = "side"):
         self.gpu, self.name = gpu, name
 
+    def record_event(self) -> Event:
+        event = Event(self.gpu)
+        event.record(self)
+        return event
+
     def wait_event(self, event: Event) -> None:
         passed = event.passed
         self.gpu.put(self.name, lambda: None, ready=lambda: bool(passed))
 
     def wait_stream(self, other: "Stream") -> None:
         self.gpu.diary.append(f"{self.name} waits for {other.name}")
-        event = Event(self.gpu)
-        event.record(other)
-        self.wait_event(event)
+        self.wait_event(other.record_event())
 
 
 def imitate(patch: pytest.MonkeyPatch, late: bool) -> Gpu:
@@ -240,7 +243,7 @@ def one_thread_at_most():
 def test_main_in_small_returns_data_that_can_be_drawn(prompt, monkeypatch, capsys, module):
     shrink(monkeypatch, module)
     result = plain_data(module.main())
-    assert check_medians(result) >= 1
+    assert check_medians(result) >= (module not in EARLY)  # which only count
     assert capsys.readouterr().out.count("\n") >= 3
     for ceilings in (CEILINGS, {}):
         if hasattr(module, "plot"):
@@ -251,7 +254,7 @@ def test_main_in_small_returns_data_that_can_be_drawn(prompt, monkeypatch, capsy
 @pytest.mark.parametrize("module", [*SMALL, prefetcher, loader_workers], ids=lambda m: m.__name__.rpartition(".")[2])
 def test_recorded(recorded, module):
     for result in recorded(module.__name__.removeprefix("snippets.").replace(".", "/")).values():
-        assert check_medians(result) >= 1
+        assert check_medians(result) >= (module not in EARLY)
         if hasattr(module, "plot"):
             assert module.plot(result, {}).axes
     plt.close("all")
@@ -665,7 +668,7 @@ def test_a_copy_is_read_too_early_and_in_time():
     x, on_gpu = torch.randn(4096, 4096, device="cuda"), torch.empty(d2h_too_early_broken.ELEMENTS, device="cuda")
     for module, stale in zip(EARLY, (True, False), strict=True):
         d2h_too_early_broken.attempt(module.fetch, 0, on_gpu, x)
-        outcomes = [d2h_too_early_broken.attempt(module.fetch, number, on_gpu, x)[0] for number in range(1, 6)]
+        outcomes = [d2h_too_early_broken.attempt(module.fetch, number, on_gpu, x) for number in range(1, 6)]
         assert {outcome["stale"] for outcome in outcomes} == {stale}
         assert not any(outcome["item"] or outcome["stale_later"] for outcome in outcomes)
         assert all(outcome["pinned"] for outcome in outcomes)

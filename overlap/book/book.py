@@ -320,13 +320,16 @@ class Book:
         ]
 
     def default(self, name: str) -> str | None:
-        """The profile a page shows before a reader picks one: one of the book's own; a single GPU, else the fewest GPUs, else the CPU."""
-        return self._shown_first({profile: run.gpus for profile, run in self.runs(name).items()})
+        """The profile a page shows before a reader picks one: one of the book's own; four GPUs where the snippet is for that
+        many, else a single GPU, else the fewest, else the CPU."""
+        best = 4 if 4 in self.snippets[name].options["gpus"] else 1
+        return self._shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, best)
 
-    def _shown_first(self, gpus: dict[str, int]) -> str | None:
-        return min(
-            gpus, key=lambda profile: (not self.at_home(profile), gpus[profile] == 0, gpus[profile]), default=None
-        )
+    def _shown_first(self, gpus: dict[str, int], best: int = 1) -> str | None:
+        def rank(profile: str) -> tuple[bool, bool, bool, int]:
+            return not self.at_home(profile), gpus[profile] == 0, gpus[profile] != best, gpus[profile]
+
+        return min(gpus, key=rank, default=None)
 
     def first(self, found: dict, name: str) -> str:
         """Of the machines that have a value of a snippet, the one that is shown first."""

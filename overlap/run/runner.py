@@ -345,7 +345,7 @@ class Runner:
             why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
             raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
         started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
-        blamed = []
+        blamed, proved = [], gpus > 0 and not snippet.options["idle"]
         with self._folder() as folder:
             if snippet.options["launcher"] == "torchrun":
                 own, result = folder / "ranks", str(folder / "result.json")
@@ -354,16 +354,16 @@ class Runner:
                 for fifo in fifos:
                     os.mkfifo(fifo)
                 argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
-                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own), *["--proof"] * bool(gpus)]
+                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own), *["--proof"] * proved]
                 limit = snippet.options["timeout"]
                 ended = self._job("torchrun", folder, limit, gpus, fifos, argv=argv)
                 outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
                 done = {rank for rank in range(count) if (own / f"{rank}.ended").exists()}
                 blamed = _blamed(ended, set(range(count)) - done)
             else:
-                ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path, proof=bool(gpus))
+                ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path, proof=proved)
                 outputs = _outputs(ended.stdout, ended.stderr, 0)
-            worked = proof.read(folder, count) if gpus else None
+            worked = proof.read(folder, count) if proved else None
         for long, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
             for output in outputs:
                 output["text"] = [line.replace(long, short) for line in output["text"]]
@@ -371,7 +371,9 @@ class Runner:
             raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed))
         if idle := proof.untouched(worked or []):
             why = f"did nothing on GPU {', '.join(map(str, idle))} of the {gpus} that it names"
-            raise RunFailed(f"{snippet.path} {why}; let main() use each, or take this count from `gpus` in its header")
+            raise RunFailed(
+                f"{snippet.path} {why}; let main() use each, take this count from `gpus` in its header, or say `idle = true` there"
+            )
         return {
             "schema": SCHEMA,
             "snippet": snippet.name,
@@ -403,10 +405,15 @@ class Runner:
         return ended.result
 
     def run_all(
-        self, wanted: list[tuple[Snippet, int]], done=lambda snippet, gpus, recording: None, label: str = "running"
-    ) -> list[RunFailed]:
-        """Run many: measurements one at a time, the rest side by side. Failures are returned, after all had their turn."""
-        failures = []
+        self,
+        wanted: list[tuple[Snippet, int]],
+        done=lambda snippet, gpus, recording: None,
+        label: str = "running",
+        failures: list[OverlapError] | None = None,
+    ) -> list[OverlapError]:
+        """Run many: measurements one at a time, the rest side by side. Failures are returned, after all had their turn; who hands in
+        a list has them also where this is interrupted."""
+        failures = [] if failures is None else failures
         self.start()
 
         def one(item: tuple[Snippet, int]) -> float | None:

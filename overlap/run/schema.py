@@ -225,6 +225,7 @@ class Options(_Form):
     gpus: Annotated[list[Count], Field(min_length=1, max_length=100)]
     timeout: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60
     exclusive: bool = True
+    idle: bool = False
     launcher: Literal["python", "torchrun"] = "python"
     missing: dict[str, Said] = {}
     once: dict[str, Said] = {}

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from overlap.run.memo import Memo
 
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
-_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "once": {}, "ranks": None}
+_DEFAULTS = {
+    "timeout": 60,
+    "exclusive": True,
+    "idle": False,
+    "launcher": "python",
+    "missing": {},
+    "once": {},
+    "ranks": None,
+}
 _HOUSE_RULE = "see docs/contributing.md, 'A snippet'"
 
 

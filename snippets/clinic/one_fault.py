@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # timeout = 120
 # ///
 """Six faults for a healthy training step: what does each cost alone?"""
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from snippets.clinic.patient import SIZES, Classifier, known_loss, normalised
-from snippets.clinic.photos import Photos, read_ahead
+from snippets.clinic.patient import SIZES, Classifier, normalised
+from snippets.clinic.photos import Photos, known_loss, read_ahead
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 

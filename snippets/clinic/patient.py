@@ -3,20 +3,14 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """A healthy training step: read ahead, pinned copies, bf16, fused Adam."""
 
-from collections.abc import Iterator
-from functools import partial
-
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from snippets.clinic.photos import CLASSES, PATCH, Photos, read_ahead
-from snippets.timing.benchmark import measure
-from snippets.timing.take_turns import recorded
+from snippets.clinic.photos import CLASSES, PATCH, Photos, known_loss, read_ahead
+from snippets.timing.take_turns import recorded, take_turns
 
 SIZES = 128, 128, 1024, 6  # images, patches of an image, width, layers
 
@@ -41,11 +35,8 @@ def normalised(pixels: Tensor) -> Tensor:
     return nn.functional.layer_norm(pixels.float(), pixels.shape[1:])
 
 
-known_loss = nn.CrossEntropyLoss(ignore_index=-1)
-
-
-def step(model, optimizer, batches: Iterator, device) -> Tensor:
-    """Train on the next batch; the loss, for which nobody has waited."""
+def step(model, optimizer, batches, device) -> Tensor:
+    """Train on the next of `batches`; the loss, for which nobody has waited."""
     pixels, labels = (part.to(device, non_blocking=True) for part in next(batches))
     with torch.autocast(pixels.device.type, torch.bfloat16):
         loss = known_loss(model(normalised(pixels)), labels)
@@ -56,17 +47,13 @@ def step(model, optimizer, batches: Iterator, device) -> Tensor:
 
 
 def main() -> dict:
-    torch.manual_seed(0)
     model = Classifier(*SIZES[1:]).to("cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = read_ahead(Photos(*SIZES[:2]), pin=True)
-    train = partial(step, model, optimizer, batches, "cuda")
-    with FlopCounterMode(display=False) as counted:
-        first = train().item()
-    times = recorded({"step": measure(train, calls=4)})
-    ms, flop, last = times["ms"]["step"], counted.get_total_flops(), train().item()
-    print(f"{ms:.1f} ms, {flop / ms / 1e9:.0f} TFLOP/s, loss {first:.2f}, {last:.2f}")
-    return times | {"images": SIZES[0], "flop": flop, "loss": [first, last]}
+    works = {"step": lambda: step(model, optimizer, batches, "cuda")}
+    result = recorded(take_turns(works, calls=4))
+    print(f"{result['ms']['step']:.1f} ms a step")
+    return result
 
 
 if __name__ == "__main__":

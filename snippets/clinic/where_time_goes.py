@@ -3,11 +3,8 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Where does a step's time go? Kernels, copies, all-reduces, a CPU that waits."""
-
-import re
 
 import torch
 
@@ -36,13 +33,13 @@ def union_us(rows: list[list]) -> float:
 
 def account(rows: list[list]) -> dict[str, float]:
     """Milliseconds in which each kind runs; "exposed": all-reduces alone."""
-    kinds = {name: [] for name in ("compute", "calls", *GPU.values(), *CPU.values())}
-    for row in rows:
-        kinds[kind(row)].append(row)
+    names = ("compute", "calls", *GPU.values(), *CPU.values())
+    kinds = {name: [row for row in rows if kind(row) == name] for name in names}
     both = union_us(kinds["compute"] + kinds["all-reduce"]) / 1e3
     ms = {name: union_us(each) / 1e3 for name, each in kinds.items()}
     ms["exposed"], ms["kernel count"] = both - ms["compute"], len(kinds["compute"])
-    return {re.sub(r"\W", "_", name): value for name, value in ms.items()}
+    as_keys = str.maketrans("- ", "__")
+    return {name.translate(as_keys): value for name, value in ms.items()}
 
 
 def joined(rows: list[list], gap_us: float = 3.0) -> list[list]:

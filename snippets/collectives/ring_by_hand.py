@@ -28,31 +28,27 @@ def ring_all_reduce(x: torch.Tensor) -> int:
         for work in dist.batch_isend_irecv([sending, receiving]):
             work.wait()
         if step < n - 1:
-            theirs += room  # first round: sums grow, until each rank has one part whole
-        else:
-            theirs.copy_(room)  # second round: whole parts go to everybody
+            room += theirs  # first round: sums grow, until each rank has one part whole
+        theirs.copy_(room)  # second round: whole parts go to everybody
         sent += ours.nbytes
     return sent
 
 
 def main() -> dict:
-    device = join()
-    rank, ranks, equal = dist.get_rank(), dist.get_world_size(), {}
-    random = torch.Generator().manual_seed(rank)
-    whole = torch.randint(-(2**40), 2**40, (2**20 + 3,), generator=random)
-    for name, x in {"int64": whole, "float32": torch.randn(2**20 + 3)}.items():
-        by_hand = x.to(device)
+    device, equal = join(), {}
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    for name, kind in {"int64": torch.int64, "float32": torch.float32}.items():
+        by_hand = (2**40 * torch.randn(2**20 + 3, dtype=torch.double)).to(device, kind)
         by_library = by_hand.clone()
-        sent = ring_all_reduce(by_hand)
+        sent = ring_all_reduce(by_hand) / by_hand.nbytes
         dist.all_reduce(by_library)
-        equal[name] = float((by_hand == by_library).double().mean())
-        share = sent / x.nbytes
-        print(f"rank {rank} {name:<8} {equal[name]:.2%} equal, sent {share:.3f} × x")
-    every = [None] * ranks
-    dist.all_gather_object(every, equal)
+        least = (by_hand == by_library).double().mean()
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        equal[name] = least.item()
+        print(f"rank {rank} {name:<8} {equal[name]:.2%} equal, sent {sent:.3f} × x")
     dist.destroy_process_group()
-    least = {name: min(each[name] for each in every) for name in equal}
-    return {"ranks": ranks, "equal": least, "sent": share}
+    return {"ranks": ranks, "equal": equal, "sent": sent}
 
 
 if __name__ == "__main__":

@@ -19,45 +19,39 @@ from snippets.collectives.collectives_zoo import join
 from snippets.timing.lanes import draw_lanes
 from snippets.timing.wait_for import wait_for
 
-TRIALS = 15
-
 
 def watched(x: torch.Tensor) -> dict[str, float]:
-    """All-reduce x: milliseconds until the call, wait() and a value are back;
+    """All-reduce ones in x: milliseconds until call, wait() and a value are back;
 
     and the last value of x, copied before wait() and read after it.
     """
-    times = [time.perf_counter()]
+    x.fill_(1)
+    wait_for()
+    dist.barrier()
+    start = time.perf_counter()
     work = dist.all_reduce(x, async_op=True)
-    times.append(time.perf_counter())
+    call = time.perf_counter()
     before = x[-1].clone()  # nothing says that this comes after the sum
     work.wait()
-    times.append(time.perf_counter())
+    wait = time.perf_counter()
     after = x[-1].item()
-    times.append(time.perf_counter())
-    call, wait, value = (1e3 * (each - times[0]) for each in times[1:])
-    told = {"call": call, "wait": wait, "value": value}
-    return told | {"before": before.item(), "after": after}
+    ended = {"call": call, "wait": wait, "value": time.perf_counter()}
+    ms = {name: 1e3 * (end - start) for name, end in ended.items()}
+    return ms | {"before": before.item(), "after": after}
 
 
 def main() -> dict:
-    device, runs = join(), []
+    device = join()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     x = torch.empty(2**28 if device.type == "cuda" else 2**22, device=device)
-    for _ in range(2 + TRIALS):
-        x.fill_(1)
-        wait_for()
-        dist.barrier()
-        runs.append(watched(x))
-    del runs[:2]  # to warm up
+    runs = [watched(x) for _ in range(17)][2:]  # two to warm up
     ms_trials = {key: [run[key] for run in runs] for key in ("call", "wait", "value")}
     ms = {key: median(each) for key, each in ms_trials.items()}
     wrong = {key: sum(run[key] != ranks for run in runs) for key in ("before", "after")}
     times = ", ".join(f"{key} {time:.2f} ms" for key, time in ms.items())
-    print(f"rank {rank}: {times}; wrong values of {TRIALS}: {wrong}")
+    print(f"rank {rank}: {times}; wrong values of {len(runs)}: {wrong}")
     dist.destroy_process_group()
-    result = {"ranks": ranks, "bytes": x.nbytes, "reads": TRIALS, "wrong": wrong}
-    return result | {"ms": ms, "ms_trials": ms_trials}
+    return {"reads": len(runs), "wrong": wrong, "ms": ms, "ms_trials": ms_trials}
 
 
 def plot(results: dict, ceilings: dict):

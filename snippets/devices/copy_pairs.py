@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# missing = { 2 = "not recorded yet" }
 # ///
 """GB/s from every GPU to every other, one pair at a time, and all GPUs in a ring."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# missing = { 2 = "not recorded yet" }
 # ///
 """From GPU to GPU by size: directly, and through the host in three ways."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# missing = { 2 = "not recorded yet" }
 # timeout = 120
 # ///
 """The same small products on every GPU, fed in five ways, beside one GPU fed so."""

@@ -3,10 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
-# [tool.overlap.missing]
-# 1 = "not recorded yet"
-# 2 = "not recorded yet"
-# 4 = "not recorded yet"
+# missing = { 4 = "not recorded yet" }
 # ///
 """Why does a launch cost now more, now less: the GPU, the core, or the CPU's pace?"""
 

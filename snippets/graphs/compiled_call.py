@@ -7,44 +7,33 @@
 # ///
 """Where a compiled call of a small network spends its time: leave parts of it out."""
 
-from collections.abc import Callable
 from functools import partial
 from statistics import median
 
 import torch
-from torch import nn
 
+from snippets.graphs.network_in_a_file import mlp
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 CALLS = 40  # few, for short rounds: hosts change from minute to minute
 
 
-def mlp() -> nn.Module:
-    """D2L's network: layers of 512, 256, 128 and 2 units."""
-    hidden = [nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU()]
-    return nn.Sequential(*hidden, nn.Linear(128, 2))
-
-
-def what_the_compiler_made(net: nn.Module, x: torch.Tensor) -> Callable:
+def what_the_compiler_made(net: torch.nn.Module, x: torch.Tensor):
     """A call of the compiled code alone, with the inputs of `net(x)`: nobody asks
     whether it still fits them."""
     made = []
 
-    def backend(graph: torch.fx.GraphModule, inputs: list) -> Callable:
+    def backend(graph: torch.fx.GraphModule, inputs: list):
         compiled = torch._inductor.compile(graph, inputs)
-
-        def call(*given):
-            made[:] = [partial(compiled, *given)]
-            return compiled(*given)
-
-        return call
+        made.append(partial(compiled, *inputs))
+        return compiled
 
     torch.compile(net, backend=backend)(x)
     return made[0]
 
 
-def often(work: Callable, unguarded: bool = False) -> None:
+def often(work, unguarded: bool = False) -> None:
     """CALLS calls, if `unguarded` without the check that what was compiled fits."""
     with torch.compiler.set_stance("default", skip_guard_eval_unsafe=unguarded):
         for _ in range(CALLS):
@@ -54,22 +43,17 @@ def often(work: Callable, unguarded: bool = False) -> None:
 @torch.no_grad()
 def main() -> dict:
     net, x = mlp().cuda(), torch.randn(1, 512, device="cuda")
-    compiled = torch.compile(net)
+    eager, whole = partial(net, x), partial(torch.compile(net), x)
     code = what_the_compiler_made(net, x)
-    torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(code()[0], compiled(x))
-    whole = partial(compiled, x)
-    ways = {"eager": partial(often, partial(net, x)), "compiled": partial(often, whole)}
-    ways["no_guards"] = partial(often, whole, unguarded=True)
-    ways["code_alone"] = partial(often, code)
-    turns = take_turns(ways, trials=51)
-    results = {"calls": CALLS, "share": {}, "share_trials": {}} | recorded(turns, "ms")
-    for name in ways:
-        shares = ratios(turns[name], turns["compiled"])
-        results["share"][name] = median(shares)
-        results["share_trials"][name] = shares
-        print(f"{name:12}{median(shares):5.0%} of the time of a compiled call")
-    return results
+    torch.testing.assert_close(whole(), eager(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(code()[0], whole())
+    ways = {"eager": eager, "compiled": whole, "no_guards": whole, "code_alone": code}
+    works = {n: partial(often, way, n == "no_guards") for n, way in ways.items()}
+    turns = take_turns(works, trials=51)
+    trials = {name: ratios(turn, turns["compiled"]) for name, turn in turns.items()}
+    share = {name: median(each) for name, each in trials.items()}
+    print(*(f"{n:11}{each:5.0%} of compiled" for n, each in share.items()), sep="\n")
+    return recorded(turns) | {"calls": CALLS, "share": share, "share_trials": trials}
 
 
 def plot(results: dict, ceilings: dict):

@@ -51,13 +51,12 @@ def main() -> dict:
     known = {"result": program(), "additions": additions_left(program)}
     print("a program of numbers", known, sep="\n  ")
     traced, told = overheard(fx.symbolic_trace, fancy_func)
-    traced_result, silence = overheard(traced, 1, 2, 3, 4)
+    again, silence = overheard(traced, 1, 2, 3, 4)
     print("FX, as it is traced", *told, sep="\n  ")
     kept = additions(traced.graph)
-    print("FX, the graph it keeps", *kept, f"-> {traced_result}, silently", sep="\n  ")
-    seen = {"result": traced_result, "graph": kept}
-    seen |= {"lines_tracing": len(told), "lines_running": len(silence)}
+    print("FX, the graph it keeps", *kept, f"-> {again}, silently", sep="\n  ")
     imperative = {"result": result, "lines": len(lines)}
+    seen = {"result": again, "lines_tracing": len(told), "lines_running": len(silence)}
     return {"imperative": imperative, "program": known, "fx": seen}
 
 

@@ -52,9 +52,7 @@ def main() -> dict:
     losses = train(replay, weights, first, fresh)
     stale = sum(abs(said - true) > 1e-3 * true for said, true in losses)
     said, true = (median(column[-10:]) for column in zip(*losses, strict=True))
-    print(
-        f"{stale} of {STEPS} answers stale; last: {said:.2f} reported, {true:.2f} true"
-    )
+    print(f"{stale} of {STEPS} stale; at the end {said:.2f} reported, {true:.2f} true")
     results = {"steps": STEPS, "stale": stale, "noise_variance": NOISE}
     return results | {"losses": losses, "last_reported": said, "last_true": true}
 

@@ -4,22 +4,33 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
+# idle = true
 # ///
 """Ask pycuda and PyTorch about the same GPUs; a source that is not there says why."""
 
-from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import torch
 
-# What one source says about one GPU
-DeviceCard = namedtuple("DeviceCard", "name capability sms memory_bytes l2_bytes")
+
+@dataclass(frozen=True)
+class DeviceCard:
+    """What one source says about one GPU."""
+
+    name: str
+    capability: str
+    sms: int
+    memory_bytes: int
+    l2_bytes: int
 
 
 def card_by_torch(index: int) -> DeviceCard:
     """What PyTorch says of the GPU that it calls `index`."""
     gpu = torch.cuda.get_device_properties(index)
+    capability = f"{gpu.major}.{gpu.minor}"
     counts = gpu.multi_processor_count, gpu.total_memory, gpu.L2_cache_size
-    return DeviceCard(gpu.name, f"{gpu.major}.{gpu.minor}", *counts)
+    return DeviceCard(gpu.name, capability, *counts)
 
 
 def pycuda_device(index: int):
@@ -41,8 +52,8 @@ def card_by_pycuda(index: int) -> DeviceCard:
     return DeviceCard(gpu.name(), f"{major}.{minor}", *counts)
 
 
-def cards_or_reason(ask) -> tuple[list[DeviceCard], str]:
-    """What `ask(index)` says of each visible GPU and "", or none and the reason."""
+def cards_or_reason(ask: Callable[[int], DeviceCard]) -> tuple[list[DeviceCard], str]:
+    """The card of each visible GPU and "", or none and why there is none."""
     try:
         count = max(1, torch.cuda.device_count())  # to ask for number 0 says why
         return [ask(index) for index in range(count)], ""
@@ -52,14 +63,19 @@ def cards_or_reason(ask) -> tuple[list[DeviceCard], str]:
 
 def main() -> dict:
     result = {}
+    names = [field.name for field in fields(DeviceCard)]
     for source, ask in {"pycuda": card_by_pycuda, "torch": card_by_torch}.items():
         cards, missing = cards_or_reason(ask)
-        print(f"{source:8}" + (f"missing, {missing}" if missing else f"{cards}"))
-        result[source] = {"missing": missing}
-        for name in DeviceCard._fields:
-            result[source][name] = [getattr(card, name) for card in cards]
-    found = {} if result["pycuda"]["missing"] else pycuda_device(0).get_attributes()
-    result["pycuda"]["attributes"] = {str(key): int(n) for key, n in found.items()}
+        result[source] = {name: [getattr(c, name) for c in cards] for name in names}
+        result[source] |= {"missing": missing, "attributes": {}}
+        for card in cards:
+            print(f"{source:8}{card}")
+        if missing:
+            print(f"{source:8}missing, {missing}")
+    if not result["pycuda"]["missing"]:
+        found = pycuda_device(0).get_attributes()
+        result["pycuda"]["attributes"] = {str(key): int(v) for key, v in found.items()}
+        print(f"pycuda  {len(found)} attributes of each GPU")
     return result
 
 

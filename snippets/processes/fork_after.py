@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# missing = { 1 = "not recorded yet" }
 # exclusive = false
 # ///
 """What a forked child can still do, after what its parent has done: each case tried."""

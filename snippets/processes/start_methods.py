@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# missing = { 1 = "not recorded yet" }
 # timeout = 120
 # [tool.overlap.once]
 # first_forkserver_ms = "the server starts once in a process"

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Four processes on one CPU: how many threads should each of them use?"""
 
@@ -23,10 +22,8 @@ PROCESSES, STEPS, N = 4, 10, 256
 def train(threads: int, steps: int) -> None:
     """So many training steps of a small network, with so many threads."""
     torch.set_num_threads(threads)
-    model, x = (
-        nn.Sequential(nn.Linear(N, N), nn.ReLU(), nn.Linear(N, N)),
-        torch.ones(N, N),
-    )
+    model = nn.Sequential(nn.Linear(N, N), nn.ReLU(), nn.Linear(N, N))
+    x = torch.ones(N, N)
     for _ in range(steps):
         model(x).square().mean().backward()
 

@@ -6,28 +6,12 @@
 # ///
 """Count the blocks of a kernel, how many fit on the GPU at once, and so its waves."""
 
-import json
 from functools import partial
 from math import ceil, prod
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
-from snippets.timing.wait_for import wait_for
-
-
-def kernels_of(work) -> list[dict]:
-    """The kernels that `work` launches, as the trace of a profiler describes them."""
-    work()
-    with torch.profiler.profile(acc_events=True) as profiler:
-        work()
-        wait_for()
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "trace.json")
-        profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-    return [event["args"] for event in events if event.get("cat") == "kernel"]
+from snippets.timing.kernel_shapes import kernels_of
 
 
 def blocks_per_sm(threads: int, registers: int, shared: int) -> int:
@@ -51,6 +35,7 @@ def main() -> dict:
     works["small_product"] = partial(torch.mm, y, y)
     sms = torch.cuda.get_device_properties().multi_processor_count
     for name, work in works.items():
+        work()  # what happens only once is none of its kernels
         results[name] = []
         for told in kernels_of(work):
             blocks, threads = prod(told["grid"]), prod(told["block"])

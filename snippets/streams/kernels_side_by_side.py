@@ -11,23 +11,16 @@ from statistics import median
 
 import torch
 
+from snippets.streams.when_streams_help import spread
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
 
-LINKS = 40
 
-
-def chains(launch, streams: list) -> None:
-    """Forty launches on each of the streams, between a fork and a join."""
-    main = torch.cuda.current_stream()
-    for i, stream in enumerate(streams):
-        stream.wait_stream(main)
-        with torch.cuda.stream(stream):
-            for _ in range(LINKS):
-                launch(i)
-    for stream in streams:
-        main.wait_stream(stream)
+def chain(launch, i: int) -> None:
+    """Forty launches, one after the other, of kernel number i."""
+    for _ in range(40):
+        launch(i)
 
 
 def on_gpu(events: list[list]) -> dict[str, float]:
@@ -42,23 +35,19 @@ def on_gpu(events: list[list]) -> dict[str, float]:
 
 def main() -> dict:
     x, y = torch.randn(256, 256, device="cuda"), torch.empty(3, 256, 256, device="cuda")
-    kinds = {"one_block": lambda i: torch.cuda._sleep(20_000)}
-    kinds["mm_256"] = lambda i: torch.mm(x, x, out=y[i])
-    streams, results = [torch.cuda.Stream() for _ in y], {"links": LINKS}
+    kinds = {"one_block": partial(chain, lambda i: torch.cuda._sleep(20_000))}
+    kinds["mm_256"] = partial(chain, lambda i: torch.mm(x, x, out=y[i]))
+    streams, results = [torch.cuda.Stream() for _ in y], {}
     ways = {"in_a_row": streams[:1] * 3, "forked": streams}
-    for kind, launch in kinds.items():
-        works = {n: captured(partial(chains, launch, way)) for n, way in ways.items()}
-        row = recorded(take_turns(works, trials=21, calls=5), "us")
-        profiles = {n: [on_gpu(lanes(w)) for _ in range(5)] for n, w in works.items()}
+    for kind, links in kinds.items():
+        works = {n: captured(partial(spread, links, 3, way)) for n, way in ways.items()}
+        row = results[kind] = recorded(take_turns(works, trials=21, calls=5), "us")
+        seen = {n: [on_gpu(lanes(w)) for _ in range(5)] for n, w in works.items()}
         for key in ("kernel_us", "late_us"):
-            trials = {n: [p[key] for p in each] for n, each in profiles.items()}
-            row[f"{key}_trials"] = trials
+            trials = row[f"{key}_trials"] = {n: [p[key] for p in seen[n]] for n in ways}
             row[key] = {n: median(each) for n, each in trials.items()}
-        results[kind] = row
-        for name, us in row["us"].items():
-            kernels, late = row["kernel_us"][name], row["late_us"][name]
-            told = f"{us:5.0f} µs, kernels {kernels:5.0f} µs, last {late:3.0f} µs late"
-            print(f"{kind:<10}{name:<9}{told}")
+        for key in ("us", "kernel_us", "late_us"):
+            print(f"{kind:10}{key:10}", {n: round(us) for n, us in row[key].items()})
     return results
 
 

@@ -6,19 +6,16 @@
 # ///
 """Softmax of three shapes in a profile: who waits, who works, who only looks busy?"""
 
-import json
 import math
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import torch
 
 from snippets.timing.benchmark import measure
+from snippets.timing.kernel_shapes import kernels_of
 from snippets.timing.lanes import draw_lanes, lanes
-from snippets.timing.wait_for import wait_for
 
 SHAPES = {"tiny": (16, 128), "one_row": (1, 2**20), "many_rows": (8192, 2**14)}
 
@@ -29,16 +26,8 @@ def repeat(work: Callable, times: int) -> None:
 
 
 def thread_blocks(work: Callable) -> int:
-    """Thread blocks of the largest kernel that `work` launches: so the trace says."""
-    with torch.profiler.profile(acc_events=True) as profiler:
-        work()
-        wait_for()
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder, "trace.json")
-        profiler.export_chrome_trace(str(trace))
-        events = json.loads(trace.read_text())["traceEvents"]
-    grids = [event["args"]["grid"] for event in events if event.get("cat") == "kernel"]
-    return max(math.prod(grid) for grid in grids)
+    """Thread blocks of the largest kernel that `work` launches."""
+    return max(math.prod(kernel["grid"]) for kernel in kernels_of(work))
 
 
 def main() -> dict:

@@ -13,14 +13,14 @@
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from statistics import median
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_equality import farthest, gradients
 from snippets.training.dp_vs_ddp import slowest_rank
 from snippets.training.gradient_buckets import Buckets, one_by_one
@@ -30,7 +30,7 @@ from snippets.training.waiting_ranks import meet
 ROWS, TOKENS, WIDTH = 8, 512, 1024  # rows for each GPU
 
 
-def in_buckets(model: nn.Module, group: dist.ProcessGroup) -> None:
+def in_buckets(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
     """Average gradients in buckets, those of the last layer first."""
     buckets = Buckets(group)
     for parameter in reversed(list(model.parameters())):
@@ -38,7 +38,7 @@ def in_buckets(model: nn.Module, group: dist.ProcessGroup) -> None:
     buckets.finish()
 
 
-def averaged(model: nn.Module, exchange: Callable, rows: torch.Tensor) -> list:
+def averaged(model: torch.nn.Module, exchange: Callable, rows: torch.Tensor) -> list:
     """Gradients of the mean loss over all ranks' rows, if the exchange is right."""
     model.zero_grad()
     model(rows).square().mean().backward()
@@ -46,18 +46,18 @@ def averaged(model: nn.Module, exchange: Callable, rows: torch.Tensor) -> list:
     return [parameter.grad for parameter in model.parameters()]
 
 
-def ways(model: nn.Module, group: dist.ProcessGroup) -> dict[str, Callable]:
-    """By name, functions of a rank's rows that leave gradients averaged, or not."""
+def ways(model: torch.nn.Module, group, rows: torch.Tensor) -> dict[str, Callable]:
+    """By name, functions that leave gradients of this rank's rows averaged, or not."""
     plain, hooked, buckets = deepcopy(model), deepcopy(model), Buckets(group)
     for parameter in hooked.parameters():
         parameter.register_post_accumulate_grad_hook(buckets.add)
     ddp = DistributedDataParallel(deepcopy(model), process_group=group)
     return {
-        "nothing": partial(averaged, plain, lambda: None),
-        "one_by_one": partial(averaged, plain, partial(one_by_one, plain, group)),
-        "in_buckets": partial(averaged, plain, partial(in_buckets, plain, group)),
-        "from_hooks": partial(averaged, hooked, buckets.finish),
-        "ddp": partial(averaged, ddp, lambda: None),
+        "nothing": partial(averaged, plain, lambda: None, rows),
+        "one_by_one": partial(averaged, plain, partial(one_by_one, plain, group), rows),
+        "in_buckets": partial(averaged, plain, partial(in_buckets, plain, group), rows),
+        "from_hooks": partial(averaged, hooked, buckets.finish, rows),
+        "ddp": partial(averaged, ddp, lambda: None, rows),
     }
 
 
@@ -68,19 +68,20 @@ def main() -> dict:
         model = transformer(width=WIDTH)
         batch = torch.randn(group.size() * ROWS, TOKENS, WIDTH)
     expected = gradients(model, batch)  # one GPU, the whole batch
-    mine, works = batch.chunk(group.size())[group.rank()], {}
-    for name, way in ways(model, group).items():
-        right = farthest(way(mine), expected) < 1e-2
+    works = ways(model, group, batch.chunk(group.size())[group.rank()])
+    for name, work in works.items():
+        right = farthest(work(), expected) < 1e-2
         assert right == (name != "nothing"), f"{name}: wrong gradients, or a weak test"
-        works[name] = partial(way, mine)
     torch.set_float32_matmul_precision("high")  # TF32
     times = take_turns(works, trials=15, clock=slowest_rank)
+    slower = {name: ratios(timing, times["nothing"]) for name, timing in times.items()}
+    result = recorded(times) | {"slower_trials": slower}
+    result["slower"] = {name: median(each) for name, each in slower.items()}
     if group.rank() == 0:
-        for name, timing in times.items():
-            print(f"{name:<11}{1e3 * timing.median:6.2f} ms")
+        for name, ms in result["ms"].items():
+            print(f"{name:<11}{ms:6.2f} ms, {result['slower'][name]:.3f} × nothing")
     dist.destroy_process_group()
-    gradients_gb = sum(gradient.nbytes for gradient in expected) / 1e9
-    return recorded(times) | {"gradients_gb": gradients_gb}
+    return result | {"gradients_gb": sum(g.nbytes for g in expected) / 1e9}
 
 
 def plot(results: dict, ceilings: dict):

@@ -6,7 +6,6 @@
 # timeout = 90
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 2 = "not recorded yet"
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
@@ -17,7 +16,6 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snippets.timing.pictures import sweep
@@ -26,15 +24,15 @@ from snippets.training.dp_vs_ddp import mlp, step
 from snippets.training.waiting_ranks import meet
 
 LAYERS, WIDTH, ROWS = 24, 4096, 128  # few rows: parameters and gradients decide
-STEPS, PAUSE_AFTER = 8, 5
+PAUSES_S = [1, 0, 0, 0, 0, 1, 0, 0]  # before each step
 
 
-def peaks(ddp: nn.Module, rows: torch.Tensor) -> list[float]:
-    """Gigabytes at the peak of each step, with a pause of a second after some steps."""
+def peaks(ddp: torch.nn.Module, rows: torch.Tensor) -> list[float]:
+    """Gigabytes at the peak of each step; a pause of a second stands before two."""
+    gc.collect()  # DDP has cycles, and no peak must hold an earlier model
     optimizer, most = torch.optim.SGD(ddp.parameters(), lr=1e-3), []
-    for i in range(STEPS):
-        if i == PAUSE_AFTER:
-            time.sleep(1)
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
         torch.cuda.reset_peak_memory_stats()
         step(ddp, rows, optimizer)
         wait_for()
@@ -46,22 +44,15 @@ def main() -> dict:
     device, nccl = meet()
     rows, peak_gb = torch.randn(ROWS, WIDTH, device=device), {}
     for name, search in {"new_buckets": False, "same_buckets": True}.items():
-        with device:
-            model = mlp(LAYERS, WIDTH)
-            model.unused = nn.Parameter(torch.zeros(1))  # what the search looks for
+        model = mlp(LAYERS, WIDTH)
+        # what the search looks for; DDP that searches keeps its first buckets
+        model.unused = torch.nn.Parameter(torch.zeros(1, device=device), search)
         model_gb = sum(p.nbytes for p in model.parameters()) / 1e9
-        model.unused.requires_grad_(search)
-        ddp = DistributedDataParallel(  # one that searches keeps its first buckets
-            model, process_group=nccl, find_unused_parameters=search
-        )
-        peak_gb[name] = peaks(ddp, rows)
-        if dist.get_rank() == 0:
-            print(f"{name:<13}", *(f"{gb / model_gb:.2f}" for gb in peak_gb[name]))
-        del model, ddp
-        gc.collect()  # DDP has cycles, and the next peak must not hold this model
-        time.sleep(1)
+        options = {"process_group": nccl, "find_unused_parameters": search}
+        peak_gb[name] = peaks(DistributedDataParallel(model, **options), rows)
+        print(f"rank {nccl.rank()} {name}, GB:", *(f"{x:.2f}" for x in peak_gb[name]))
     dist.destroy_process_group()
-    return {"model_gb": model_gb, "pause_after": PAUSE_AFTER, "peak_gb": peak_gb}
+    return {"model_gb": model_gb, "peak_gb": peak_gb}
 
 
 def plot(results: dict, ceilings: dict):

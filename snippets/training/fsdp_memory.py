@@ -16,7 +16,6 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -28,20 +27,21 @@ from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.models import transformer
 from snippets.training.waiting_ranks import meet
 
-ROWS, TOKENS, WIDTH, LAYERS = 4, 512, 1024, 24  # rows for each GPU
+#: few rows and many, for each GPU
+ROWS, MANY, TOKENS, WIDTH, LAYERS = 4, 16, 512, 1024, 24
 
 
-def sharded(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
+def sharded(model: torch.nn.Sequential, mesh: DeviceMesh) -> torch.nn.Module:
     """Keep on each rank a part of each layer; the whole of it only while it is used."""
     for layer in model:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def first_gradients(model: nn.Module) -> list[torch.Tensor]:
-    """Gradients of the first layer, whole; all ranks must call it together."""
-    gradients = [parameter.grad for parameter in list(model.parameters())[:12]]
-    return [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]
+def first_gradients(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Gradients of the first layer, whole, on the CPU; all ranks call it together."""
+    grads = [p.grad for p in list(model.parameters())[:12]]
+    return [getattr(g, "full_tensor", g.detach)().to("cpu", copy=True) for g in grads]
 
 
 def memory_gb(work, before: int) -> dict[str, float]:
@@ -63,29 +63,30 @@ def main() -> dict:
     view = {"process_group": group, "gradient_as_bucket_view": True}
     ddp = partial(DistributedDataParallel, **view)
     shard = partial(sharded, mesh=DeviceMesh.from_group(group, device.type))
+    torch.manual_seed(group.rank())
+    mine = torch.randn(MANY, TOKENS, WIDTH, device=device)
     works, gradients, gb = {}, {}, {}
     for name, wrap in {"ddp": ddp, "fsdp": shard}.items():
-        torch.manual_seed(0)  # the same model and batch in both
+        torch.manual_seed(0)  # the same model on all ranks, and in both ways
         before = torch.cuda.memory_allocated()
         with device:
             model = transformer(LAYERS, WIDTH)
-            batch = torch.randn(group.size(), ROWS, TOKENS, WIDTH)
         parameters = sum(p.numel() for p in model.parameters())
         model = wrap(model)
         adam = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
-        works[name] = partial(step, model, batch[group.rank()], adam)
-        gb[name] = memory_gb(works[name], before)
+        works[name] = partial(step, model, mine[:ROWS], adam)
+        works[f"{name}_many"] = partial(step, model, mine, adam)
+        works[name]()
         gradients[name] = first_gradients(model)
-    differ = farthest(gradients["fsdp"], gradients["ddp"])
+        gb[name] = memory_gb(works[name], before)
     torch.set_float32_matmul_precision("high")  # TF32
     times = take_turns(works, trials=11, clock=slowest_rank)
     if group.rank() == 0:
-        for name, each in gb.items():
-            held = f"{each['state']:.2f} GB after a step, {each['peak']:.2f} in it"
-            print(f"{name:<5}{held}, {1e3 * times[name].median:.1f} ms")
-    result = {"ranks": group.size(), "parameters": parameters, "gb": gb}
+        print(*(f"{name}: {each['state']:.2f} GB" for name, each in gb.items()))
+        print(*(f"{name}: {1e3 * each.median:.1f} ms" for name, each in times.items()))
+    result = recorded(times) | {"ranks": group.size(), "parameters": parameters}
     dist.destroy_process_group()
-    return result | recorded(times) | {"gradients_differ_by": differ}
+    return result | {"gb": gb, "gradients_differ_by": farthest(*gradients.values())}
 
 
 def plot(results: dict, ceilings: dict):

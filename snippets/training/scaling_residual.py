@@ -60,7 +60,7 @@ def main() -> dict:
     for name, (net, x) in cases.items():
         sgd = torch.optim.SGD(net.parameters(), lr=1e-3)
         works[name] = partial(step, net, x, sgd)
-        inside[name] = [parts(events) for events in timelines_of(net, x)]
+        inside[name] = [parts(events) for events in timelines_of(net, x, trials=9)]
     times = take_turns(works, trials=15, clock=slowest_rank)
     ideal = {"weak": ranks, "strong": 1}  # times the rows of one GPU
     speedup = {

@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 2 = "not recorded yet"
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
@@ -18,50 +17,36 @@ from statistics import median
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import ratios, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank, step
+from snippets.training.dp_vs_ddp_models import steps_with
 from snippets.training.models import tiny
 from snippets.training.waiting_ranks import meet
 
 ROWS = [2**6, 2**12, 2**16, 2**20, 2**24]  # in all: the GPUs share them
 
 
-def steps_of(model: nn.Module, ddp: nn.Module, batch: torch.Tensor, group) -> dict:
-    """Ways to take a step with the batch; only rank 0 has work in the first two."""
-    rank, ranks = group.rank(), group.size()
-    dp = nn.DataParallel(model, list(range(ranks)))
-    sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
-    works = {"one_gpu": partial(step, model, batch, sgd)}
-    works["dp"] = partial(step, dp, batch, sgd)
-    if rank > 0:
-        works = dict.fromkeys(works, lambda: None)
-    sgd = torch.optim.SGD(ddp.parameters(), lr=1e-3)
-    return works | {"ddp": partial(step, ddp, batch.chunk(ranks)[rank], sgd)}
-
-
 def main() -> dict:
     device, group = meet()
-    ranks, model = group.size(), tiny().to(device)
+    rank, ranks, model = group.rank(), group.size(), tiny().to(device)
     ddp = DistributedDataParallel(deepcopy(model), process_group=group)
-    trials, speedups = {"one_gpu": [], "dp": [], "ddp": []}, {"dp": [], "ddp": []}
+    sgd, speedups = torch.optim.SGD(model.parameters(), lr=1e-3), {"dp": [], "ddp": []}
     for rows in ROWS:
-        works = steps_of(model, ddp, torch.randn(rows, 20, device=device), group)
+        batch = torch.randn(rows, 20, device=device)
+        works = steps_with(model, ddp, batch[: rows // ranks], ranks)
+        if rank == 0:
+            works["one_gpu"] = partial(step, model, batch, sgd)  # all rows, on one GPU
         times = take_turns(works, trials=7, calls=10, clock=slowest_rank)
-        for way, timing in times.items():
-            trials[way].append(timing.ms())
-        for way, found in speedups.items():
-            found.append(ratios(times["one_gpu"], times[way]))
-        if group.rank() == 0:
-            ways = (f"{way} {median(each[-1]):.2f}×" for way, each in speedups.items())
-            print(f"{rows:>10,} rows:", *ways)
+        for way, trials in speedups.items():
+            trials.append(ratios(times["one_gpu"], times[way]))
+            if rank == 0:
+                print(f"{rows:>10,} rows, {way:<4}{median(trials[-1]):.2f}×")
     dist.destroy_process_group()
-    ms = {way: list(map(median, each)) for way, each in trials.items()}
-    speedup = {way: list(map(median, each)) for way, each in speedups.items()}
-    result = {"ranks": ranks, "rows": ROWS, "ms": ms, "ms_trials": trials}
+    speedup = {way: list(map(median, trials)) for way, trials in speedups.items()}
+    result = {"ranks": ranks, "rows": ROWS}
     return result | {"speedup": speedup, "speedup_trials": speedups}
 
 

@@ -55,8 +55,7 @@ def main() -> dict:
     errors |= {"mended": complaint(model, x), "numpy": complaint(x.numpy)}
     print(errors["mixed"], errors["numpy"], sep="\n")
     print(f"left behind: {found}, after the repair: {strays(model, device)}")
-    result = {"device": device, "strays": found, "errors": errors}
-    return result | {"strays_mended": strays(model, device)}
+    return {"errors": errors, "strays": found, "strays_mended": strays(model, device)}
 
 
 if __name__ == "__main__":

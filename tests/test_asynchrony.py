@@ -321,7 +321,7 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch, c
     assert (result["waits"], result["gpu_events_for_text"]) == (2, 1)
     assert [list(each) for each in (result["cpu"], result["gpu"])] == 2 * [list(dependency_trace.KERNELS)]
     told = capsys.readouterr().out.splitlines()
-    assert told[1] == "multiply back by  30.0, begun at  506.0 µs"
+    assert told[1] == "multiply  launched by   30.0, begun at  506.0 µs"
     assert told[3] == "tensor([[3., 3.]]) after 2 waits, the first until 560.0 µs" and len(told) == 4
     axes = dependency_trace.plot(result, {}).axes[0]
     lanes = ["CPU", "CPU waits", "GPU: earlier work", "GPU: product", "GPU: sum", "GPU: text"]

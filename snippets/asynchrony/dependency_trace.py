@@ -42,7 +42,9 @@ def main() -> dict:
     kernels = spans([event for event in events if event[0] != "CPU"])
     waits = spans([event for event in events if event[3] == "cudaStreamSynchronize"])
     for name, launch, kernel in zip(KERNELS, launches, kernels, strict=False):
-        print(f"{name:9}back by{launch['end']:6.1f}, begun at{kernel['start']:7.1f} µs")
+        print(
+            f"{name:9} launched by {launch['end']:6.1f}, begun at {kernel['start']:6.1f} µs"
+        )
     print(f"{text} after {len(waits)} waits, the first until {waits[0]['end']:.1f} µs")
     return {
         "text": text,

@@ -285,32 +285,33 @@ BLOCKS = {
         ],
     ),
     "scoreboard": (
-        [""],
+        ["", "x", "picture"],
         [
             *(
                 "",
                 "x",
-                "|||",
-                "a | 0 | a/b: n | -",
-                "a | NaN | a/b: n | -",
-                "a | x | a/b: n | -",
-                "a | -1 | a/b: n | -",
-                "a | inf | a/b: n | -",
+                "||||||",
+                *(
+                    f"a | ms | {printed} | a/b: n | - | - | holds"
+                    for printed in ("0", "NaN", "x", "-1", "inf", "1e999", "-")
+                ),
             ),
             *(
-                "a | 1e999 | a/b: n | -",
-                "a | 1 | a/b: 0 | -",
-                "a | 1 | a/b: 'x' | -",
-                "a | 1 | a/b: n | 0",
-                "a | 1 | a/b: n | -1",
-                "a | 1 | a/b: n > 1 | -",
+                f"a | ms | 1 | a/b: {its_way} | - | - | holds"
+                for its_way in ("0", "'x'", "n > 1", "lost", "n +", "1e300 * 1e300")
             ),
             *(
-                "a | 1 | a/lost: n | -",
-                "a | 1 | a/b: lost | -",
-                "a | 1 | a/b: n +",
-                "a | 1 | a/b: n | - | -",
-                "a | 1 | a/b: 1e300 * 1e300 | -",
+                f"a | ms | 1 | a/b: n | {right_way} | - | holds"
+                for right_way in ("0", "a/lost: n", "a/b@h900: n", "a/b: }", "{")
+            ),
+            *(f"a | ms | 1 | a/b: n | - | {ceiling} | holds" for ceiling in ("0", "-1", "n +", "a/lost: 1")),
+            *(
+                "a | ms | 1 | a/lost: n | - | - | holds",
+                "a | ms | 1 | - | a/b: n | - | holds",
+                "a | ms | 1 | n | - | - | holds",
+                "a | ms | 1 | a/b: n | - | - | in 5 ms",
+                "a | ms | 1 | a/b: n | - | - | | holds",
+                "a | ms | 1 | a/b: n | - | -",
             ),
         ],
     ),
@@ -395,7 +396,7 @@ def pages() -> Iterator[tuple[str, str]]:
         "snippet": "",
         "figure": "It shows.",
         "claim": "n == 3\nIt is.",
-        "scoreboard": "a | 1 | a/b: n | -",
+        "scoreboard": "a | ms | 1 | a/b: n | - | - | holds",
         "headlines": "a | GB/s | a/b: n | -",
     }
     for kind, (arguments, bodies) in BLOCKS.items():

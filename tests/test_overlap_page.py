@@ -5,6 +5,7 @@ import pytest
 from overlap import OverlapError
 from overlap.book import page, value
 from overlap.book.blocks import Calculator, Claim, Diagram, Index, SnippetBlock, Text
+from overlap.book.blocks.scoreboard import Score
 from overlap.book.verdict import State
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -385,26 +386,50 @@ def test_measured_looking_numbers_that_are_typed_in(measured, text):
     assert not any("contributing" in problem for problem in measured.book().check())
 
 
+ROW = "The example | ms | 5 | a/b: x | x / 2 | x / 3 | holds"
 BOARDS = {
-    "The example | 5 | a/b: x | x / 2": "",
-    "The example | 5 | a/b: x | -": "",
-    "The example | five | a/b: x | -": "docs/a.md:5: not a row of a scoreboard; write `label | milliseconds |",
-    "The example | 5": "docs/a.md:5: not a row of a scoreboard",
-    "The example | 0 | a/b: x | -": "docs/a.md:5: 0 is no time above zero; write `label",
-    "The example | nan | a/b: x | -": "docs/a.md:5: nan is no time above zero",
-    "The example | inf | a/b: x | -": "docs/a.md:5: inf is no time above zero",
-    "The example | 5 | a/b: lost | -": "docs/a.md:3: a/b: `lost` has no value on",
-    "The example | 5 | a/b: zero | -": "docs/a.md:3: a/b: `zero` is 0 on cpu, no time above zero",
-    "The example | 5 | a/b: name | -": "docs/a.md:3: a/b: `name` is stream on cpu, no time above zero",
+    ROW: "",
+    ROW.replace("x / 2 | x / 3", "a/b: x / 2 | -"): "",
+    ROW.replace("a/b: x | x / 2 | x / 3", "- | - | -"): "",
+    ROW.replace("5", "five"): "docs/a.md:5: `five` is no amount above zero; write `label | unit | printed |",
+    "The example | 5": "docs/a.md:5: not a row of a scoreboard; write `label",
+    ROW.replace("5", "0"): "docs/a.md:5: `0` is no amount above zero; write `label",
+    ROW.replace("5", "nan"): "docs/a.md:5: `nan` is no amount above zero",
+    ROW.replace("5", "inf"): "docs/a.md:5: `inf` is no amount above zero",
+    ROW.replace("a/b: x |", "x |"): "docs/a.md:5: `x: x` is no value of a snippet; write `label",
+    ROW.replace("x / 2", "x /"): "docs/a.md:5: `x /` is not an expression",
+    ROW.replace("a/b: x", "a/b: lost"): "docs/a.md:5: a/b: `lost` has no value on",
+    ROW.replace("x / 2", "zero"): "docs/a.md:5: a/b: `zero` is 0 on cpu, no amount above zero; give a number",
+    ROW.replace("x / 3", "name"): "docs/a.md:5: a/b: `name` is stream on cpu, no amount above zero",
+    ROW.replace("a/b: x |", "- |")
+    .replace("x / 2", "a/b: x")
+    .replace("x / 3", "-"): "docs/a.md:5: `a/b: x` has no machine in common",
+    ROW.replace("holds", "takes 5 ms"): "docs/a.md:5: `5 ms` is typed in by hand",
 }
 
 
 @pytest.mark.parametrize("row", BOARDS)
 def test_scoreboards(measured, row):
-    measured.page("a", f"# A\n\n```scoreboard\nFirst | 1 | a/b: x | -\n{row}\n```\n")
+    measured.page("a", f"# A\n\n```scoreboard\nFirst | ms | 1 | a/b: x | - | - | holds\n{row}\n```\n")
     problems = measured.book().check()
     assert len(problems) == bool(BOARDS[row])
     assert all(problem.startswith(BOARDS[row]) for problem in problems)
+
+
+def test_the_picture_of_a_scoreboard_needs_rows_and_a_caption(measured):
+    measured.page("a", "# A\n\n```scoreboard picture\nIt shows.\n```\n")
+    assert (
+        measured.book().check()[0].startswith("docs/a.md:3: a picture of a scoreboard that no page has; write `label")
+    )
+    measured.page("b", f"# B\n\n```scoreboard\n{ROW}\n```\n")
+    assert measured.book().check() == []
+    measured.page("a", "# A\n\n```scoreboard picture\n```\n")
+    assert "`scoreboard picture` is unknown, or has no caption; write" in measured.book().check()[0]
+
+
+@pytest.mark.parametrize(("unit", "times"), [("ms", 0.5), ("B", 0.5), ("-", 0.5), ("×", 2), ("GB/s", 2)])
+def test_less_is_better_but_for_factors_and_rates(unit, times):
+    assert Score(1, "a", unit, "4", "a/b: x", "", "", "holds").gain(8) == times
 
 
 CALCULATOR = "launch = x | 1 to 100 | a launch\ngpus = 4 | 1 to 8 | GPUs\nfaster = gpus * launch / max(launch, 2) | times\ncurve: launch"

@@ -399,7 +399,9 @@ def test_what_is_for_four_gpus_is_shown_first_on_four(small_book, template, name
     small_book.snippet("a/b", options=f"gpus = {named}")
     for gpus in recorded:
         small_book.commit("a/b", template, **({"gpus": gpus} if gpus else {}))
-    assert small_book.book().default("a/b") == first
+    for home in ("", "plugins:\n  - overlap:\n      home: {cpu: 1, h200: 1, h200-x2: 1}\n"):
+        (small_book.root / "mkdocs.yml").write_text(home)
+        assert small_book.book().default("a/b") == first
 
 
 def test_a_snippet_on_no_page_is_found(committed, template):

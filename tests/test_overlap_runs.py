@@ -189,6 +189,20 @@ def test_elsewhere_a_false_claim_is_a_finding(book):
     assert tally.said(str.upper) == "holds on 1 of 2 machines; not on H200" and tally.state is State.FALSE
 
 
+def test_elsewhere_an_expression_that_finds_no_data_is_open(book):
+    least = "median([t for t in us_trials if t < 10])"
+    book.page("a", f"```snippet a/b\n```\nOf {{a/b: {least}:.0f}} µs.\n\n```claim a/b\n{least} >= 1\nSo.\n```\n")
+    at_home(book, "{cpu: 1}")
+    assert book.book().check() == []
+    found = {verdict.profile: verdict for verdict in book.book().verdicts(book.book().claims[0])}
+    assert {profile: verdict.state for profile, verdict in found.items()} == {"cpu": State.HOLDS, "h200": State.OPEN}
+    assert "no median for empty data" in found["h200"].figures
+    h200 = said(book, f"{{a/b: {least}}}")["h200"]
+    assert not h200.known and "no median for empty data" in h200.note
+    at_home(book, "{cpu: 1, h200: 3}")
+    assert sum("StatisticsError: no median for empty data, in docs/rec" in each for each in book.book().check()) == 2
+
+
 def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
     at_home(book, "{cpu: 2, h200: 4}")
     assert [problem.partition(";")[0] for problem in book.book().check()] == [

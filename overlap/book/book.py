@@ -320,14 +320,16 @@ class Book:
         ]
 
     def default(self, name: str) -> str | None:
-        """The profile a page shows before a reader picks one: one of the book's own; four GPUs where the snippet is for that
-        many, else a single GPU, else the fewest, else the CPU."""
+        """The profile a page shows before a reader picks one: one of the book's own; four GPUs of such a model where the snippet
+        is for that many, else a single GPU, else the fewest, else the CPU."""
         best = 4 if 4 in self.snippets[name].options["gpus"] else 1
         return self._shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, best)
 
     def _shown_first(self, gpus: dict[str, int], best: int = 1) -> str | None:
         def rank(profile: str) -> tuple[bool, bool, bool, int]:
-            return not self.at_home(profile), gpus[profile] == 0, gpus[profile] != best, gpus[profile]
+            count, model = gpus[profile], profile.removesuffix(f"-x{gpus[profile]}")
+            ours = self.at_home(profile) or (count == best and self.at_home(model))
+            return not ours, count == 0, count != best, count
 
         return min(gpus, key=rank, default=None)
 
@@ -449,16 +451,19 @@ class Book:
             runs = {value.profile: runs[value.profile]} if value.profile in runs else {}
         found, why = {}, f"; run `overlap record {value.snippet}` where that machine is" if not runs else ""
         for profile, run in runs.items():
-            given, where = [], []
+            given, where, reasons = [], [], []
             for number, each in enumerate(run.all):
                 try:
                     given.append(evaluate(value.expression, self.scope(value.snippet, run, number)))
                     where.append(each)
                 except Undecided as error:
-                    why = f" ({error})"
+                    reasons.append(str(error))
                 except OverlapError as error:
-                    raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
-            found[profile] = Figure(tuple(given), hosts(where), "" if given else why.strip(" ()"))
+                    if self.at_home(profile) or value.profile:
+                        raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
+                    reasons.append(str(error))  # such as the median of what another machine never saw
+            found[profile] = Figure(tuple(given), hosts(where), "" if given else reasons[0])
+            why = f" ({reasons[0]})" if reasons else why
         if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
             raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}")
@@ -487,7 +492,14 @@ class Book:
         runs = [run for name in sorted(snippets & self.snippets.keys()) for run in self.runs(name).values()]
         if not all(run.data.intact for run in runs):
             return compute()  # edited by hand: its digest does not stand for what it says
-        key = json.dumps([_code(), said, [(run.data["snippet"], run.profile, run.data["digest"]) for run in runs]])
+        key = json.dumps(
+            [
+                _code(),
+                sorted(self.home or []),
+                said,
+                [(run.data["snippet"], run.profile, run.data["digest"]) for run in runs],
+            ]
+        )
         return self.memo.get(kind, hashlib.sha256(key.encode()).hexdigest(), compute)
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
@@ -496,7 +508,7 @@ class Book:
             runs = self.runs(self.snippet(claim.snippet).name)
 
             def compute() -> list[list[str]]:
-                decided = [claim.verdict(self.scopes(claim.snippet, run), run) for run in runs.values()]
+                decided = [self._verdict(claim, run) for run in runs.values()]
                 return [[v.profile, v.state.name, v.figures, v.true, v.runs, v.margin] for v in filter(None, decided)]
 
             found = [
@@ -510,6 +522,14 @@ class Book:
                 raise OverlapError(f"{claim.where}: claim {claim.snippet}: no data decide it: {why}")
             self._verdicts[claim] = found
         return self._verdicts[claim]
+
+    def _verdict(self, claim: Claim, run: Run) -> Verdict | None:
+        try:
+            return claim.verdict(self.scopes(claim.snippet, run), run)
+        except OverlapError as error:
+            if self.at_home(run.profile):
+                raise
+            return Verdict(run.profile, State.OPEN, str(error.__context__ or error), run.live, run.path)
 
     def check(self, margins: bool = True) -> list[str]:
         """Everything that is wrong with the committed book, each with file, reason and remedy; `margins`: thin ones, too.

@@ -103,9 +103,11 @@ def plot(results: dict, ceilings: dict):
     shown[results["faults"][-1]] = "healthy"
     panels = {}
     for name, title in shown.items():
-        ms, busy = results["ms"][name], results["busy"][name]
-        title = f"{title}: {ms:.0f} ms, kernels {busy:.0%}"
-        rows = last_step(results["timelines"][name])
+        rows = results["timelines"][name]
+        end = max(start + us for _, start, us, _ in rows) / 2e3
+        busy = results["account"][name]["compute"] / end
+        title = f"{title}: {results['ms'][name]:.0f} ms, kernels {busy:.0%}"
+        rows = last_step(rows)
         # the CPU's lane of copies says when
         panels[title] = [row for row in rows if row[0] != "copies"]
     return draw_lanes(panels)

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# once = { model_gb = "bytes", peak_gb = "bytes" }
 # timeout = 90
 # launcher = "torchrun"
 # [tool.overlap.missing]

@@ -9,6 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # workers share the cores; threads that spin for one would hold them up
+
 import torch
 
 from overlap import __main__

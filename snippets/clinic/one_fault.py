@@ -88,8 +88,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    ms = dict(results["ms"])
-    healthy = ms.pop("healthy")
+    ms = results["ms"]
     names = {
         "loader": "no read-ahead",
         "copy": "float32, pageable",
@@ -98,8 +97,9 @@ def plot(results: dict, ceilings: dict):
         "mask": "boolean mask",
         "item": ".item()",
     }
-    times = {names[fault]: time for fault, time in ms.items()}
-    return bars(times, {"the healthy step": healthy}, "ms a step, with one fault alone")
+    times = {name: ms[fault] for fault, name in names.items()}
+    limits = {"the healthy step": ms["healthy"]}
+    return bars(times, limits, "ms a step, with one fault alone")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_a_page_is_rendered_again_when_what_it_shows_changes(kept, rendered, tem
     rendered.clear()
     kept.commit("a/number", template, {"n": 7}, gpus=1)
     assert b"n = 7" in contents(build(kept, "never"))["a/index.html"]
-    assert rendered == {"a.md", "claims.md"}
+    assert rendered == {"a.md", "claims.md", "index.md"}, "the first page has the picture of the scoreboard"
     page.write_text(PAGE)
     kept.commit("a/number", template, {"n": 4}, gpus=1)
     assert contents(build(kept, "never")) == kept.first

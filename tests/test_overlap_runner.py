@@ -307,8 +307,8 @@ def test_who_stops_a_record_still_hears_what_had_failed(lab):
     def stop(*made):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        lab.runner.run_all(wanted, stop, failures=failures)
+    with Runner(lab.root) as own, pytest.raises(KeyboardInterrupt):
+        own.run_all(wanted, stop, failures=failures)
     assert ["boom" in str(failure) for failure in failures] == [True]
 
 

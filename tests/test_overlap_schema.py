@@ -433,7 +433,15 @@ def test_a_good_header(options, expected):
         "# [tool", '# requires-python = ">=3.11"\n# dependencies = ["torch"]\n# [tool.uv]\n# x = 1\n# [tool'
     )
     given = Snippet(Path("/"), "a/b", header + MAIN).options
-    defaults = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "once": {}, "ranks": None}
+    defaults = {
+        "timeout": 60,
+        "exclusive": True,
+        "idle": False,
+        "launcher": "python",
+        "missing": {},
+        "once": {},
+        "ranks": None,
+    }
     assert given == defaults | {"gpus": json.loads(options.split("\n")[0].removeprefix("gpus = "))} | expected
 
 

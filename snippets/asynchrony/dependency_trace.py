@@ -43,7 +43,8 @@ def main() -> dict:
     waits = spans([event for event in events if event[3] == "cudaStreamSynchronize"])
     for name, launch, kernel in zip(KERNELS, launches, kernels, strict=False):
         print(
-            f"{name:9} launched by {launch['end']:6.1f}, begun at {kernel['start']:6.1f} µs"
+            f"{name:9} launched by {launch['end']:6.1f}, "
+            f"begun at {kernel['start']:6.1f} µs"
         )
     print(f"{text} after {len(waits)} waits, the first until {waits[0]['end']:.1f} µs")
     return {

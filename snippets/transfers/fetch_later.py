@@ -19,8 +19,8 @@ N, PRODUCTS, ELEMENTS = 8192, 3, 32 * 2**20  # bf16 products; float32, 128 MiB
 def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
     """Start a copy to pinned memory behind what is launched: a tensor, an event.
 
-    Read the tensor only after the event's `synchronize()`, and do not write into `on_gpu`
-    before that; dropping it is safe.
+    Read the tensor only after the event's `synchronize()`, and do not write into
+    `on_gpu` before that; dropping it is safe.
     """
     copying.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(copying):

@@ -41,7 +41,9 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
         assert "{printed:" not in prose and "!!! " not in prose and not re.search(r"\]\([^:)]+\.md\)", prose), path
 
 
-@pytest.mark.parametrize("chapter", ["machine", "graphs", pytest.param("processes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "chapter", ["graphs", *(pytest.param(chapter, marks=pytest.mark.slow) for chapter in ("machine", "processes"))]
+)
 def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(notebook, chapter, tmp_path, on_cpu):
     made = nbformat.reads(notebook.build(notebook.book.pages[f"{chapter}.md"]), as_version=4)
     made.cells = [cell for cell in made.cells if "gpu" not in cell.metadata.get("tags", [])]

@@ -156,6 +156,7 @@ def test_a_false_claim_at_home_stops_the_build_all_the_same(small, monkeypatch, 
         build(small, "never", AT_HOME)
 
 
+@pytest.mark.slow
 def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
     for name in ("docs", "snippets"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

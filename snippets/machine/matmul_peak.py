@@ -48,8 +48,9 @@ def main() -> dict:
             trials = [2 * n**3 / 1e12 / seconds for seconds in timing.trials]
             rates[name][f"n{n}"] = {"tflop_s": median(trials), "tflop_s_trials": trials}
     best = {}
+    print("TFLOP/s", *(f"{f'n={n}':>9}" for n in CALLS))
     for name, rows in rates.items():
-        print(name, {n: round(row["tflop_s"], 1) for n, row in rows.items()}, "TFLOP/s")
+        print(f"{name:7}", *(f"{row['tflop_s']:9.1f}" for row in rows.values()))
         best[name] = max(rows.values(), key=lambda row: row["tflop_s"])
     return {"rates": rates, "best": best}
 

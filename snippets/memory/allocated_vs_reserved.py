@@ -46,9 +46,10 @@ def story():
 
 def main() -> dict:
     steps = [{"step": step} | counters() for step in story()]
+    print(f"{'MiB':<31}", *(f"{name:>9}" for name in counters()))
     for i, row in enumerate(steps):
-        mib = [f"{name} {row[name] / 2**20:9.4f}" for name in counters()]
-        print(f"{i} {row['step']:<29}", *mib, "MiB")
+        mib = [f"{row[name] / 2**20:9.4f}" for name in counters()]
+        print(f"{i} {row['step']:<29}", *mib)
     return {"steps": steps}
 
 

@@ -46,8 +46,9 @@ def main() -> dict:
         for key in ("kernel_us", "late_us"):
             trials = row[f"{key}_trials"] = {n: [p[key] for p in seen[n]] for n in ways}
             row[key] = {n: median(each) for n, each in trials.items()}
-        for key in ("us", "kernel_us", "late_us"):
-            print(f"{kind:10}{key:10}", {n: round(us) for n, us in row[key].items()})
+        for n in ways:
+            us, late = row["us"][n], row["late_us"][n]
+            print(f"{kind:9}  {n:8} {us:6.0f} µs, last chain {late:4.0f} µs late")
     return results
 
 

@@ -78,9 +78,9 @@ def main() -> dict:
         for _ in range(400):
             torch.mm(x, x)
         wait_for()
-    print(meter.missing, *(f"{name:>12}" for name in meter.rows), sep="")
+    print(meter.missing, *(f"{name:>14}" for name in meter.rows), sep="")
     for row in list(zip(*meter.rows.values(), strict=True))[::4]:
-        print(*(f"{value:>12.4g}" for value in row), sep="")
+        print(*(f"{value:>14.4g}" for value in row), sep="")
     return {"rows": meter.rows, "missing": meter.missing}
 
 

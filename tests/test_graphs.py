@@ -1,7 +1,11 @@
 """Snippets of the chapter on graphs."""
 
 import contextlib
+import json
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
@@ -35,6 +39,7 @@ from snippets.graphs import (
 )
 from snippets.timing.benchmark import Timing
 
+ROOT = Path(__file__).parents[1]
 LOOPS = [python_loop_broken, python_loop_fixed]
 STALE = [stale_input_broken, stale_input_fixed]
 SEEN = [["CPU", 0, 1, "cudaLaunchKernel"], ["stream 7", 1, 2, "mul"], ["stream 7", 3, 1, "Memcpy DtoD"]]
@@ -239,7 +244,10 @@ def test_refusal_is_the_first_error_of_the_capture(fake_graph, on_this_cpu):
 
 @pytest.mark.gpu
 def test_a_capture_refuses_what_waits():
-    errors = capture_refused.main()["errors"]
+    asked = "import json; from snippets.graphs import capture_refused as it; print(json.dumps(it.main()['errors']))"
+    command = [sys.executable, "-c", asked]  # it forks, and here CUDA is in use
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    errors = json.loads(done.stdout.splitlines()[-1])
     assert "captur" in errors["item"] and "capturable" in errors["adam"]
     assert errors["nonzero"] and errors["from_list"] and not errors["clip"]
 

@@ -151,6 +151,39 @@ def test_kernels_are_counted_once_in_a_run_of_their_own(on_one_gpu, monkeypatch,
     assert kinds.count("kernels") == 1
 
 
+def test_kernels_of_all_ranks_are_added_up(tmp_path):
+    for rank, counts in enumerate(([3, 0], [0, 4])):
+        (tmp_path / proof.KERNELS.format(rank)).write_text(json.dumps(counts))
+    assert proof.read_kernels(tmp_path, 2) == [3, 4]
+    assert proof.read_kernels(tmp_path, 3) == [], "a rank says nothing"
+    (tmp_path / proof.KERNELS.format(1)).write_text("[1]")
+    assert proof.read_kernels(tmp_path, 2) == [], "one of them sees fewer GPUs"
+
+
+def test_each_rank_of_a_torchrun_says_its_kernels(small_book, on_one_gpu, tmp_path):
+    snippet = small_book.snippet("a/b", options='gpus = [0]\nlauncher = "torchrun"\nranks = 2')
+    ended = on_one_gpu.runner._torchrun(snippet, 0, tmp_path / "ranks", 60, "--kernels")
+    assert ended.exit == 0, ended.stderr
+    assert {file.name: json.loads(file.read_text()) for file in tmp_path.glob("kernels-*")} == {
+        "kernels-0.json": [],
+        "kernels-1.json": [],
+    }
+
+
+@pytest.mark.gpu(2)
+def test_under_torchrun_the_kernels_of_both_gpus_are_counted(small_book, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    machine.here.cache_clear()
+    busy = (
+        "import os\nimport torch\n\n\ndef main():\n    ones = torch.ones(1000, device=f\"cuda:{os.environ['RANK']}\")\n"
+    )
+    busy += "    return {'n': [float((ones + 1).sum()) for _ in range(5)]}\n"
+    snippet = small_book.snippet("a/b", busy, 'gpus = [2]\nlauncher = "torchrun"')
+    with Runner(small_book.root) as runner:
+        runner.counts_kernels = True
+        assert all(work["kernels"] >= 10 for work in runner.run(snippet, 2)["run"]["worked"])
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_the_work_is_proved(small_book, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")

@@ -17,6 +17,8 @@ from pathlib import Path
 
 #: Where a process leaves its proof, beside its result: one file for each rank.
 FILES = "worked-{}.json"
+#: The same for the kernels of a rank on each GPU, in a run that counts them.
+KERNELS = "kernels-{}.json"
 _COUNTERS = (("allocation", "allocated"), ("allocated_bytes", "peak"))
 
 
@@ -74,6 +76,8 @@ def kernels(main: Callable[[], object]) -> list[int]:
     from torch.profiler import ProfilerActivity, profile
 
     counts = [0] * torch.cuda.device_count()
+    if not counts:
+        return counts  # the profiler refuses to look for what cannot be
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         main()
         for gpu in range(len(counts)):
@@ -82,6 +86,15 @@ def kernels(main: Callable[[], object]) -> list[int]:
         if _is_kernel(event) and 0 <= event.device_index() < len(counts):
             counts[event.device_index()] += 1
     return counts
+
+
+def read_kernels(folder: Path, ranks: int) -> list[int]:
+    """How many kernels all ranks together started on each GPU; nothing where one of them says nothing."""
+    try:
+        said = [json.loads((folder / KERNELS.format(rank)).read_text()) for rank in range(ranks)]
+        return [sum(counts) for counts in zip(*said, strict=True)]
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 def _is_kernel(event) -> bool:

@@ -321,16 +321,30 @@ class Runner:
 
     def _count_kernels(self, snippet: Snippet, gpus: int) -> list[int]:
         """Kernels on each GPU, by a further run of a snippet; nothing where they cannot be counted. What is known is not counted again."""
-        if snippet.options["launcher"] != "python":
-            return []
         key = (snippet.name, snippet.hash, gpus)
         if key not in self._kernels:
             with self._folder() as folder:
-                path, limit = str(self.root / snippet.path), 2 * snippet.options["timeout"]
-                ended = self._job("kernels", folder, limit, gpus, path=path)
-            counted = ended.exit == 0 and isinstance(ended.result, list) and any(ended.result)
-            self._kernels[key] = ended.result if counted else []
+                limit = 2 * snippet.options["timeout"]
+                if snippet.options["launcher"] == "torchrun":
+                    ended = self._torchrun(snippet, gpus, folder / "ranks", limit, "--kernels")
+                    found = proof.read_kernels(folder, ranks(snippet, gpus))
+                else:
+                    ended = self._job("kernels", folder, limit, gpus, path=str(self.root / snippet.path))
+                    found = ended.result if isinstance(ended.result, list) else []
+            self._kernels[key] = found if ended.exit == 0 and any(found) else []
         return self._kernels[key]
+
+    def _torchrun(self, snippet: Snippet, gpus: int, own: Path, limit: float, *words: str):
+        """Run the ranks of a snippet; what they write about each other is in the new folder `own`."""
+        own.mkdir()
+        count = ranks(snippet, gpus)
+        fifos = tuple(f"{own}/{rank}.{name}" for rank in range(count) for name in ("out", "err"))
+        for fifo in fifos:
+            os.mkfifo(fifo)
+        argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
+        argv += ["-m", "overlap.run.nursery", "--rank", str(self.root / snippet.path)]
+        argv += [str(own.parent / "result.json"), str(own), *words]
+        return self._job("torchrun", own.parent, limit, gpus, fifos, argv=argv)
 
     def _dispatch_us(self) -> float:
         with self._folder() as folder:
@@ -348,15 +362,8 @@ class Runner:
         blamed, proved = [], gpus > 0 and not snippet.options["idle"]
         with self._folder() as folder:
             if snippet.options["launcher"] == "torchrun":
-                own, result = folder / "ranks", str(folder / "result.json")
-                own.mkdir()
-                fifos = tuple(f"{own}/{rank}.{name}" for rank in range(count) for name in ("out", "err"))
-                for fifo in fifos:
-                    os.mkfifo(fifo)
-                argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
-                argv += ["-m", "overlap.run.nursery", "--rank", path, result, str(own), *["--proof"] * proved]
-                limit = snippet.options["timeout"]
-                ended = self._job("torchrun", folder, limit, gpus, fifos, argv=argv)
+                own, limit = folder / "ranks", snippet.options["timeout"]
+                ended = self._torchrun(snippet, gpus, own, limit, *["--proof"] * proved)
                 outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
                 done = {rank for rank in range(count) if (own / f"{rank}.ended").exists()}
                 blamed = _blamed(ended, set(range(count)) - done)

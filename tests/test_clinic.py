@@ -220,9 +220,9 @@ def test_pictures_are_drawn_from_what_was_recorded():
     names = ("all", *one_fault.FAULTS)
     numbers = dict.fromkeys([*names, "healthy"], 0.5)
     timelines = dict.fromkeys(names, where_time_goes.joined(ROWS))
-    accounts = dict.fromkeys(names, where_time_goes.account(ROWS))
-    ill = {"faults": list(one_fault.FAULTS), "ms": numbers, "account": accounts, "timelines": timelines}
-    assert len(six_faults.plot(ill, {}).axes) == 5
+    ill = {"faults": list(one_fault.FAULTS), "ms": numbers, "busy": numbers, "timelines": timelines}
+    figure = six_faults.plot(ill, {})
+    assert len(figure.axes) == 5 and "kernels 50%" in figure.axes[0].get_title(loc="left") + figure.axes[0].get_title()
     alone = {"ms": dict.fromkeys([*one_fault.FAULTS, "healthy"], 20.0)}
     assert len(one_fault.plot(alone, {}).axes[0].patches) == 6
     assert where_time_goes.plot({"events": timelines["all"]}, {}).axes

@@ -307,7 +307,7 @@ def test_the_best_size_of_each_type_is_named(on_cpu, monkeypatch, capsys):
     result = round_trip(matmul_peak.main())
     assert result["rates"]["bf16"]["n16"]["tflop_s"] == pytest.approx(2 * 16**3 / 1e-9 / 1e12)
     assert result["best"]["tf32"] == result["rates"]["tf32"]["n32"]
-    assert [args[2] for _, args, _ in seen] == [5, 2] and "n32" in capsys.readouterr().out
+    assert [args[2] for _, args, _ in seen] == [5, 2] and "n=32" in capsys.readouterr().out
     (ax,) = matmul_peak.plot(result, CEILINGS).axes
     assert len(ax.lines) == 6 and ax.lines[-1].get_ydata()[0] == 1071
     assert len(matmul_peak.plot(result, {}).axes[0].lines) == 3

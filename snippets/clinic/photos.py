@@ -36,7 +36,11 @@ class Photos(IterableDataset):
 
 
 def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
-    """Batches of `data` from workers that read ahead, pinned if asked for."""
+    """Batches of `data` from workers that read ahead, pinned if asked for.
+
+    Each worker reads all of `data`: let finite data give each a part of its own, by
+    `torch.utils.data.get_worker_info`.
+    """
     return iter(DataLoader(data, None, num_workers=WORKERS, pin_memory=pin))
 
 

@@ -17,7 +17,8 @@ from snippets.timing.kernel_shapes import kernels_of
 def blocks_per_sm(threads: int, registers: int, shared: int) -> int:
     """How many blocks one SM holds at once, by threads, registers and shared memory.
 
-    `registers` are those of one thread, `shared` is bytes of one block.
+    `registers` are those of one thread, `shared` is bytes of one block. Blocks of few
+    threads can meet a further limit, their number on an SM, which is not asked here.
     """
     gpu, warps = torch.cuda.get_device_properties(), ceil(threads / 32)
     of_warp = 256 * ceil(32 * registers / 256)  # registers are given out in 256s

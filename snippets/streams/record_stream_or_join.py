@@ -19,7 +19,7 @@ HELD = {"record_stream": None, "keep": STEPS, "join": 0, "join_late": 1}  # step
 
 def hold(steps: int, held: list, x: torch.Tensor, reader: torch.cuda.Stream) -> None:
     """Hold x for so many steps more; then drop it, and let the main stream wait for
-    its reader."""
+    its reader. Before `held` itself is dropped, let it wait for the reader, too."""
     held.append((x, reader.record_event()))
     if len(held) > steps:
         torch.cuda.current_stream().wait_event(held.pop(0)[1])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from overlap.book import expression
 
@@ -45,10 +46,11 @@ def replace_values(text: str, render: Callable[[Value], str]) -> str:
     return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(Value.parse(match)), text)
 
 
-def cited(text: str) -> list[tuple[int, str]]:
+@lru_cache(maxsize=4096)  # each claim looks whose marks stand on its page
+def cited(text: str) -> tuple[tuple[int, str], ...]:
     """Names of the claims whose marks stand in a piece of Markdown, with their line counted from 0; code is left aside."""
     bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    return [(bare.count("\n", 0, match.start()), match["claim"]) for match in CITED.finditer(bare)]
+    return tuple((bare.count("\n", 0, match.start()), match["claim"]) for match in CITED.finditer(bare))
 
 
 def typed_numbers(text: str) -> list[tuple[int, str]]:

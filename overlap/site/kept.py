@@ -5,17 +5,12 @@ import hashlib
 import json
 import logging
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
-import markdown
-import mkdocs
-import mkdocs_jupyter
-import nbconvert
-import pygments
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink, get_toc
-from pymdownx import __meta__ as pymdownx
 
 from overlap import OverlapError
 from overlap.book.book import Book
@@ -24,7 +19,10 @@ from overlap.site.policy import without_inline
 from overlap.site.searchable import searchable
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_VERSIONS = [each.__version__ for each in (mkdocs, mkdocs_jupyter, markdown, nbconvert, pygments, pymdownx)]
+#: What makes pages of text. To import nbconvert only to ask it would take most of a second.
+_VERSIONS = [
+    version(name) for name in ("mkdocs", "mkdocs-jupyter", "markdown", "nbconvert", "pygments", "pymdown-extensions")
+]
 
 
 def hashed(*parts) -> str:

@@ -26,6 +26,7 @@ from overlap.book.verdict import State
 from overlap.run.runner import Runner
 from overlap.site import trace
 from overlap.site.kept import Kept
+from overlap.site.late import late
 from overlap.site.pictures import VARIANTS, Pictures
 from overlap.site.policy import policy
 from overlap.site.searchable import Found
@@ -33,6 +34,8 @@ from overlap.site.view import Site, View, highlighted
 
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
+for name in ("jupytext", "mkdocs_jupyter.convert"):  # a second to import, for notebooks that have changed
+    late(name)
 
 
 class OverlapConfig(base.Config):

@@ -158,15 +158,15 @@ def _code() -> str:
 
 class Book:
     """A checkout of the book, as it is on disk when it is first asked. `execute` is `auto`, `never` (committed recordings only) or
-    `always`; `runner` is one that is running already.
+    `always`; `runner` is one that is running already, `memo` one that is read already.
     """
 
-    def __init__(self, root: Path, execute: str = "auto", runner: Runner | None = None):
+    def __init__(self, root: Path, execute: str = "auto", runner: Runner | None = None, memo: Memo | None = None):
         if execute not in ("auto", "never", "always"):
             raise OverlapError(f"execute is auto, never or always, not {execute!r}; mend OVERLAP_EXECUTE or mkdocs.yml")
         self.root, self.execute, self.runner = root, execute, runner
         self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / CACHE
-        self.memo = Memo(self.cache / "memo.json")
+        self.memo = memo or Memo(self.cache / "memo.json")
         self.snippets = discover(root, self.memo)
         self._measures: dict[str, bool] = {}
         self._forget()

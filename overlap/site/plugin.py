@@ -54,7 +54,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def __init__(self):
         self._lock = None
-        self.serving, self.runner, self.compiled, self.found, self.templates = False, None, _Compiled(), Found(), []
+        self.serving, self.runner, self.compiled, self.found = False, None, _Compiled(), Found()
+        self.templates, self.traces, self.memo, self.site = [], {}, None, None
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Remember whether an author is at work, who is told what is wrong instead of being stopped by it. What Ctrl-C tidies up, SIGTERM does, too."""
@@ -75,13 +76,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Open the book; where something has to run, let torch be imported meanwhile."""
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
-        root = Path(config.config_file_path).resolve().parent
+        root, self.site = Path(config.config_file_path).resolve().parent, None
         self.runner = self.runner or Runner(root, temporary=self._temporary(config))
         if self.serving or (self.config.execute != "never" and not (root / CACHE).exists()):
             self.runner.start()  # an author will need it; or nothing ran here yet
-        book = Book(root, self.config.execute, self.runner)
+        book = Book(root, self.config.execute, self.runner, self.memo)
+        self.memo = book.memo
         self.site = Site(book, Pictures(book), colab=self.config.colab)
-        if book.wanted() or self.site.pictures.missing():
+        if not self.serving and (book.wanted() or self.site.pictures.missing()):
             self.runner.start()
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
@@ -108,14 +110,20 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         return env
 
     def on_pre_build(self, config) -> None:
-        """Wait until no other build writes this site, and check the committed book."""
+        """Wait until no other build writes this site, and check the committed book; an author sees the page first."""
         if not self.serving:
             self._wait_for_others(Path(config.site_dir).resolve())
+            if problems := self._problems():
+                raise OverlapError(problems)
+
+    def _tell_author(self) -> None:
+        with contextlib.suppress(OverlapError, OSError):  # why it cannot be told, the build says
+            if self.serving and self.site and (problems := self._problems()):
+                _tell(problems)
+
+    def _problems(self) -> str:
         problems = self.site.book.check(margins=False)  # a thin margin stops an author, not a reader who builds
-        if problems and not self.serving:
-            raise OverlapError("the book is not in order:\n" + "\n".join(problems))
-        if problems:
-            _tell("the book is not in order:\n" + "\n".join(problems))
+        return "the book is not in order:\n" + "\n".join(problems) if problems else ""
 
     @event_priority(100)
     def on_files(self, files: Files, config) -> Files:
@@ -140,8 +148,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     picture = pictures.file(name, run, variant)
                     uri = f"pictures/{run.profile}/{name}-{variant}.svg"
                     self._add(files, config, uri, abs_src_path=str(picture))
-                if trace.timelines(run.result):
-                    text = trace.chrome_trace(run.result)
+                if text := self._trace(run):
                     self._add(files, config, f"traces/{run.profile}/{name}.json", content=text)
         self._add(files, config, "downloads/overlap.zip", content=_archive(texts))
         for path, page in book.pages.items():
@@ -152,6 +159,13 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
                 self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
         return files
+
+    def _trace(self, run) -> str:
+        """Its timelines as a trace file, or nothing; made once for an author, who builds again and again."""
+        digest = run.data["digest"]
+        if digest not in self.traces:
+            self.traces[digest] = trace.chrome_trace(run.result) if trace.timelines(run.result) else ""
+        return self.traces[digest]
 
     def _add(self, files: Files, config, uri: str, **content) -> None:
         files.append(File.generated(config, uri, **content))
@@ -201,7 +215,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         watched = [config.docs_dir, config.config_file_path]
         for path in watched:
             server.unwatch(path)
-        server.observer = PollingObserver(timeout=0.15)
+        server.observer = PollingObserver(timeout=0.1)
         for path in [*watched, str(self.site.book.root / "snippets")]:
             server.watch(path)
         return server
@@ -209,8 +223,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def on_build_error(self, error: Exception) -> None:
         """What a person must mend ends with its message and no traceback, each time it happens."""
         self._close()
+        self._tell_author()
         if isinstance(error, (OverlapError, PluginError)):
-            where = getattr(getattr(self, "site", None), "turned_to", None)
+            where = getattr(self.site, "turned_to", None)
             said = str(error)
             known = where is None or said.startswith(("docs/", "snippets/", "the book", "mkdocs.yml")) or not where.path
             raise Abort(said if known else f"docs/{where.path}: {said}") from None
@@ -218,8 +233,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             raise Abort(f"{error.filename}: {error.strerror}; mend this and build again") from None
 
     def on_post_build(self, config) -> None:
-        """List the claims that this machine's own runs contradict."""
+        """List the claims that this machine's own runs contradict; for an author check the book."""
         self._close()
+        self._tell_author()
         book, false = self.site.book, []
         book.memo.save()
         for claim in book.claims:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -162,7 +163,9 @@ def served(template, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{port}"]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "NO_MKDOCS_2_WARNING": "1"}
+    book.site = tmp_path / "temporary"
+    book.site.mkdir()
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "NO_MKDOCS_2_WARNING": "1", "TMPDIR": str(book.site)}
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(command, cwd=book.root, env=environment, stdout=log, stderr=log)
     book.log, book.address = tmp_path / "log", f"http://127.0.0.1:{port}/a/"
@@ -197,4 +200,11 @@ def test_an_author_is_told_every_time_why_a_save_failed_and_sees_every_good_one(
     snippet = served.root / "snippets/a/number.py"
     snippet.write_text(snippet.read_text().replace('print("three")', 'print("run anew")'))
     until(lambda: shows("run anew"))
+    for uri, found in {"downloads/a/number.py": "run anew", "stylesheets": "", "assets/none.css": ""}.items():
+        try:
+            said = urllib.request.urlopen(served.address.replace("a/", uri), timeout=5)
+            assert found and found in said.read().decode() and said.headers["Content-Type"].startswith("text/")
+        except urllib.error.HTTPError as error:
+            assert not found and error.code == 404
+    assert not list(served.site.rglob("downloads")), "what is only copied is served from where it is"
     assert "Traceback" not in served.log.read_text()

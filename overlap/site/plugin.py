@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import mimetypes
 import signal
 import sys
 import tempfile
@@ -56,6 +57,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self._lock = None
         self.serving, self.runner, self.compiled, self.found = False, None, _Compiled(), Found()
         self.templates, self.traces, self.memo, self.site = [], {}, None, None
+        self.uncopied: dict[str, File] | None = None
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Remember whether an author is at work, who is told what is wrong instead of being stopped by it. What Ctrl-C tidies up, SIGTERM does, too."""
@@ -158,6 +160,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 uri = f"notebooks/{page.name}.ipynb"
                 files.append(File(uri, str(book.cache), config.site_dir, config.use_directory_urls))
                 self._add(files, config, f"downloads/{page.name}.ipynb", content=made.read_bytes())
+        if self.uncopied is not None:
+            self.uncopied = {file.dest_uri: file for file in files if not file.is_documentation_page()}
+            for file in self.uncopied.values():
+                file.copy_file = lambda dirty=False: None
         return files
 
     def _trace(self, run) -> str:
@@ -209,7 +215,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     on_page_context = CombinedEvent(_turn_to_search, _turn_to_readers)
 
     def on_serve(self, server, config, builder):
-        """Watch the snippets: saving one reruns that one, because only its hash is new. And look more often than twice a second."""
+        """Watch the snippets: saving one reruns that one, because only its hash is new. And look more often than twice a second. A thousand
+        files that builds only copy, most of a save's time, are from now on served from where they are.
+        """
         from watchdog.observers.polling import PollingObserver  # a build does without
 
         watched = [config.docs_dir, config.config_file_path]
@@ -218,7 +226,19 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         server.observer = PollingObserver(timeout=0.1)
         for path in [*watched, str(self.site.book.root / "snippets")]:
             server.watch(path)
+        self.uncopied = {}
+        server.set_app(partial(self._serve, server.get_app(), server.mount_path))
         return server
+
+    def _serve(self, app, mount_path: str, environ: dict, start_response):
+        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "ignore")
+        file = self.uncopied.get(path.removeprefix(mount_path))
+        try:
+            body, kind = file.content_bytes, mimetypes.guess_type(path)[0]
+        except (AttributeError, OSError):  # nobody has it, or not any more
+            return app(environ, start_response)
+        start_response("200 OK", [("Content-Type", kind or "text/plain"), ("Content-Length", str(len(body)))])
+        return [body]
 
     def on_build_error(self, error: Exception) -> None:
         """What a person must mend ends with its message and no traceback, each time it happens."""

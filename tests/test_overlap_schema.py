@@ -622,6 +622,18 @@ def test_other_code_or_another_python_starts_the_memo_anew(tmp_path, monkeypatch
     assert Memo(memo.path).get("a", "1", lambda: 2) == 2
 
 
+def test_a_memo_that_is_used_again_and_again_keeps_what_was_used_last(tmp_path):
+    memo = Memo(tmp_path / "memo.json")
+    for turn in ("1", "2", "3"):
+        memo.get("a", "same", lambda: 0)
+        memo.get("a", turn, lambda: 1)
+        memo.turn()
+        assert memo.get("a", "same", no_work) == 0
+    memo.get("a", "2", lambda: "new")
+    memo.save()
+    assert Memo(memo.path).get("a", "2", no_work) == "new"
+
+
 def test_two_hundred_of_each_are_read_at_once(tmp_path):
     (tmp_path / "snippets/a").mkdir(parents=True)
     for i in range(200):

@@ -46,7 +46,7 @@ def replace_values(text: str, render: Callable[[Value], str]) -> str:
     return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(Value.parse(match)), text)
 
 
-@lru_cache(maxsize=4096)  # each claim looks whose marks stand on its page
+@lru_cache(maxsize=1024)  # each claim looks whose marks stand on its page
 def cited(text: str) -> tuple[tuple[int, str], ...]:
     """Names of the claims whose marks stand in a piece of Markdown, with their line counted from 0; code is left aside."""
     bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)

@@ -38,6 +38,10 @@ class Memo:
                 write(self.path, f"{self._seal(body.encode())}\n{body}")
                 self._changed = False
 
+    def turn(self) -> None:
+        """Begin anew with what was used since the last time: who builds again and again does not gather what no file has any more."""
+        self._old, self._used = self._old | self._used, {}
+
     def _load(self) -> dict[str, dict]:
         if not self.path.is_file():
             return {}

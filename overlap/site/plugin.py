@@ -82,6 +82,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.runner = self.runner or Runner(root, temporary=self._temporary(config))
         if self.serving or (self.config.execute != "never" and not (root / CACHE).exists()):
             self.runner.start()  # an author will need it; or nothing ran here yet
+        if self.memo:
+            self.memo.turn()
         book = Book(root, self.config.execute, self.runner, self.memo)
         self.memo = book.memo
         self.site = Site(book, Pictures(book), colab=self.config.colab)
@@ -133,6 +135,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         files, notebooks, pictures, this machine's own runs.
         """
         book, pictures = self.site.book, self.site.pictures
+        known, self.traces = self.traces, {}
         self.site.pages = {file.src_uri: file.url for file in files.documentation_pages()}
         self.kept = Kept(book, config, files)
         texts = {name: snippet.download for name, snippet in book.snippets.items()}
@@ -150,7 +153,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     picture = pictures.file(name, run, variant)
                     uri = f"pictures/{run.profile}/{name}-{variant}.svg"
                     self._add(files, config, uri, abs_src_path=str(picture))
-                if text := self._trace(run):
+                if text := self._trace(run, known):
                     self._add(files, config, f"traces/{run.profile}/{name}.json", content=text)
         self._add(files, config, "downloads/overlap.zip", content=_archive(texts))
         for path, page in book.pages.items():
@@ -166,12 +169,13 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 file.copy_file = lambda dirty=False: None
         return files
 
-    def _trace(self, run) -> str:
-        """Its timelines as a trace file, or nothing; made once for an author, who builds again and again."""
+    def _trace(self, run, known: dict[str, str]) -> str:
+        """Its timelines as a trace file, or nothing; an author, who builds again and again, has most of them `known` by digest."""
         digest = run.data["digest"]
-        if digest not in self.traces:
-            self.traces[digest] = trace.chrome_trace(run.result) if trace.timelines(run.result) else ""
-        return self.traces[digest]
+        if digest not in known:
+            known[digest] = trace.chrome_trace(run.result) if trace.timelines(run.result) else ""
+        self.traces[digest] = known[digest]
+        return known[digest]
 
     def _add(self, files: Files, config, uri: str, **content) -> None:
         files.append(File.generated(config, uri, **content))

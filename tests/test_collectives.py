@@ -275,7 +275,11 @@ def torchrun_of(words: list[str]):
 
 def test_the_shell_lines_of_the_page_are_taken_by_torchrun(tmp_path):
     """Each runs with stand-ins for what a cluster has; they print what they are asked."""
-    stubs = {"srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"', "scontrol": "printf 'node7\\nnode8\\n'", "torchrun": "printf '%s\\n' torchrun \"$@\""}
+    stubs = {
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "scontrol": "printf 'node7\\nnode8\\n'",
+        "torchrun": "printf '%s\\n' torchrun \"$@\"",
+    }
     for name, body in stubs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)

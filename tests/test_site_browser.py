@@ -555,12 +555,30 @@ def violations(page, axe: str, impacts: set[str], options: str = "{resultTypes: 
     ]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize(
+    ("path", "width", "scheme"),
+    [(path, 1280, "light") for path in KINDS]
+    + [(path, 390, "dark") for path in ("", "training/", "claims/", "snippets/", "glossary/")],
+)
 def test_axe_finds_nothing_serious(visit, axe, path, width, scheme):
     """And on a chapter nothing moderate."""
     impacts = {"serious", "critical"} | ({"moderate"} if path in CHAPTERS else set())
     assert violations(visit(path, width=width, scheme=scheme), axe, impacts) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
+)
+def test_axe_finds_nothing_serious_on_any_page(visit, axe, paths, chapters, width, scheme):
+    """And on no chapter anything moderate."""
+    found = {}
+    for path in paths:
+        impacts = {"serious", "critical"} | ({"moderate"} if path in chapters and "notebooks" not in path else set())
+        page = visit(path, width=width, scheme=scheme)
+        found[path] = violations(page, axe, impacts)
+        page.close()
+    assert not any(found.values()), found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

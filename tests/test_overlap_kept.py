@@ -152,6 +152,13 @@ def test_what_search_reads(html):
     assert searchable(html) == SEARCHED[html]
 
 
+def test_what_converts_notebooks_is_imported_when_it_is_used():
+    code = "import sys, overlap.site.plugin, mkdocs_jupyter.plugin as it\n"
+    code += "before = 'nbconvert' in sys.modules\nit.convert.nb2html\nprint(before, 'nbconvert' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 @pytest.fixture
 def served(template, tmp_path):
     """`mkdocs serve` on a small book; what it says is in `log`."""

@@ -628,6 +628,48 @@ Runner(root).run(Snippet.read(root, "left/orphan"), 0)
     wait_until(lambda: not alive(marker), 10)
 
 
+GONE_MEANWHILE = """
+import os, socket, sys, time
+from overlap.run import nursery
+forked, fork, children = [], os.fork, nursery._children
+
+def forks():
+    if pid := fork():
+        forked.append(pid)
+    return pid
+
+def listed():
+    found = children()
+    while forked:
+        found.append(forked.pop())
+        while os.path.exists(f"/proc/{found[-1]}"):
+            time.sleep(0.01)
+    return found
+
+os.fork, nursery._children = forks, listed
+nursery.serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where there is a nursery")
+def test_a_job_that_ends_while_the_nursery_looks_for_it_leaves_nothing(tmp_path):
+    """Its supervisor is listed as running, and is gone when it is to be told."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, ours, open(os.devnull, "w") as nothing:
+        nursery = subprocess.Popen(
+            [sys.executable, "-c", GONE_MEANWHILE, str(theirs.fileno()), str(folder)],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        socket.send_fds(ours, [f"snippet {tmp_path}/no.json".encode()], [nothing.fileno()] * 3)
+    _, said = nursery.communicate(timeout=60)
+    assert nursery.returncode == 0 and "ProcessLookupError" not in said
+    assert not folder.exists()
+
+
 def wait_until(condition, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -60,8 +60,7 @@ def serve(channel: socket.socket, folders: list[str]) -> None:
         supervisors.add(supervisor)
         for fd in fds:
             os.close(fd)
-    for pid in supervisors & set(_children()):
-        os.kill(pid, signal.SIGTERM)
+    _kill(supervisors & set(_children()), signal.SIGTERM)
     while left := set(_children()):
         _kill(left - supervisors)  # what supervisors left that were killed themselves
         time.sleep(0.01)
@@ -136,10 +135,10 @@ def _any_left(group: int, number: int = 0) -> bool:
     return found
 
 
-def _kill(pids) -> None:
+def _kill(pids, number: int = signal.SIGKILL) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have just ended by itself
+            os.kill(pid, number)
 
 
 def _children() -> list[int]:

@@ -167,15 +167,22 @@ class Scoreboard(Block):
         return [repr(self.board(book).rows)]
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Whether each row has its amounts, and nothing else is typed in."""
+        """Whether each row has its amounts, none beats its ceiling, and nothing else is typed in."""
         self.board(book)
         yield from self.prose.check(book, margins) if self.caption else ()
         for row in self.rows:
             yield from Text(self.page, row.line, f"{row.label} {row.verdict}").check(book, margins)
             try:
-                row.measured(book)
+                measured = row.measured(book)
             except OverlapError as error:
                 yield f"docs/{self.page}:{row.line}: {error}"
+                continue
+            for profile, (_, _, right, ceiling) in measured.items():
+                if right and ceiling and row.gain(right) > row.gain(ceiling):
+                    said = (
+                        f"`{row.right_way}`, {show(right)}, is better than its ceiling, {show(ceiling)}, on {profile}"
+                    )
+                    yield f"docs/{self.page}:{row.line}: {said}; mend the expression that is wrong"
 
     def markdown(self, view) -> str:
         """The table; or the picture with its caption."""

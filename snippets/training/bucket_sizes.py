@@ -53,7 +53,7 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     lines, limit = {"DDP": results["ms"]}, {"no exchange": results["nothing_ms"]}
-    labels = {"xlabel": "bucket, MB", "ylabel": "ms"}
+    labels = {"xlabel": "bucket, MiB", "ylabel": "ms"}
     figure = sweep(results["buckets_mb"], lines, limit, xlog=True, **labels)
     figure.axes[0].set_ylim(0, 1.1 * max(results["ms"]))
     return figure

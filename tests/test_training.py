@@ -58,16 +58,21 @@ def under_torchrun(ranks: int, *arguments: str) -> str:
 
 
 def results_under_torchrun(ranks: int, name: str, tmp_path: Path) -> list[dict]:
-    """What main() of the snippet returned in each rank."""
+    """What main() of the snippet returned in each rank; no thread of gloo outlives the group."""
     runner = tmp_path / "runner.py"
     runner.write_text(
-        "import json, os, sys\n"
+        "import glob, json, os, sys\n"
         f"from snippets.training import {name}\n"
         f"with open(rf'{tmp_path}/' + os.environ['RANK'], 'w') as file:\n"
-        f"    json.dump({name}.main(), file)\n"
+        f"    result = {name}.main()\n"
+        "    threads = [open(path).read() for path in glob.glob('/proc/self/task/*/comm')]\n"
+        "    json.dump(result | {'threads': threads}, file)\n"
     )
     under_torchrun(ranks, str(runner))
-    return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(ranks)]
+    found = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(ranks)]
+    for threads in [each.pop("threads") for each in found]:
+        assert not [name for name in threads if "gloo_run" in name], "which can abort the process at its end"
+    return found
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="two ranks on the CPU")

@@ -73,6 +73,7 @@ def main() -> dict:
     if dist.get_rank() == 0:
         for way, errors in error.items():
             print(f"{way:<8}", *(f"rank {r}: {e:.1e}" for r, e in enumerate(errors)))
+    del ddp  # it holds the group, whose end must not wait for main() to end
     dist.destroy_process_group()
     return {"ranks": len(error["ddp"]), "error": error}
 

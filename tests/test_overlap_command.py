@@ -60,6 +60,10 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert "a/b on cpu: 0." in out and "2 recorded, 0 failed, 0 left as they were" in out
     assert ran(here) == "bc"
     assert recording.read(here.path("a/b"))["result"] == {"n": 3, "deep": {"er": 0}}
+    assert (
+        here.book("auto").live("a/b")["cpu"].data["digest"] == here.book("auto").committed["a/b"]["cpu"].data["digest"]
+    )
+    assert not here.book("auto").runs("a/b")["cpu"].live, "it is the recording, which is committed"
 
     assert main(["check"]) == 1
     assert capsys.readouterr().out == (

@@ -265,10 +265,12 @@ class Book:
         return found
 
     def runs(self, name: str) -> dict[str, Run]:
-        """Best run per machine: this machine's own, else the committed recording; the CPU first, then by GPU count."""
+        """Best run per machine: this machine's own, else the committed recording, which may be the same; the CPU first, then by GPU count."""
         if name not in self._runs:
-            merged = self.committed.get(name, {}) | self.live(name)
-            self._runs[name] = dict(sorted(merged.items(), key=lambda item: machine.order(item[0])))
+            committed, live = self.committed.get(name, {}), self.live(name)
+            known = {profile: run.data["digest"] for profile, run in committed.items()}
+            new = {profile: run for profile, run in live.items() if run.data["digest"] != known.get(profile)}
+            self._runs[name] = dict(sorted((committed | new).items(), key=lambda item: machine.order(item[0])))
         return self._runs[name]
 
     def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:

@@ -20,7 +20,7 @@ from matplotlib.colors import to_hex  # noqa: E402
 from matplotlib.projections import get_projection_class  # noqa: E402
 
 from overlap.site import figure, svg  # noqa: E402
-from overlap.site.pictures import style  # noqa: E402
+from overlap.site.pictures import style, typical  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 ATTRIBUTES = svg.ATTRIBUTES | {"viewBox", "class", "space", "href"}
@@ -256,6 +256,19 @@ HOSTILE = [
     "-",
     "#",
 ]
+
+
+def test_a_picture_shows_the_median_of_all_runs():
+    """A run that is not shown whole lacks trials and timelines; a list of another length is another thing."""
+    whole = {"ms": {"a": 9.0, "b": 1}, "n": [1, 2], "rows": [{"us": 5.0, "us_trials": [5.0]}], "ok": True, "name": "x"}
+    others = [
+        {"ms": {"a": 1.0, "b": 2}, "n": [1, 2, 3], "rows": [{"us": 7.0}], "ok": False, "name": "y"},
+        {"ms": {"a": 2.0, "b": 4}, "n": [3, 4], "rows": [{"us": 9.0}], "ok": True, "name": "y", "more": 1},
+        {"ms": {"a": 8.0}, "n": None, "rows": [], "ok": True, "name": "y"},
+    ]
+    shown = {"ms": {"a": 5.0, "b": 2}, "n": [1, 2], "rows": [{"us": 7.0, "us_trials": [5.0]}], "ok": True, "name": "x"}
+    assert typical([whole, *others]) == shown
+    assert typical([whole]) == whole
 
 
 @pytest.mark.parametrize("label", HOSTILE)

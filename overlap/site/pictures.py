@@ -8,6 +8,7 @@ from pathlib import Path
 
 from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
+from overlap.book.expression import is_number, middle
 from overlap.run import recording
 from overlap.run.runner import Runner
 
@@ -76,7 +77,11 @@ class Pictures:
         from overlap.site import svg  # a build that draws nothing does without
 
         snippet, folder = self.book.snippets[name], self.folder(name, run)
-        arguments = {"results": run.result, "ceilings": ceilings(run.data["machine"]), "salt": _salt(name, run)}
+        arguments = {
+            "results": typical([each["result"] for each in run.all]),
+            "ceilings": ceilings(run.data["machine"]),
+            "salt": _salt(name, run),
+        }
         drawn = runner.call(_DRAW, snippet, **arguments)
         sizes = {variant: svg.size(drawn[variant]) for variant in VARIANTS}
         texts = {f"{variant}.svg": svg.in_file(drawn[variant]) for variant in VARIANTS}
@@ -90,11 +95,22 @@ class Pictures:
         return picture
 
 
+def typical(results: list):
+    """What the first of these runs gave, each number the median of all that have one in the same place: pictures show what sentences say."""
+    first, *others = results
+    if isinstance(first, dict):
+        found = [other for other in others if isinstance(other, dict)]
+        return {key: typical([value, *(other[key] for other in found if key in other)]) for key, value in first.items()}
+    if isinstance(first, list):
+        found = [other for other in others if isinstance(other, list) and len(other) == len(first)]
+        return [typical([value, *(other[i] for other in found)]) for i, value in enumerate(first)]
+    return middle([first, *filter(is_number, others)]) if is_number(first) else first
+
+
 def style() -> str:
     """Hash of what makes a picture: a change of style redraws every one."""
-    sources = (
-        Path(__file__).with_name(name).read_bytes() for name in ("figure.py", "layout.py", "plotted.py", "svg.py")
-    )
+    names = ("figure.py", "layout.py", "pictures.py", "plotted.py", "svg.py")
+    sources = (Path(__file__).with_name(name).read_bytes() for name in names)
     return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 

@@ -93,14 +93,13 @@ def plot(results: dict, ceilings: dict):
         points = [row for row in rows.values() if row["roof"] == roof]
         x = [row["flop_per_byte"] for row in points]
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
-    gray = {"color": "gray", "linestyle": "--"}
-    ends = [0.1, 3000]
-    for roof in ("bf16", "tf32", "fp32"):
+    ends = [0.1, 2 * max(row["flop_per_byte"] for row in rows.values())]
+    for roof, dashes in {"bf16": "--", "tf32": "-.", "fp32": ":"}.items():
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
             peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
             x = [ends[0], peak / slope, ends[1]]
             y = [min(peak, slope * each) for each in x]
-            ax.plot(x, y, label=f"{roof}, roof", **gray)
+            ax.plot(x, y, label=f"{roof}, roof", color="gray", linestyle=dashes)
     ax.set(xscale="log", yscale="log", xlabel="FLOP for each byte", ylabel="TFLOP/s")
     figure.legend(loc="outside upper left", ncols=2)
     return figure

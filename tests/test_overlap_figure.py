@@ -495,14 +495,15 @@ def test_the_same_bytes_every_time_and_other_names_in_each():
 
 
 def test_a_change_of_any_part_of_the_style_draws_anew(tmp_path, monkeypatch):
-    for name in ("figure.py", "layout.py", "plotted.py", "svg.py"):
+    parts = ("figure.py", "layout.py", "pictures.py", "plotted.py", "svg.py")
+    for name in parts:
         (tmp_path / name).write_text(name)
     monkeypatch.setattr("overlap.site.pictures.__file__", str(tmp_path / "pictures.py"))
     versions = {style()}
-    for name in ("figure.py", "layout.py", "plotted.py", "svg.py"):
+    for name in parts:
         (tmp_path / name).write_text("changed")
         versions.add(style())
-    assert len(versions) == 5
+    assert len(versions) == 1 + len(parts)
 
 
 def arranged(plot) -> dict:

@@ -68,7 +68,7 @@ def plot(results: dict, ceilings: dict):
         ax.set_yticks([0, 1], ["main", "side"])
         ax.set_ylim(1.6, -0.6)
     whole.set(xlabel="ms; bars: products")
-    near.set(xlabel="µs before and after the write, the sum long done", xlim=(-6, 6))
+    near.set(xlabel="µs before and after the write", xlim=(-6, 6))
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

@@ -26,9 +26,8 @@ def job() -> None:
     names = {"node": "GROUP_RANK", "local_rank": "LOCAL_RANK", "rank": "RANK"}
     told = {name: int(os.environ[key]) for name, key in names.items()}
     line = json.dumps(told | {"ranks": ranks, "equal": x.item() == sum(range(ranks))})
-    print(
-        f"{line}\n", end=""
-    )  # torchrun's ranks share an unbuffered pipe: one write keeps a line whole
+    # torchrun's ranks share an unbuffered pipe: one write keeps a line whole
+    print(f"{line}\n", end="")
     dist.destroy_process_group()
 
 

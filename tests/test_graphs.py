@@ -82,21 +82,26 @@ def test_both_loops_square_in_place(twin):
     assert x.tolist() == [1.0, 4.0, 9.0]
 
 
-@pytest.mark.parametrize("twin", LOOPS)
-def test_loop_times_are_per_element_and_checked(twin, monkeypatch):
-    monkeypatch.setattr(twin, "ELEMENTS", 10)
-    monkeypatch.setattr(twin, "measure", lambda work, **options: work() or Timing([1e-4, 3e-4]))
-    assert twin.us_per_element("cpu") == pytest.approx([10.0, 30.0])
-    monkeypatch.setattr(twin, "square_all", lambda x: x.add_(1))
+def test_loop_times_are_per_element_and_checked(monkeypatch):
+    monkeypatch.setattr(python_loop_broken, "ELEMENTS", 10)
+    for twin in LOOPS:
+        monkeypatch.setattr(twin, "measure", lambda work, **options: work() or Timing([1e-4, 3e-4]))
+    assert python_loop_broken.us_per_element("cpu") == pytest.approx([10.0, 30.0])
+    assert python_loop_fixed.us_of_all("cpu", 10) == pytest.approx([100.0, 300.0])
+    for twin in LOOPS:
+        monkeypatch.setattr(twin, "square_all", lambda x: x.add_(1))
     with pytest.raises(AssertionError):
-        twin.us_per_element("cpu")
+        python_loop_broken.us_per_element("cpu")
+    with pytest.raises(AssertionError):
+        python_loop_fixed.us_of_all("cpu", 10)
 
 
-@pytest.mark.parametrize("twin", LOOPS)
-def test_loop_main_asks_both_devices(twin, monkeypatch, on_this_cpu):
+def test_loop_main_asks_both_devices(monkeypatch, on_this_cpu):
     trials = {"cpu": [5.0, 1.0, 2.0, 4.0, 3.0], "cuda": [50.0, 10.0, 20.0, 40.0, 30.0]}
-    monkeypatch.setattr(twin, "us_per_element", trials.get)
-    result = twin.main()
+    monkeypatch.setattr(python_loop_broken, "us_per_element", trials.get)
+    monkeypatch.setattr(python_loop_fixed, "us_of_all", lambda device, n: [n / 100 * us for us in trials[device]])
+    fixed, result = python_loop_fixed.main(), python_loop_broken.main()
+    assert (fixed["cpu_us"], fixed["gpu_us"], fixed["cpu_million_us"], fixed["gpu_million_us"]) == (300, 3000, 3e4, 3e5)
     assert (result["cpu_us"], result["gpu_us"]) == (3.0, 30.0)
     assert result["operations"] == 2, "what the GPU did is counted, and no call of the CPU"
 
@@ -268,12 +273,14 @@ def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(on_this_cpu):
 
 def test_training_compares_every_way(on_this_cpu, monkeypatch):
     adam = torch.optim.Adam
+    asked = []
     monkeypatch.setattr(
-        torch.optim, "Adam", lambda parameters, capturable: adam(parameters)
+        torch.optim, "Adam", lambda parameters, capturable: asked.append(capturable) or adam(parameters)
     )  # only GPUs are capturable
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda net, samples: net)
     monkeypatch.setattr(train_captured, "take_turns", turns)
     result = train_captured.main()
+    assert asked == [False, False, True]
     assert result["losses"]["graph"] == result["losses"]["eager"] and len(result["losses"]["eager"]) == 30
     assert result["losses"]["eager"][-1] < result["losses"]["eager"][0]
     assert result["differs_by"] == {"eager": 0, "callables": 0, "graph": 0}

@@ -9,6 +9,7 @@
 
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from textwrap import shorten
 
 import torch
 
@@ -58,7 +59,7 @@ def main() -> dict:
     for work in (item, nonzero, from_list, adam, clip):
         with ProcessPoolExecutor(1) as child:
             said = errors[work.__name__] = child.submit(refusal, work).result()
-        print(f"{work.__name__:10}{said[:75]}")
+        print(f"{work.__name__:10}{shorten(said, 78, placeholder=' …')}")
     return {"errors": errors}
 
 

@@ -14,7 +14,7 @@ import torch
 from snippets.timing.benchmark import measure
 from snippets.timing.lanes import lanes
 
-ELEMENTS, COUNTED = 10_000, 100
+ELEMENTS, MILLION, COUNTED = 10_000, 1_000_000, 100
 
 
 def square_all(x: torch.Tensor) -> None:
@@ -28,23 +28,23 @@ def device_operations(x: torch.Tensor) -> int:
     return sum(lane.startswith("stream") for lane, *_ in events)
 
 
-def us_per_element(device: str) -> list[float]:
+def us_of_all(device: str, elements: int) -> list[float]:
     """Trials in µs, after a look at whether the squares are right."""
     x = torch.arange(5.0, device=device)
     square_all(x)
     assert x.tolist() == [0, 1, 4, 9, 16]
-    ones = torch.ones(ELEMENTS, device=device)  # which stay ones: alike in every trial
-    timing = measure(partial(square_all, ones), warmup=1, trials=5)
-    return [us / ELEMENTS for us in timing.us()]
+    ones = torch.ones(elements, device=device)  # which stay ones: alike in every trial
+    return measure(partial(square_all, ones), trials=15).us()
 
 
 def main() -> dict:
     operations = device_operations(torch.ones(COUNTED, device="cuda"))
     results = {"elements": ELEMENTS, "counted": COUNTED, "operations": operations}
     for name, device in {"cpu": "cpu", "gpu": "cuda"}.items():
-        trials = us_per_element(device)
-        results |= {f"{name}_us": median(trials), f"{name}_us_trials": trials}
-        print(f"{name.upper()}, {ELEMENTS:,} elements: {median(trials):10.5f} µs each")
+        for size, elements in {"": ELEMENTS, "_million": MILLION}.items():
+            trials, key = us_of_all(device, elements), f"{name}{size}_us"
+            results |= {key: median(trials), f"{key}_trials": trials}
+            print(f"{name.upper()}, {elements:9,} elements:{median(trials):9.2f} µs")
     print(f"to square {COUNTED} the GPU ran {operations} kernels and copies")
     return results
 

@@ -29,9 +29,12 @@ def network() -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(256, 1)).cuda()
 
 
-def training_step(net: nn.Module) -> Callable:
-    """A function of inputs and targets: it trains `net` on them, returns the loss."""
-    optimizer = torch.optim.Adam(net.parameters(), capturable=True)
+def training_step(net: nn.Module, capturable: bool = False) -> Callable:
+    """A function of inputs and targets: it trains `net` on them, returns the loss.
+
+    `capturable`: as a graph needs it, with the optimizer's count of steps on the GPU.
+    """
+    optimizer = torch.optim.Adam(net.parameters(), capturable=capturable)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)  # captured, gradients live in the graph
@@ -70,7 +73,7 @@ def main() -> dict:
     x = torch.randn(1 + STEPS, 64, 64, device="cuda")
     first, *batches = zip(x, x.square().mean(2, keepdim=True), strict=True)
     torch.cuda.make_graphed_callables(nets["callables"], (first[0].clone(),))
-    steps = {name: training_step(net) for name, net in nets.items()}
+    steps = {name: training_step(net, name == "graph") for name, net in nets.items()}
     steps["eager"](*first)
     steps["callables"](*first)
     steps["graph"] = graphed(steps["graph"], *first)

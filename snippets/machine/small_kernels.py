@@ -34,17 +34,19 @@ def main() -> dict:
         m = torch.randn(n, n, device="cuda")
         works[f"mm{n}"] = partial(torch.mm, m, m, out=torch.empty_like(m))
     spacing = take_turns(works, calls=50, clock=gpu_clock)
-    us, trials, kernels = {}, {}, {}
+    us, trials, kernels, kernels_a_call = {}, {}, {}, {}
     for name, work in works.items():
         rows = kernels_of(work)
         kernels[name] = list(dict.fromkeys(row[3] for row in rows))
         durations = [row[2] for row in rows]
-        each = len(rows) // CALLS  # a product may be two kernels
+        kernels_a_call[name] = each = len(rows) // CALLS  # a product may be two kernels
         runs = [sum(durations[i : i + each]) for i in range(0, len(rows), each)]
         trials[name] = {"spacing": spacing[name].us(), "runs": runs}
         us[name] = {kind: median(each) for kind, each in trials[name].items()}
-        print(f"{name:6} runs {us[name]['runs']:5.2f} µs, {', '.join(kernels[name])}")
-    return {"us": us, "us_trials": trials, "kernels": kernels}
+        names = ", ".join(kernels[name])
+        print(f"{name:6} runs {us[name]['runs']:5.2f} µs, {each} a call: {names}")
+    result = {"us": us, "us_trials": trials, "kernels": kernels}
+    return result | {"kernels_a_call": kernels_a_call}
 
 
 def plot(results: dict, ceilings: dict):

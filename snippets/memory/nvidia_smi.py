@@ -6,7 +6,6 @@
 # ///
 """Ask nvidia-smi while a process starts CUDA, allocates, computes and frees."""
 
-import os
 import subprocess
 
 import torch
@@ -14,8 +13,9 @@ import torch
 
 def used_mib() -> int:
     """MiB in use on this process's first GPU, as `nvidia-smi` shows them."""
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    asked = [f"--id={gpu}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    # by its UUID: nvidia-smi and CUDA may number GPUs differently
+    gpu = f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"
+    asked = [gpu, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     shown = subprocess.run(["nvidia-smi", *asked], capture_output=True, check=True)
     return int(shown.stdout)
 

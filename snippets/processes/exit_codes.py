@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from textwrap import shorten
 
 import torch.multiprocessing as mp
 
@@ -68,7 +69,7 @@ def main() -> dict:
     found = {how: {s.__name__: told(s, how) for s in starts} for how in ENDINGS}
     for how, said in found.items():
         for name, words in said.items():
-            print(f"{how:<13}{name:<13}{words[:62]}")
+            print(f"{how:<13}{name:<13}{shorten(words, 62, placeholder=' …')}")
     return {"found": found}
 
 

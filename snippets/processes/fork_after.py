@@ -10,6 +10,7 @@
 import os
 from collections.abc import Callable
 from functools import partial
+from textwrap import shorten
 
 import torch
 import torch.multiprocessing as mp
@@ -85,7 +86,8 @@ def main() -> dict:
     found = {n: child(partial(after, *c), limit_s=30) for n, c in cases.items()}
     for name, said in found.items():
         touch, _, use = name.partition(" | ")
-        print(f"{touch:<21} then {use:<23}{said.splitlines()[0][:84]}")
+        said = shorten(said.splitlines()[0], 50, placeholder=" …")
+        print(f"{touch:<21} then {use:<23}{said}")
     return {"found": found}
 
 

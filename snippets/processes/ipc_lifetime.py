@@ -12,6 +12,7 @@
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
+from textwrap import shorten
 
 import torch
 import torch.multiprocessing as mp
@@ -77,7 +78,8 @@ def main() -> dict:
     mp.get_context("forkserver").set_forkserver_preload(["torch"])
     found = {case: tried(case) for case in CASES}
     for case, said in found.items():
-        print(f"{case:<22}{str(list(said.values())[-1])[:100]}")
+        last = shorten(str(list(said.values())[-1]), 66, placeholder=" …")
+        print(f"{case:<22}{last}")
     return {"mib": FLOATS * 4 // 2**20, "found": found}
 
 

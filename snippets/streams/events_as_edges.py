@@ -6,13 +6,15 @@
 # ///
 """Draw the arrows of a diamond of four nodes in three ways; time the critical path."""
 
+import time
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from snippets.timing.benchmark import measure
 from snippets.timing.lanes import draw_lanes, lanes
 from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.wait_for import wait_for
 
 # by node: million cycles for which it spins, and the two values it adds then
 NODES = {"a": (2, "x", "x"), "b": (4, "a", "a"), "c": (8, "a", "a"), "d": (2, "b", "c")}
@@ -42,6 +44,17 @@ def diamond(edge, main, left, right, values: dict) -> None:
     node("d", main, values)
 
 
+def until_returned(work: Callable, calls: int = 1) -> float:
+    """Seconds until a call of `work` is back, each on an idle GPU; no call follows."""
+    seconds = 0.0
+    for _ in range(calls):
+        wait_for()
+        start = time.perf_counter()
+        work()
+        seconds += time.perf_counter() - start
+    return seconds / calls
+
+
 def main() -> dict:
     values = {name: torch.ones(1000, device="cuda") for name in ("x", *NODES)}
     main, left, right = (
@@ -58,8 +71,8 @@ def main() -> dict:
     ways["chain"] = partial(diamond, EDGES["event"], main, main, main, values)
     nodes = {name: partial(node, name, main, values) for name in NODES}
     timings = take_turns(nodes | ways, trials=7)
-    for name in ("event", "synchronize"):
-        timings[f"{name}_returned"] = measure(ways[name], devices=[])
+    calls = {f"{name}_returned": ways[name] for name in ("event", "synchronize")}
+    timings |= take_turns(calls, trials=7, clock=until_returned)
     results = recorded(timings, "ms")
     for name, ms in results["ms"].items():
         print(f"{name:<20}{ms:7.2f} ms")

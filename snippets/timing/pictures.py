@@ -6,11 +6,13 @@
 # ///
 """Two pictures for measurements: a sweep and bars, each beside its ceilings."""
 
+from itertools import cycle
+
 import torch
 
 from snippets.timing.benchmark import measure
 
-CEILING = {"color": "gray", "linestyle": "--"}
+DASHES = ("--", ":", "-.")  # a kind of line for each ceiling
 
 
 def sweep(x: list, series: dict, ceilings: dict, xlog=False, ylog=False, **labels):
@@ -23,9 +25,9 @@ def sweep(x: list, series: dict, ceilings: dict, xlog=False, ylog=False, **label
     figure, ax = plt.subplots()
     for label, y in series.items():
         ax.plot(x, y, marker="o", label=label)
-    for label, limit in ceilings.items():
+    for (label, limit), dash in zip(ceilings.items(), cycle(DASHES), strict=False):
         over_x = limit if isinstance(limit, list) else [limit] * len(x)
-        ax.plot(x, over_x, label=label, **CEILING)
+        ax.plot(x, over_x, label=label, color="gray", linestyle=dash)
     ax.set(xscale="log" if xlog else "linear", yscale="log" if ylog else "linear")
     ax.set(ylim=(None if ylog else 0, None), **labels)
     ax.set_xticks(x, [f"{value:,}" for value in x])
@@ -50,8 +52,8 @@ def bars(values: dict, ceilings: dict, unit: str, log=False):
         places = [row + (i + 0.5) * thick - 0.4 for row in rows]
         drawn = ax.barh(places, [groups[row][name] for row in rows], thick, label=name)
         ax.bar_label(drawn, fmt="%.3g", padding=3)
-    for label, limit in ceilings.items():
-        ax.axvline(limit, label=label, **CEILING)
+    for (label, limit), dash in zip(ceilings.items(), cycle(DASHES), strict=False):
+        ax.axvline(limit, label=label, color="gray", linestyle=dash)
     ax.set_yticks(range(len(groups)), list(values))
     ax.set(xlabel=unit, xscale="log" if log else "linear", xmargin=0.15)
     ax.invert_yaxis()

@@ -27,7 +27,7 @@ from snippets.training.models import transformer
 from snippets.training.waiting_ranks import meet
 
 ROWS, TOKENS, WIDTH = 8, 512, 1024  # rows for each GPU
-BUCKETS_MB = [0.25, 1, 5, 25, 100, 250, 1000]
+BUCKETS_MIB = [0.25, 1, 5, 25, 100, 250, 1000]
 
 
 def main() -> dict:
@@ -37,24 +37,24 @@ def main() -> dict:
         model = transformer(width=WIDTH)
         rows = torch.randn(ROWS, TOKENS, WIDTH)
     works = {0: partial(averaged, model, lambda: None, rows)}
-    for mb in BUCKETS_MB:
-        options = {"process_group": group, "bucket_cap_mb": mb}
+    for mib in BUCKETS_MIB:
+        options = {"process_group": group, "bucket_cap_mb": mib}  # it means MiB
         ddp = DistributedDataParallel(deepcopy(model), **options)
-        works[mb] = partial(averaged, ddp, lambda: None, rows)
+        works[mib] = partial(averaged, ddp, lambda: None, rows)
     times = take_turns(works, trials=15, clock=slowest_rank)
     nothing, *ms = (timing.ms() for timing in times.values())
     if dist.get_rank() == 0:
-        for mb, each in zip(BUCKETS_MB, ms, strict=True):
-            print(f"buckets of {mb:>7,} MB {median(each):6.2f} ms")
+        for mib, each in zip(BUCKETS_MIB, ms, strict=True):
+            print(f"buckets of {mib:>7,} MiB {median(each):6.2f} ms")
     dist.destroy_process_group()
-    result = {"buckets_mb": BUCKETS_MB, "ms": list(map(median, ms)), "ms_trials": ms}
+    result = {"buckets_mib": BUCKETS_MIB, "ms": list(map(median, ms)), "ms_trials": ms}
     return result | {"nothing_ms": median(nothing), "nothing_ms_trials": nothing}
 
 
 def plot(results: dict, ceilings: dict):
     lines, limit = {"DDP": results["ms"]}, {"no exchange": results["nothing_ms"]}
     labels = {"xlabel": "bucket, MiB", "ylabel": "ms"}
-    figure = sweep(results["buckets_mb"], lines, limit, xlog=True, **labels)
+    figure = sweep(results["buckets_mib"], lines, limit, xlog=True, **labels)
     figure.axes[0].set_ylim(0, 1.1 * max(results["ms"]))
     return figure
 

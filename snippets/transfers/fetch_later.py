@@ -6,6 +6,7 @@
 # ///
 """Start a copy to the host, do other work, wait for the copy before you look."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -13,7 +14,8 @@ import torch
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
-N, PRODUCTS, ELEMENTS = 8192, 3, 32 * 2**20  # bf16 products; float32, 128 MiB
+N, ELEMENTS = 8192, 32 * 2**20  # bf16 products; float32, 128 MiB
+PRODUCTS, LONG = 3, 60  # short work, and one about as long as .cpu() takes
 
 
 def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
@@ -29,20 +31,20 @@ def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
     return on_host, copying.record_event()
 
 
-def work(x: torch.Tensor) -> None:
-    for _ in range(PRODUCTS):
+def work(x: torch.Tensor, products: int) -> None:
+    for _ in range(products):
         torch.mm(x, x)
 
 
-def cpu_then_work(on_gpu: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def cpu_then_work(on_gpu: torch.Tensor, work: Callable) -> torch.Tensor:
     on_host = on_gpu.cpu()
-    work(x)
+    work()
     return on_host
 
 
-def work_then_wait(on_gpu: torch.Tensor, x: torch.Tensor, copying: torch.cuda.Stream):
+def work_then_wait(on_gpu: torch.Tensor, work: Callable, copying: torch.cuda.Stream):
     on_host, landed = fetch_later(on_gpu, copying)
-    work(x)
+    work()
     landed.synchronize()
     return on_host
 
@@ -50,10 +52,13 @@ def work_then_wait(on_gpu: torch.Tensor, x: torch.Tensor, copying: torch.cuda.St
 def main() -> dict:
     x = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
     on_gpu, copying = torch.randn(ELEMENTS, device="cuda"), torch.cuda.Stream()
-    assert torch.equal(work_then_wait(on_gpu, x, copying), on_gpu.cpu())
-    works = {"work": partial(work, x), "copy": partial(fetch_later, on_gpu, copying)}
-    works["cpu_then_work"] = partial(cpu_then_work, on_gpu, x)
-    works["work_then_wait"] = partial(work_then_wait, on_gpu, x, copying)
+    short, long = (partial(work, x, products) for products in (PRODUCTS, LONG))
+    assert torch.equal(work_then_wait(on_gpu, short, copying), on_gpu.cpu())
+    works = {"copy": partial(fetch_later, on_gpu, copying), "cpu": on_gpu.cpu}
+    for name, products in {"work": short, "long": long}.items():
+        works[name] = products
+        works[f"cpu_then_{name}"] = partial(cpu_then_work, on_gpu, products)
+        works[f"{name}_then_wait"] = partial(work_then_wait, on_gpu, products, copying)
     result = recorded(take_turns(works))
     print(*(f"{way:<16}{ms:8.2f} ms" for way, ms in result["ms"].items()), sep="\n")
     return result
@@ -61,8 +66,13 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     ms = results["ms"]
-    labels = {way.replace("_", " "): ms[way] for way in ms}
-    return bars(labels, {"the longer leg": max(ms["work"], ms["copy"])}, "ms")
+    legs = {"copy": ms["copy"], "work": ms["work"], "long work": ms["long"]}
+    legs[".cpu(), a new tensor"] = ms["cpu"]
+    legs["work, then wait"] = ms["work_then_wait"]
+    legs["long work, then wait"] = ms["long_then_wait"]
+    legs[".cpu(), then work"] = ms["cpu_then_work"]
+    legs[".cpu(), then long work"] = ms["cpu_then_long"]
+    return bars(legs, {}, "ms")
 
 
 if __name__ == "__main__":

@@ -112,14 +112,12 @@ def smi(monkeypatch, allocator):
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: SimpleNamespace(uuid=["7e"][gpu]))
     return asked
 
 
-def test_nvidia_smi_is_asked_of_the_first_visible_gpu(smi, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert nvidia_smi.used_mib() == 1024 and "--id=3" in smi[0]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert nvidia_smi.used_mib() == 1024 and "--id=0" in smi[1]
+def test_nvidia_smi_is_asked_of_the_first_visible_gpu_by_its_uuid(smi):
+    assert nvidia_smi.used_mib() == 1024 and "--id=GPU-7e" in smi[0]
 
 
 def test_what_no_counter_shows_is_what_is_left_of_nvidia_smi(smi, monkeypatch, capsys):

@@ -233,7 +233,7 @@ for name, constants in json.loads(sys.argv[1]).items():
 SIZES = {
     "gradient_buckets": {},
     "ddp_from_scratch": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2},
-    "bucket_sizes": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "BUCKETS_MB": [0.01, 1]},
+    "bucket_sizes": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "BUCKETS_MIB": [0.01, 1]},
     "dp_vs_ddp_models": {},
     "small_network_loses": {"ROWS": [8, 32]},
     "ddp_old_buckets": {"LAYERS": 2, "WIDTH": 16, "ROWS": 4},
@@ -281,7 +281,7 @@ def test_all_ranks_end_with_the_same_weights(small):
 
 def test_the_rows_of_a_sweep_are_those_of_its_sizes(small):
     sweep, bubble = small[0]["bucket_sizes"], small[0]["pipeline_bubble"]
-    assert len(sweep["ms"]) == len(sweep["ms_trials"]) == len(sweep["buckets_mb"]) == 2
+    assert len(sweep["ms"]) == len(sweep["ms_trials"]) == len(sweep["buckets_mib"]) == 2
     assert len(bubble["alone_ms"]) == len(bubble["pipeline_ms"]) == len(bubble["micro_batches"]) == 2
     assert set(small[0]["ddp_from_scratch"]["ms"]) == {"nothing", "one_by_one", "in_buckets", "from_hooks", "ddp"}
     assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == len(ddp_old_buckets.PAUSES_S)

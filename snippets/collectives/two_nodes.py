@@ -21,13 +21,13 @@ import torch.distributed as dist
 def job() -> None:
     """What each rank does; nothing in it knows how many machines there are."""
     dist.init_process_group("gloo")
-    x, ranks = torch.tensor(dist.get_rank()), dist.get_world_size()
+    x = torch.tensor(dist.get_rank())
     dist.all_reduce(x)
     names = {"node": "GROUP_RANK", "local_rank": "LOCAL_RANK", "rank": "RANK"}
     told = {name: int(os.environ[key]) for name, key in names.items()}
-    line = json.dumps(told | {"ranks": ranks, "equal": x.item() == sum(range(ranks))})
+    told |= {"ranks": dist.get_world_size(), "sum": x.item()}
     # torchrun's ranks share an unbuffered pipe: one write keeps a line whole
-    print(f"{line}\n", end="")
+    print(f"{json.dumps(told)}\n", end="")
     dist.destroy_process_group()
 
 

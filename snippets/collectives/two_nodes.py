@@ -23,9 +23,8 @@ def job() -> None:
     dist.init_process_group("gloo")
     x = torch.tensor(dist.get_rank())
     dist.all_reduce(x)
-    names = {"node": "GROUP_RANK", "local_rank": "LOCAL_RANK", "rank": "RANK"}
-    told = {name: int(os.environ[key]) for name, key in names.items()}
-    told |= {"ranks": dist.get_world_size(), "sum": x.item()}
+    keys = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE")
+    told = {key.lower(): int(os.environ[key]) for key in keys} | {"sum": x.item()}
     # torchrun's ranks share an unbuffered pipe: one write keeps a line whole
     print(f"{json.dumps(told)}\n", end="")
     dist.destroy_process_group()

@@ -67,6 +67,19 @@ def test_one_run_is_whole_and_of_the_others_stays_what_was_measured(book):
     assert sum(line.startswith('  {"digest') for line in recording.dump(whole).splitlines()) == 2
 
 
+def test_a_run_that_is_recorded_among_others_is_shown_as_the_recording(book, warm):
+    book.snippet("a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n")
+    assert main(["record", "--runs", "3"]) == 0
+    three = recording.read(book.path("a/b"))
+    assert main(["record", "--bundle", "bundle.jsonl", "--runs", "4"]) == 0 and main(["import", "bundle.jsonl"]) == 0
+    four, (live,) = recording.read(book.path("a/b")), book.book("auto").live("a/b").values()
+    assert len(four.runs) == 4 and len(live.data.runs) < 4
+    assert four.has(three) and four.has(live.data) and not three.has(four)
+    assert not book.book("auto").runs("a/b")["cpu"].live, "the median of four runs, not one of them"
+    book.commit("a/b", three)
+    assert book.book("auto").runs("a/b")["cpu"].live, "a run that is not recorded is this machine's own"
+
+
 def test_merging_is_idempotent_and_a_run_counts_once(book, template):
     whole = recording.read(book.path("a/b", "h200"))
     again = one(book, template, 100.0, 2, "bbbbbbbb")

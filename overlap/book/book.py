@@ -268,8 +268,7 @@ class Book:
         """Best run per machine: this machine's own, else the committed recording, which may be the same; the CPU first, then by GPU count."""
         if name not in self._runs:
             committed, live = self.committed.get(name, {}), self.live(name)
-            known = {profile: run.data["digest"] for profile, run in committed.items()}
-            new = {profile: run for profile, run in live.items() if run.data["digest"] != known.get(profile)}
+            new = {p: run for p, run in live.items() if p not in committed or not committed[p].data.has(run.data)}
             self._runs[name] = dict(sorted((committed | new).items(), key=lambda item: machine.order(item[0])))
         return self._runs[name]
 

@@ -44,6 +44,10 @@ class Recording(dict):
         """`run`, `machine`, `software` and `result` of every run: the one that is whole, then the others."""
         return [self, *(self.get("others") or [])]
 
+    def has(self, other: "Recording") -> bool:
+        """Whether all runs of another recording are in this one, too."""
+        return self["digest"] == other["digest"] or _run_digests(other) <= _run_digests(self)
+
 
 def digest(data: dict) -> str:
     """SHA-256 of everything in a recording but the digest itself."""
@@ -98,6 +102,10 @@ def _alone(data: dict) -> dict:
 
 def _run_digest(data: dict) -> str:
     return digest(_alone(data))
+
+
+def _run_digests(data: dict) -> set[str]:
+    return {_run_digest(data), *(run["digest"] for run in data.get("others") or [])}
 
 
 def _reduced(data: dict) -> dict:

@@ -20,7 +20,7 @@ from overlap.book.blocks import Claim, Figure, SnippetBlock, Text
 from overlap.book.book import Book, Run
 from overlap.book.expression import Data
 from overlap.book.verdict import State
-from overlap.run import meaning
+from overlap.run import meaning, recording
 from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,6 +82,13 @@ def test_snippets_are_short_and_say_what_they_are():
     assert {name: width for name, width in widths.items() if width > 88} == {}
     assert [name for name, snippet in SNIPPETS.items() if not snippet.summary] == []
     assert [name for name, snippet in SNIPPETS.items() if "main" not in snippet.functions] == []
+
+
+def test_a_recorded_run_took_at_most_a_third_of_its_time_limit():
+    made = [recording.read(path) for path in (ROOT / "docs" / "recordings").rglob("*.json")]
+    slowest = {(data["snippet"], data["profile"]): max(run["run"]["seconds"] for run in data.runs) for data in made}
+    limits = {name: snippet.options["timeout"] for name, snippet in SNIPPETS.items()}
+    assert {item: seconds for item, seconds in slowest.items() if 3 * seconds > limits[item[0]]} == {}
 
 
 @pytest.mark.parametrize("name", SNIPPETS)

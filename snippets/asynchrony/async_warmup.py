@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
+# timeout = 120
 # ///
 """Ten squares of (random) 1000 by 1000 matrices, numpy to PyTorch: what is the gap?"""
 

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 8 = "not recorded yet"

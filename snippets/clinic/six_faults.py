@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
-# timeout = 180
+# timeout = 240
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"

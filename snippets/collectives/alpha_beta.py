@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# timeout = 120
 # launcher = "torchrun"
 # ///
 """Is an all-reduce α + bytes / β? A straight line through its times, and its error."""

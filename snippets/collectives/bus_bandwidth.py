@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# timeout = 120
 # launcher = "torchrun"
 # ///
 """Five collectives from 16 KiB to 1 GiB, by the bytes that the busiest link carries."""

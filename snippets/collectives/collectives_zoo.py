@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 2, 4, 8]
+# timeout = 120
 # launcher = "torchrun"
 # ranks = 2
 # ///

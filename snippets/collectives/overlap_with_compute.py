@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# timeout = 120
 # launcher = "torchrun"
 # ///
 """All-reduces beside matrix products: what is hidden, and what each costs the other."""

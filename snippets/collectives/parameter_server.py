@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# timeout = 120
 # launcher = "torchrun"
 # ///
 """Add up 160 MB of gradients over all GPUs: via GPU 0, the CPU, in parts, by NCCL."""

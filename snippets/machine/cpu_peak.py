@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
+# timeout = 120
 # idle = true
 # ///
 """What a CPU does at best, with all cores: GB/s of its memory, TFLOP/s of products."""

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0]
 # exclusive = false
-# timeout = 120
+# timeout = 240
 # once = { error = "is a share of rows, of one training" }
 # ///
 """Broken on purpose: train a shared model in four processes, and read no exit code."""

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0]
 # exclusive = false
-# timeout = 120
+# timeout = 360
 # once = { error = "is a share of rows, of one training", error_before = "is exact" }
 # ///
 """Fixed: train a shared model in four processes; a child that dies is an error."""

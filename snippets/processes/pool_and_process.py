@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0]
+# timeout = 120
 # ///
 """Square many numbers in a Python loop: from which size on do two processes pay?"""
 

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# timeout = 120
+# timeout = 180
 # [tool.overlap.once]
 # first_forkserver_ms = "the server starts once in a process"
 # fresh = "its memory is the median of all starts"

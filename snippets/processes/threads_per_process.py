@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
+# timeout = 180
 # ///
 """Four processes on one CPU: how many threads should each of them use?"""
 

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
+# timeout = 120
 # once = { model_gb = "bytes", peak_gb = "bytes: the same in every run" }
 # launcher = "torchrun"
 # [tool.overlap.missing]

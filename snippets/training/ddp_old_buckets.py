@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # once = { model_gb = "bytes", peak_gb = "bytes" }
-# timeout = 90
+# timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"

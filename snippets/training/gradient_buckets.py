@@ -5,7 +5,7 @@
 # gpus = [0, 2, 4, 8]
 # once = { error = "arithmetic" }
 # exclusive = false
-# timeout = 90
+# timeout = 180
 # launcher = "torchrun"
 # ranks = 2
 # ///

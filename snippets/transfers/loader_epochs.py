@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0]
+# timeout = 120
 # once.limit = "computed from what the file says"
 # ///
 """Workers started anew each epoch, and slow batches: what DataLoader's options save."""

@@ -508,10 +508,8 @@ def test_each_small_kernel_has_a_name_and_two_times(on_cpu, monkeypatch, capsys)
     assert result["us"]["mm64"] == {"spacing": pytest.approx(3), "runs": 2}
     monkeypatch.setattr(small_kernels, "CALLS", 1)  # then both are kernels of one call
     assert small_kernels.main()["us"]["mm64"]["runs"] == 4
-    assert (
-        result["kernels"]["add"] == ["one", "two"]
-        and "add    runs  2.00 µs, 1 a call: one, two" in capsys.readouterr().out
-    )
+    assert result["kernels"]["add"] == ["one", "two"]
+    assert "add    runs  2.00 µs, 1 a call: one, two" in capsys.readouterr().out
     assert len(small_kernels.plot(result, {}).axes[0].patches) == 12
 
 

@@ -21,6 +21,7 @@ try:
     from overlap.run import machine, recording
     from overlap.run.bundle import Bundle, bundle_lines, parsed
     from overlap.run.runner import Runner
+    from overlap.run.snippet import Snippet
     from overlap.run.text import plain
 except KeyboardInterrupt:
     sys.exit(130)
@@ -99,7 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
-    text = "count the kernels that each GPU runs, too, in a further run whose times are thrown away"
+    text = (
+        "then count the kernels of each run that lacks them, in a further run whose times are thrown away; "
+        "--runs 0 does this alone"
+    )
     record.add_argument("--kernels", action="store_true", help=text)
     text = (
         "let each measurement have this many runs; default: what mkdocs.yml wants of this machine, with names one more"
@@ -135,8 +139,8 @@ def _counts(text: str) -> set[int]:
 
 
 def _runs(text: str) -> int:
-    if not (re.fullmatch(r"\d{1,4}", text, re.A) and 1 <= int(text) <= recording.KEPT):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of runs from 1 to {recording.KEPT}")
+    if not (re.fullmatch(r"\d{1,4}", text, re.A) and int(text) <= recording.KEPT):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of runs from 0 to {recording.KEPT}")
     return int(text)
 
 
@@ -209,7 +213,9 @@ def _run(book: Book, options) -> int:
 
 
 def _record(book: Book, options) -> int:
-    names, written, failures = _names(book, options.names), [], []
+    if options.runs == 0 and not options.kernels:
+        raise OverlapError("--runs 0 records nothing; give --kernels to count kernels alone, or a number from 1 up")
+    names, written, counted, failures = _names(book, options.names), [], [], []
     able = [item for item in book.runnable(names) if options.gpus is None or item[1] in options.gpus]
     unable = [name for name in names or book.snippets if name not in {snippet.name for snippet, _ in able}]
     if not able:
@@ -220,15 +226,15 @@ def _record(book: Book, options) -> int:
 
     def lacks(snippet, gpus) -> int:
         """How many more runs there should be."""
-        if names and not bundle and not options.runs:
+        if names and not bundle and options.runs is None:
             return 1
         profile, have = machine.profile(machine.here()["gpus"][:gpus]), 0
         run = book.committed.get(snippet.name, {}).get(profile) if not (names and bundle) else None
         have += len(run.all) if run is not None and run.grade == recording.FRESH else 0
         have += bundle.runs(snippet, profile) if bundle else 0
-        wanted = (
-            options.runs if options.runs and book.measures(snippet.name) else book.runs_wanted(snippet.name, profile)
-        )
+        wanted = book.runs_wanted(snippet.name, profile)
+        if options.runs is not None and (book.measures(snippet.name) or not options.runs):
+            wanted = options.runs
         return max(0, wanted - have)
 
     lacking = {item: lacks(*item) for item in able}
@@ -237,12 +243,14 @@ def _record(book: Book, options) -> int:
         _check_writable(book.cache_path(*item).parent)
         _check_writable(options.bundle.absolute().parent if bundle else book.recordings)
 
-    def keep(snippet, gpus, data) -> None:
-        path = book.recordings / data["profile"] / f"{snippet.name}.json"
+    def add(snippet, data) -> dict:
         if bundle:
             bundle.add(data)
-        else:
-            data = _added(path, data)[1]
+            return data
+        return _added(book.recordings / data["profile"] / f"{snippet.name}.json", data)[1]
+
+    def keep(snippet, gpus, data) -> None:
+        data = add(snippet, data)
         book.keep(snippet, gpus, data)
         count, busy = len(data.get("others") or []) + 1, (data["run"].get("noise") or {}).get("disturbed")
         said = f", run {count}" * (count > 1) + ", the host was disturbed" * bool(busy)
@@ -250,17 +258,38 @@ def _record(book: Book, options) -> int:
 
     try:
         with Runner(book.root, watchful=True) as runner:
-            runner.counts_kernels = options.kernels
             runner.run_all(wanted, keep, "recording", failures)
+            if options.kernels:
+                uncounted = _uncounted(book, bundle, able)
+
+                def count(snippet, gpus, kernels) -> None:
+                    add(snippet, recording.counted(uncounted[snippet, gpus], kernels))
+                    counted.append(snippet.name)
+
+                runner.count_all(list(uncounted), count, failures)
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
         left, missed = sum(not count for count in lacking.values()), len(wanted) - len(written) - len(failures)
         why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left else ""
         _say(
             f"{len(written)} recorded, {len(failures)} failed, {left} left as they were{why}"
-            + (f", {missed} not run" if missed else "")
+            + (f", {missed} not run" if missed > 0 else "")
+            + (f", kernels counted of {len(counted)}" if options.kernels else "")
         )
     return int(bool(failures))
+
+
+def _uncounted(book: Book, bundle: Bundle | None, items: list[tuple[Snippet, int]]) -> dict[tuple[Snippet, int], dict]:
+    """The run of each item that has no number of kernels yet, but says what it did on each GPU."""
+    found = {}
+    for snippet, gpus in items:
+        profile = machine.profile(machine.here()["gpus"][:gpus])
+        run = book.committed.get(snippet.name, {}).get(profile)
+        runs = [run.data] if run is not None and run.grade == recording.FRESH else []
+        whole = max(runs + (bundle.of(snippet, profile) if bundle else []), key=recording.rank, default=None)
+        if whole and recording.lacks_kernels(whole):
+            found[snippet, gpus] = whole
+    return found
 
 
 def _import(book: Book, options) -> int:
@@ -308,6 +337,8 @@ def _take(book: Book, line: bytes, where: str) -> str:
     if then:
         more = len(data.get("others") or []) - len(then.get("others") or [])
         kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
+        if kind == "replaced" and recording.lacks_kernels(then) and data["run"]["started"] == then["run"]["started"]:
+            kind = "kernels counted"
         kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1
     return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)

@@ -8,6 +8,7 @@ import torch
 from test_overlap_bad_input import FULL, ORIGIN
 
 from overlap import OverlapError
+from overlap.__main__ import main
 from overlap.run import machine, proof, recording
 from overlap.run.runner import Outcome, RunFailed, Runner
 
@@ -132,23 +133,60 @@ def test_a_run_that_leaves_a_gpu_alone_is_refused(on_one_gpu):
     assert "worked" not in on_one_gpu([IDLE], "idle = true")["run"], "it describes the GPU"
 
 
-@pytest.mark.parametrize(("ended", "expected"), [((0, [7]), 7), ((0, [0]), None), ((0, []), None), ((1, None), None)])
-def test_kernels_are_counted_once_in_a_run_of_their_own(on_one_gpu, monkeypatch, ended, expected):
+@pytest.mark.parametrize(("counts", "expected"), [([7], [7]), ([0], []), ([], []), (None, [])])
+def test_kernels_are_counted_in_a_run_of_their_own(on_one_gpu, small_book, monkeypatch, counts, expected):
     assert on_one_gpu([dict(USED)])["run"]["worked"] == [USED]
-    runner, kinds = on_one_gpu.runner, []
-    job = runner._job
+    monkeypatch.setattr(on_one_gpu.runner, "_job", lambda *_, **__: Outcome(0, False, 1.0, "", "", counts))
+    assert on_one_gpu.runner.kernels(small_book.book().snippet("a/b"), 1) == expected
 
-    def counted(kind: str, *arguments, **more) -> Outcome:
-        kinds.append(kind)
-        code, counts = ended
-        return Outcome(code, False, 1.0, "", "", counts) if kind == "kernels" else job(kind, *arguments, **more)
 
-    monkeypatch.setattr(runner, "_job", counted)
-    runner.counts_kernels = True
-    for _ in range(2):
-        (work,) = on_one_gpu([dict(USED)])["run"]["worked"]
-        assert work.get("kernels") == expected
-    assert kinds.count("kernels") == 1
+def test_what_fails_beside_others_is_counted_alone(small_book, monkeypatch, capsys):
+    """Of three, one fails while others use the memory, and one always."""
+    items = [(small_book.snippet(f"a/{name}", options="gpus = [1]"), 1) for name in ("fine", "crowded", "broken")]
+    tried, found, failures = [], {}, []
+
+    def job(kind, folder, limit, gpus, path) -> Outcome:
+        tried.append(path.rpartition("/")[2])
+        failed = tried[-1] == "broken.py" or (tried[-1] == "crowded.py" and tried.count("crowded.py") == 1)
+        return Outcome(1, False, 1.0, "", "out of memory", None) if failed else Outcome(0, False, 1.0, "", "", [3])
+
+    with Runner(small_book.root) as runner:
+        monkeypatch.setattr(runner, "_job", job)
+        runner.count_all(items, lambda snippet, gpus, kernels: found.update({snippet.name: kernels}), failures)
+    assert found == {"a/fine": [3], "a/crowded": [3]}
+    (said,) = map(str, failures)
+    assert "snippets/a/broken.py: kernels not counted: failed with exit code 1" in said and "out of memory" in said
+    assert "a/fine on 1 GPU" in capsys.readouterr().err
+
+
+def test_kernels_are_counted_of_runs_that_are_recorded(small_book, template, monkeypatch, capsys):
+    """Nothing is measured again; from a bundle the count finds its run, and other runs stay."""
+    monkeypatch.chdir(small_book.root)
+    gpu = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
+    here = machine.here() | {"gpus": [gpu["name"]], "host_gpus": 1}
+    monkeypatch.setattr(machine, "here", lambda: here)
+    small_book.snippet("a/b", "def main():\n    return {}\n", "gpus = [1]")
+    small_book.page("a", "```snippet a/b\n```\n")
+    told, path, runs = template["machine"] | {"gpus": [gpu], "host_gpus": 1}, small_book.path("a/b", "h200"), []
+    for day in (1, 2):
+        run = template["run"] | {"started": f"2026-01-0{day}T00:00:00+00:00", "worked": [dict(USED)]}
+        made = small_book.commit("a/b", template, {"us": day, "us_trials": [1, 2]}, gpus=1, machine=told, run=run)
+        runs.append(recording.read(made))
+    recording.write(path, recording.dump(recording.merged(*runs)))
+    monkeypatch.setattr(Runner, "kernels", lambda *_: [12])
+    count = ["record", "--kernels", "--runs", "0"]
+    assert main([*count, "--bundle", "bundle.jsonl"]) == 0
+    assert "0 recorded, 0 failed" in (out := capsys.readouterr().out) and "kernels counted of 1" in out
+    assert main([*count, "--bundle", "bundle.jsonl"]) == 0 and "kernels counted of 0" in capsys.readouterr().out
+    assert "kernels" not in recording.read(path)["run"]["worked"][0]
+    for said in ("kernels counted: a/b", "unchanged: a/b"):
+        assert main(["import", "bundle.jsonl"]) == 0 and said in capsys.readouterr().out
+        whole = recording.read(path)
+        assert [run["run"]["started"][9] for run in whole.runs] == ["2", "1"] and whole.intact
+        assert whole["run"]["worked"] == [USED | {"kernels": 12}] and whole["others"][0]["run"]["worked"] == [USED]
+    recording.write(path, recording.dump(recording.merged(*runs)))
+    assert main(count) == 0
+    assert recording.read(path) == whole, "here as through a bundle"
 
 
 def test_kernels_of_all_ranks_are_added_up(tmp_path):

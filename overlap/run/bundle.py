@@ -65,15 +65,21 @@ class Bundle:
 
     def runs(self, snippet: Snippet, profile: str) -> int:
         """How often what this snippet is now has been recorded on such a machine."""
+        return len({recording.run_digest(data) for data in self.of(snippet, profile)})
+
+    def of(self, snippet: Snippet, profile: str) -> list[dict]:
+        """The recordings of what this snippet is now on such a machine; a run whose kernels were counted later is there twice."""
         wanted = (snippet.name, profile, snippet.hash, snippet.input_hashes)
-        return sum(
-            (data["snippet"], data["profile"], data["source"]["sha256"], data["inputs"]) == wanted
+        return [
+            data
             for data in self.recordings
-            if data["digest"] == recording.digest(data)
-        )
+            if (data["snippet"], data["profile"], data["source"]["sha256"], data["inputs"]) == wanted
+            and data["digest"] == recording.digest(data)
+        ]
 
     def add(self, data: dict) -> None:
         """Append a recording."""
+        self.recordings.append(data)
         with self._open() as file:
             file.write(json.dumps(data, sort_keys=True).encode() + b"\n")
 

@@ -3,7 +3,8 @@
 What a process did on each GPU is read once, when `main()` has returned and before its result is written: PyTorch counts the blocks that its
 allocator handed out and the most bytes that were in use at once, whoever asks or not, and knows on which GPU the process has a context.
 Nothing runs beside the measurement, and nothing is added to a launch. Kernels have no such counter: only a profiler sees them, and it
-costs microseconds a launch. So they are counted in a further run of the same code under the profiler, whose times are thrown away.
+costs microseconds a launch. So they are counted in a further run of the same code on such a machine, later and beside others, under the
+profiler; its times are thrown away.
 
 What cannot be read is left out, and fails no run: a snippet that has a profiler of its own, or lets other processes do the work, has no
 number of kernels, and if one of its GPUs is untouched by the process itself, no proof at all.

@@ -75,12 +75,23 @@ def merged(old: dict, new: dict) -> dict:
     if not _comparable(old, new):
         return new
     others = {run["digest"]: run for data in (old, new) for run in data.get("others") or []}
-    candidates = [data for data in (old, new) if _run_digest(data) not in others] or [old]
-    whole = max(candidates, key=_rank)
+    candidates = [data for data in (old, new) if run_digest(data) not in others] or [old]
+    whole = max(candidates, key=rank)
     others |= {run["digest"]: run for run in map(_reduced, candidates)}
-    others.pop(_run_digest(whole))
+    others.pop(run_digest(whole))
     kept = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: KEPT - 1]
     return sealed(_alone(whole) | ({"others": kept} if kept else {}))
+
+
+def counted(data: dict, kernels: list[int]) -> dict:
+    """The run that is whole, without the others, and with the kernels that ran on each GPU."""
+    worked = [work | {"kernels": count} for work, count in zip(data["run"]["worked"], kernels, strict=True)]
+    return sealed(_alone(data) | {"run": data["run"] | {"worked": worked}})
+
+
+def lacks_kernels(data: dict) -> bool:
+    """Whether its whole run says what it did on each GPU, but not how many kernels ran."""
+    return any("kernels" not in work for work in data["run"].get("worked") or ())
 
 
 def _comparable(old: dict, new: dict) -> bool:
@@ -92,27 +103,35 @@ def _comparable(old: dict, new: dict) -> bool:
     )
 
 
-def _rank(data: dict) -> tuple:
-    return not (data["run"].get("noise") or {}).get("disturbed", False), data["run"]["started"], _run_digest(data)
+def rank(data: dict) -> tuple:
+    """The highest of several runs of the same code is shown whole: calm, new, with its kernels."""
+    run = data["run"]
+    counted = any("kernels" in work for work in run.get("worked") or ())
+    return not (run.get("noise") or {}).get("disturbed", False), run["started"], run_digest(data), counted
 
 
 def _alone(data: dict) -> dict:
     return {key: value for key, value in data.items() if key not in ("others", "digest")}
 
 
-def _run_digest(data: dict) -> str:
-    return digest(_alone(data))
+def run_digest(data: dict) -> str:
+    """What tells a run from others; its kernels do not, as they may be counted later."""
+    data = _alone(data)
+    if worked := data["run"].get("worked"):
+        without = [{key: value for key, value in work.items() if key != "kernels"} for work in worked]
+        data["run"] = data["run"] | {"worked": without}
+    return digest(data)
 
 
 def _run_digests(data: dict) -> set[str]:
-    return {_run_digest(data), *(run["digest"] for run in data.get("others") or [])}
+    return {run_digest(data), *(run["digest"] for run in data.get("others") or [])}
 
 
 def _reduced(data: dict) -> dict:
     """What is kept of a run that is not shown whole: what was measured, without raw trials and timelines."""
     run = {key: data[key] for key in ("run", "machine", "software")}
     run["machine"] = run["machine"] | {"links": []}
-    return run | {"digest": _run_digest(data), "result": measured(data["result"])}
+    return run | {"digest": run_digest(data), "result": measured(data["result"])}
 
 
 def measured(value):

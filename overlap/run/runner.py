@@ -214,11 +214,9 @@ class Runner:
 
     #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
     patience_s: float | None = None
-    #: Whether a further run counts the kernels of each snippet that uses a GPU.
-    counts_kernels = False
 
     def __init__(self, root: Path, watchful: bool = False, temporary: tuple[str, ...] = ()):
-        self.root, self._probes, self._kernels, self._again = root, {}, {}, threading.Lock()
+        self.root, self._probes, self._again = root, {}, threading.Lock()
         self._temporary = temporary
         self._watchful, self._watch = watchful, None
         self._starter = _starter(root, temporary)
@@ -314,25 +312,47 @@ class Runner:
             made["run"]["noise"] = noise
         else:
             made = self._run(snippet, gpus)
-        if self.counts_kernels and gpus and "worked" in made["run"]:
-            for work, count in zip(made["run"]["worked"], self._count_kernels(snippet, gpus), strict=False):
-                work["kernels"] = count
         return sealed(made)
 
-    def _count_kernels(self, snippet: Snippet, gpus: int) -> list[int]:
-        """Kernels on each GPU, by a further run of a snippet; nothing where they cannot be counted. What is known is not counted again."""
-        key = (snippet.name, snippet.hash, gpus)
-        if key not in self._kernels:
-            with self._folder() as folder:
-                limit = 2 * snippet.options["timeout"]
-                if snippet.options["launcher"] == "torchrun":
-                    ended = self._torchrun(snippet, gpus, folder / "ranks", limit, "--kernels")
-                    found = proof.read_kernels(folder, ranks(snippet, gpus))
-                else:
-                    ended = self._job("kernels", folder, limit, gpus, path=str(self.root / snippet.path))
-                    found = ended.result if isinstance(ended.result, list) else []
-            self._kernels[key] = found if ended.exit == 0 and any(found) else []
-        return self._kernels[key]
+    def kernels(self, snippet: Snippet, gpus: int) -> list[int]:
+        """Kernels on each GPU, by a further run of a snippet; nothing where they cannot be counted, an error where the run failed."""
+        with self._folder() as folder:
+            limit = 2 * snippet.options["timeout"]
+            if snippet.options["launcher"] == "torchrun":
+                ended = self._torchrun(snippet, gpus, folder / "ranks", limit, "--kernels")
+                found = proof.read_kernels(folder, ranks(snippet, gpus))
+            else:
+                ended = self._job("kernels", folder, limit, gpus, path=str(self.root / snippet.path))
+                found = ended.result if isinstance(ended.result, list) else []
+        if ended.exit != 0:
+            why = _why(ended, f"was stopped after {limit:g} s", "gave nothing")
+            raise RunFailed(f"{snippet.path}: kernels not counted: {why}. Its last lines:\n{_last(ended.stderr)}")
+        return found if any(found) else []
+
+    def count_all(self, wanted: list[tuple[Snippet, int]], done, failures: list[OverlapError]) -> None:
+        """Count the kernels of many, side by side, since their times are worth nothing; what fails that way has a turn alone.
+
+        `done(snippet, gpus, kernels)` takes what was counted, `failures` what failed twice.
+        """
+        crowded, failed = [], []
+
+        def one(item: tuple[Snippet, int], into: list) -> float | None:
+            begun = time.monotonic()
+            try:
+                if found := self.kernels(*item):
+                    done(*item, found)
+                return time.monotonic() - begun
+            except OverlapError as error:
+                into.append((item, error))
+                return None
+
+        with progress(self.root, wanted, "counting kernels") as shown, self._pool() as pool:
+            futures = {pool.submit(one, item, crowded): item for item in wanted}
+            for future in as_completed(futures):
+                shown.ended(futures[future], future.result())
+        for item, _ in crowded:
+            one(item, failed)
+        failures += [error for _, error in failed]
 
     def _torchrun(self, snippet: Snippet, gpus: int, own: Path, limit: float, *words: str):
         """Run the ranks of a snippet; what they write about each other is in the new folder `own`."""
@@ -441,22 +461,27 @@ class Runner:
         alone = [item for item in wanted if item[0].options["exclusive"]]
         for gpus in sorted({gpus for _, gpus in wanted}):
             self.probe(gpus)
+        with progress(self.root, wanted, label) as shown, self._pool() as pool:
+            futures = {pool.submit(one, item): item for item in shared}
+            for future in as_completed(futures):
+                shown.ended(futures[future], future.result())
+            for item in alone:
+                shown.begun(item)
+                shown.ended(item, one(item))
+        return failures
+
+    @contextlib.contextmanager
+    def _pool(self):
+        """Threads for runs side by side; whatever still runs is ended where this is left by an error."""
         pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() // 2)))
         try:
-            with progress(self.root, wanted, label) as shown:
-                futures = {pool.submit(one, item): item for item in shared}
-                for future in as_completed(futures):
-                    shown.ended(futures[future], future.result())
-                for item in alone:
-                    shown.begun(item)
-                    shown.ended(item, one(item))
+            yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             self._starter.close()
             raise
         finally:
             pool.shutdown()
-        return failures
 
 
 def _read(fds: list[int]) -> list[str]:

@@ -85,6 +85,32 @@ def test_kernels_are_counted_and_nothing_else():
     assert [proof._is_kernel(each) for each in events] == [True, False, False, False, False]
 
 
+class Ended:
+    """A profiler that another one has ended."""
+
+    def __init__(self, activities):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        raise RuntimeError("Can't disable Kineto profiler when it's not running")
+
+
+def test_a_profiler_of_mains_own_leaves_no_count(monkeypatch, gpus):
+    gpus(0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda gpu: None)
+    monkeypatch.setattr(torch.profiler, "profile", Ended)
+    assert proof.kernels(lambda: None) == []
+
+    def fails():
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError):
+        proof.kernels(fails)
+
+
 def made(worked, gpus: int = 1) -> dict:
     """A recording that says this of what it did."""
     here = FULL["machine"] | {"gpus": FULL["machine"]["gpus"] * gpus}

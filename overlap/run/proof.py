@@ -72,17 +72,27 @@ def untouched(said: list[dict]) -> list[int]:
 
 
 def kernels(main: Callable[[], object]) -> list[int]:
-    """How many kernels `main` starts on each visible GPU, counted by PyTorch's profiler; its times are worth nothing."""
+    """How many kernels `main` starts on each visible GPU, counted by PyTorch's profiler; its times are worth nothing.
+
+    Nothing is known where `main` has a profiler of its own, which ends this one.
+    """
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     counts = [0] * torch.cuda.device_count()
     if not counts:
         return counts  # the profiler refuses to look for what cannot be
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        main()
-        for gpu in range(len(counts)):
-            torch.cuda.synchronize(gpu)
+    returned = False
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            main()
+            returned = True
+            for gpu in range(len(counts)):
+                torch.cuda.synchronize(gpu)
+    except RuntimeError:
+        if not returned:
+            raise
+        return []
     for event in profiled.profiler.kineto_results.events():
         if _is_kernel(event) and 0 <= event.device_index() < len(counts):
             counts[event.device_index()] += 1

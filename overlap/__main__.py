@@ -6,6 +6,7 @@ try:
     import argparse
     import contextlib
     import difflib
+    import functools
     import json
     import os
     import re
@@ -280,15 +281,16 @@ def _record(book: Book, options) -> int:
 
 
 def _uncounted(book: Book, bundle: Bundle | None, items: list[tuple[Snippet, int]]) -> dict[tuple[Snippet, int], dict]:
-    """The run of each item that has no number of kernels yet, but says what it did on each GPU."""
+    """The recording of each item that says what a run did on each GPU, but has no number of kernels yet."""
     found = {}
     for snippet, gpus in items:
         profile = machine.profile(machine.here()["gpus"][:gpus])
         run = book.committed.get(snippet.name, {}).get(profile)
         runs = [run.data] if run is not None and run.grade == recording.FRESH else []
-        whole = max(runs + (bundle.of(snippet, profile) if bundle else []), key=recording.rank, default=None)
-        if whole and recording.lacks_kernels(whole):
-            found[snippet, gpus] = whole
+        if runs := runs + (bundle.of(snippet, profile) if bundle else []):
+            data = functools.reduce(recording.merged, runs)
+            if recording.lacks_kernels(data):
+                found[snippet, gpus] = data
     return found
 
 
@@ -337,7 +339,7 @@ def _take(book: Book, line: bytes, where: str) -> str:
     if then:
         more = len(data.get("others") or []) - len(then.get("others") or [])
         kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
-        if kind == "replaced" and recording.lacks_kernels(then) and data["run"]["started"] == then["run"]["started"]:
+        if kind == "replaced" and recording.lacks_kernels(then) and not recording.lacks_kernels(data) and not more:
             kind = "kernels counted"
         kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1

@@ -215,6 +215,25 @@ def test_kernels_are_counted_of_runs_that_are_recorded(small_book, template, mon
     assert recording.read(path) == whole, "here as through a bundle"
 
 
+def test_a_disturbed_run_that_alone_says_what_it_did_is_counted():
+    """It is not the whole one; its number is added among the others, and is not lost where both are merged."""
+
+    def run(day: int, **more) -> dict:
+        data = made([USED])
+        del data["run"]["worked"]
+        return recording.sealed(data | {"run": data["run"] | {"started": f"2026-01-0{day}T00:00:00+00:00"} | more})
+
+    noise = FULL["run"]["noise"] | {"disturbed": True}
+    calm, disturbed = run(1), run(2, noise=noise, worked=[dict(USED)])
+    both = recording.merged(calm, disturbed)
+    assert not recording.lacks_kernels(calm) and recording.lacks_kernels(both)
+    assert both["run"]["started"] == calm["run"]["started"]
+    counted = recording.counted(both, [12])
+    assert counted["others"][0]["run"]["worked"] == [USED | {"kernels": 12}] and not recording.lacks_kernels(counted)
+    assert recording.merged(both, counted) == recording.merged(counted, both) == counted
+    assert recording.merged(both, recording.counted(disturbed, [12])) == counted, "the same run, whole"
+
+
 def test_kernels_of_all_ranks_are_added_up(tmp_path):
     for rank, counts in enumerate(([3, 0], [0, 4])):
         (tmp_path / proof.KERNELS.format(rank)).write_text(json.dumps(counts))

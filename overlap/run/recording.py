@@ -74,7 +74,13 @@ def merged(old: dict, new: dict) -> dict:
     """
     if not _comparable(old, new):
         return new
-    others = {run["digest"]: run for data in (old, new) for run in data.get("others") or []}
+    others = {}
+    for run in [*(old.get("others") or []), *(new.get("others") or [])]:
+        if run["digest"] not in others or _has_kernels(run):
+            others[run["digest"]] = run
+    for data in (old, new):
+        if run_digest(data) in others and _has_kernels(data):
+            others[run_digest(data)] = _reduced(data)
     candidates = [data for data in (old, new) if run_digest(data) not in others] or [old]
     whole = max(candidates, key=rank)
     others |= {run["digest"]: run for run in map(_reduced, candidates)}
@@ -84,14 +90,23 @@ def merged(old: dict, new: dict) -> dict:
 
 
 def counted(data: dict, kernels: list[int]) -> dict:
-    """The run that is whole, without the others, and with the kernels that ran on each GPU."""
-    worked = [work | {"kernels": count} for work, count in zip(data["run"]["worked"], kernels, strict=True)]
-    return sealed(_alone(data) | {"run": data["run"] | {"worked": worked}})
+    """The recording, in which the first run that says what it did on each GPU says how many kernels ran there, too."""
+    runs = [data, *(data.get("others") or [])]
+    first = next(place for place, run in enumerate(runs) if run["run"].get("worked"))
+    worked = [work | {"kernels": count} for work, count in zip(runs[first]["run"]["worked"], kernels, strict=True)]
+    runs[first] = runs[first] | {"run": runs[first]["run"] | {"worked": worked}}
+    whole, *others = runs
+    return sealed(whole | ({"others": others} if others else {}))
 
 
 def lacks_kernels(data: dict) -> bool:
-    """Whether its whole run says what it did on each GPU, but not how many kernels ran."""
-    return any("kernels" not in work for work in data["run"].get("worked") or ())
+    """Whether a run says what it did on each GPU, and none how many kernels ran."""
+    runs = [data, *(data.get("others") or [])]
+    return any(run["run"].get("worked") for run in runs) and not any(map(_has_kernels, runs))
+
+
+def _has_kernels(run: dict) -> bool:
+    return any("kernels" in work for work in run["run"].get("worked") or ())
 
 
 def _comparable(old: dict, new: dict) -> bool:
@@ -106,8 +121,7 @@ def _comparable(old: dict, new: dict) -> bool:
 def rank(data: dict) -> tuple:
     """The highest of several runs of the same code is shown whole: calm, new, with its kernels."""
     run = data["run"]
-    counted = any("kernels" in work for work in run.get("worked") or ())
-    return not (run.get("noise") or {}).get("disturbed", False), run["started"], run_digest(data), counted
+    return not (run.get("noise") or {}).get("disturbed", False), run["started"], run_digest(data), _has_kernels(data)
 
 
 def _alone(data: dict) -> dict:

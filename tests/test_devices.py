@@ -24,6 +24,7 @@ from snippets.devices import (
     every_way,
     launch_groups,
     p2p_copy,
+    replays_in_a_row,
     visible_devices,
     worker_per_gpu,
 )
@@ -144,13 +145,32 @@ def test_a_graph_is_proved_before_it_is_used(monkeypatch, empty):
         assert len(crossover.graph_of(x, torch.zeros(4, 4), 2).calls) == 1
 
 
-def test_the_crossover_runs_without_a_gpu(two_gpus, monkeypatch, capsys):
-    def graph_of(x, out, products):
-        graph = Graph()
-        graph.calls.append(([(x, out)], products))
-        return graph
+def uncaptured(x, out, products) -> Graph:
+    """In place of a graph: the same products, launched again."""
+    graph = Graph()
+    graph.calls.append(([(x, out)], products))
+    return graph
 
-    monkeypatch.setattr(crossover, "graph_of", graph_of)
+
+def test_graphs_are_replayed_in_turns_and_proved(two_gpus, products, monkeypatch, capsys):
+    monkeypatch.setattr(replays_in_a_row, "graph_of", uncaptured)
+    monkeypatch.setattr(replays_in_a_row, "PRODUCTS", 1)
+    monkeypatch.setattr(replays_in_a_row, "N", 16)
+    result = replays_in_a_row.main()
+    first, second = products[0], products[1]
+    assert [x is first for x in products[:16]] == [True, False] * 8, "each round launches on both before the next"
+    assert second is not first and len(products) == 16 + 8 * (15 + 30) + 7
+    assert list(result["speedup"]) == ["1", "2", "4", "8"] and result["launch_ms"] > 0
+    one, both = (result[f"{crowd}_ms_trials"]["8"] for crowd in ("one", "all"))
+    assert result["speedup_trials"]["8"] == pytest.approx([2 * a / b for a, b in zip(one, both, strict=True)])
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    monkeypatch.setattr(replays_in_a_row, "replay", lambda graphs: None)
+    with pytest.raises(AssertionError):
+        replays_in_a_row.main()
+
+
+def test_the_crossover_runs_without_a_gpu(two_gpus, monkeypatch, capsys):
+    monkeypatch.setattr(crossover, "graph_of", uncaptured)
     monkeypatch.setattr(crossover, "PRODUCTS", {16: 4, 32: 2})
     result = crossover.main()
     assert result["n"] == [16, 32] and result["products"] == [4, 2] and result["visible_gpus"] == 2

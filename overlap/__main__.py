@@ -229,10 +229,11 @@ def _record(book: Book, options) -> int:
         """How many more runs there should be."""
         if names and not bundle and options.runs is None:
             return 1
-        profile, have = machine.profile(machine.here()["gpus"][:gpus]), 0
-        run = book.committed.get(snippet.name, {}).get(profile) if not (names and bundle) else None
-        have += len(run.all) if run is not None and run.grade == recording.FRESH else 0
-        have += bundle.runs(snippet, profile) if bundle else 0
+        profile = machine.profile(machine.here()["gpus"][:gpus])
+        run = book.committed.get(snippet.name, {}).get(profile)
+        known = recording.run_digests(run.data) if run is not None and run.grade == recording.FRESH else set()
+        added = bundle.runs(snippet, profile) - known if bundle else set()
+        have = len(added if names and bundle else added | known)
         wanted = book.runs_wanted(snippet.name, profile)
         if options.runs is not None and (book.measures(snippet.name) or not options.runs):
             wanted = options.runs
@@ -244,11 +245,11 @@ def _record(book: Book, options) -> int:
         _check_writable(book.cache_path(*item).parent)
         _check_writable(options.bundle.absolute().parent if bundle else book.recordings)
 
-    def add(snippet, data) -> dict:
+    def add(snippet, data, known: bool = False) -> dict | None:
         if bundle:
             bundle.add(data)
             return data
-        return _added(book.recordings / data["profile"] / f"{snippet.name}.json", data)[1]
+        return _added(book.recordings / data["profile"] / f"{snippet.name}.json", data, known)[1]
 
     def keep(snippet, gpus, data) -> None:
         data = add(snippet, data)
@@ -261,17 +262,17 @@ def _record(book: Book, options) -> int:
         with Runner(book.root, watchful=True) as runner:
             runner.run_all(wanted, keep, "recording", failures)
             if options.kernels:
-                uncounted = _uncounted(book, bundle, able)
+                uncounted = _uncounted(Book(book.root), bundle, able)
 
                 def count(snippet, gpus, kernels) -> None:
-                    add(snippet, recording.counted(uncounted[snippet, gpus], kernels))
-                    counted.append(snippet.name)
+                    if add(snippet, recording.counted(uncounted[snippet, gpus], kernels), known=True):
+                        counted.append(snippet.name)
 
                 runner.count_all(list(uncounted), count, failures)
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
         left, missed = sum(not count for count in lacking.values()), len(wanted) - len(written) - len(failures)
-        why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left else ""
+        why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left and options.runs != 0 else ""
         _say(
             f"{len(written)} recorded, {len(failures)} failed, {left} left as they were{why}"
             + (f", {missed} not run" if missed > 0 else "")
@@ -287,7 +288,10 @@ def _uncounted(book: Book, bundle: Bundle | None, items: list[tuple[Snippet, int
         profile = machine.profile(machine.here()["gpus"][:gpus])
         run = book.committed.get(snippet.name, {}).get(profile)
         runs = [run.data] if run is not None and run.grade == recording.FRESH else []
-        if runs := runs + (bundle.of(snippet, profile) if bundle else []):
+        for data in bundle.of(snippet, profile) if bundle else ():
+            fresh = recording.grade(data, snippet, machine.here(), {profile}) == recording.FRESH
+            runs += [data] if fresh else []
+        if runs:
             data = functools.reduce(recording.merged, runs)
             if recording.lacks_kernels(data):
                 found[snippet, gpus] = data
@@ -339,20 +343,26 @@ def _take(book: Book, line: bytes, where: str) -> str:
     if then:
         more = len(data.get("others") or []) - len(then.get("others") or [])
         kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
-        if kind == "replaced" and recording.lacks_kernels(then) and not recording.lacks_kernels(data) and not more:
+        same = recording.run_digests(then) == recording.run_digests(data)
+        if same and recording.lacks_kernels(then) and not recording.lacks_kernels(data):
             kind = "kernels counted"
         kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1
     return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)
 
 
-def _added(path: Path, data: dict) -> tuple[dict | None, dict]:
-    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile."""
+def _added(path: Path, data: dict, known: bool = False) -> tuple[dict | None, dict | None]:
+    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile.
+
+    With `known` nothing is written, and there is nothing now, unless all of these runs are recorded already.
+    """
     then = None
     with recording.alone(path.parent):
         if path.exists():
             with contextlib.suppress(OverlapError):  # a spoilt one is replaced
                 then = recording.read(path)
+                if known and not recording.run_digests(data) <= recording.run_digests(then):
+                    return then, None
                 data = recording.merged(then, data)
         recording.write(path, recording.dump(data))
     return then, data

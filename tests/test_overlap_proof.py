@@ -159,52 +159,115 @@ def test_a_run_that_leaves_a_gpu_alone_is_refused(on_one_gpu):
     assert "worked" not in on_one_gpu([IDLE], "idle = true")["run"], "it describes the GPU"
 
 
-@pytest.mark.parametrize(("counts", "expected"), [([7], [7]), ([0], []), ([], []), (None, [])])
+@pytest.mark.parametrize(("counts", "expected"), [([7], [7]), ([0], []), ([], []), (None, None), ([7, 7], None)])
 def test_kernels_are_counted_in_a_run_of_their_own(on_one_gpu, small_book, monkeypatch, counts, expected):
     assert on_one_gpu([dict(USED)])["run"]["worked"] == [USED]
     monkeypatch.setattr(on_one_gpu.runner, "_job", lambda *_, **__: Outcome(0, False, 1.0, "", "", counts))
-    assert on_one_gpu.runner.kernels(small_book.book().snippet("a/b"), 1) == expected
+    snippet = small_book.book().snippet("a/b")
+    if expected is None:
+        with pytest.raises(RunFailed, match=r"kernels not counted: snippets/a/b.py did not tell its kernels"):
+            on_one_gpu.runner.kernels(snippet, 1)
+    else:
+        assert on_one_gpu.runner.kernels(snippet, 1) == expected
 
 
-def test_what_fails_beside_others_is_counted_alone(small_book, monkeypatch, capsys):
+def test_kernels_are_not_counted_on_gpus_that_torch_does_not_see(small_book, lab):
+    with Runner(small_book.root) as runner:
+        runner._probes[1] = lab.runner.probe(0)
+        with pytest.raises(OverlapError, match=r"asked for 1 GPU\(s\), and torch .* sees 0"):
+            runner.kernels(small_book.snippet("a/b", options="gpus = [1]"), 1)
+
+
+def test_what_fails_beside_others_is_counted_alone(small_book, on_one_gpu, monkeypatch, capsys):
     """Of three, one fails while others use the memory, and one always."""
     items = [(small_book.snippet(f"a/{name}", options="gpus = [1]"), 1) for name in ("fine", "crowded", "broken")]
     tried, found, failures = [], {}, []
 
-    def job(kind, folder, limit, gpus, path) -> Outcome:
+    def job(kind, folder, limit, gpus, path, proof) -> Outcome:
         tried.append(path.rpartition("/")[2])
         failed = tried[-1] == "broken.py" or (tried[-1] == "crowded.py" and tried.count("crowded.py") == 1)
         return Outcome(1, False, 1.0, "", "out of memory", None) if failed else Outcome(0, False, 1.0, "", "", [3])
 
-    with Runner(small_book.root) as runner:
-        monkeypatch.setattr(runner, "_job", job)
-        runner.count_all(items, lambda snippet, gpus, kernels: found.update({snippet.name: kernels}), failures)
+    monkeypatch.setattr(on_one_gpu.runner, "_job", job)
+    on_one_gpu.runner.count_all(items, lambda snippet, gpus, kernels: found.update({snippet.name: kernels}), failures)
     assert found == {"a/fine": [3], "a/crowded": [3]}
     (said,) = map(str, failures)
-    assert "snippets/a/broken.py: kernels not counted: failed with exit code 1" in said and "out of memory" in said
-    assert "a/fine on 1 GPU" in capsys.readouterr().err
+    assert (
+        said.startswith("kernels not counted: snippets/a/broken.py failed with exit code 1") and "out of memory" in said
+    )
+    err = capsys.readouterr().err
+    assert err.count("a/crowded") == 1 and "a/broken on 1 GPU: failed" in err and err.count("failed") == 1
 
 
-def test_kernels_are_counted_of_runs_that_are_recorded(small_book, template, monkeypatch, capsys):
-    """Nothing is measured again; from a bundle the count finds its run, and other runs stay."""
+@pytest.fixture
+def made_on(small_book, template, monkeypatch):
+    """A recording of a/b that was made on one H200 on this day; this machine has one, too, and counts twelve kernels."""
     monkeypatch.chdir(small_book.root)
     gpu = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
     here = machine.here() | {"gpus": [gpu["name"]], "host_gpus": 1}
     monkeypatch.setattr(machine, "here", lambda: here)
+    monkeypatch.setattr(Runner, "kernels", lambda *_: [12])
+    monkeypatch.setattr(Runner, "probe", lambda self, gpus: {"machine": {"gpus": []}, "software": {"torch": "2"}})
     small_book.snippet("a/b", "def main():\n    return {}\n", "gpus = [1]")
     small_book.page("a", "```snippet a/b\n```\n")
-    told, path, runs = template["machine"] | {"gpus": [gpu], "host_gpus": 1}, small_book.path("a/b", "h200"), []
-    for day in (1, 2):
+    told = template["machine"] | {"gpus": [gpu], "host_gpus": 1}
+
+    def made(day: int, **software) -> dict:
         run = template["run"] | {"started": f"2026-01-0{day}T00:00:00+00:00", "worked": [dict(USED)]}
-        made = small_book.commit("a/b", template, {"us": day, "us_trials": [1, 2]}, gpus=1, machine=told, run=run)
-        runs.append(recording.read(made))
+        more = {"machine": told, "run": run, "software": template["software"] | software}
+        return recording.read(small_book.commit("a/b", template, {"us": day, "us_trials": [1, 2]}, gpus=1, **more))
+
+    return made
+
+
+def test_a_run_is_counted_by_the_command_that_made_it(small_book, made_on, monkeypatch, capsys):
+    """Also where it takes the place of one with another CUDA."""
+    new, old = made_on(2, cuda="13.0"), made_on(1, cuda="12.8")
+    monkeypatch.setattr(Runner, "run_all", lambda self, wanted, keep, *_: keep(*wanted[0], new))
+    path = small_book.path("a/b", "h200")
+    for before in (None, old):
+        path.unlink()
+        if before:
+            recording.write(path, recording.dump(before))
+        assert main(["record", "--kernels", "--runs", "2"]) == 0
+        assert "1 recorded, 0 failed" in (out := capsys.readouterr().out) and "kernels counted of 1" in out
+        (run,) = recording.read(path).runs
+        assert run["run"]["started"][9] == "2" and run["run"]["worked"] == [USED | {"kernels": 12}]
+
+
+def test_a_count_finds_no_run_that_is_gone(small_book, made_on, monkeypatch):
+    """While kernels are counted, another process has put new code's run in the place of the old one."""
+    new, old = made_on(2, cuda="13.0"), made_on(1, cuda="12.8")
+    path = small_book.path("a/b", "h200")
+    monkeypatch.setattr(Runner, "kernels", lambda *_: recording.write(path, recording.dump(new)) or [12])
+    assert main(["record", "--kernels", "--runs", "0"]) == 0
+    assert recording.read(path) == new and old != new
+
+
+def test_what_another_torch_made_is_not_counted_here(small_book, made_on, capsys):
+    other = recording.sealed(made_on(1, torch="1.0") | {})
+    small_book.path("a/b", "h200").unlink()
+    bundle = small_book.root / "bundle.jsonl"
+    bundle.write_text(json.dumps(other) + "\n")
+    assert main(["record", "--kernels", "--runs", "0", "--bundle", str(bundle)]) == 0
+    assert "kernels counted of 0" in capsys.readouterr().out
+    made_on(2)
+    bundle.write_text(json.dumps(recording.counted(other, [12])) + "\n")
+    assert main(["import", str(bundle)]) == 0
+    assert "replaced (2026-01-02T00:00:00+00:00 before): a/b" in capsys.readouterr().out
+
+
+def test_kernels_are_counted_of_runs_that_are_recorded(small_book, made_on, monkeypatch, capsys):
+    """Nothing is measured again; from a bundle the count finds its run, and other runs stay."""
+    path, runs = small_book.path("a/b", "h200"), [made_on(1), made_on(2)]
     recording.write(path, recording.dump(recording.merged(*runs)))
-    monkeypatch.setattr(Runner, "kernels", lambda *_: [12])
     count = ["record", "--kernels", "--runs", "0"]
     assert main([*count, "--bundle", "bundle.jsonl"]) == 0
     assert "0 recorded, 0 failed" in (out := capsys.readouterr().out) and "kernels counted of 1" in out
     assert main([*count, "--bundle", "bundle.jsonl"]) == 0 and "kernels counted of 0" in capsys.readouterr().out
     assert "kernels" not in recording.read(path)["run"]["worked"][0]
+    assert main(["record", "--runs", "3", "--bundle", "bundle.jsonl"]) == 1, "a counted copy is no third run"
+    assert "asked for 1 GPU(s)" in capsys.readouterr().out
     for said in ("kernels counted: a/b", "unchanged: a/b"):
         assert main(["import", "bundle.jsonl"]) == 0 and said in capsys.readouterr().out
         whole = recording.read(path)
@@ -263,8 +326,7 @@ def test_under_torchrun_the_kernels_of_both_gpus_are_counted(small_book, monkeyp
     busy += "    return {'n': [float((ones + 1).sum()) for _ in range(5)]}\n"
     snippet = small_book.snippet("a/b", busy, 'gpus = [2]\nlauncher = "torchrun"')
     with Runner(small_book.root) as runner:
-        runner.counts_kernels = True
-        assert all(work["kernels"] >= 10 for work in runner.run(snippet, 2)["run"]["worked"])
+        assert min(runner.kernels(snippet, 2)) >= 10
 
 
 @pytest.mark.gpu
@@ -274,8 +336,9 @@ def test_on_a_gpu_the_work_is_proved(small_book, monkeypatch):
     busy = "import torch\n\n\ndef main():\n    ones = torch.ones(1000, device='cuda')\n"
     busy += "    return {'n': [float((ones + 1).sum()) for _ in range(5)]}\n"
     with Runner(small_book.root) as runner:
-        runner.counts_kernels = True
-        (work,) = runner.run(small_book.snippet("a/b", busy, "gpus = [1]"), 1)["run"]["worked"]
-        assert work["context"] and work["allocations"] >= 2 and work["bytes"] >= 4000 and work["kernels"] >= 10
+        snippet = small_book.snippet("a/b", busy, "gpus = [1]")
+        (work,) = runner.run(snippet, 1)["run"]["worked"]
+        assert work["context"] and work["allocations"] >= 2 and work["bytes"] >= 4000
+        assert runner.kernels(snippet, 1)[0] >= 10
         with pytest.raises(RunFailed, match="did nothing on GPU 0"):
             runner.run(small_book.snippet("a/idle", options="gpus = [1]"), 1)

@@ -203,7 +203,7 @@ def test_kernel_time_leaves_launches_out_and_a_graph_returns_what_work_returned(
     assert replay() is replay() and replay().eq(42).all()
     alone = min(kernel_time.gpu_clock(lambda: x.add_(1)) for _ in range(5))
     assert 2e-7 < alone < 8e-6
-    assert kernel_time.gpu_clock(lambda: x.add_(1), calls=2000, spin_cycles=1) < 8e-6, "it spins longer by itself"
+    assert kernel_time.gpu_clock(lambda: x.add_(1), calls=500, spin_cycles=1) < 8e-6, "it spins longer by itself"
     with pytest.raises(RuntimeError, match="work waits for the GPU"):
         kernel_time.gpu_clock(lambda: x.sum().item(), calls=2)
 

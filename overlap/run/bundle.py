@@ -63,9 +63,9 @@ class Bundle:
             file.truncate(end)
             self.mended = f"{self.path}: the last line was torn ({len(torn):,} bytes) and is cut off"
 
-    def runs(self, snippet: Snippet, profile: str) -> int:
-        """How often what this snippet is now has been recorded on such a machine."""
-        return len({recording.run_digest(data) for data in self.of(snippet, profile)})
+    def runs(self, snippet: Snippet, profile: str) -> set[str]:
+        """The digests of the runs of what this snippet is now on such a machine."""
+        return {digest for data in self.of(snippet, profile) for digest in recording.run_digests(data)}
 
     def of(self, snippet: Snippet, profile: str) -> list[dict]:
         """The recordings of what this snippet is now on such a machine; a run whose kernels were counted later is there twice."""

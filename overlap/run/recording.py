@@ -46,7 +46,7 @@ class Recording(dict):
 
     def has(self, other: "Recording") -> bool:
         """Whether all runs of another recording are in this one, too."""
-        return self["digest"] == other["digest"] or _run_digests(other) <= _run_digests(self)
+        return self["digest"] == other["digest"] or run_digests(other) <= run_digests(self)
 
 
 def digest(data: dict) -> str:
@@ -137,7 +137,8 @@ def run_digest(data: dict) -> str:
     return digest(data)
 
 
-def _run_digests(data: dict) -> set[str]:
+def run_digests(data: dict) -> set[str]:
+    """The digests of all its runs."""
     return {run_digest(data), *(run["digest"] for run in data.get("others") or [])}
 
 

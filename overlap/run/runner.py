@@ -316,43 +316,46 @@ class Runner:
 
     def kernels(self, snippet: Snippet, gpus: int) -> list[int]:
         """Kernels on each GPU, by a further run of a snippet; nothing where they cannot be counted, an error where the run failed."""
+        self._seen(snippet, gpus)
         with self._folder() as folder:
             limit = 2 * snippet.options["timeout"]
+            ended, outputs, blamed = self._launched(snippet, gpus, folder, limit, "kernels")
             if snippet.options["launcher"] == "torchrun":
-                ended = self._torchrun(snippet, gpus, folder / "ranks", limit, "--kernels")
-                found = proof.read_kernels(folder, ranks(snippet, gpus))
-            else:
-                ended = self._job("kernels", folder, limit, gpus, path=str(self.root / snippet.path))
-                found = ended.result if isinstance(ended.result, list) else []
-        if ended.exit != 0:
-            why = _why(ended, f"was stopped after {limit:g} s", "gave nothing")
-            raise RunFailed(f"{snippet.path}: kernels not counted: {why}. Its last lines:\n{_last(ended.stderr)}")
-        return found if any(found) else []
+                ended.result = proof.read_kernels(folder, ranks(snippet, gpus))
+        if ended.exit != 0 or not isinstance(ended.result, list) or len(ended.result) not in (0, gpus):
+            why = _failure(snippet, gpus, ended, outputs, blamed, limit, "did not tell its kernels")
+            raise RunFailed(f"kernels not counted: {why}")
+        return ended.result if any(ended.result) else []
 
     def count_all(self, wanted: list[tuple[Snippet, int]], done, failures: list[OverlapError]) -> None:
         """Count the kernels of many, side by side, since their times are worth nothing; what fails that way has a turn alone.
 
         `done(snippet, gpus, kernels)` takes what was counted, `failures` what failed twice.
         """
-        crowded, failed = [], []
 
-        def one(item: tuple[Snippet, int], into: list) -> float | None:
+        def one(item: tuple[Snippet, int]) -> float:
             begun = time.monotonic()
-            try:
-                if found := self.kernels(*item):
-                    done(*item, found)
-                return time.monotonic() - begun
-            except OverlapError as error:
-                into.append((item, error))
-                return None
+            if found := self.kernels(*item):
+                done(*item, found)
+            return time.monotonic() - begun
 
+        crowded = []
+        for gpus in sorted({gpus for _, gpus in wanted}):
+            self.probe(gpus)
         with progress(self.root, wanted, "counting kernels") as shown, self._pool() as pool:
-            futures = {pool.submit(one, item, crowded): item for item in wanted}
+            futures = {pool.submit(one, item): item for item in wanted}
             for future in as_completed(futures):
-                shown.ended(futures[future], future.result())
-        for item, _ in crowded:
-            one(item, failed)
-        failures += [error for _, error in failed]
+                try:
+                    shown.ended(futures[future], future.result())
+                except OverlapError:
+                    crowded.append(futures[future])
+            for item in crowded:
+                seconds = None
+                try:
+                    seconds = one(item)
+                except OverlapError as error:
+                    failures.append(error)
+                shown.ended(item, seconds)
 
     def _torchrun(self, snippet: Snippet, gpus: int, own: Path, limit: float, *words: str):
         """Run the ranks of a snippet; what they write about each other is in the new folder `own`."""
@@ -374,28 +377,14 @@ class Runner:
         return found.result
 
     def _run(self, snippet: Snippet, gpus: int) -> dict:
-        count, here = ranks(snippet, gpus), self.probe(gpus)
-        if (shown := len(here["machine"]["gpus"])) != gpus:
-            why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
-            raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
-        started, path = datetime.now(UTC).isoformat(timespec="seconds"), str(self.root / snippet.path)
-        blamed, proved = [], gpus > 0 and not snippet.options["idle"]
+        here, limit = self._seen(snippet, gpus), snippet.options["timeout"]
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        proved = gpus > 0 and not snippet.options["idle"]
         with self._folder() as folder:
-            if snippet.options["launcher"] == "torchrun":
-                own, limit = folder / "ranks", snippet.options["timeout"]
-                ended = self._torchrun(snippet, gpus, own, limit, *["--proof"] * proved)
-                outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
-                done = {rank for rank in range(count) if (own / f"{rank}.ended").exists()}
-                blamed = _blamed(ended, set(range(count)) - done)
-            else:
-                ended = self._job("snippet", folder, snippet.options["timeout"], gpus, path=path, proof=proved)
-                outputs = _outputs(ended.stdout, ended.stderr, 0)
-            worked = proof.read(folder, count) if proved else None
-        for long, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
-            for output in outputs:
-                output["text"] = [line.replace(long, short) for line in output["text"]]
+            ended, outputs, blamed = self._launched(snippet, gpus, folder, limit, "proof" if proved else "")
+            worked = proof.read(folder, ranks(snippet, gpus)) if proved else None
         if ended.exit != 0 or not isinstance(ended.result, dict):
-            raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed))
+            raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed, limit, "returned no dict from main()"))
         if idle := proof.untouched(worked or []):
             why = f"did nothing on GPU {', '.join(map(str, idle))} of the {gpus} that it names"
             raise RunFailed(
@@ -418,6 +407,30 @@ class Runner:
             "outputs": outputs,
             "result": ended.result,
         }
+
+    def _seen(self, snippet: Snippet, gpus: int) -> dict:
+        """What this machine is, if torch sees as many GPUs as it should."""
+        here = self.probe(gpus)
+        if (shown := len(here["machine"]["gpus"])) != gpus:
+            why = f"torch {here['software']['torch']} sees {shown}; install a torch that fits the driver, or ask for fewer"
+            raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
+        return here
+
+    def _launched(self, snippet: Snippet, gpus: int, folder: Path, limit: float, more: str):
+        """Run a snippet; how it ended, what it printed, which ranks are to blame. `more`: leave a `proof`, or count `kernels`."""
+        if snippet.options["launcher"] == "torchrun":
+            own, count = folder / "ranks", ranks(snippet, gpus)
+            ended = self._torchrun(snippet, gpus, own, limit, *([f"--{more}"] if more else []))
+            outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
+            blamed = _blamed(ended, {rank for rank in range(count) if not (own / f"{rank}.ended").exists()})
+        else:
+            kind = "kernels" if more == "kernels" else "snippet"
+            ended = self._job(kind, folder, limit, gpus, path=str(self.root / snippet.path), proof=more == "proof")
+            outputs, blamed = _outputs(ended.stdout, ended.stderr, 0), []
+        for long, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
+            for output in outputs:
+                output["text"] = [line.replace(long, short) for line in output["text"]]
+        return ended, outputs, blamed
 
     def call(self, function: str, snippet: Snippet, timeout: float = 60, **arguments) -> object:
         """What `function`, as in `package.module:name`, gives for the snippet as a module and the arguments, all plain data."""
@@ -524,15 +537,17 @@ def _blamed(ended: Outcome, running: set[int]) -> list[int]:
     return [int(found[1])] if ended.exit and found else []
 
 
-def _failure(snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict], blamed: list[int]) -> str:
-    limit = snippet.options["timeout"]
-    late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
+def _failure(
+    snippet: Snippet, gpus: int, ended: Outcome, outputs: list[dict], blamed: list[int], limit: float, nothing: str
+) -> str:
+    raised = f"raise `timeout = {snippet.options['timeout']}` in its header"
+    late = f"still ran after {limit} s and was stopped (if it needs longer, {raised})"
     where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
     if blamed:
         where = f"in rank {' and '.join(map(str, blamed))}, {where}"
     lines = [_last(_printed(outputs, {rank}), f"rank {rank}: ") for rank in blamed]
     lines = lines or [_last(_printed(outputs, None) or ended.stderr)]
-    why = _why(ended, late, "returned no dict from main()")
+    why = _why(ended, late, nothing)
     return f"{snippet.path} {why}, {where}. Its last lines:\n" + "\n".join(lines)
 
 

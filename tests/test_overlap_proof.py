@@ -266,8 +266,9 @@ def test_kernels_are_counted_of_runs_that_are_recorded(small_book, made_on, monk
     assert "0 recorded, 0 failed" in (out := capsys.readouterr().out) and "kernels counted of 1" in out
     assert main([*count, "--bundle", "bundle.jsonl"]) == 0 and "kernels counted of 0" in capsys.readouterr().out
     assert "kernels" not in recording.read(path)["run"]["worked"][0]
-    assert main(["record", "--runs", "3", "--bundle", "bundle.jsonl"]) == 1, "a counted copy is no third run"
-    assert "asked for 1 GPU(s)" in capsys.readouterr().out
+    for more in (["--runs", "3"], ["a/b", "--runs", "1"]):
+        assert main(["record", *more, "--bundle", "bundle.jsonl"]) == 1, "a counted copy is no new run"
+        assert "asked for 1 GPU(s)" in capsys.readouterr().out
     for said in ("kernels counted: a/b", "unchanged: a/b"):
         assert main(["import", "bundle.jsonl"]) == 0 and said in capsys.readouterr().out
         whole = recording.read(path)

@@ -48,10 +48,10 @@ def until_first_batch(batches: DataLoader, calls: int = 1) -> float:
     seconds = 0.0
     for _ in range(calls):
         start = time.perf_counter()
-        epoch = iter(batches)
-        next(epoch)
+        left = iter(batches)
+        next(left)
         seconds += time.perf_counter() - start
-        for _ in epoch:
+        for _ in left:
             pass
     return seconds / calls
 

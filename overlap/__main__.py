@@ -102,10 +102,10 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
     text = (
-        "then count the kernels of each run that lacks them, in a further run whose times are thrown away; "
+        "then count the kernels on GPUs where that lacks, in a further run whose times are thrown away (the default); "
         "--runs 0 does this alone"
     )
-    record.add_argument("--kernels", action="store_true", help=text)
+    record.add_argument("--kernels", action=argparse.BooleanOptionalAction, default=True, help=text)
     text = (
         "let each measurement have this many runs; default: what mkdocs.yml wants of this machine, with names one more"
     )
@@ -215,7 +215,7 @@ def _run(book: Book, options) -> int:
 
 def _record(book: Book, options) -> int:
     if options.runs == 0 and not options.kernels:
-        raise OverlapError("--runs 0 records nothing; give --kernels to count kernels alone, or a number from 1 up")
+        raise OverlapError("--runs 0 --no-kernels does nothing; leave one of them out")
     names, written, counted, failures = _names(book, options.names), [], [], []
     able = [item for item in book.runnable(names) if options.gpus is None or item[1] in options.gpus]
     unable = [name for name in names or book.snippets if name not in {snippet.name for snippet, _ in able}]
@@ -261,11 +261,12 @@ def _record(book: Book, options) -> int:
     try:
         with Runner(book.root, watchful=True) as runner:
             runner.run_all(wanted, keep, "recording", failures)
-            if options.kernels:
+            if options.kernels and any(gpus for _, gpus in able):
                 uncounted = _uncounted(Book(book.root), bundle, able)
 
                 def count(snippet, gpus, kernels) -> None:
-                    if add(snippet, recording.counted(uncounted[snippet, gpus], kernels), known=True):
+                    data = recording.counted(uncounted[snippet, gpus], kernels or [None] * gpus)
+                    if add(snippet, data, known=True) and kernels:
                         counted.append(snippet.name)
 
                 runner.count_all(list(uncounted), count, failures)
@@ -276,7 +277,7 @@ def _record(book: Book, options) -> int:
         _say(
             f"{len(written)} recorded, {len(failures)} failed, {left} left as they were{why}"
             + (f", {missed} not run" if missed > 0 else "")
-            + (f", kernels counted of {len(counted)}" if options.kernels else "")
+            + (f", kernels counted of {len(counted)}" if counted or options.runs == 0 else "")
         )
     return int(bool(failures))
 

@@ -560,7 +560,7 @@ def arguments() -> Iterator[list[str]]:
         for text in ["99", "-1", "", "x", "1,", ",", "0,99", "0 0", "0x0", "１", "9" * 5000, "0;1", "nan"]
     )
     yield from (
-        ["record", f"--runs={text}"] for text in ["0", "-1", "", "x", "11", "1.5", "２", "9" * 5000, "nan", "1e1"]
+        ["record", f"--runs={text}"] for text in ["-0", "-1", "", "x", "11", "1.5", "２", "9" * 5000, "nan", "1e1"]
     )
     yield from (
         ["record", "a", "--bundle", name]

@@ -229,10 +229,20 @@ def test_a_run_is_counted_by_the_command_that_made_it(small_book, made_on, monke
         path.unlink()
         if before:
             recording.write(path, recording.dump(before))
-        assert main(["record", "--kernels", "--runs", "2"]) == 0
+        assert main(["record", "--runs", "2"]) == 0
         assert "1 recorded, 0 failed" in (out := capsys.readouterr().out) and "kernels counted of 1" in out
         (run,) = recording.read(path).runs
         assert run["run"]["started"][9] == "2" and run["run"]["worked"] == [USED | {"kernels": 12}]
+
+
+def test_what_cannot_be_counted_is_not_tried_again(small_book, made_on, monkeypatch, capsys):
+    made_on(1)
+    monkeypatch.setattr(Runner, "kernels", lambda *_: [])
+    for tried in (1, 0):
+        assert main(["record", "--runs", "0"]) == 0
+        said = capsys.readouterr()
+        assert said.err.count("a/b on 1 GPU") == tried and "kernels counted of 0" in said.out
+    assert recording.read(small_book.path("a/b", "h200"))["run"]["worked"] == [USED | {"kernels": None}]
 
 
 def test_a_count_finds_no_run_that_is_gone(small_book, made_on, monkeypatch):
@@ -240,7 +250,7 @@ def test_a_count_finds_no_run_that_is_gone(small_book, made_on, monkeypatch):
     new, old = made_on(2, cuda="13.0"), made_on(1, cuda="12.8")
     path = small_book.path("a/b", "h200")
     monkeypatch.setattr(Runner, "kernels", lambda *_: recording.write(path, recording.dump(new)) or [12])
-    assert main(["record", "--kernels", "--runs", "0"]) == 0
+    assert main(["record", "--runs", "0"]) == 0
     assert recording.read(path) == new and old != new
 
 
@@ -249,7 +259,7 @@ def test_what_another_torch_made_is_not_counted_here(small_book, made_on, capsys
     small_book.path("a/b", "h200").unlink()
     bundle = small_book.root / "bundle.jsonl"
     bundle.write_text(json.dumps(other) + "\n")
-    assert main(["record", "--kernels", "--runs", "0", "--bundle", str(bundle)]) == 0
+    assert main(["record", "--runs", "0", "--bundle", str(bundle)]) == 0
     assert "kernels counted of 0" in capsys.readouterr().out
     made_on(2)
     bundle.write_text(json.dumps(recording.counted(other, [12])) + "\n")
@@ -261,7 +271,7 @@ def test_kernels_are_counted_of_runs_that_are_recorded(small_book, made_on, monk
     """Nothing is measured again; from a bundle the count finds its run, and other runs stay."""
     path, runs = small_book.path("a/b", "h200"), [made_on(1), made_on(2)]
     recording.write(path, recording.dump(recording.merged(*runs)))
-    count = ["record", "--kernels", "--runs", "0"]
+    count = ["record", "--runs", "0"]
     assert main([*count, "--bundle", "bundle.jsonl"]) == 0
     assert "0 recorded, 0 failed" in (out := capsys.readouterr().out) and "kernels counted of 1" in out
     assert main([*count, "--bundle", "bundle.jsonl"]) == 0 and "kernels counted of 0" in capsys.readouterr().out

@@ -89,8 +89,8 @@ def merged(old: dict, new: dict) -> dict:
     return sealed(_alone(whole) | ({"others": kept} if kept else {}))
 
 
-def counted(data: dict, kernels: list[int]) -> dict:
-    """The recording, in which the first run that says what it did on each GPU says how many kernels ran there, too."""
+def counted(data: dict, kernels: list[int | None]) -> dict:
+    """The recording, in which the first run that says what it did on each GPU says how many kernels ran there, too; None: nobody knows."""
     runs = [data, *(data.get("others") or [])]
     first = next(place for place, run in enumerate(runs) if run["run"].get("worked"))
     worked = [work | {"kernels": count} for work, count in zip(runs[first]["run"]["worked"], kernels, strict=True)]
@@ -100,7 +100,7 @@ def counted(data: dict, kernels: list[int]) -> dict:
 
 
 def lacks_kernels(data: dict) -> bool:
-    """Whether a run says what it did on each GPU, and none how many kernels ran."""
+    """Whether a run says what it did on each GPU, and none how many kernels ran or that nobody knows."""
     runs = [data, *(data.get("others") or [])]
     return any(run["run"].get("worked") for run in runs) and not any(map(_has_kernels, runs))
 

@@ -330,13 +330,12 @@ class Runner:
     def count_all(self, wanted: list[tuple[Snippet, int]], done, failures: list[OverlapError]) -> None:
         """Count the kernels of many, side by side, since their times are worth nothing; what fails that way has a turn alone.
 
-        `done(snippet, gpus, kernels)` takes what was counted, `failures` what failed twice.
+        `done(snippet, gpus, kernels)` takes what was counted, if anything could be, `failures` what failed twice.
         """
 
         def one(item: tuple[Snippet, int]) -> float:
             begun = time.monotonic()
-            if found := self.kernels(*item):
-                done(*item, found)
+            done(*item, self.kernels(*item))
             return time.monotonic() - begun
 
         crowded = []

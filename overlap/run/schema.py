@@ -143,7 +143,7 @@ class Noise(_Form):
 
 
 class Worked(_Form):
-    """What a run did on one GPU, see `overlap.run.proof`; without `kernels` nobody could count them."""
+    """What a run did on one GPU, see `overlap.run.proof`; where `kernels` is null nobody could count them, without it nobody tried."""
 
     context: bool
     allocations: Count

@@ -327,6 +327,15 @@ def test_each_rank_of_a_torchrun_says_its_kernels(small_book, on_one_gpu, tmp_pa
     }
 
 
+def test_a_rank_that_fails_while_kernels_are_counted_gives_its_reason(small_book, lab):
+    fails = "import os\n\nassert os.environ['RANK'] == '0', 'the real reason'\n\n\ndef main():\n    return {}\n"
+    snippet = small_book.snippet("a/b", fails, 'gpus = [0]\nlauncher = "torchrun"\nranks = 2')
+    with Runner(small_book.root) as runner:
+        runner._probes[0] = lab.runner.probe(0)
+        with pytest.raises(RunFailed, match=r"kernels not counted: snippets/a/b.py .*in rank 1(?s:.*)the real reason"):
+            runner.kernels(snippet, 0)
+
+
 @pytest.mark.gpu(2)
 def test_under_torchrun_the_kernels_of_both_gpus_are_counted(small_book, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")

@@ -109,6 +109,9 @@ def test_a_profiler_of_mains_own_leaves_no_count(monkeypatch, gpus):
 
     with pytest.raises(RuntimeError):
         proof.kernels(fails)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda gpu: fails())  # what a kernel did wrong comes to light here
+    with pytest.raises(RuntimeError):
+        proof.kernels(lambda: None)
 
 
 def made(worked, gpus: int = 1) -> dict:

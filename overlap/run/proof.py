@@ -86,9 +86,9 @@ def kernels(main: Callable[[], object]) -> list[int]:
     try:
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             main()
-            returned = True
             for gpu in range(len(counts)):
                 torch.cuda.synchronize(gpu)
+            returned = True
     except RuntimeError:
         if not returned:
             raise

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# timeout = 120
+# timeout = 150
 # ///
 """Let PyTorch's CUDA sanitizer judge four programs by order, not by outcome."""
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,8 +34,9 @@ FLAGS = (
 
 
 def pytest_configure(config):
-    """Several workers take the files in the order given below."""
+    """Several workers take the files in the order given below; what tests start can be interrupted, also where this was started in the background and a shell had it ignore SIGINT."""
     config.option.loadscopereorder = False
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import partial
+from weakref import WeakSet
 
 import matplotlib
 import pytest
@@ -144,6 +145,20 @@ def test_the_gpu_is_busy_with_kernels_and_copies(monkeypatch):
     assert busy_s * which_bound.CALLS == pytest.approx(32e-6) and len(calls) == which_bound.CALLS
 
 
+def test_a_result_is_let_go_before_the_next_but_one(monkeypatch):
+    made, alive = WeakSet(), []
+
+    def work():
+        alive.append(len(made))
+        x = torch.ones(2)
+        made.add(x)
+        return x
+
+    monkeypatch.setattr(which_bound, "lanes", lambda work: (work(), ROWS)[1])
+    which_bound.gpu_busy_s(work)
+    assert max(alive) <= 1
+
+
 def test_verdicts_are_compared_with_labels(monkeypatch, capsys):
     verdicts = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy"}
 
@@ -166,10 +181,14 @@ def test_verdicts_are_compared_with_labels(monkeypatch, capsys):
 def test_places_on_the_roofline():
     op = roofline_map.by_row(torch.neg, torch.ones(8, 4), 3, 2)
     assert (op.flop, op.moved) == (96, 256) and torch.equal(op.work(), -torch.ones(8, 4))
-    seen = []
-    plain = op._replace(work=lambda: seen.append(torch.get_float32_matmul_precision()))
+    seen, settings = [], torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    plain = op._replace(work=lambda: seen.append(settings.fp32_precision))
     roofline_map.with_tf32(plain).work()
-    assert seen == ["high"] and torch.get_float32_matmul_precision() == "highest"
+    assert seen == ["tf32"] and settings.fp32_precision == before
+    with pytest.raises(ZeroDivisionError):
+        roofline_map.with_tf32(op._replace(work=lambda: 1 / 0)).work()
+    assert settings.fp32_precision == before
 
 
 def test_the_slowest_rank_decides(monkeypatch):

@@ -260,6 +260,11 @@ def test_a_call_that_must_fail_and_does_not_is_an_error():
 
     assert rank_fails.blocked(late)["says"] == "Timed out"
 
+    def mute():
+        raise RuntimeError
+
+    assert rank_fails.blocked(mute)["says"] == ""
+
 
 def torchrun_of(words: list[str]):
     """What torchrun's own parser makes of a command."""

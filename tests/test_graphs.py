@@ -1,9 +1,11 @@
 """Snippets of the chapter on graphs."""
 
 import contextlib
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -37,6 +39,7 @@ from snippets.graphs import (
     stale_input_fixed,
     train_captured,
 )
+from snippets.timing import kernel_time
 from snippets.timing.benchmark import Timing
 
 ROOT = Path(__file__).parents[1]
@@ -269,6 +272,8 @@ def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(on_this_cpu):
     assert call(torch.tensor(3.0), torch.tensor(4.0)).item() == 7 and seen[-1] == (3.0, 4.0)
     with pytest.raises(ValueError, match="shorter"):
         call(torch.tensor(3.0))
+    with pytest.raises(ValueError, match=r"captured for torch.Size\(\[\]\), not for torch.Size\(\[1\]\)"):
+        call(torch.ones(1), torch.tensor(4.0))
 
 
 def test_training_compares_every_way(on_this_cpu, monkeypatch):
@@ -350,6 +355,8 @@ def test_a_network_as_a_graph_copies_its_input_in(on_this_cpu):
     kept = x.clone()
     call = hybridize_now.as_graph(net, x)
     assert torch.equal(call(other), net(other)) and torch.equal(x, kept), "the caller's tensor is untouched"
+    with pytest.raises(ValueError, match="captured for"):
+        call(torch.randn(4))
 
 
 def test_kernels_copies_and_graphs_are_counted_alike():
@@ -371,6 +378,23 @@ def test_hybridize_main_compares_every_way(monkeypatch, on_this_cpu):
         hybridize_now.main()
 
 
+def weights_in_a_graph(keep: list):
+    """A replay that adds 1 to a tensor of threes; who calls this forgets the tensor, unless it is kept."""
+    x = torch.full((2**24,), 3.0, device="cuda")
+    keep.append(weakref.ref(x))
+    return kernel_time.captured(lambda: x + 1)
+
+
+@pytest.mark.gpu
+def test_a_graph_keeps_what_it_reads():
+    refs = []
+    replay = weights_in_a_graph(refs)
+    gc.collect()
+    torch.cuda.empty_cache()
+    others = [torch.zeros(2**24, device="cuda") for _ in range(4)]
+    assert refs[0]() is not None and bool((replay() == 4).all()) and not any(map(torch.any, others))
+
+
 @pytest.mark.gpu
 @torch.no_grad()
 def test_captured_network_gives_the_eager_numbers():
@@ -388,6 +412,10 @@ def test_what_the_compiler_made_is_called_with_the_same_inputs(monkeypatch):
     code = compiled_call.what_the_compiler_made(net, x)
     torch.testing.assert_close(code()[0], net(x))
     assert len(made) == 1
+    cut = nn.Sequential(net, nn.ReLU())
+    cut.register_forward_pre_hook(lambda *_: torch._dynamo.graph_break())
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled_call.what_the_compiler_made(cut, x)
 
 
 def test_calls_are_often_and_compiled_also_without_guards():

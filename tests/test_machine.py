@@ -285,18 +285,19 @@ def test_the_plateau_is_told_from_the_cache(monkeypatch, capsys, last_hot, kept)
 
 
 def test_a_product_is_compared_with_float64_and_uses_its_precision(on_cpu, monkeypatch):
-    seen, mm = [], torch.mm
+    seen, mm, settings = [], torch.mm, torch.backends.cuda.matmul
+    before = settings.fp32_precision
 
     def spy(x, y, out):
-        seen.append(torch.get_float32_matmul_precision())
+        seen.append(settings.fp32_precision)
         return mm(x, y, out=out)
 
     monkeypatch.setattr(torch, "mm", spy)
-    matmul_peak.product(64, torch.float32, "high")()
-    assert seen == ["high", "high"] and torch.get_float32_matmul_precision() == "highest"
+    matmul_peak.product(64, torch.float32, "tf32")()
+    assert seen == ["tf32", "tf32"] and settings.fp32_precision == before != "tf32"
     monkeypatch.setattr(torch, "mm", lambda x, y, out: out.zero_())
     with pytest.raises(AssertionError, match="not close"):
-        matmul_peak.product(64, torch.bfloat16, "highest")
+        matmul_peak.product(64, torch.bfloat16)
 
 
 def test_the_best_size_of_each_type_is_named(on_cpu, monkeypatch, capsys):

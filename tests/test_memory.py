@@ -67,7 +67,9 @@ def ledger(monkeypatch):
         (MIB + 1, MIB + 512, 20 * MIB),
         (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
         (10 * MIB, 10 * MIB, 10 * MIB),
-        (13 * MIB, 13 * MIB, 14 * MIB),
+        (25 * MIB // 2, 25 * MIB // 2, 14 * MIB),
+        (13 * MIB, 14 * MIB, 14 * MIB),  # a rest of 1 MiB is not cut off
+        (13 * MIB - 512, 13 * MIB - 512, 14 * MIB),
         (100 * MIB, 100 * MIB, 100 * MIB),
     ],
 )
@@ -257,30 +259,36 @@ def test_memory_is_mapped_by_address():
 
 def test_batches_grow_until_memory_is_out(allocator, monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
-    result = fragmentation.grow()
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(allocator.asked)))
+    result = fragmentation.grow(empty=False)
+    assert not emptied
     assert allocator.asked[:4] == [32 * MIB, 16 * MIB, 36 * MIB, 18 * MIB]
     assert allocator.cap == 2048 * MIB and result["refused_mib"] * MIB in allocator.asked[-2:]
     assert result["words"] == "CUDA out of memory. 2 GiB allowed." and result["is_expandable"] is True
+    allocator.asked.clear()
+    fragmentation.grow(empty=True)
+    assert emptied[:2] == [2, 4]
 
 
 def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch, capsys):
     asked = []
 
     def run(command, env, capture_output, text):
-        assert command[1:] == [fragmentation.__file__, "grow"]
-        asked.append({name: env[name] for name in env if name.endswith("ALLOC_CONF")})
+        assert command[1:3] == [fragmentation.__file__, "grow"]
+        asked.append((command[3], {name: env[name] for name in env if name.endswith("ALLOC_CONF")}))
         found = {"blocks": [[30, 1], [4, 0], [6, 0]], "refused_mib": 64, "words": "out", "is_expandable": True}
         return SimpleNamespace(returncode=0, stdout=json.dumps(found))
 
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:native")
     monkeypatch.setattr(subprocess, "run", run)
     result = fragmentation.main()
-    assert sorted(asked, key=str) == sorted(fragmentation.SETTINGS.values(), key=str)
+    assert dict(asked) == fragmentation.SETTINGS
     for run in result["settings"].values():
         assert run["held_mib"] == 30 and run["holes_mib"] == [4, 6]
     assert "default                refused at 64 MiB; tensors hold 30 MiB, 10 idle" in capsys.readouterr().out
     (ax,) = fragmentation.plot(result, {}).axes
-    assert [len(lane.get_paths()) for lane in ax.collections] == [2, 2, 2, 1, 1, 1]
+    assert [len(lane.get_paths()) for lane in ax.collections] == [2, 2, 2, 2, 1, 1, 1, 1]
     plt.close("all")
 
 
@@ -288,7 +296,7 @@ def test_a_child_that_fails_is_not_hidden(monkeypatch):
     failed = SimpleNamespace(returncode=1, stdout="", stderr="no GPU")
     monkeypatch.setattr(subprocess, "run", lambda *command, **options: failed)
     with pytest.raises(RuntimeError, match="no GPU"):
-        fragmentation.in_process_of_its_own({})
+        fragmentation.in_process_of_its_own("default")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from multiprocessing import Pipe, active_children
 from multiprocessing.pool import ThreadPool
 from statistics import median
@@ -213,6 +214,7 @@ def test_a_child_answers_fails_or_is_killed():
     assert fork_after.child(os.getppid) == os.getpid()
     assert fork_after.child(divide) == "ZeroDivisionError: division by zero"
     assert fork_after.child(sleep, limit_s=1) == "no answer in 1 s"
+    assert fork_after.child(partial(os._exit, 7), limit_s=1) == "no answer in 1 s"
     assert not active_children()
 
 
@@ -292,6 +294,11 @@ def test_every_way_squares_all(numbers):
     for way in (pool_and_process.square_all, pool_and_process.by_new_pool, pool_and_process.by_new_processes):
         np.testing.assert_array_equal(way(numbers), numbers**2)
     assert not active_children()
+
+
+def test_a_dead_process_is_noticed():
+    with pytest.raises(EOFError):
+        pool_and_process.by_new_processes(np.array([[1, 2], ["a", 4]], dtype=object))
 
 
 def test_sizes_and_ways_are_in_order(monkeypatch, capsys):

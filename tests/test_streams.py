@@ -599,6 +599,7 @@ def test_latency_is_from_the_launch_to_the_result_while_large_kernels_wait(monke
         (256, 32, 100_000, 2),  # shared memory decides
         (256, 255, 0, 1),
         (100, 16, 0, 16),  # a block takes whole warps
+        (96, 33, 0, 16),  # a quarter of the registers for each quarter of an SM
     ],
 )
 def test_blocks_on_one_sm(threads, registers, shared, fit, monkeypatch):

@@ -153,7 +153,7 @@ def test_pictures_of_time_sweeps_and_bars():
 class Nvml:
     """An NVML that can be asked a few times."""
 
-    NVMLError, NVML_CLOCK_SM, nvmlClocksThrottleReasonSwPowerCap = KeyError, 1, 4
+    NVMLError, NVML_CLOCK_SM, nvmlClocksEventReasonSwPowerCap = KeyError, 1, 4
     nvmlInit = staticmethod(lambda: None)
     nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)
     nvmlDeviceGetClockInfo = staticmethod(lambda gpu, clock: 1500)
@@ -163,7 +163,7 @@ class Nvml:
     def __init__(self, answers: int):
         self.left = answers
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu):
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu):
         self.left -= 1
         if self.left < 0:
             raise KeyError("the GPU is lost")

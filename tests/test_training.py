@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from copy import deepcopy
 from pathlib import Path
 
@@ -285,6 +286,14 @@ def test_the_rows_of_a_sweep_are_those_of_its_sizes(small):
     assert len(bubble["alone_ms"]) == len(bubble["pipeline_ms"]) == len(bubble["micro_batches"]) == 2
     assert set(small[0]["ddp_from_scratch"]["ms"]) == {"nothing", "one_by_one", "in_buckets", "from_hooks", "ddp"}
     assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == len(ddp_old_buckets.PAUSES_S)
+
+
+def test_a_new_thread_tells_its_error():
+    threads = []
+    forgetful_threads.in_new_thread(lambda name: threads.append((name, threading.get_ident())), "a")
+    assert threads[0][0] == "a" and threads[0][1] != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        forgetful_threads.in_new_thread(lambda: 1 / 0)
 
 
 def test_every_snippet_draws_what_it_measured(small):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections import namedtuple
+from collections import UserDict, namedtuple
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -301,7 +301,9 @@ def test_every_tensor_of_a_model_that_stays_behind_is_named():
     model = nn.Sequential(nn.Linear(2, 2, bias=False), Part())
     everything = ["0.weight", "1.plain", "1.weight", "1.kept"]
     assert tensors_left_behind.strays(model, "meta") == everything
-    assert tensors_left_behind.strays(model, "cpu") == []
+    assert tensors_left_behind.strays(model, "meta:1") == everything
+    for here in ("cpu", "cpu:0", torch.device("cpu")):
+        assert tensors_left_behind.strays(model, here) == []
     assert tensors_left_behind.strays(Part().to("meta"), "meta") == ["plain"]
 
 
@@ -527,11 +529,18 @@ def test_batches_of_any_form_may_be_kept(late, order):
         (torch.ones(1), torch.zeros(2)),
         {"x": torch.ones(3), "parts": [torch.zeros(1), ()]},
         Pair(torch.ones(1), torch.full((2, 2), 7)),
+        {"x": torch.ones(1), "name": "cat.jpg", "label": 3, "mask": None},
     ]
     kept = list(prefetcher.prefetched(iter(forms)))
     torch.cuda.synchronize()
     assert str(kept) == str(forms) and type(kept[3]) is Pair
     assert kept[0] is not forms[0]
+
+
+def test_a_mapping_becomes_a_dict(late):
+    (batch,) = prefetcher.prefetched([UserDict(x=torch.ones(2))])
+    torch.cuda.synchronize()
+    assert type(batch) is dict and torch.equal(batch["x"], torch.ones(2))
 
 
 @pytest.mark.parametrize("batches", [[], [torch.ones(1)]])
@@ -541,12 +550,12 @@ def test_none_or_one_batch(late, batches):
     assert kept == batches
 
 
-@pytest.mark.parametrize("batch", ["label", (torch.ones(1), 3), {"x": None}])
+@pytest.mark.parametrize("batch", [{1}, (torch.ones(1), object()), {"x": slice(3)}])
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_what_is_no_batch_is_refused_and_what_was_sent_is_joined(late, batch, device):
     batches = prefetcher.prefetched([torch.ones(1), batch], device)
     with pytest.raises(
-        TypeError, match=r"a batch is a tensor, or a tuple, list or dict of them, not (str|int|NoneType)"
+        TypeError, match=r"a batch is a tensor, or a tuple, list or dict of them, not (set|object|slice)"
     ):
         list(batches)
     assert device == "cpu" or late.diary[-1] == "main waits for side"

@@ -47,15 +47,16 @@ def main() -> dict:
             f"begun at {kernel['start']:6.1f} µs"
         )
     print(f"{text} after {len(waits)} waits, the first until {waits[0]['end']:.1f} µs")
+    # fmt: off
     return {
-        "text": text,
-        "events": events,
+        "text": text, "events": events,
         "cpu": dict(zip(KERNELS, launches, strict=False)),
         "gpu": dict(zip(KERNELS, kernels, strict=False)),
         "first_wait": waits[0],
         "waits": len(waits),
         "gpu_events_for_text": len(kernels) - len(KERNELS),
     }
+    # fmt: on
 
 
 def plot(results: dict, ceilings: dict):

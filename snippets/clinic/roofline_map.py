@@ -42,9 +42,12 @@ def with_tf32(op: Op) -> Op:
     """The same with TF32 allowed for products of float32."""
 
     def work() -> None:
-        torch.set_float32_matmul_precision("high")
-        op.work()
-        torch.set_float32_matmul_precision("highest")
+        settings = torch.backends.cuda.matmul  # of the whole process
+        before, settings.fp32_precision = settings.fp32_precision, "tf32"
+        try:
+            op.work()
+        finally:
+            settings.fp32_precision = before
 
     return op._replace(work=work, roof="tf32")
 

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from snippets.timing.benchmark import measure
-from snippets.timing.kernel_time import gpu_clock
+from snippets.timing.kernel_time import gpu_clock, repeated
 from snippets.timing.lanes import lanes
 
 CALLS = 20
@@ -30,7 +30,7 @@ def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
 
 def gpu_busy_s(work: Callable) -> float:
     """Seconds of kernels and copies in a call, from a profile."""
-    rows = lanes(lambda: [work() for _ in range(CALLS)])
+    rows = lanes(repeated(work, CALLS))
     return sum(us for lane, _, us, _ in rows if "stream" in lane) / 1e6 / CALLS
 
 

@@ -34,7 +34,8 @@ def slowest(work: Callable, calls: int) -> float:
 def five(x: torch.Tensor, y: torch.Tensor, group) -> dict[str, tuple]:
     """By name: bytes that leave the busiest rank for each byte of x, and the call;
 
-    where it writes, and what it writes if each rank fills x with its number + 1.
+    where it writes, and what it writes if each rank fills x with its number + 1. x and
+    y have one dimension, of a length that the ranks divide; all ranks are in `group`.
     """
     g, rank, n = {"group": group}, dist.get_rank(), dist.get_world_size()
     mine, ours = x.chunk(n)[rank], y.chunk(n)[rank]

@@ -24,7 +24,10 @@ BYTES = 160_000_000
 
 
 def via_gpu0(x: torch.Tensor, group) -> None:
-    """Rank 0 gets all gradients whole, adds them up, and sends the sum to each."""
+    """Rank 0 gets all gradients whole, adds them up, and sends the sum to each.
+
+    x has one dimension, and is of floats.
+    """
     ranks, root = dist.get_world_size(), dist.get_rank() == 0
     rooms = x.new_empty(ranks, len(x)) if root else None
     dist.gather(x, list(rooms) if root else None, dst=0, group=group)
@@ -32,7 +35,10 @@ def via_gpu0(x: torch.Tensor, group) -> None:
 
 
 def in_parts(x: torch.Tensor, group) -> None:
-    """Each rank gets one part of all gradients, adds it up, and sends it to each."""
+    """Each rank gets one part of all gradients, adds it up, and sends it to each.
+
+    x has one dimension, of a length that the ranks divide, and is of floats.
+    """
     parts = torch.empty_like(x)
     dist.all_to_all_single(parts, x, group=group)
     all_gather(x, parts.view(dist.get_world_size(), -1).sum(0), group=group)

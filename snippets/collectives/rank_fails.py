@@ -29,7 +29,7 @@ def blocked(call, **options) -> dict:
     try:
         call(**options)
     except RuntimeError as error:
-        says = str(error).splitlines()[0].rpartition("] ")[2]
+        says = str(error).partition("\n")[0].rpartition("] ")[2]
         return {"seconds": time.perf_counter() - start, "says": says}
     raise AssertionError("no rank was missing")
 

@@ -39,7 +39,10 @@ def as_printed(first: torch.Tensor, second: torch.Tensor) -> dict[str, float]:
 
 
 def launch_us(x: torch.Tensor, launches: int = 300, trials: int = 9) -> list[float]:
-    """Host microseconds of a launch while the GPU is busy, so that none can begin."""
+    """Host microseconds of a launch while the GPU is busy, so that none can begin.
+
+    x is on the current GPU.
+    """
     costs = []
     for _ in range(trials):
         torch.cuda._sleep(100_000_000)  # cycles: about 50 ms, longer than the launches

@@ -21,7 +21,10 @@ SIZES = [2**k for k in range(12, 31, 3)]  # bytes: 4 KiB to 1 GiB
 
 
 def in_pieces(x: Tensor, room: Tensor, y: Tensor, piece: int = 2**22) -> None:
-    """Queue x to y through pinned room: a piece leaves the host as the next comes."""
+    """Queue x to y through pinned room: a piece leaves the host as the next comes.
+
+    All three have one dimension; a piece is so many elements.
+    """
     leaving, coming = (torch.cuda.current_stream(each.device) for each in (x, y))
     leaving.wait_stream(coming)  # until nobody reads the room any more
     for a, between, b in zip(*(t.split(piece) for t in (x, room, y)), strict=True):

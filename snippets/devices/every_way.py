@@ -38,7 +38,10 @@ def batch(stacks: list) -> None:
 
 
 def prove(work, jobs: list) -> None:
-    """Run it on emptied rooms, and compare the squares with those of float64."""
+    """Run it on emptied rooms, and compare the squares with those of float64.
+
+    A job is two stacks of matrices; the last thousand of each are compared.
+    """
     for _, out in jobs:
         out.zero_()
     wait_for()

@@ -47,7 +47,10 @@ def replay(graphs: list[torch.cuda.CUDAGraph]) -> None:
 
 
 def launch_us(job: tuple, launches: int = 100) -> float:
-    """Host microseconds of a launch while the GPU is busy, so that none can begin."""
+    """Host microseconds of a launch while the GPU is busy, so that none can begin.
+
+    The job is on the current GPU.
+    """
     torch.cuda._sleep(20_000_000)  # cycles: about 10 ms, longer than the launches
     time = measure(partial(feed, [job], launches), devices=[], warmup=0, trials=1)
     wait_for()

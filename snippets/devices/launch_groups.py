@@ -39,7 +39,8 @@ def host_us(work: Callable, calls: int) -> float:
 def observed(launches: list[Callable], cores: list[set]) -> tuple[list, list]:
     """Host µs of a launch, and of a call on the CPU just before and after it.
 
-    This thread may run on `cores`, each in its turn; the GPUs take turns, too.
+    This thread may run on `cores`, each in its turn, and stays on the last; the GPUs
+    take turns, too.
     """
     on_cpu, launch, cpu = product("cpu", 2), [], []
     for i, allowed in enumerate(cores):

@@ -59,7 +59,8 @@ def main() -> dict:
     for work in (item, nonzero, from_list, adam, clip):
         with ProcessPoolExecutor(1) as child:
             said = errors[work.__name__] = child.submit(refusal, work).result()
-        print(f"{work.__name__:10}{shorten(said, 78, placeholder=' …')}")
+        shown = shorten(said, 78, placeholder=" …") or "can be captured"
+        print(f"{work.__name__:10}{shown}")
     return {"errors": errors}
 
 

@@ -20,8 +20,10 @@ CALLS = 40  # few, for short rounds: hosts change from minute to minute
 
 
 def what_the_compiler_made(net: torch.nn.Module, x: torch.Tensor):
-    """A call of the compiled code alone, with the inputs of `net(x)`: nobody asks
-    whether it still fits them."""
+    """A call of the compiled code alone on the inputs of `net(x)`; it gives a list.
+
+    Nobody asks whether the code still fits. A network that is cut is refused.
+    """
     made = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list):
@@ -29,7 +31,7 @@ def what_the_compiler_made(net: torch.nn.Module, x: torch.Tensor):
         made.append(partial(compiled, *inputs))
         return compiled
 
-    torch.compile(net, backend=backend)(x)
+    torch.compile(net, backend=backend, fullgraph=True)(x)
     return made[0]
 
 

@@ -30,11 +30,16 @@ def mlp() -> nn.Module:
 
 
 def as_graph(net: Callable, x: torch.Tensor) -> Callable:
-    """`net` as one CUDA graph, for inputs like x; each call overwrites the result."""
+    """`net` as one CUDA graph, for inputs like x; each call overwrites the result.
+
+    To be called under `torch.no_grad()`; ValueError for inputs of another shape.
+    """
     held = x.clone()
     replay = captured(partial(net, held))
 
     def call(x: torch.Tensor) -> torch.Tensor:
+        if x.shape != held.shape:  # copy_ would spread one row over all
+            raise ValueError(f"captured for {held.shape}, not for {x.shape}")
         held.copy_(x)
         return replay()
 

@@ -22,7 +22,10 @@ def mlp() -> nn.Module:
 
 
 def through_a_file(net: nn.Module, x: torch.Tensor) -> tuple[Callable, int]:
-    """The network after a round trip through a file in memory, and the file's bytes."""
+    """The network after a round trip through a file in memory, and the file's bytes.
+
+    It takes inputs of x's shape only; `dynamic_shapes` of `export` leaves sizes open.
+    """
     file = io.BytesIO()
     torch.export.save(torch.export.export(net, (x,)), file)
     file.seek(0)

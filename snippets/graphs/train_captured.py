@@ -49,13 +49,16 @@ def training_step(net: nn.Module, capturable: bool = False) -> Callable:
 def graphed(step: Callable, *first: torch.Tensor) -> Callable:
     """`step` as one CUDA graph, for batches like `first`, on which it trains once.
 
-    What it returns is overwritten by the next call.
+    What it returns is overwritten by the next call. ValueError for other shapes, as
+    the last batch of an epoch may have.
     """
     held = [each.clone() for each in first]
     replay = captured(partial(step, *held))  # to warm up is a real step
 
     def call(*batch: torch.Tensor) -> torch.Tensor:
         for old, new in zip(held, batch, strict=True):
+            if new.shape != old.shape:  # copy_ would spread one row over all
+                raise ValueError(f"captured for {old.shape}, not for {new.shape}")
             old.copy_(new)
         return replay()
 

@@ -33,7 +33,10 @@ def memory_trials_gb_s() -> dict[str, list[float]]:
 
 
 def product_trials_tflop_s(dtype: torch.dtype, n: int) -> list[float]:
-    """Rate of a product (n, n) in each trial, whose first rows agree with float64."""
+    """Rate of a product (n, n) in each trial, whose first rows agree with float64.
+
+    `dtype`: float32 or float64.
+    """
     x, y, out = torch.rand(3, n, n, dtype=dtype)
     product = partial(torch.mm, x, y, out=out)
     timing = measure(product, devices=[], warmup=1, trials=5)

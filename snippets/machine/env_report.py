@@ -24,7 +24,10 @@ def installed(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Version of each library that changes what a recording means; "" is none."""
+    """Version of each library that changes what a recording means.
+
+    Where there is none: "None", "" or "not installed".
+    """
     nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
     return {
         "python": platform.python_version(),

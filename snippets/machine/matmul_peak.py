@@ -19,18 +19,20 @@ CALLS = {1024: 100, 2048: 50, 4096: 20, 8192: 3}  # products in a burst, by n
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
 
-def product(n: int, dtype: torch.dtype, precision="highest") -> Callable[[], None]:
+def product(n: int, dtype: torch.dtype, precision="ieee") -> Callable[[], None]:
     """Multiplies two random matrices (n, n); it has been compared with float64.
 
-    `precision`: "highest", or "high", with which products of float32 may use TF32.
+    `precision`: "ieee", or "tf32", with which products of float32 use TF32.
     """
     x, y, out = torch.randn(3, n, n, device="cuda", dtype=dtype)
 
     def multiply() -> None:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(precision)  # of the whole process
-        torch.mm(x, y, out=out)
-        torch.set_float32_matmul_precision(before)
+        settings = torch.backends.cuda.matmul  # of the whole process
+        before, settings.fp32_precision = settings.fp32_precision, precision
+        try:
+            torch.mm(x, y, out=out)
+        finally:
+            settings.fp32_precision = before
 
     multiply()
     right = x[:64].double() @ y.double()
@@ -42,7 +44,7 @@ def main() -> dict:
     rates = {name: {} for name in TYPES}
     for n, calls in CALLS.items():
         works = {name: product(n, dtype) for name, dtype in TYPES.items()}
-        works["tf32"] = product(n, torch.float32, precision="high")
+        works["tf32"] = product(n, torch.float32, precision="tf32")
         timings = take_turns(works, 1, 5, calls, rest_s=0.03, clock=gpu_clock)
         for name, timing in timings.items():
             trials = [2 * n**3 / 1e12 / seconds for seconds in timing.trials]

@@ -9,7 +9,8 @@
 import torch
 
 MIB = 2**20
-SIZES = (8, 512, 513, MIB, MIB + 1, 9 * MIB, 10 * MIB, 100 * MIB)
+SIZES = (8, 512, 513, MIB, MIB + 1, 9 * MIB, 10 * MIB, 25 * MIB // 2, 13 * MIB)
+SIZES += (27 * MIB // 2, 100 * MIB)
 
 
 def round_up(size: int, step: int) -> int:
@@ -18,7 +19,10 @@ def round_up(size: int, step: int) -> int:
 
 
 def predicted(size: int) -> dict[str, int]:
-    """Bytes a tensor of `size` bytes holds, and that PyTorch takes for it from CUDA."""
+    """Bytes a tensor of `size` bytes holds, and that PyTorch takes for it from CUDA.
+
+    `size` is at least 1. The tensor is the first one, with an empty cache.
+    """
     holds = round_up(size, 512)
     if holds <= MIB:
         takes = 2 * MIB
@@ -26,6 +30,8 @@ def predicted(size: int) -> dict[str, int]:
         takes = 20 * MIB
     else:
         takes = round_up(holds, 2 * MIB)
+        if takes - holds <= MIB:
+            holds = takes  # so small a rest is not cut off
     return {"size": size, "allocated": holds, "reserved": takes}
 
 

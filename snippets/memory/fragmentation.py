@@ -16,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4
+# fmt: off
 SETTINGS = {
-    "default": {},
+    "default": {}, "emptied": {},
     "max_split": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:32"},
     "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-    "expandable_by_new_name": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
-}
+    "expandable_by_new_name": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}}
+# fmt: on
 
 
 def tensor(mib: int) -> torch.Tensor:
@@ -36,8 +37,11 @@ def memory_map(snapshot: dict) -> list[list[int]]:
     return [[b["size"] >> 20, int(b["state"] == "active_allocated")] for b in blocks]
 
 
-def grow() -> dict:
-    """The batch that does not fit any more, and what memory looks like then."""
+def grow(empty: bool) -> dict:
+    """The batch that does not fit any more, and what memory looks like then.
+
+    `empty`: give the cache back to CUDA after each batch.
+    """
     share = (CAP_MIB << 20) / torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(share)
     kept = []
@@ -46,29 +50,31 @@ def grow() -> dict:
             batch = tensor(mib)
             kept.append(tensor(mib // 2))  # what you want to remember of it
             del batch
+            if empty:
+                torch.cuda.empty_cache()
     except torch.OutOfMemoryError as error:
-        words = re.sub(
-            r"Process \d+ has .*? in use\. ", "", str(error)
-        )  # other children
+        # without a word of the other children
+        words = re.sub(r"Process \d+ has .*? in use\. ", "", str(error))
     snapshot = torch.cuda.memory._snapshot()
     expandable = bool(snapshot["allocator_settings"]["expandable_segments"])
     found = {"refused_mib": mib, "words": words, "blocks": memory_map(snapshot)}
     return found | {"is_expandable": expandable}
 
 
-def in_process_of_its_own(setting: dict[str, str]) -> dict:
-    """What `grow` gives with this setting, which PyTorch reads from the environment."""
+def in_process_of_its_own(name: str) -> dict:
+    """What `grow` gives with a setting, which PyTorch reads from the environment."""
     env = {k: v for k, v in os.environ.items() if not k.endswith("ALLOC_CONF")}
-    command = [sys.executable, __file__, "grow"]
-    child = subprocess.run(command, env=env | setting, capture_output=True, text=True)
+    env |= SETTINGS[name]
+    command = [sys.executable, __file__, "grow", name]
+    child = subprocess.run(command, env=env, capture_output=True, text=True)
     if child.returncode:
-        raise RuntimeError(f"{setting}: {child.stderr}")
+        raise RuntimeError(f"{name}: {child.stderr}")
     return json.loads(child.stdout)
 
 
 def main() -> dict:
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(in_process_of_its_own, SETTINGS.values()))
+        found = list(pool.map(in_process_of_its_own, SETTINGS))
     runs = dict(zip(SETTINGS, found, strict=True))
     for name, run in runs.items():
         run["held_mib"] = sum(mib for mib, held in run["blocks"] if held)
@@ -83,7 +89,7 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(layout="constrained")
-    lanes = ("default", "max_split", "expandable")
+    lanes = ("default", "expandable", "max_split", "emptied")
     for i, label in enumerate(["idle", "held by tensors"]):
         for lane, name in enumerate(lanes):
             bars, at = [], 0
@@ -102,7 +108,7 @@ def plot(results: dict, ceilings: dict):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["grow"]:
-        print(json.dumps(grow()))
+    if sys.argv[1:2] == ["grow"]:
+        print(json.dumps(grow(empty=sys.argv[2] == "emptied")))
     else:
         main()

@@ -21,11 +21,11 @@ BLOCKS, WIDTH, WORDS, TOKENS = 4, 1024, 16384, 8192
 
 
 class Peak(TorchDispatchMode):
-    """The most bytes that tensors on a device hold, and `by` which operation."""
+    """The most bytes that tensors on a kind of device hold, and by which operation."""
 
     def __init__(self, device: str):
         super().__init__()
-        self.device, self.bytes, self.by = device, 0, ""
+        self.device, self.bytes, self.by = torch.device(device).type, 0, ""
         self.sizes = WeakIdKeyDictionary()  # a storage that dies takes its entry along
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -40,7 +40,11 @@ class Peak(TorchDispatchMode):
 
 
 def predicted(work, device: str = "cuda") -> tuple[int, str]:
-    """Peak of `work()` in bytes, and by whom; nothing is allocated or computed."""
+    """Peak of `work()` in bytes, and by whom; nothing is allocated or computed.
+
+    `work` makes its model, optimizer and data itself: real tensors from outside are
+    refused, and so is reading a value, as `.item()` does.
+    """
     with FakeTensorMode(), Peak(device) as peak:
         work()
     return peak.bytes, peak.by

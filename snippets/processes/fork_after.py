@@ -63,7 +63,7 @@ def tell(work: Callable, connection) -> None:
 
 
 def child(work: Callable, method: str = "fork", limit_s: int = 5):
-    """What `work()` gives in a child; one that does not answer in time is killed."""
+    """What `work()` gives in a child; "no answer" if it takes too long, or has died."""
     ours, theirs = mp.Pipe()
     process = mp.get_context(method).Process(target=tell, args=(work, theirs))
     process.start()

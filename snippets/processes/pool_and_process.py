@@ -50,6 +50,7 @@ def by_new_processes(numbers: np.ndarray) -> np.ndarray:
         ours.append(mine)
         children.append(CONTEXT.Process(target=answer, args=(part, theirs)))
         children[-1].start()
+        theirs.close()  # else recv() waits for ever if the child dies
     squares = np.concatenate([connection.recv() for connection in ours])
     for child in children:
         child.join()

@@ -22,7 +22,10 @@ SIZES_KIB, WRITTEN = [4, 32, 256, 2048, 16384], -1.0
 
 @contextmanager
 def child(target):
-    """A spawned process that runs `target(connection)`, and whose exit code is read."""
+    """A spawned process that runs `target(connection)`, and whose exit code is read.
+
+    If it dies while you talk to it, that raises EOFError or BrokenPipeError.
+    """
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs,))

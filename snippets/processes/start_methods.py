@@ -39,6 +39,7 @@ def started(method: str) -> tuple[float, float]:
     process = mp.get_context(method).Process(target=begin, args=(theirs,))
     start = time.perf_counter()
     process.start()
+    theirs.close()  # else recv() waits for ever if the child dies
     began, mib = ours.recv()
     process.join()
     return 1e3 * (began - start), mib

@@ -14,7 +14,7 @@ STEPS, FLOATS, CYCLES = 50, 16 * 2**20, 4_000_000
 
 
 def record_stream(x: torch.Tensor, reader: torch.cuda.Stream) -> None:
-    """Forbid the allocator to reuse x before the reader has done what it has now."""
+    """Once x is dropped, its memory waits for all that the reader has got by then."""
     x.record_stream(reader)
 
 

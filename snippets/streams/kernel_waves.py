@@ -24,7 +24,7 @@ def blocks_per_sm(threads: int, registers: int, shared: int) -> int:
     of_warp = 256 * ceil(32 * registers / 256)  # registers are given out in 256s
     return min(
         gpu.max_threads_per_multi_processor // (32 * warps),
-        gpu.regs_per_multiprocessor // (of_warp * warps),
+        gpu.regs_per_multiprocessor // 4 // of_warp * 4 // warps,  # in four parts
         gpu.shared_memory_per_multiprocessor // (shared + 1024),  # CUDA takes 1 KiB
     )
 

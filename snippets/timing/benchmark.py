@@ -48,7 +48,10 @@ class Timing:
 def wall_clock(
     work: Callable, calls: int = 1, devices: Iterable[int] | None = None
 ) -> float:
-    """Seconds of one of `calls` calls; the devices are idle before and after them."""
+    """Seconds of one of `calls` calls; the devices are idle before and after them.
+
+    `devices` is read twice: give a list, not an iterator.
+    """
     wait_for(devices)
     start = time.perf_counter()
     for _ in range(calls):

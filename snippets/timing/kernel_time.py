@@ -19,8 +19,9 @@ def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -
     """Seconds of one of `calls` calls on the current stream, by the GPU's own clock.
 
     The GPU first spins until all calls are queued; if it overtook them, because the
-    host was disturbed or the call was its first, it spins longer. `work` must not wait
-    for the GPU: then no spin is long enough, and RuntimeError is raised.
+    host was disturbed or the call was its first, it spins longer. RuntimeError if no
+    spin is long enough: where `work` waits for the GPU, or where all calls together
+    are more launches than its queue holds, about a thousand.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for attempt in range(6):
@@ -50,6 +51,8 @@ def captured(work: Callable) -> Callable:
     """A function that launches all kernels of `work` at once, as one CUDA graph.
 
     It returns what `work` returned: the same tensors each time, with new contents.
+    `work` is called once before, for real. It is kept, with all that it refers to:
+    the graph knows addresses only.
     """
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
@@ -64,6 +67,7 @@ def captured(work: Callable) -> Callable:
         graph.replay()
         return result
 
+    replay.work = work  # what the graph reads and writes must not be freed
     return replay
 
 

@@ -15,7 +15,10 @@ from snippets.timing.wait_for import wait_for
 
 
 def profiled(work: Callable) -> list:
-    """Events of the profiler while `work` runs, GPU work included, in order of time."""
+    """Events of the profiler while `work` runs, GPU work included, in order of time.
+
+    It runs twice, and the second time counts.
+    """
     for _ in range(2):  # the first profile of a process also starts the profiler
         with torch.profiler.profile(acc_events=True) as profiler:
             work()
@@ -26,8 +29,8 @@ def profiled(work: Callable) -> list:
 def lanes(work: Callable) -> list[list]:
     """[lane, start_us, duration_us, name] of what `work` does; the first starts at 0.
 
-    Lane "CPU" has the calls of the CUDA API, "CPU 2" those of a second thread; a lane
-    such as "stream 7", or "GPU 1, stream 7" where several GPUs work, its kernels and
+    It is called twice, and the rows are of the second call. Lane "CPU" has the calls of
+    the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or "GPU 1, stream 7" where several GPUs work, its kernels and
     copies.
     """
     events = [e for e in profiled(work) if on_gpu(e) or e.name.startswith("cu")]

@@ -26,7 +26,7 @@ def sweep(x: list, series: dict, ceilings: dict, xlog=False, ylog=False, **label
     for label, y in series.items():
         ax.plot(x, y, marker="o", label=label)
     for (label, limit), dash in zip(ceilings.items(), cycle(DASHES), strict=False):
-        over_x = limit if isinstance(limit, list) else [limit] * len(x)
+        over_x = limit if hasattr(limit, "__len__") else [limit] * len(x)
         ax.plot(x, over_x, label=label, color="gray", linestyle=dash)
     ax.set(xscale="log" if xlog else "linear", yscale="log" if ylog else "linear")
     ax.set(ylim=(None if ylog else 0, None), **labels)

@@ -22,7 +22,8 @@ class PowerMeter:
     while the power limit holds the clock down) and `busy_percent`. NVML itself renews
     what it says about ten times a second; on H100 and H200 `watt` is a mean over about
     one second, and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing`
-    says why and the lists stay empty. `device` counts as PyTorch does.
+    says why and the lists stay empty. `device` counts as PyTorch does. A meter is used
+    once.
     """
 
     def __init__(self, device: int = 0, every_s: float = 0.02):
@@ -56,11 +57,11 @@ class PowerMeter:
     def read(self) -> tuple[int, float, int, int]:
         """MHz, W, 1 or 0 for the power limit, percent of the time it was busy."""
         nvml, gpu = self._nvml, self._gpu
-        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+        reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
         return (
             nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
             nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-            int(bool(reasons & nvml.nvmlClocksThrottleReasonSwPowerCap)),
+            int(bool(reasons & nvml.nvmlClocksEventReasonSwPowerCap)),
             nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
         )
 

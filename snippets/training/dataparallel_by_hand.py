@@ -21,7 +21,10 @@ WIDTH, LAYERS, ROWS = 8192, 6, 4096  # rows for each GPU
 
 
 def by_hand(model: torch.nn.Module, rows: torch.Tensor, gpus: list) -> torch.Tensor:
-    """One forward pass the way of nn.DataParallel; rows and outputs on gpus[0]."""
+    """One forward pass the way of nn.DataParallel; rows and outputs on gpus[0].
+
+    There must be rows for each GPU.
+    """
     outputs = parallel_apply(replicate(model, gpus), scatter(rows, gpus))
     return gather(outputs, gpus[0])
 

@@ -30,7 +30,10 @@ def gradients(model: nn.Module, rows: torch.Tensor) -> list[torch.Tensor]:
 
 
 def farthest(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    """Largest error in any tensor, as a share of the largest entry of that tensor."""
+    """Largest error in any tensor, as a share of the largest entry of that tensor.
+
+    Of finite numbers, and no tensor all zero: `max` may pass over a NaN.
+    """
     pairs = zip(found, expected, strict=True)
     return max(float((f - e).abs().max() / e.abs().max()) for f, e in pairs)
 

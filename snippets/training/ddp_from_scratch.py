@@ -31,7 +31,7 @@ ROWS, TOKENS, WIDTH = 8, 512, 1024  # rows for each GPU
 
 
 def in_buckets(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
-    """Average gradients in buckets, those of the last layer first."""
+    """Average gradients in buckets, those of the last layer first; none may lack."""
     buckets = Buckets(group)
     for parameter in reversed(list(model.parameters())):
         buckets.add(parameter)

@@ -29,7 +29,10 @@ def overlap(a: list, b: list) -> float:
 
 
 def account(events: list[list]) -> dict[str, float]:
-    """Milliseconds of one GPU's step: NCCL, how much of it others hide, the others."""
+    """Milliseconds of one GPU's step: NCCL, how much of it others hide, the others.
+
+    Right while no two of the others, nor two all-reduces, run at the same time.
+    """
     on_gpu = [event for event in events if "stream" in event[0]]
     nccl = [event for event in on_gpu if "nccl" in event[3].lower()]
     others = [event for event in on_gpu if event not in nccl]

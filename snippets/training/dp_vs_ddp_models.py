@@ -36,7 +36,7 @@ V100_S = (25 * 60 + 14, 8 * 60 + 27)
 
 
 def apart(model: nn.Module, group: dist.ProcessGroup) -> float:
-    """Largest difference between two ranks in any parameter."""
+    """Largest difference between two ranks in any parameter; all must be finite."""
     most = torch.cat([p.detach().flatten() for p in model.parameters()])
     least = most.clone()
     dist.all_reduce(most, dist.ReduceOp.MAX, group=group)

@@ -8,7 +8,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Thread
 
 import torch
 
@@ -25,9 +24,8 @@ MODELS = {
 
 def in_new_thread(work, *args) -> None:
     """Call work in a thread that has never called anything before."""
-    thread = Thread(target=work, args=args)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as fresh:
+        in_thread(fresh, work, *args)
 
 
 def in_thread(pool: ThreadPoolExecutor, work, *args) -> None:

@@ -24,7 +24,11 @@ from snippets.training.waiting_ranks import meet
 
 
 class Buckets:
-    """Averages gradients over ranks; one all-reduce for so many megabytes of them."""
+    """Averages gradients over ranks; one all-reduce for so many megabytes of them.
+
+    All ranks must add gradients of the same parameters, in the same order. DDP checks
+    that, this does not: it would average what does not belong together.
+    """
 
     def __init__(self, group: dist.ProcessGroup, mb: float = 25):
         self.group, self.limit = group, mb * 1e6
@@ -57,7 +61,7 @@ class Buckets:
 
 
 def one_by_one(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """Average each gradient by an all-reduce of its own."""
+    """Average each gradient by an all-reduce of its own; no parameter may lack one."""
     for parameter in model.parameters():
         parameter.grad /= group.size()
         dist.all_reduce(parameter.grad, group=group)

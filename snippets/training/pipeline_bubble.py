@@ -36,7 +36,10 @@ def loss(output: torch.Tensor, target: object = None) -> torch.Tensor:
 
 
 def pipeline(stage: nn.Module, rows: torch.Tensor, m: int, group) -> Callable:
-    """A step over m micro-batches; the first rank has the rows, the last the loss."""
+    """A step over m micro-batches; the first rank has the rows, the last the loss.
+
+    m divides the number of rows.
+    """
     rank, ranks = group.rank(), group.size()
     part = PipelineStage(stage, rank, ranks, rows.device, group=group)
     schedule = ScheduleGPipe(part, n_microbatches=m, loss_fn=loss)

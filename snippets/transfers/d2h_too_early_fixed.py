@@ -15,8 +15,7 @@ from snippets.transfers.d2h_too_early_broken import attempts
 def fetch(on_gpu: Tensor) -> Tensor:
     """Copy to the host, and wait for this copy, not for the whole device."""
     on_host = on_gpu.to("cpu", non_blocking=True)
-    landed = torch.cuda.Event()
-    landed.record()
+    landed = torch.cuda.current_stream(on_gpu.device).record_event()
     landed.synchronize()
     return on_host
 

@@ -22,9 +22,9 @@ def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
     """Start a copy to pinned memory behind what is launched: a tensor, an event.
 
     Read the tensor only after the event's `synchronize()`, and do not write into
-    `on_gpu` before that; dropping it is safe.
+    `on_gpu` before that; dropping it is safe. `copying` is a stream of its GPU.
     """
-    copying.wait_stream(torch.cuda.current_stream())
+    copying.wait_stream(torch.cuda.current_stream(on_gpu.device))
     with torch.cuda.stream(copying):
         on_host = on_gpu.to("cpu", non_blocking=True)
     on_gpu.record_stream(copying)
@@ -55,10 +55,10 @@ def main() -> dict:
     short, long = (partial(work, x, products) for products in (PRODUCTS, LONG))
     assert torch.equal(work_then_wait(on_gpu, short, copying), on_gpu.cpu())
     works = {"copy": partial(fetch_later, on_gpu, copying), "cpu": on_gpu.cpu}
-    for name, products in {"work": short, "long": long}.items():
-        works[name] = products
-        works[f"cpu_then_{name}"] = partial(cpu_then_work, on_gpu, products)
-        works[f"{name}_then_wait"] = partial(work_then_wait, on_gpu, products, copying)
+    for name, run in {"work": short, "long": long}.items():
+        works[name] = run
+        works[f"cpu_then_{name}"] = partial(cpu_then_work, on_gpu, run)
+        works[f"{name}_then_wait"] = partial(work_then_wait, on_gpu, run, copying)
     result = recorded(take_turns(works))
     print(*(f"{way:<16}{ms:8.2f} ms" for way, ms in result["ms"].items()), sep="\n")
     return result

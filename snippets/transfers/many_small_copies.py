@@ -20,7 +20,8 @@ COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
 def send_packed(tensors: list[Tensor]) -> list[Tensor]:
     """Tensors of one type on the GPU, by one copy; they share its memory there.
 
-    The pinned memory is PyTorch's, which does not lend it again before it has left.
+    At least one, and without gradients; TypeError if the types differ. The pinned
+    memory is PyTorch's, which does not lend it again before it has left.
     """
     types = {tensor.dtype for tensor in tensors}
     if len(types) != 1:

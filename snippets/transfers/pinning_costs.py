@@ -22,7 +22,7 @@ def send(x: Tensor, buffer: Tensor, gpu: Tensor, sent: torch.cuda.Event) -> None
     sent.synchronize()
     buffer.copy_(x)
     gpu.copy_(buffer, non_blocking=True)
-    sent.record()
+    sent.record(torch.cuda.current_stream(gpu.device))
 
 
 def to_gpu(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@
 # ///
 """A prefetcher to take home: the next batch is copied while you work on this one."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -17,10 +17,12 @@ STEPS = 12
 
 
 def each_tensor(batch, change: Callable[[Tensor], Tensor]):
-    """A batch of the same form, each tensor changed; TypeError at anything else."""
+    """Each tensor changed; texts and numbers stay, TypeError at anything else."""
     if isinstance(batch, Tensor):
         return change(batch)
-    if isinstance(batch, dict):
+    if batch is None or isinstance(batch, (str, bytes, int, float)):
+        return batch
+    if isinstance(batch, Mapping):
         return {name: each_tensor(part, change) for name, part in batch.items()}
     if isinstance(batch, (tuple, list)):
         parts = [each_tensor(part, change) for part in batch]
@@ -34,8 +36,9 @@ def each_tensor(batch, change: Callable[[Tensor], Tensor]):
 def prefetched(batches: Iterable, device="cuda") -> Iterator:
     """Yield the batches on a GPU, each copied while you work on the one before.
 
-    A batch is a tensor, or a tuple, list or dict of batches. It is yours to keep. What
-    is pinned is sure to overlap, and must not be overwritten after it is handed over.
+    A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;
+    texts, numbers and None stay as they are. It is yours to keep. What is pinned is
+    sure to overlap, and must not be overwritten after it is handed over.
     Stay in one stream. To another device than CUDA's the batches are only moved.
     """
     if torch.device(device).type != "cuda":
@@ -75,12 +78,12 @@ def main() -> dict:
         for batch in source:
             torch.mm(batch.to(device, non_blocking=True), w)
 
+    # fmt: off
     works = {
         "copy": lambda: [batch.to(device, non_blocking=True) for batch in batches],
-        "work": lambda: work(kept),
-        "plain": lambda: work(batches),
-        "prefetched": lambda: work(prefetched(batches, device)),
-    }
+        "work": lambda: work(kept), "plain": lambda: work(batches),
+        "prefetched": lambda: work(prefetched(batches, device))}
+    # fmt: on
     result = {"steps": STEPS} | recorded(take_turns(works, trials=7, calls=2))
     print(*(f"{way:<12}{ms:7.2f} ms" for way, ms in result["ms"].items()), sep="\n")
     return result

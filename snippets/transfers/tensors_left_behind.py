@@ -11,17 +11,24 @@ import torch
 from torch import nn
 
 
-def strays(model: nn.Module, device: str) -> list[str]:
-    """Names of the model's tensors that are not on this type of device.
+def is_on(tensor: torch.Tensor, device: torch.device) -> bool:
+    """Whether it is on this device; without a number, on any of its type."""
+    at = tensor.device
+    return at.type == device.type and device.index in (None, at.index or 0)
 
-    Plain attributes too: `model.to` moves parameters and buffers only.
+
+def strays(model: nn.Module, device: str | torch.device) -> list[str]:
+    """Names of the model's tensors that are not on this device, "cuda" or "cuda:1".
+
+    Plain attributes too: `model.to` moves parameters and buffers only. What a module
+    keeps in a list or a dict is not looked at.
     """
-    found = []
+    wanted, found = torch.device(device), []
     for path, module in model.named_modules():
         tensors = {name: t for name, t in vars(module).items() if torch.is_tensor(t)}
         tensors |= dict(module.named_parameters(recurse=False))
         tensors |= dict(module.named_buffers(recurse=False))
-        away = [name for name, t in tensors.items() if t.device.type != device]
+        away = [name for name, t in tensors.items() if not is_on(t, wanted)]
         found += [f"{path}.{name}".lstrip(".") for name in away]
     return found
 

@@ -106,9 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "--runs 0 does this alone"
     )
     record.add_argument("--kernels", action=argparse.BooleanOptionalAction, default=True, help=text)
-    text = (
-        "let each measurement have this many runs; default: what mkdocs.yml wants of this machine, with names one more"
-    )
+    text = "let each measurement have this many runs; default: what mkdocs.yml wants of this machine; with names and no --bundle one more"
     record.add_argument("--runs", metavar="N", type=_runs, help=text)
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
@@ -225,21 +223,7 @@ def _record(book: Book, options) -> int:
         _say(_lacking(book, unable))
     bundle = Bundle(options.bundle) if options.bundle else None
 
-    def lacks(snippet, gpus) -> int:
-        """How many more runs there should be."""
-        if names and not bundle and options.runs is None:
-            return 1
-        profile = machine.profile(machine.here()["gpus"][:gpus])
-        run = book.committed.get(snippet.name, {}).get(profile)
-        known = recording.run_digests(run.data) if run is not None and run.grade == recording.FRESH else set()
-        added = bundle.runs(snippet, profile) - known if bundle else set()
-        have = len(added if names and bundle else added | known)
-        wanted = book.runs_wanted(snippet.name, profile)
-        if options.runs is not None and (book.measures(snippet.name) or not options.runs):
-            wanted = options.runs
-        return max(0, wanted - have)
-
-    lacking = {item: lacks(*item) for item in able}
+    lacking = {item: _lacking_runs(book, bundle, *item, options.runs, bool(names)) for item in able}
     wanted = [item for turn in range(max(lacking.values())) for item in able if lacking[item] > turn]
     for item in wanted[:1]:
         _check_writable(book.cache_path(*item).parent)
@@ -280,6 +264,23 @@ def _record(book: Book, options) -> int:
             + (f", kernels counted of {len(counted)}" if counted or options.runs == 0 else "")
         )
     return int(bool(failures))
+
+
+def _lacking_runs(book: Book, bundle: Bundle | None, snippet: Snippet, gpus: int, runs: int | None, named: bool) -> int:
+    """How many more runs of a snippet `record` should make: up to `runs` of a measurement, or what mkdocs.yml wants; one more of what was named,
+    but into a bundle as many as that, whatever is recorded.
+    """
+    if named and not bundle and runs is None:
+        return 1
+    profile = machine.profile(machine.here()["gpus"][:gpus])
+    run = book.committed.get(snippet.name, {}).get(profile)
+    known = recording.run_digests(run.data) if run is not None and run.grade == recording.FRESH else set()
+    added = bundle.runs(snippet, profile) - known if bundle else set()
+    have = len(added if named and bundle else added | known)
+    wanted = book.runs_wanted(snippet.name, profile)
+    if runs is not None and (book.measures(snippet.name) or not runs):
+        wanted = runs
+    return max(0, wanted - have)
 
 
 def _uncounted(book: Book, bundle: Bundle | None, items: list[tuple[Snippet, int]]) -> dict[tuple[Snippet, int], dict]:
@@ -420,7 +421,14 @@ def _hold(book: Book, options) -> int:
         else:
             found += held(recorded, result)
     if not found and not problems:
-        raise OverlapError("nothing to compare: there is no recording of such a machine; run `overlap record` here")
+        where = (
+            f"{options.bundle} has no run of these snippets on a recorded machine; name others"
+            if options.bundle
+            else ""
+        )
+        raise OverlapError(
+            f"nothing to compare: {where or 'there is no recording of such a machine; run `overlap record` here'}"
+        )
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "")]
     for each in found:
         here = "nothing" if each.here is None else f"{each.here:.4g}"

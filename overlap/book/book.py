@@ -152,7 +152,8 @@ def machine_scope(profile: str, here: dict) -> dict:
 @cache
 def _code() -> str:
     """Hash of what decides values and verdicts."""
-    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py"))]
+    files = (path for path in sorted(Path(__file__).parent.rglob("*")) if path.suffix in (".py", ".toml"))
+    sources = [path.read_bytes() for path in files]
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
 
@@ -248,7 +249,9 @@ class Book:
 
     def cache_path(self, snippet: Snippet, gpus: int) -> Path:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
-        key = json.dumps([snippet.hash, snippet.input_hashes, machine.here(), gpus], sort_keys=True)
+        key = json.dumps(
+            [snippet.hash, snippet.input_hashes, machine.here(), gpus, snippet.options["ranks"]], sort_keys=True
+        )
         digest = hashlib.sha256(key.encode()).hexdigest()[:20]
         return self.cache / "runs" / f"{snippet.name.replace('/', '-')}-{gpus}-{digest}.json"
 
@@ -467,7 +470,9 @@ class Book:
             why = f" ({reasons[0]})" if reasons else why
         if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
-            raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}")
+            raise OverlapError(
+                f"{value.snippet}: `{value.expression}` has no value on {on}{why}{'' if not runs else '; mend the expression'}"
+            )
         return found
 
     def value(self, value: Value) -> dict[str, str]:
@@ -520,7 +525,9 @@ class Book:
             ]
             if all(verdict.state is State.OPEN for verdict in found):
                 why = "; ".join(verdict.figures for verdict in found) or "it speaks of no machine that has a recording"
-                raise OverlapError(f"{claim.where}: claim {claim.snippet}: no data decide it: {why}")
+                raise OverlapError(
+                    f"{claim.where}: claim {claim.snippet}: no data decide it: {why}; mend its names or its condition, or record it"
+                )
             self._verdicts[claim] = found
         return self._verdicts[claim]
 

@@ -13,6 +13,12 @@ from overlap.run.snippet import Snippet
 def problems(book, margins: bool, all_pages: bool = True) -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy; `all_pages`: none is missing that cannot be read."""
     found = [problem for snippet in book.snippets.values() for problem in _freshness(book, snippet)]
+    recorded = {profile for runs in book.committed.values() for profile in runs}
+    for profile in sorted((book.home or {}).keys() - recorded):
+        there = ", ".join(sorted(recorded)) or "none"
+        found.append(
+            f"mkdocs.yml: home names {profile}, of which there is no recording; mend the name (recorded: {there}) or record there"
+        )
     shown = set()
     for page in book.pages.values():
         try:
@@ -48,7 +54,8 @@ def _freshness(book, snippet: Snippet) -> Iterator[str]:
         if count in have and str(count) in excuses:
             yield f"{snippet.path}: is recorded with {count} GPUs, so drop `missing.{count}` from its header"
         elif count not in have and str(count) not in excuses:
-            yield f"{snippet.path}: {recording.MISSING}: no recording with {count} GPUs; {again} where they are"
+            on = f"with {count} GPU{'s' * (count > 1)}; {again} where they are" if count else f"on the CPU; {again}"
+            yield f"{snippet.path}: {recording.MISSING}: no recording {on}"
     for run in runs:
         wanted = book.runs_wanted(snippet.name, run.profile)
         if len(run.all) < wanted and book.at_home(run.profile):

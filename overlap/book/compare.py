@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from overlap.book import margin
 from overlap.book.book import Book, Run
+from overlap.book.expression import middle
 from overlap.run.recording import measured
 
 OUTSIDE, INSIDE, UNKNOWN = "outside", "inside", "one run, not judged"
@@ -41,15 +42,25 @@ def numbers(value, key: str = "") -> Iterator[tuple[str, float]]:
 
 
 def beside(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str, float, float]]:
-    """(snippet, profile here, recorded profile, key, here, recorded) of each number that both have, on machines of as many GPUs."""
+    """(snippet, profile here, recorded profile, key, here, recorded) of each number that both have, on machines of as many GPUs; recorded is the
+    median of the runs, as on the pages.
+    """
     for name in names or book.snippets:
         for profile, run in book.live(name).items():
             mine = dict(numbers(run.result))
             for other_profile, other in book.committed.get(name, {}).items():
-                theirs = dict(numbers(other.result)) if other.gpus == run.gpus else {}
+                theirs = _medians(other) if other.gpus == run.gpus else {}
                 yield from (
                     (name, profile, other_profile, key, mine[key], theirs[key]) for key in mine if key in theirs
                 )
+
+
+def _medians(run: Run) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for each in run.all:
+        for key, number in numbers(measured(each["result"])):
+            found.setdefault(key, []).append(number)
+    return {key: middle(values) for key, values in found.items()}
 
 
 def held(recorded: Run, result: dict) -> Iterator[Held]:

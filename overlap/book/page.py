@@ -1,5 +1,6 @@
 """A page of the book: its Markdown, taken apart into text and blocks."""
 
+import difflib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.blocks import KINDS, Block, Source, Text
+from overlap.book.value import NAME
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 
@@ -68,6 +70,9 @@ def parse(text: str, page: str) -> list[Block]:
             blocks.append(KINDS[kind].read(Source(kind, argument.strip(), lines[i + 1 : end], page, i + 1)))
             plain, first = [], end + 2
         else:
+            near = difflib.get_close_matches(kind.lower(), KINDS, 1, 0.8)
+            if near and re.fullmatch(NAME, argument.strip()):
+                raise OverlapError(f"docs/{page}:{i + 1}: `{kind}` is no block; did you mean {near[0]}?")
             plain += lines[i : end + 1]
         i = end + 1
     return [*blocks, Text(page, first, "\n".join(plain))] if plain else blocks

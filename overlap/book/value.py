@@ -12,8 +12,8 @@ VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expre
 CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
 _CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
-_UNITS = "ns|µs|us|ms|s|[kMGT]?B/s|[kMGT]iB|[MGT]FLOP/s|x faster|% of"
-_TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:[\s\u202f\xa0]?(?:{_UNITS})|×)(?![\w/])")
+_UNITS = "ns|[µμ]s|us|ms|s|(?:milli|micro|nano)?seconds?|[kMGT]?B/s|[kMGT]iB|[kMG]?Hz|W|[MGT]FLOP(?:/s|S)|x faster|% of"
+_TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:(?:[\s\u202f\xa0]|&nbsp;)?(?:{_UNITS})|×)(?![\w/])")
 
 
 @dataclass(frozen=True)

@@ -178,11 +178,23 @@ def _renamed(files: list[_File]) -> list[_File]:
     for file in files:
         others = set().union(*(set(other.bound) for other in files if other is not file))
         alone = {
-            name for name in file.private & others if not {(file.snippet.name, name), (file.snippet.name, "*")} & asked
+            name
+            for name in file.private & others
+            if not {(file.snippet.name, name), (file.snippet.name, "*")} & asked
+            and _is_text_safe(file.snippet.tree, name)
         }
         prefix = file.snippet.name.rpartition("/")[2]
         found.append(file if file.own else replace(file, other_names={name: f"{prefix}_{name}" for name in alone}))
     return found
+
+
+def _is_text_safe(tree: ast.Module, name: str) -> bool:
+    """Whether a word can be replaced throughout a file: it is no parameter, which callers name, and stands in no text."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if (isinstance(node, ast.arg) and node.arg == name) or re.search(rf"\b{name}\b", text):
+            return False
+    return True
 
 
 def _without_plot(snippet: "Snippet") -> list[dict]:

@@ -35,23 +35,10 @@ _EVERY_S = 0.3
 def state() -> list[dict]:
     """Of each GPU that CUDA would show, in order: numbers by the names above, and `reasons` in words; what is not known is left out."""
     shown = {gpu["uuid"]: {} for gpu in machine._visible().values()}
-    if shown and not _ask({key: names[0] for key, names in _FIELDS.items()}, shown):
+    if shown and not machine.ask({key: names[0] for key, names in _FIELDS.items()}, shown, _read):
         for key, names in _FIELDS.items():
-            next((name for name in names if _ask({key: name}, shown)), None)
+            next((name for name in names if machine.ask({key: name}, shown, _read)), None)
     return list(shown.values())
-
-
-def _ask(fields: dict[str, str], shown: dict[str, dict]) -> bool:
-    """Add these fields to each GPU; False where nvidia-smi refused."""
-    text, why = machine._nvidia_smi(
-        f"--query-gpu={','.join(['uuid', *fields.values()])}", "--format=csv,noheader,nounits"
-    )
-    for row in text.splitlines():
-        uuid, *values = (part.strip() for part in row.split(","))
-        if uuid in shown and len(values) == len(fields):
-            found = {key: _read(key, value) for key, value in zip(fields, values, strict=True)}
-            shown[uuid].update((key, value) for key, value in found.items() if value is not None)
-    return not why or "did not answer" in why
 
 
 def _read(key: str, said: str) -> float | list[str] | None:

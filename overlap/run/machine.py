@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from itertools import groupby
@@ -178,22 +179,27 @@ def _number(said, unit: float = 1) -> float | None:
 def _details(links: list[str]) -> dict[str, dict]:
     """The fields and NVLinks of each GPU of the host, by UUID; a driver that does not know a field is asked for each by itself."""
     found: dict[str, dict] = {gpu["uuid"]: {} for gpu in _host()[0]}
-    if not _ask(list(_FIELDS), found):
-        for key in _FIELDS:
-            _ask([key], found)
+    if not ask(_FIELDS, found):
+        for key, field in _FIELDS.items():
+            ask({key: field}, found)
     for uuid, count in zip(found, _nvlinks(links), strict=False):
         found[uuid]["nvlinks"] = count
     return found
 
 
-def _ask(keys: list[str], found: dict[str, dict]) -> bool:
-    """Add these fields to what was found of each GPU; False where nvidia-smi refused and may answer to fewer."""
-    query = ",".join(["uuid", *(_FIELDS[key] for key in keys)])
-    text, why = _nvidia_smi(f"--query-gpu={query}", "--format=csv,noheader,nounits")
+def ask(
+    fields: dict[str, str], found: dict[str, dict], read: Callable[[str, str], object] = lambda key, said: _number(said)
+) -> bool:
+    """Add fields of nvidia-smi, by our keys, to what was found of each GPU by UUID; what `read(key, said)` gives None for is left out.
+
+    False where nvidia-smi refused and may answer to fewer.
+    """
+    text, why = _nvidia_smi(f"--query-gpu={','.join(['uuid', *fields.values()])}", "--format=csv,noheader,nounits")
     for row in text.splitlines():
         uuid, *values = (part.strip() for part in row.split(","))
-        if uuid in found and len(values) == len(keys):
-            found[uuid].update(zip(keys, map(_number, values), strict=True))
+        if uuid in found and len(values) == len(fields):
+            said = {key: read(key, value) for key, value in zip(fields, values, strict=True)}
+            found[uuid].update((key, value) for key, value in said.items() if value is not None)
     return not why or "did not answer" in why
 
 

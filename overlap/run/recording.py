@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import stat
 import threading
 from functools import cached_property
@@ -110,7 +111,7 @@ def _has_kernels(run: dict) -> bool:
 
 
 def _comparable(old: dict, new: dict) -> bool:
-    if any(old[key] != new[key] for key in ("snippet", "profile", "source", "inputs")):
+    if any(old[key] != new[key] for key in ("snippet", "profile", "source", "inputs")) or _ranks(old) != _ranks(new):
         return False
     return all(
         (old["software"][key] or "").partition("+")[0] == (new["software"][key] or "").partition("+")[0]
@@ -302,8 +303,16 @@ def _bare_problems(data: dict) -> list[tuple[str, str]]:
     return [(key, "is missing or of a wrong kind") for key in bad]
 
 
+def _ranks(data: dict) -> int | None:
+    """How many processes torchrun started, by the command; None without torchrun."""
+    found = re.search(r"^torchrun --nproc-per-node (\d+) ", data["run"]["command"])
+    return int(found[1]) if found else None
+
+
 def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> str:
-    """How fresh a recording is: by what the code means and where it ran, never by time."""
+    """How fresh a recording is: by what the code means, on how many processes and where it ran, never by time."""
+    if not data["machine"]["gpus"] and _ranks(data) != snippet.options["ranks"]:
+        return CODE
     if data["source"]["sha256"] != snippet.hash or data["inputs"] != snippet.input_hashes:
         return CODE
     if data["profile"] not in profiles_here:

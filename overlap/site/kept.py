@@ -41,15 +41,15 @@ class Kept:
     configuration, this package.
     """
 
-    def __init__(self, book: Book, config, files: Files):
+    def __init__(self, book: Book, config, files: Files, colab: str = ""):
         self.book, self.folder = book, book.cache / "pages"
-        code = [path.read_bytes() for path in sorted(_PACKAGE.rglob("*")) if path.suffix in (".py", ".html")]
+        code = [path.read_bytes() for path in sorted(_PACKAGE.rglob("*")) if path.suffix in (".py", ".html", ".toml")]
         options = {name: value for name, value in config.mdx_configs.items() if name != "overlap.site.markdown"}
         places = sorted((file.src_uri, file.url) for file in files)
         glossary = book.docs / "glossary.md"
         terms = glossary.read_text(encoding="utf-8") if glossary.exists() else ""
         common = [_VERSIONS, hashlib.sha256(b"".join(code)).hexdigest(), config.markdown_extensions, options]
-        self._common = hashed(*common, str(config.validation), config.use_directory_urls, places, terms)
+        self._common = hashed(*common, str(config.validation), config.use_directory_urls, places, terms, colab)
         self._snippets: dict[str, str] = {}
 
     def key(self, path: str, text: str) -> str:
@@ -66,7 +66,8 @@ class Kept:
         if name not in self._snippets:
             snippet, runs = self.book.snippet(name), self.book.runs(name)
             said = [(profile, run.data["digest"], run.live, run.grade) for profile, run in runs.items()]
-            self._snippets[name] = hashed(snippet.text, snippet.drawing_hashes, said, self.book.default(name))
+            folded = [other.text for other in snippet.inputs.values()]  # notebooks have all of their words
+            self._snippets[name] = hashed(snippet.text, folded, snippet.drawing_hashes, said, self.book.default(name))
         return self._snippets[name]
 
     def render(self, page: Page, view) -> None:

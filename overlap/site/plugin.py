@@ -137,7 +137,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         book, pictures = self.site.book, self.site.pictures
         known, self.traces = self.traces, {}
         self.site.pages = {file.src_uri: file.url for file in files.documentation_pages()}
-        self.kept = Kept(book, config, files)
+        self.kept = Kept(book, config, files, self.config.colab)
         texts = {name: snippet.download for name, snippet in book.snippets.items()}
         if book.wanted():
             _bring_in()
@@ -260,10 +260,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """List the claims that this machine's own runs contradict; for an author check the book."""
         self._close()
         self._tell_author()
-        book, false = self.site.book, []
+        book, false, self.site.turned_to = self.site.book, [], None
         book.memo.save()
         for claim in book.claims:
-            false += [claim.falsehood(v) for v in book.verdicts(claim) if v.state is State.FALSE]
+            false += [claim.falsehood(v) for v in book.verdicts(claim) if v.live and v.state is State.FALSE]
         for message in false:
             log.warning(message) if self.config.claims == "fatal" else log.info(message)
         if false and self.config.claims == "fatal":

@@ -30,8 +30,8 @@ def lanes(work: Callable) -> list[list]:
     """[lane, start_us, duration_us, name] of what `work` does; the first starts at 0.
 
     It is called twice, and the rows are of the second call. Lane "CPU" has the calls of
-    the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or "GPU 1, stream 7" where several GPUs work, its kernels and
-    copies.
+    the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or
+    "GPU 1, stream 7" where several GPUs work, its kernels and copies.
     """
     events = [e for e in profiled(work) if on_gpu(e) or e.name.startswith("cu")]
     events = [event for event in events if not event.is_user_annotation]

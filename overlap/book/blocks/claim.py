@@ -97,6 +97,8 @@ class Claim(Block):
         limits, text, name = [], [], ""
         for row in rows[1:]:
             if row.startswith("name:"):
+                if name:
+                    raise source.refuse(f"claim {source.snippet}: `{row}` is a second name", "keep one")
                 name = row.removeprefix("name:").strip()
                 if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
                     raise source.refuse(
@@ -265,16 +267,21 @@ class Claim(Block):
         marks = (name for block in page.blocks if block.prose for _, name in cited(block.prose.text))
         if self.name and sum(name == self.name for name in marks) > 1:
             yield f"{self.where}: the mark {{claim: {self.name}}} stands on the page more than once; leave one"
+        runs = [book.runs(self.snippet)[verdict.profile] for verdict in book.verdicts(self)]
+        scopes = [scope for run in runs for scope in book.scopes(self.snippet, run)]
+        for limit in self.limits if margins else ():
+            if all(self._share(limit, scope) is None for scope in scopes):
+                yield f"{self.where}: no machine knows the limit `{limit[1]}`; mend it, or take it away"
         for verdict in book.verdicts(self):
             if not book.at_home(verdict.profile):
                 continue
             if verdict.state is State.FALSE:
                 yield self.falsehood(verdict)
             elif verdict.state is State.OPEN:
-                yield f"{self.where}: claim cannot be decided in {verdict.path}: {verdict.figures}"
+                yield f"{self.where}: claim cannot be decided in {verdict.path}: {verdict.figures}; mend it, or add `for` a condition"
             elif margins:
                 if verdict.true < verdict.runs:
-                    yield f"{self.where}: claim is not true in all runs: `{self.expression}`: {verdict.figures}, in {verdict.path}"
+                    yield f"{self.where}: claim is not true in all runs: `{self.expression}`: {verdict.figures}, in {verdict.path}; claim less, or measure longer"
                 yield from self.thin(book, book.runs(self.snippet)[verdict.profile])
 
     def html(self, view) -> str:

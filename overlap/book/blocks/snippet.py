@@ -72,13 +72,16 @@ class SnippetBlock(Block):
     @classmethod
     def read(cls, source: Source) -> "SnippetBlock":
         """Read the options."""
-        options = dict(_OPTIONS)
+        options, seen = dict(_OPTIONS), set()
         for row in source.rows():
             key, colon, value = (part.strip() for part in row.partition(":"))
             if not colon or key not in _OPTIONS:
                 raise source.refuse(f"unknown option `{row}`", f"known are {', '.join(sorted(_OPTIONS))}")
             if key not in ("show", "caption") and value not in ("yes", "no"):
                 raise source.refuse(f"`{row}`: {key} is yes or no", f"write `{key}: no` to leave it out")
+            if key in seen:
+                raise source.refuse(f"`{row}`: {key} is given twice", "keep one")
+            seen.add(key)
             options[key] = value
         show = tuple(part.strip() for part in options["show"].split(",") if part.strip())
         parts = (options[key] == "yes" for key in ("code", "output", "plot"))

@@ -111,8 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
-    text = "give recordings the hashes of today's rule, where it is proved that the code is what ran"
-    add("reseal", _reseal, text)
     comparing = add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
     text = "run again, and exit with 1 where a number lies outside of what this machine's recordings say"
     comparing.add_argument("--check", action="store_true", help=text)
@@ -386,12 +384,6 @@ def _check(book: Book, options) -> int:
     problems = book.check()
     _say(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
     return int(bool(problems))
-
-
-def _reseal(book: Book, options) -> int:
-    paths = recording.reseal(book.root, _names(book, options.names))
-    _say(*paths, f"{len(paths)} resealed")
-    return 0
 
 
 def _compare(book: Book, options) -> int:

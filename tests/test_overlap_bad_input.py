@@ -545,7 +545,7 @@ def expressions() -> Iterator[str]:
     yield from CALLS
 
 
-COMMANDS = ["list", "run", "record", "import", "check", "reseal", "compare", "verify"]
+COMMANDS = ["list", "run", "record", "import", "check", "compare", "verify"]
 STRAY = ["a/lost", "../x", "/etc/passwd", "a//b", "A/B", "\x1b[1m", "a\nb", "é", "\udcff", " ", "x" * 5000]
 
 

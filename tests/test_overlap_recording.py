@@ -294,61 +294,6 @@ def test_what_calls_eval_may_use_anything(small_book, template):
     assert small_book.book().committed["a/passes"]["cpu"].grade == recording.CODE
 
 
-@pytest.fixture
-def old_rule(small_book, template):
-    """A book whose recordings were made when imported files were hashed whole."""
-    for name in ("timing/benchmark", "a/passes", "a/through", "a/measures"):
-        small_book.snippet(name, USERS[name])
-    whole = {
-        f"snippets/{name}.py": Snippet.read(small_book.root, name).hash for name in ("timing/benchmark", "a/passes")
-    }
-    one = {"snippets/timing/benchmark.py": whole["snippets/timing/benchmark.py"]}
-    for name, inputs in {"timing/benchmark": {}, "a/passes": one, "a/through": whole, "a/measures": one}.items():
-        small_book.commit(name, template, inputs=inputs)
-    return small_book
-
-
-def test_reseal_gives_new_hashes_to_what_is_proved_unchanged(old_rule):
-    before = recording.read(old_rule.path("a/through"))
-    grades = {name: runs["cpu"].grade for name, runs in old_rule.book().committed.items()}
-    assert grades == dict.fromkeys(grades, recording.CODE) | {"timing/benchmark": recording.FRESH}
-    assert recording.reseal(old_rule.root, ["a/through"]) == ["docs/recordings/cpu/a/through.json"]
-    assert recording.reseal(old_rule.root) == [
-        "docs/recordings/cpu/a/measures.json",
-        "docs/recordings/cpu/a/passes.json",
-    ]
-    assert recording.reseal(old_rule.root) == []
-    assert {runs["cpu"].grade for runs in old_rule.book().committed.values()} == {recording.FRESH}
-    after = recording.read(old_rule.path("a/through"))
-    assert after.intact and {key for key in before if before[key] != after[key]} == {"inputs", "digest"}
-    helper = old_rule.root / "snippets/timing/benchmark.py"
-    helper.write_text(helper.read_text().replace("n=4", "n=5"))
-    book = old_rule.book().committed
-    assert [name for name in book if book[name]["cpu"].grade == recording.CODE] == ["timing/benchmark"]
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "expected"),
-    [
-        ("snippets/timing/benchmark.py", "n=4", "n=5", "what it imports is not what ran"),
-        ("snippets/a/passes.py", "once(int)", "once(float)", "what it imports is not what ran"),
-        ("snippets/a/through.py", "'n'", "'m'", "what it imports is not what ran"),
-        ("docs/recordings/cpu/a/through.json", '"n": 3', '"n": 4', "edited by hand: its digest does not match"),
-        ("docs/recordings/cpu/a/through.json", '"exit": 0', '"exit": "0"', "run.exit must be "),
-        ("docs/recordings/cpu/a/through.json", "a/through", "a/lost", "is of no snippet"),
-    ],
-)
-def test_reseal_refuses_what_it_cannot_prove(old_rule, name, old, new, expected):
-    path, mine = old_rule.root / name, old_rule.path("a/through")
-    path.write_text(path.read_text().replace(old, new))
-    before = mine.read_bytes()
-    with pytest.raises(OverlapError, match=r"resealed, .* refused:") as caught:
-        recording.reseal(old_rule.root)
-    line = next(line for line in str(caught.value).splitlines() if "a/through.json" in line)
-    assert line.startswith("docs/recordings/cpu/a/through.json: ") and expected in line
-    assert mine.read_bytes() == before
-
-
 HERE = {"versions": {"python": "3.12", "torch": "2.11.0", "numpy": "2.0", "triton": None, "pycuda": None}}
 THERE = {"python": "3.11", "torch": "2.11.0+cu130", "numpy": "2.0", "triton": "3.5", "pycuda": None}
 

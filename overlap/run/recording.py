@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from overlap import OverlapError
 from overlap.run import strict
-from overlap.run.snippet import Snippet, discover
+from overlap.run.snippet import Snippet
 
 if TYPE_CHECKING:
     from overlap.run.memo import Memo
@@ -242,57 +242,6 @@ def _write_beside(spare: Path, content: bytes) -> None:
         file.flush()
         # with a folder given, so that Python asks for the file behind this link
         os.link(f"/proc/self/fd/{file.fileno()}", spare, src_dir_fd=file.fileno(), follow_symlinks=True)
-
-
-def reseal(root: Path, names: list[str] | None = None) -> list[str]:
-    """Give committed recordings whose `inputs` were hashed as whole files the hashes of what is used of them; return their paths.
-
-    It writes only what it proves: the digest is right, the snippet's hash is what ran, and every imported file as it is now has, as a
-    whole, the hash the recording says. So the code is what ran, though the rule by which it is hashed is another. A recording that
-    is right by today's rule is left alone; any other is refused and named, after all had their turn.
-    """
-    snippets, resealed, refused = discover(root), [], []
-    for path in sorted((root / "docs/recordings").glob("*/*/*.json")):
-        name, where = f"{path.parent.name}/{path.stem}", path.relative_to(root).as_posix()
-        if names is None or name in names:
-            try:
-                data = read(path)
-                if new := _resealed(data, snippets.get(name)):
-                    write(path, dump(new))
-                    resealed.append(where)
-            except OverlapError as error:
-                refused.append(f"{where}: {str(error).removeprefix(f'{path}: ')}")
-    if refused:
-        raise OverlapError("\n".join([f"{len(resealed)} resealed, {len(refused)} refused:", *refused]))
-    return resealed
-
-
-def _resealed(data: Recording, snippet: Snippet | None) -> dict | None:
-    """The recording with today's hashes; None where it has them. What cannot be proved is an error."""
-    if snippet is None or data["source"]["path"] != snippet.path:
-        raise OverlapError("is of no snippet; remove it")
-    if not data.intact:
-        raise OverlapError(
-            f"edited by hand: its digest does not match; restore it or run `overlap record {snippet.name}`"
-        )
-    if data["source"]["sha256"] == snippet.hash:
-        if data["inputs"] == snippet.input_hashes:
-            return None
-        if data["inputs"] == _hashes_of_whole_inputs(snippet):
-            return sealed(data | {"inputs": snippet.input_hashes})
-    raise OverlapError(f"{snippet.path} or what it imports is not what ran; run `overlap record {snippet.name}`")
-
-
-def _hashes_of_whole_inputs(snippet: Snippet) -> dict[str, str]:
-    """The rule before parts were told apart: every imported file, directly or through another, as a whole."""
-    found, todo = {}, [snippet]
-    while todo:
-        for name in {name for name, _, _ in todo.pop().facts["borrows"]}:
-            other = snippet.others[name]
-            if other.path not in found:
-                found[other.path] = other.hash
-                todo.append(other)
-    return found
 
 
 def _bare_problems(data: dict) -> list[tuple[str, str]]:

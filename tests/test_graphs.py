@@ -27,6 +27,7 @@ from snippets.graphs import (
     cuda_graph_capture,
     fusion_bytes,
     graph_breaks,
+    graph_keeps_nothing,
     graph_memory,
     hybridize_now,
     imperative_symbolic,
@@ -376,6 +377,37 @@ def test_hybridize_main_compares_every_way(monkeypatch, on_this_cpu):
     monkeypatch.setattr(hybridize_now, "as_graph", lambda net, x: lambda other: net(other) + 1)
     with pytest.raises(AssertionError, match="not close"):
         hybridize_now.main()
+
+
+@pytest.mark.parametrize("then", ["kept", "dropped", "given_away", "cache_emptied"])
+def test_what_is_done_to_the_tensor_that_a_graph_reads(then, monkeypatch):
+    done, full, zeros = [], torch.full, torch.zeros
+    graph = SimpleNamespace(replay=lambda: done.append("replay"))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda captured: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    monkeypatch.setattr(torch, "full", lambda size, value, device: full(size, value))
+    monkeypatch.setattr(torch, "zeros", lambda size, device: done.append("zeros") or zeros(size))
+    monkeypatch.setattr(graph_keeps_nothing, "SIZE", 2)
+    case = getattr(graph_keeps_nothing, then)
+    assert graph_keeps_nothing.three_plus_one(case) == "3 + 1 = 4"
+    assert done == [*{"given_away": ["zeros"], "cache_emptied": ["emptied"]}.get(then, []), "replay"]
+
+    def fail():
+        raise RuntimeError("CUDA error: illegal\nmore")
+
+    graph.replay = fail
+    assert graph_keeps_nothing.three_plus_one(case) == "RuntimeError: CUDA error: illegal"
+    held = [torch.ones(1)]
+    case(held)
+    assert [bool(x[0]) for x in held] == {"kept": [True], "given_away": [False]}.get(then, [])
+
+
+@pytest.mark.gpu
+def test_a_graph_reads_what_lies_where_its_tensor_was():
+    found = graph_keeps_nothing.main()["found"]
+    assert (found["kept"], found["given_away"]) == ("3 + 1 = 4", "3 + 1 = 1")
+    assert "illegal memory access" in found["cache_emptied"]
 
 
 def weights_in_a_graph(keep: list):

@@ -413,14 +413,10 @@ def _hold(book: Book, options) -> int:
         else:
             found += held(recorded, result)
     if not found and not problems:
-        where = (
-            f"{options.bundle} has no run of these snippets on a recorded machine; name others"
-            if options.bundle
-            else ""
-        )
-        raise OverlapError(
-            f"nothing to compare: {where or 'there is no recording of such a machine; run `overlap record` here'}"
-        )
+        why = "there is no recording of such a machine; run `overlap record` here"
+        if options.bundle:
+            why = f"{options.bundle} has no run of these snippets on a recorded machine; name others"
+        raise OverlapError(f"nothing to compare: {why}")
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "")]
     for each in found:
         here = "nothing" if each.here is None else f"{each.here:.4g}"

@@ -67,7 +67,7 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
 
     assert main(["check"]) == 1
     assert capsys.readouterr().out == (
-        "snippets/a/c.py: missing: no recording with 1 GPUs; run `overlap record a/c` where they are\n"
+        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` where they are\n"
     )
     here.commit("a/c", template, gpus=1)
     assert main(["check"]) == 0
@@ -156,7 +156,7 @@ def test_bundle_and_import(here, warm, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "2 imported, 0 refused"
     assert recording.read(here.path("a/b"))["outputs"][0]["text"][0].startswith("odd ")
     assert here.book().check() == [
-        "snippets/a/c.py: missing: no recording with 1 GPUs; run `overlap record a/c` where they are"
+        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` where they are"
     ]
 
 

@@ -1,6 +1,8 @@
 """What is made once and kept: pages, notebooks, pictures. It is taken again only where nothing has changed, and made again where it is damaged."""
 
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +16,7 @@ pytest.importorskip("mkdocs")
 
 from conftest import ROOT, SmallBook
 from mkdocs.exceptions import Abort
-from test_overlap_site import PAGE, build, contents, write_book
+from test_overlap_site import CONFIG, PAGE, build, contents, write_book
 
 from overlap.site.searchable import searchable
 from overlap.site.view import View
@@ -131,6 +133,48 @@ def test_a_page_is_rendered_again_when_what_is_around_it_changes(template, tmp_p
     build(book, "never", lenient)
     with pytest.raises(Abort, match="warnings in strict mode"):
         build(book, "never")
+
+
+def test_a_page_is_rendered_again_when_the_table_of_gpus_changes(template, tmp_path):
+    book = write_book(tmp_path / "book", template)
+    book.page("a", PAGE.replace("# A", "# A\n\nIt has {a/number@h200: ceiling.bf16_tflop_s:.0f} of it."))
+    (book.root / "mkdocs.yml").write_text(CONFIG)
+    shutil.copytree(ROOT / "overlap", tmp_path / "overlap")
+    table = tmp_path / "overlap/book/gpus.toml"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "OVERLAP_EXECUTE": "never"}
+
+    def shown() -> int:
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+        subprocess.run(command, cwd=book.root, env=environment, check=True)
+        return int(re.search(r"It has .*?([\d,]+)\D* of it", (book.root / "site/a/index.html").read_text())[1])
+
+    before = shown()
+    text = table.read_text()
+    assert "bf16 = 4096" in text
+    table.write_text(text.replace("bf16 = 4096", "bf16 = 8192"))
+    assert shown() == pytest.approx(2 * before, abs=1)
+
+
+def test_a_page_is_rendered_again_when_colab_is_named_and_when_it_is_not(kept, monkeypatch):
+    monkeypatch.setenv("OVERLAP_COLAB", "owner/repository/blob/branch")
+    assert b"colab.research.google.com/github/owner/repository" in contents(build(kept, "never"))["a/index.html"]
+    monkeypatch.delenv("OVERLAP_COLAB")
+    assert contents(build(kept, "never")) == kept.first
+
+
+def test_a_notebook_is_made_again_when_the_words_of_a_helper_change(template, tmp_path):
+    book = SmallBook(tmp_path)
+    helper = 'def three():\n    """Give {}."""\n    return 3\n\n\ndef main():\n    return {{}}\n'
+    book.snippet("a/helper", helper.format("three"))
+    book.snippet("a/number", 'from snippets.a.helper import three\n\n\ndef main():\n    return {"n": three()}\n')
+    for page, snippet in {"index": "a/helper", "a": "a/number"}.items():
+        book.commit(snippet, template)
+        book.page(page, f"# {page}\n\n```snippet {snippet}\n```\n")
+    for page in ("glossary", "claims"):
+        book.page(page, f"# {page}\n")
+    assert b"Give three." in contents(build(book, "never"))["downloads/a.ipynb"]
+    book.snippet("a/helper", helper.format("a few"))
+    assert b"Give a few." in contents(build(book, "never"))["downloads/a.ipynb"]
 
 
 SEARCHED = {

@@ -18,6 +18,8 @@ PLAIN = [
     "- a list\n\n    ```python\n    x = 1\n    ```",
     "```python\nnever closed",
     "```snippet``` is inline code",
+    "```clam\nis only spelt like a block\n```",
+    "````markdown\n```clam a/b\nx > 1\nText.\n```\n````",
 ]
 
 
@@ -94,6 +96,19 @@ BAD_PAGES = {
     "a diagram's body": ("```diagram a\nx\n```", "docs/a.md:1: a diagram has no body"),
     "an index of one": ("```claims a/b\n```", "docs/a.md:1: the index of all claims has no argument and no body"),
     "an empty board": ("```scoreboard\n\n```", "docs/a.md:1: a scoreboard without rows; write `label |"),
+    "nearly a block": (
+        "text\n\n```clam a/b\nx > 1\nText.\n```",
+        "docs/a.md:3: `clam` is no block; did you mean claim?",
+    ),
+    "nearly another": ("```Snippet a/b\n```", "docs/a.md:1: `Snippet` is no block; did you mean snippet?"),
+    "two names": (
+        "```claim a/b\nx\nname: one\nname: two\nText.\n```",
+        "docs/a.md:1: claim a/b: `name: two` is a second name; keep one",
+    ),
+    "an option twice": (
+        "```snippet a/b\noutput: no\noutput: yes\n```",
+        "docs/a.md:1: `output: yes`: output is given twice; keep one",
+    ),
     "limit's value": (
         "```claim a/b\nx\nlimit: x+ of 3\nText.\n```",
         "docs/a.md:1: claim a/b: `x+` is not an expression",
@@ -355,6 +370,35 @@ def test_claims_are_checked_on_every_recording(measured, text):
     assert measured.book().check(margins=False) == [each for each in problems if "by less than" not in each]
 
 
+REMEDIES = {
+    "```claim a/b\nx > 1 for gpus >= 4\nSo.\n```": "a recording; mend its names or its condition, or record it",
+    "```claim a/b\nlost > 1\nSo.\n```": "; mend its names or its condition, or record it",
+    "```claim a/b\nc.other.x == x\nSo.\n```": "no run of c/other on h200-x2; mend it, or add `for` a condition",
+    "{a/b: lost}": "; mend the expression",
+    "{a/b@h200-x8: x}": "h200-x8; run `overlap record a/b` where that machine is",
+}
+
+
+@pytest.mark.parametrize("text", REMEDIES)
+def test_what_finds_no_data_comes_with_a_remedy(measured, text):
+    measured.page("a", f"# A\n\n{text}\n")
+    (problem,) = (each for each in measured.book().check() if "has no trials" not in each)
+    assert problem.startswith("docs/a.md:3: ") and problem.endswith(REMEDIES[text])
+
+
+@pytest.mark.parametrize(("ceiling", "known"), [("ceiling.sms", True), ("ceiling.sm", False), ("lost.x", False)])
+def test_a_limit_that_no_machine_knows_is_a_problem(measured, ceiling, known):
+    measured.page("a", f"# A\n\n```claim a/b\nx > 1\nlimit: x of {ceiling}\nlimit: x of ceiling.sms\nSo.\n```\n")
+    problem = f"docs/a.md:3: no machine knows the limit `{ceiling}`; mend it, or take it away"
+    assert [each for each in measured.book().check() if "has no trials" not in each] == [problem] * (not known)
+
+
+def test_a_limit_is_not_asked_of_a_machine_on_which_the_claim_is_open(measured):
+    (measured.root / "mkdocs.yml").write_text("plugins:\n  - overlap:\n      home: {h200-x2: 1}\n")
+    measured.page("a", "# A\n\n```claim a/b\nx > 1\nlimit: x of median([t for t in (9,) if x > 7])\nSo.\n```\n")
+    assert [each for each in measured.book().check() if "has no trials" not in each] == []
+
+
 def test_a_claims_anchor_stays_where_lines_are_inserted(measured):
     claim = "```claim a/b\nx > 1\nThe sentence.\n```\n"
     for above in ("", "One more line.\n\n"):
@@ -372,6 +416,11 @@ TYPED = {
     "3× faster": [(0, "3×")],
     "`5 ms`, {printed: 5 ms}, {a/b: x} ms, {a/b: x:.1f} ms, 8192 rows, v1.5 s, 5 msec": [],
     "```\n5 ms\n```\n\n7 µs": [(4, "7 µs")],
+    "7 μs": [(0, "7 μs")],
+    "5&nbsp;ms": [(0, "5&nbsp;ms")],
+    "5 milliseconds, 1 second": [(0, "5 milliseconds"), (0, "1 second")],
+    "at 1,980 MHz and 700 W": [(0, "1,980 MHz"), (0, "700 W")],
+    "0.5 TFLOPS": [(0, "0.5 TFLOPS")],
 }
 
 

@@ -313,12 +313,39 @@ def test_freshness_of_the_environment(small_book, template, changes, profiles, g
     assert recording.grade(data, snippet, HERE, profiles) == grade
 
 
+RANKS = 'gpus = [0, 1]\nranks = {}\nlauncher = "torchrun"'
+
+
+def of_ranks(book, template, ranks: int, gpus: int = 0, day: int = 1):
+    """A recording of so many processes."""
+    run = template["run"] | {"started": f"2026-01-0{day}T00:00:00+00:00"}
+    run["command"] = f"torchrun --nproc-per-node {gpus or ranks} snippets/a/b.py"
+    return recording.read(book.commit("a/b", template, gpus=gpus, run=run))
+
+
+def test_a_run_of_other_processes_is_not_what_ran_but_those_of_gpus_are_as_many_as_these(small_book, template):
+    for ranks, grade in ((2, recording.FRESH), (3, recording.CODE)):
+        snippet = small_book.snippet("a/b", options=RANKS.format(ranks))
+        of_ranks(small_book, template, 2), of_ranks(small_book, template, 2, gpus=1)
+        committed = small_book.book().committed["a/b"]
+        assert committed["cpu"].grade == grade
+        assert committed["h200"].grade == recording.OTHER
+        assert snippet.hash == committed["h200"].data["source"]["sha256"]
+
+
+def test_runs_of_other_processes_are_not_merged(small_book, template):
+    small_book.snippet("a/b", options=RANKS.format(2))
+    made = [of_ranks(small_book, template, ranks, day=day) for day, ranks in enumerate((2, 2, 3), 1)]
+    assert len(recording.merged(made[0], made[1])["others"]) == 1
+    assert "others" not in recording.merged(made[1], made[2])
+
+
 def test_missing_recordings_and_their_excuses(small_book, template):
     small_book.page("a", "```snippet a/b\n```\n")
     small_book.snippet("a/b", options='gpus = [0, 1, 8]\nmissing = { 8 = "there was none" }')
     small_book.commit("a/b", template)
     assert small_book.book().check() == [
-        "snippets/a/b.py: missing: no recording with 1 GPUs; run `overlap record a/b` where they are"
+        "snippets/a/b.py: missing: no recording with 1 GPU; run `overlap record a/b` where they are"
     ]
     small_book.commit("a/b", template, gpus=1)
     assert small_book.book().check() == []
@@ -328,6 +355,12 @@ def test_missing_recordings_and_their_excuses(small_book, template):
     ]
     assert list(small_book.book().runs("a/b")) == ["cpu", "h200", "h200-x8"]
     assert small_book.book().default("a/b") == "h200"
+
+
+def test_what_is_missing_of_the_cpu_can_be_recorded_here(small_book):
+    small_book.snippet("a/b")
+    small_book.page("a", "```snippet a/b\n```\n")
+    assert small_book.book().check() == ["snippets/a/b.py: missing: no recording on the CPU; run `overlap record a/b`"]
 
 
 @pytest.mark.parametrize(
@@ -376,6 +409,12 @@ def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
     monkeypatch.setattr(machine, "here", lambda: {"gpus": [], "versions": {"torch": "0"}})
     paths.append(path())
     assert paths[0] == paths[1] and len(set(paths)) == 3
+
+
+def test_the_cache_is_keyed_by_the_number_of_processes(small_book):
+    snippets = [small_book.snippet("a/b", options=RANKS.format(ranks)) for ranks in (2, 2, 3)]
+    two, again, three = (small_book.book().cache_path(snippet, 0) for snippet in snippets)
+    assert two == again != three
 
 
 def test_an_unknown_way_to_execute_is_refused(small_book):

@@ -183,7 +183,8 @@ def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
         book.page("a", f"```snippet a/b\n```\n```claim a/b\n{expression} for gpus == 1\nSo.\n```\n")
         problems = book.book().check()
         assert sum("claim holds by less than 3 times the spread of `us >" in each for each in problems) == thin
-        assert sum("claim is not true in all runs" in each for each in problems) == wrong
+        unlike = [each for each in problems if "claim is not true in all runs" in each]
+        assert len(unlike) == wrong and all(each.endswith("; claim less, or measure longer") for each in unlike)
         at_home(book, "{cpu: 1}")
         assert book.book().check() == []
         (book.root / "mkdocs.yml").unlink()
@@ -233,6 +234,13 @@ def test_home_machines_that_cannot_be_read(tmp_path, said):
         home(tmp_path)
     (tmp_path / "mkdocs.yml").write_text("nav:\n  - Home: index.md\n")
     assert home(tmp_path) is None
+
+
+def test_a_home_machine_without_recordings_is_named(book):
+    at_home(book, "{cpu: 1, h20: 3}")
+    assert book.book().check() == [
+        "mkdocs.yml: home names h20, of which there is no recording; mend the name (recorded: cpu, h200) or record there"
+    ]
 
 
 def test_record_adds_a_run_and_import_merges(book, warm, capsys):
@@ -317,6 +325,29 @@ def test_a_result_does_not_pass_for_the_machine(book, template):
 
 def said_of(capsys) -> list[list[str]]:
     return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_what_is_beside_a_run_is_the_median_of_the_recorded_ones(book, template, capsys, warm):
+    book.snippet("a/b", "def main():\n    return {'us': 160.0}\n")
+    run = template["run"]
+    days = [{"run": run | {"started": f"2026-01-0{day}T00:00:00+00:00"}} for day in (1, 2, 3)]
+    made = [
+        recording.read(book.commit("a/b", template, result(us), **day))
+        for us, day in zip((60.0, 80.0, 100.0), days, strict=True)
+    ]
+    whole = recording.merged(recording.merged(made[0], made[1]), made[2])
+    recording.write(book.path("a/b"), recording.dump(whole))
+    assert whole["result"]["us"] == 100.0 and main(["compare", "a/b"]) == 0
+    assert ["a/b", "(cpu", ":", "cpu)", "us", "160", "80", "2.00"] in said_of(capsys)
+
+
+def test_a_bundle_of_other_snippets_has_nothing_to_compare(book, template, capsys):
+    bundle = book.root / "bundle"
+    bundle.write_text(json.dumps(recording.read(book.path("a/b"))) + "\n")
+    book.snippet("c/d")
+    assert main(["compare", "--bundle", str(bundle), "c/d"]) == 1
+    said = f"nothing to compare: {bundle} has no run of these snippets on a recorded machine; name others\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_new_runs_are_held_against_the_range_of_the_recorded_ones(small_book, template, monkeypatch, capsys, warm):

@@ -427,7 +427,7 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
     )
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         if claims == "fatal":
-            with pytest.raises(Abort, match="1 claims are false on what this build ran"):
+            with pytest.raises(Abort, match=r"^1 claims are false on what this build ran"):
                 build(book, "auto", extra=plugins)
         else:
             assert (
@@ -435,6 +435,15 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
                 in (build(book, "auto", extra=plugins) / "a/index.html").read_text()
             )
     assert expected in caplog.text
+
+
+def test_a_claim_false_on_what_this_build_did_not_run_stops_nothing(template, tmp_path, caplog):
+    book = write_book(tmp_path, template)
+    book.commit("a/number", template, {"n": 2}, gpus=1)
+    plugins = "plugins:\n  - search\n  - overlap:\n      claims: fatal\n      home: {cpu: 1}\n"
+    with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
+        page = (build(book, "never", extra=plugins) / "a/index.html").read_text()
+    assert 'class="ov-false" data-machine="h200"' in page and "claim is false" not in caplog.text
 
 
 def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path):

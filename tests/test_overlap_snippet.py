@@ -639,6 +639,26 @@ def test_a_tools_own_name_gives_way_to_the_borrowers(borrowed):
     assert space["main"]() == {"n": 5} and space["benchmark_ticks"](lambda: 7) == 7
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "def seconds(n, size=10):\n    return min(n, size)\n\n\ndef both(n):\n    return seconds(n), size",
+        "def both(n):\n    return {'size': size}",
+        "def both(n):\n    return f'a size of {size}'",
+    ],
+)
+def test_a_tools_own_name_that_is_a_parameter_or_stands_in_a_text_is_not_replaced(borrowed, tool):
+    (borrowed / "snippets/timing/benchmark.py").write_text(
+        f"{HEADER}size = 3\n\n\n{tool}\n\n\ndef main():\n    return {{}}\n"
+    )
+    own = "size = 7\n\n\ndef main():\n    return {'n': both(size)}\n"
+    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}from snippets.timing.benchmark import both\n\n{own}")
+    with pytest.raises(
+        OverlapError, match=r"`size` of snippets/a/b\.py is another in .*; give one of them another name"
+    ):
+        Snippet.read(borrowed, "a/b").download  # noqa: B018
+
+
 def test_origin_and_licence_are_those_of_the_project():
     lines = Snippet.read(ROOT, "timing/benchmark").download.splitlines()
     assert (

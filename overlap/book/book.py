@@ -470,9 +470,8 @@ class Book:
             why = f" ({reasons[0]})" if reasons else why
         if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
-            raise OverlapError(
-                f"{value.snippet}: `{value.expression}` has no value on {on}{why}{'' if not runs else '; mend the expression'}"
-            )
+            remedy = "; mend the expression" if runs else ""
+            raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}{remedy}")
         return found
 
     def value(self, value: Value) -> dict[str, str]:

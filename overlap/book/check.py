@@ -51,11 +51,12 @@ def _freshness(book, snippet: Snippet) -> Iterator[str]:
     runs, excuses = book.committed.get(snippet.name, {}).values(), snippet.options["missing"]
     have, again = {run.gpus for run in runs}, f"run `overlap record {snippet.name}`"
     for count in snippet.options["gpus"]:
+        on = f"with {count} GPU{'s' * (count > 1)}" if count else "on the CPU"
         if count in have and str(count) in excuses:
-            yield f"{snippet.path}: is recorded with {count} GPUs, so drop `missing.{count}` from its header"
+            yield f"{snippet.path}: is recorded {on}, so drop `missing.{count}` from its header"
         elif count not in have and str(count) not in excuses:
-            on = f"with {count} GPU{'s' * (count > 1)}; {again} where they are" if count else f"on the CPU; {again}"
-            yield f"{snippet.path}: {recording.MISSING}: no recording {on}"
+            where = " where they are" if count else ""
+            yield f"{snippet.path}: {recording.MISSING}: no recording {on}; {again}{where}"
     for run in runs:
         wanted = book.runs_wanted(snippet.name, run.profile)
         if len(run.all) < wanted and book.at_home(run.profile):

@@ -254,7 +254,7 @@ def _bare_problems(data: dict) -> list[tuple[str, str]]:
 
 def _ranks(data: dict) -> int | None:
     """How many processes torchrun started, by the command; None without torchrun."""
-    found = re.search(r"^torchrun --nproc-per-node (\d+) ", data["run"]["command"])
+    found = re.match(r"torchrun --nproc-per-node (\d+) ", data["run"]["command"])
     return int(found[1]) if found else None
 
 

@@ -186,6 +186,13 @@ class Claim(Block):
             return share
         return None
 
+    def _unknown(self, book) -> list[tuple[str, str]]:
+        """Limits that no machine knows on which the claim is decided: they guard nothing."""
+        decided = {verdict.profile for verdict in book.verdicts(self) if verdict.state is not State.OPEN}
+        runs = [run for profile, run in book.runs(self.snippet).items() if profile in decided and self.limits]
+        scopes = [scope for run in runs for scope in book.scopes(self.snippet, run)]
+        return [limit for limit in self.limits if all(self._share(limit, scope) is None for scope in scopes)]
+
     def verdict(self, scopes: list[dict], run) -> Verdict | None:
         """Decide it on one machine by what each of its runs says; None where it does not speak of the machine."""
         decided, why = [], ""
@@ -267,11 +274,8 @@ class Claim(Block):
         marks = (name for block in page.blocks if block.prose for _, name in cited(block.prose.text))
         if self.name and sum(name == self.name for name in marks) > 1:
             yield f"{self.where}: the mark {{claim: {self.name}}} stands on the page more than once; leave one"
-        runs = [book.runs(self.snippet)[verdict.profile] for verdict in book.verdicts(self)]
-        scopes = [scope for run in runs for scope in book.scopes(self.snippet, run)]
-        for limit in self.limits if margins else ():
-            if all(self._share(limit, scope) is None for scope in scopes):
-                yield f"{self.where}: no machine knows the limit `{limit[1]}`; mend it, or take it away"
+        for _, ceiling in self._unknown(book) if margins else ():
+            yield f"{self.where}: no machine knows the limit `{ceiling}`; mend it, or take it away"
         for verdict in book.verdicts(self):
             if not book.at_home(verdict.profile):
                 continue

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -605,6 +606,8 @@ def all_refused(kind: str, least: int, found: Iterator[tuple[str, str]]) -> None
     bad = [each for each in every if each[1]]
     assert not bad, "\n".join(f"{what}: {said}" for what, said in bad)
     assert len(every) >= least
+    table = (Path(__file__).parent.parent / "docs/contributing.md").read_text()
+    assert f"| {len(every):,} |" in table, f"the table of what is tried says another number of {kind}"
 
 
 def test_the_full_recording_is_good():

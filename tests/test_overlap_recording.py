@@ -323,17 +323,18 @@ def of_ranks(book, template, ranks: int, gpus: int = 0, day: int = 1):
     return recording.read(book.commit("a/b", template, gpus=gpus, run=run))
 
 
-def test_a_run_of_other_processes_is_not_what_ran_but_those_of_gpus_are_as_many_as_these(small_book, template):
+def test_a_run_of_fewer_processes_is_not_what_ran_but_of_gpus_each_has_one(small_book, template):
     for ranks, grade in ((2, recording.FRESH), (3, recording.CODE)):
         snippet = small_book.snippet("a/b", options=RANKS.format(ranks))
-        of_ranks(small_book, template, 2), of_ranks(small_book, template, 2, gpus=1)
+        of_ranks(small_book, template, 2)
+        of_ranks(small_book, template, 2, gpus=1)
         committed = small_book.book().committed["a/b"]
         assert committed["cpu"].grade == grade
         assert committed["h200"].grade == recording.OTHER
         assert snippet.hash == committed["h200"].data["source"]["sha256"]
 
 
-def test_runs_of_other_processes_are_not_merged(small_book, template):
+def test_runs_of_two_and_of_three_processes_are_not_merged(small_book, template):
     small_book.snippet("a/b", options=RANKS.format(2))
     made = [of_ranks(small_book, template, ranks, day=day) for day, ranks in enumerate((2, 2, 3), 1)]
     assert len(recording.merged(made[0], made[1])["others"]) == 1

@@ -375,9 +375,12 @@ def test_recorded_bandwidths_are_medians(recorded):
 
 def test_blocks_are_those_of_the_largest_kernel(monkeypatch):
     calls = []
-    kernels = [{"cat": "kernel", "args": {"grid": grid}} for grid in ([2, 3, 1], [1, 1, 1])]
+    kernels = [
+        {"cat": "kernel", "name": f"k{i}", "args": {"grid": grid}} for i, grid in enumerate(([2, 3, 1], [1, 1, 1]))
+    ]
     profiler_that_saw(monkeypatch, [*kernels, {"cat": "cpu_op"}, {"ph": "M"}])
-    assert kernel_shapes.kernels_of(lambda: None) == [kernel["args"] for kernel in kernels]
+    shown = [{"name": "k0", "grid": [2, 3, 1]}, {"name": "k1", "grid": [1, 1, 1]}]
+    assert kernel_shapes.kernels_of(lambda: None) == shown
     assert profile_reading.thread_blocks(lambda: calls.append(1)) == 6 and calls == [1]
 
 

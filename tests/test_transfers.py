@@ -8,6 +8,7 @@ from collections import UserDict, namedtuple
 from functools import partial
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import matplotlib
 
@@ -313,6 +314,22 @@ def test_left_behind_main_on_this_machine(capsys):
     assert result["errors"]["mixed"] and not result["errors"]["mended"]
     assert "can't convert" in result["errors"]["numpy"]
     assert "['1.by']" in capsys.readouterr().out
+
+
+# several GPUs
+
+
+def test_an_event_is_recorded_on_the_gpu_of_the_tensor(monkeypatch):
+    x, asked = torch.ones(2), []
+    event = SimpleNamespace(synchronize=lambda: None, record=lambda stream: None)
+    stream = SimpleNamespace(record_event=lambda: event, wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: asked.append(device) or stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
+    d2h_too_early_fixed.fetch(x)
+    fetch_later.fetch_later(x, stream)
+    pinning_costs.send(x, x.clone(), x.clone(), event)
+    assert asked == [x.device] * 3
 
 
 # many small copies

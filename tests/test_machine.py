@@ -340,6 +340,11 @@ def test_the_cpu_is_taken_at_its_best(monkeypatch, capsys):
     assert result["fp64_tflop_s"] == pytest.approx(2 * 16**3 / 1e12) and "at best" in capsys.readouterr().out
 
 
+def test_a_product_may_be_as_inexact_as_its_type():
+    torch.manual_seed(0)
+    assert len(cpu_peak.product_trials_tflop_s(torch.bfloat16, 64)) == 5
+
+
 def test_a_wrong_product_of_the_cpu_is_found_out(monkeypatch):
     monkeypatch.setattr(cpu_peak.torch, "mm", lambda x, y, out: out.zero_())
     with pytest.raises(AssertionError, match="not close"):

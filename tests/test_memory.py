@@ -274,11 +274,11 @@ def test_batches_grow_until_memory_is_out(allocator, monkeypatch):
 def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch, capsys):
     asked = []
 
-    def run(command, env, capture_output, text):
-        assert command[1:3] == [fragmentation.__file__, "grow"]
+    def run(command, env, stdout, check):
+        assert command[1:3] == [fragmentation.__file__, "grow"] and check
         asked.append((command[3], {name: env[name] for name in env if name.endswith("ALLOC_CONF")}))
         found = {"blocks": [[30, 1], [4, 0], [6, 0]], "refused_mib": 64, "words": "out", "is_expandable": True}
-        return SimpleNamespace(returncode=0, stdout=json.dumps(found))
+        return SimpleNamespace(stdout=json.dumps(found))
 
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:native")
     monkeypatch.setattr(subprocess, "run", run)
@@ -293,9 +293,8 @@ def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch, capsys
 
 
 def test_a_child_that_fails_is_not_hidden(monkeypatch):
-    failed = SimpleNamespace(returncode=1, stdout="", stderr="no GPU")
-    monkeypatch.setattr(subprocess, "run", lambda *command, **options: failed)
-    with pytest.raises(RuntimeError, match="no GPU"):
+    monkeypatch.setattr(fragmentation, "__file__", "no_such_file.py")
+    with pytest.raises(subprocess.CalledProcessError, match="'grow', 'default'"):
         fragmentation.in_process_of_its_own("default")
 
 

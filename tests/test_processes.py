@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -80,9 +81,27 @@ def test_figures_follow_from_the_trials(result):
 def test_a_child_that_dies_is_noticed():
     with pytest.raises(RuntimeError, match="exit code 1"), share_memory.child(share_memory.receive) as connection:
         connection.send_bytes(b"this is no pickle")
-        with pytest.raises(EOFError):
-            connection.recv()
-        connection.send_bytes = lambda payload: None  # nobody is left to be told to stop
+        connection.recv()
+    assert not active_children()
+
+
+def end_early(connection) -> None:
+    connection.send("enough")
+
+
+def test_a_child_that_ends_early_is_noticed():
+    with pytest.raises(RuntimeError, match="exit code 0"), share_memory.child(end_early) as connection:
+        assert connection.recv() == "enough"
+        connection.recv()
+    with pytest.raises(RuntimeError, match="exit code 0"), share_memory.child(end_early) as connection:
+        assert connection.recv() == "enough"
+        time.sleep(1)  # it is told to stop when it has gone
+
+
+def test_an_error_of_ones_own_is_told_as_it_is():
+    with pytest.raises(ZeroDivisionError), share_memory.child(answer_with_double) as connection:
+        connection.send(1 / 0)
+    assert not active_children()
 
 
 def test_the_child_answers_each_message_until_told_to_stop():
@@ -214,7 +233,8 @@ def test_a_child_answers_fails_or_is_killed():
     assert fork_after.child(os.getppid) == os.getpid()
     assert fork_after.child(divide) == "ZeroDivisionError: division by zero"
     assert fork_after.child(sleep, limit_s=1) == "no answer in 1 s"
-    assert fork_after.child(partial(os._exit, 7), limit_s=1) == "no answer in 1 s"
+    assert fork_after.child(partial(os._exit, 7)) == "exit code 7"
+    assert fork_after.child(partial(signal.raise_signal, signal.SIGKILL)) == "exit code -9"
     assert not active_children()
 
 
@@ -227,11 +247,11 @@ def test_the_parent_touches_before_the_child_uses():
 @forks
 def test_each_case_has_a_parent_of_its_own(monkeypatch, capsys):
     case = (os.getpid, lambda: str(os.getppid()))
-    monkeypatch.setattr(fork_after, "CPU_CASES", {"a | b": case, "c | d": case})
+    monkeypatch.setattr(fork_after, "CASES", {"a | b": case, "c | d": case, "c | GPU": case})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     found = fork_after.main()["found"]
     assert len({*found.values(), str(os.getpid())}) == 3
-    assert "c                     then d" in capsys.readouterr().out
+    assert "c, then d    " in capsys.readouterr().out
 
 
 def test_products_of_a_child_are_checked(monkeypatch):
@@ -480,6 +500,7 @@ def test_recorded_runs_can_be_drawn(recorded, snippet):
 
 def test_recorded_parents_and_children_ended_as_the_page_says(recorded):
     for result in recorded("processes/fork_after").values():
-        assert {*fork_after.CPU_CASES} <= {*result["found"]} <= {*fork_after.CPU_CASES, *fork_after.GPU_CASES}
+        cases = set(fork_after.CASES)
+        assert set(result["found"]) in (cases, {name for name in cases if "GPU" not in name})
     for result in recorded("processes/hogwild_broken").values():
         assert result["exit_codes"] == [1] * result["workers"]

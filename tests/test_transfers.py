@@ -342,10 +342,16 @@ def test_packed_tensors_arrive_in_their_shapes(late):
         assert on_gpu.shape == tensor.shape and torch.equal(on_gpu, tensor)
 
 
-@pytest.mark.parametrize("tensors", [[], [torch.ones(2), torch.ones(2).int()]])
-def test_what_cannot_be_packed_is_refused(tensors):
+def test_what_cannot_be_packed_is_refused():
     with pytest.raises(TypeError, match="tensors of one type make one copy"):
-        many_small_copies.send_packed(tensors)
+        many_small_copies.send_packed([torch.ones(2), torch.ones(2).int()])
+
+
+def test_nothing_and_parameters_can_be_packed(late):
+    assert many_small_copies.send_packed([]) == []
+    layer = torch.nn.Linear(3, 2)
+    arrived = many_small_copies.send_packed(list(layer.parameters()))
+    assert all(map(torch.equal, arrived, layer.parameters())) and not any(part.requires_grad for part in arrived)
 
 
 # pinning
@@ -571,9 +577,7 @@ def test_none_or_one_batch(late, batches):
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_what_is_no_batch_is_refused_and_what_was_sent_is_joined(late, batch, device):
     batches = prefetcher.prefetched([torch.ones(1), batch], device)
-    with pytest.raises(
-        TypeError, match=r"a batch is a tensor, or a tuple, list or dict of them, not (set|object|slice)"
-    ):
+    with pytest.raises(TypeError, match=r"a batch holds tensors, tuples, lists or dicts, not (set|object|slice)"):
         list(batches)
     assert device == "cpu" or late.diary[-1] == "main waits for side"
 

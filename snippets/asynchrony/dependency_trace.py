@@ -42,21 +42,18 @@ def main() -> dict:
     kernels = spans([event for event in events if event[0] != "CPU"])
     waits = spans([event for event in events if event[3] == "cudaStreamSynchronize"])
     for name, launch, kernel in zip(KERNELS, launches, kernels, strict=False):
-        print(
-            f"{name:9} launched by {launch['end']:6.1f}, "
-            f"begun at {kernel['start']:6.1f} µs"
-        )
+        end, start = launch["end"], kernel["start"]
+        print(f"{name:9} launched by {end:6.1f}, begun at {start:6.1f} µs")
     print(f"{text} after {len(waits)} waits, the first until {waits[0]['end']:.1f} µs")
-    # fmt: off
     return {
-        "text": text, "events": events,
+        "text": text,
+        "events": events,
         "cpu": dict(zip(KERNELS, launches, strict=False)),
         "gpu": dict(zip(KERNELS, kernels, strict=False)),
         "first_wait": waits[0],
         "waits": len(waits),
         "gpu_events_for_text": len(kernels) - len(KERNELS),
     }
-    # fmt: on
 
 
 def plot(results: dict, ceilings: dict):

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4
-# fmt: off
 SETTINGS = {
-    "default": {}, "emptied": {},
+    "default": {},
+    "emptied": {},
     "max_split": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:32"},
     "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-    "expandable_by_new_name": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}}
-# fmt: on
+    "expandable_by_new_name": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+}
 
 
 def tensor(mib: int) -> torch.Tensor:
@@ -66,9 +66,7 @@ def in_process_of_its_own(name: str) -> dict:
     env = {k: v for k, v in os.environ.items() if not k.endswith("ALLOC_CONF")}
     env |= SETTINGS[name]
     command = [sys.executable, __file__, "grow", name]
-    child = subprocess.run(command, env=env, capture_output=True, text=True)
-    if child.returncode:
-        raise RuntimeError(f"{name}: {child.stderr}")
+    child = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
     return json.loads(child.stdout)
 
 

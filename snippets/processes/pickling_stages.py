@@ -54,6 +54,7 @@ def sent() -> list[dict[str, float]]:
     ours, theirs = context.Pipe()
     child = context.Process(target=receive, args=(theirs,))
     child.start()
+    theirs.close()  # if the child dies, recv() raises instead of waiting for ever
     array = np.random.rand(MIB * 2**17)
     room, rows = array.copy(), []
     for _ in range(3 + TRIALS):
@@ -72,9 +73,8 @@ def main() -> dict:
         rows = json.loads(run(command, env=env, stdout=PIPE, check=True).stdout)
         pages = (rows[-1]["pages"] - rows[0]["pages"]) / (TRIALS - 1)
         new_mib[name] = round(pages * getpagesize() / 2**20)
-        trials = {stage: [row[stage] for row in rows] for stage in STAGES}
-        ms_trials[name] = trials
-        ms[name] = {stage: median(each) for stage, each in trials.items()}
+        ms_trials[name] = {stage: [row[stage] for row in rows] for stage in STAGES}
+        ms[name] = {stage: median(each) for stage, each in ms_trials[name].items()}
         shown = ", ".join(f"{stage} {each:.1f}" for stage, each in ms[name].items())
         print(f"{name:<12}{shown} ms; {new_mib[name]} MiB of new memory")
     return {"mib": MIB, "ms": ms, "ms_trials": ms_trials, "new_mib": new_mib}

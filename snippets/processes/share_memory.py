@@ -24,21 +24,23 @@ SIZES_KIB, WRITTEN = [4, 32, 256, 2048, 16384], -1.0
 def child(target):
     """A spawned process that runs `target(connection)`, and whose exit code is read.
 
-    If it dies while you talk to it, that raises EOFError or BrokenPipeError.
+    RuntimeError if that is not 0, or if the child ends while you talk to it.
     """
-    context = mp.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(theirs,))
+    ours, theirs = mp.Pipe()
+    process = mp.get_context("spawn").Process(target=target, args=(theirs,))
     process.start()
     theirs.close()  # if the child dies, recv() raises here instead of waiting for ever
+    cut = None
     try:
         yield ours
         ours.send_bytes(b"")
+    except (EOFError, ConnectionError) as error:
+        cut = error
     finally:
         ours.close()
         process.join()
-    if process.exitcode != 0:
-        raise RuntimeError(f"the child ended with exit code {process.exitcode}")
+    if cut or process.exitcode != 0:
+        raise RuntimeError(f"child ended with exit code {process.exitcode}") from cut
 
 
 def receive(connection) -> None:
@@ -59,16 +61,14 @@ def send(connection, message) -> int:
 
 def compare(connection, kib: int) -> dict:
     """One size: bytes in the pipe, whether the child's write is seen here, times."""
-    values = torch.rand(kib * 256)
+    values, row = torch.rand(kib * 256), {"kib": kib}
     array, shared = values.numpy().copy(), values.clone().share_memory_()
-    row = {"kib": kib}
+    works = {"copy": partial(torch.empty_like(values).copy_, values)}
+    works["clone and share"] = lambda: values.clone().share_memory_()
     for name, message in {"array": array, "shared": shared}.items():
         row[f"{name}_payload_bytes"] = send(connection, message)
         row[f"{name}_write_seen"] = float(message[-1]) == WRITTEN
-    works = {"array": partial(send, connection, array)}
-    works["shared"] = partial(send, connection, shared)
-    works["copy"] = partial(torch.empty_like(values).copy_, values)
-    works["clone and share"] = lambda: values.clone().share_memory_()
+        works[name] = partial(send, connection, message)
     return row | recorded({name: measure(works[name]) for name in works}, "us")
 
 

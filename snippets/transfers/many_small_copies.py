@@ -18,17 +18,19 @@ COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
 
 
 def send_packed(tensors: list[Tensor]) -> list[Tensor]:
-    """Tensors of one type on the GPU, by one copy; they share its memory there.
+    """The values of tensors on the GPU, by one copy; they share its memory there.
 
-    At least one, and without gradients; TypeError if the types differ. The pinned
-    memory is PyTorch's, which does not lend it again before it has left.
+    TypeError if the tensors' types differ. The pinned memory is PyTorch's, which does
+    not lend it again before it has left.
     """
+    if not tensors:
+        return []
     types = {tensor.dtype for tensor in tensors}
-    if len(types) != 1:
+    if len(types) > 1:
         raise TypeError(f"tensors of one type make one copy; these have {types}")
     sizes = [tensor.numel() for tensor in tensors]
     packed = torch.empty(sum(sizes), dtype=types.pop(), pin_memory=True)
-    torch.cat([tensor.flatten() for tensor in tensors], out=packed)
+    torch.cat([tensor.detach().flatten() for tensor in tensors], out=packed)
     parts = packed.to("cuda", non_blocking=True).split(sizes)
     return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
@@ -44,12 +46,9 @@ def main() -> dict:
         pinned = [tensor.pin_memory() for tensor in tensors]
         for on_gpu, tensor in zip(send_packed(tensors), tensors, strict=True):
             assert torch.equal(on_gpu.cpu(), tensor), "it is not what was sent"
-        works = {
-            "pageable": partial(send, tensors),
-            "pinned": partial(send, pinned),
-            "packed": partial(send_packed, tensors),
-            "one": partial(send, [torch.cat(tensors).pin_memory()]),
-        }
+        works = {"pageable": partial(send, tensors), "pinned": partial(send, pinned)}
+        works["packed"] = partial(send_packed, tensors)
+        works["one"] = partial(send, [torch.cat(tensors).pin_memory()])
         rows.append({"kib": kib} | recorded(take_turns(works, warmup=3)))
         print(f"{kib:>4} KiB", *(f"{k}{v:7.3f} ms" for k, v in rows[-1]["ms"].items()))
     return {"count": COUNT, "rows": rows}

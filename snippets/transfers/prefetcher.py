@@ -28,9 +28,7 @@ def each_tensor(batch, change: Callable[[Tensor], Tensor]):
         parts = [each_tensor(part, change) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     kind = type(batch).__name__
-    raise TypeError(
-        f"a batch is a tensor, or a tuple, list or dict of them, not {kind}"
-    )
+    raise TypeError(f"a batch holds tensors, tuples, lists or dicts, not {kind}")
 
 
 def prefetched(batches: Iterable, device="cuda") -> Iterator:
@@ -78,12 +76,12 @@ def main() -> dict:
         for batch in source:
             torch.mm(batch.to(device, non_blocking=True), w)
 
-    # fmt: off
     works = {
         "copy": lambda: [batch.to(device, non_blocking=True) for batch in batches],
-        "work": lambda: work(kept), "plain": lambda: work(batches),
-        "prefetched": lambda: work(prefetched(batches, device))}
-    # fmt: on
+        "work": lambda: work(kept),
+        "plain": lambda: work(batches),
+        "prefetched": lambda: work(prefetched(batches, device)),
+    }
     result = {"steps": STEPS} | recorded(take_turns(works, trials=7, calls=2))
     print(*(f"{way:<12}{ms:7.2f} ms" for way, ms in result["ms"].items()), sep="\n")
     return result

@@ -32,7 +32,10 @@ def union_us(rows: list[list]) -> float:
 
 
 def account(rows: list[list]) -> dict[str, float]:
-    """Milliseconds in which each kind runs; "exposed": all-reduces alone."""
+    """Milliseconds in which each kind runs; "exposed": all-reduces beside no kernel.
+
+    Of several GPUs give the rows of one; copies on or between GPUs count as compute.
+    """
     names = ("compute", "calls", *GPU.values(), *CPU.values())
     kinds = {name: [row for row in rows if kind(row) == name] for name in names}
     both = union_us(kinds["compute"] + kinds["all-reduce"]) / 1e3

@@ -21,7 +21,8 @@ CALLS = 20
 def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
     """What binds a call that takes `wall_s` and keeps the GPU busy for `gpu_s`.
 
-    `least_s`: seconds that it needs at least, for "memory", "compute", "copy".
+    `least_s`: seconds that it needs at least, for "memory", "compute", "copy". "launch"
+    stands for all that the CPU does while the GPU is idle: a loader or a wait, too.
     """
     binds = max(least_s, key=least_s.get)
     idle = gpu_s < 0.7 * wall_s and least_s[binds] < 0.1 * wall_s
@@ -29,7 +30,7 @@ def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
 
 
 def gpu_busy_s(work: Callable) -> float:
-    """Seconds of kernels and copies in a call, from a profile."""
+    """Seconds of kernels and copies in a call, from a profile; overlaps count twice."""
     rows = lanes(repeated(work, CALLS))
     return sum(us for lane, _, us, _ in rows if "stream" in lane) / 1e6 / CALLS
 

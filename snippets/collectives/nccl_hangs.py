@@ -25,7 +25,8 @@ LIMIT = timedelta(seconds=5)
 
 def job() -> None:
     """Both ranks add up once; then rank 0 does so again, alone."""
-    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"  # no files of a flight recorder
+    # no files of the flight recorder; a real job wants them: who called what?
+    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", timeout=LIMIT, device_id=device)

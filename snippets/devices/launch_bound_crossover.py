@@ -28,7 +28,10 @@ def feed(jobs: list, products: int) -> None:
 
 
 def graph_of(x: torch.Tensor, out: torch.Tensor, products: int) -> torch.cuda.CUDAGraph:
-    """All products of one GPU as one CUDA graph, captured on a stream of that GPU."""
+    """All products of one GPU as one CUDA graph, captured on a stream of that GPU.
+
+    x and out must be ready: that stream does not wait for what made them.
+    """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(x.device)
     with torch.cuda.stream(stream):
         feed([(x, out)], 1)

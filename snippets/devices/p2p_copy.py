@@ -18,7 +18,11 @@ BYTES = 2**30
 
 
 def send(x: torch.Tensor, y: torch.Tensor, streams: tuple) -> None:
-    """Copy x to y on another GPU: queued in one stream of each of the two GPUs."""
+    """Copy x to y on another GPU: queued in one stream of each of the two GPUs.
+
+    Neither stream waits for what made x, and nobody waits for the copy: call
+    wait_stream, and keep x and y until it is over.
+    """
     source, target = streams
     with torch.cuda.stream(source), torch.cuda.stream(target):
         y.copy_(x, non_blocking=True)

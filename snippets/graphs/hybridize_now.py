@@ -32,7 +32,8 @@ def mlp() -> nn.Module:
 def as_graph(net: Callable, x: torch.Tensor) -> Callable:
     """`net` as one CUDA graph, for inputs like x; each call overwrites the result.
 
-    To be called under `torch.no_grad()`; ValueError for inputs of another shape.
+    To be called under `torch.no_grad()`; ValueError for inputs of another shape, and
+    another dtype is converted without a word.
     """
     held = x.clone()
     replay = captured(partial(net, held))

@@ -50,7 +50,7 @@ def graphed(step: Callable, *first: torch.Tensor) -> Callable:
     """`step` as one CUDA graph, for batches like `first`, on which it trains once.
 
     What it returns is overwritten by the next call. ValueError for other shapes, as
-    the last batch of an epoch may have.
+    the last batch of an epoch may have; another dtype is converted without a word.
     """
     held = [each.clone() for each in first]
     replay = captured(partial(step, *held))  # to warm up is a real step

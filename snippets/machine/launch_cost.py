@@ -27,7 +27,7 @@ def launch_clock(work: Callable, calls: int) -> float:
 
 
 def node_clock(replay: Callable, calls: int) -> float:
-    """Seconds of the GPU for one of the CALLS nodes of a graph."""
+    """Seconds of the GPU for one of the CALLS calls in a graph."""
     return gpu_clock(replay, calls, spin_cycles=4_000_000) / CALLS
 
 

@@ -43,7 +43,8 @@ def predicted(work, device: str = "cuda") -> tuple[int, str]:
     """Peak of `work()` in bytes, and by whom; nothing is allocated or computed.
 
     `work` makes its model, optimizer and data itself: real tensors from outside are
-    refused, and so is reading a value, as `.item()` does.
+    refused, and so is reading a value, as `.item()` does. Say `foreach=True` (or
+    `fused=True`) to the optimizer: its default is another for fake tensors.
     """
     with FakeTensorMode(), Peak(device) as peak:
         work()
@@ -65,6 +66,7 @@ def two_steps(loss=cross_entropy, bf16=False, parts=1, device="cuda") -> None:
         blocks = [nn.TransformerEncoderLayer(WIDTH, 16, 4096, 0) for _ in range(BLOCKS)]
         net = nn.Sequential(*blocks, nn.Linear(WIDTH, WORDS))
         x, words = torch.randn(1024, TOKENS // 1024, WIDTH), torch.arange(TOKENS)
+    # the default on a GPU, but not for fake tensors: said, so that both do the same
     optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
     for _ in range(2):
         with torch.autocast(device, torch.bfloat16, enabled=bf16):

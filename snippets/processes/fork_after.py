@@ -10,7 +10,6 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from multiprocessing.connection import wait
 from textwrap import shorten
 
 import torch
@@ -29,7 +28,8 @@ def product_in_one_thread() -> str:
 
 
 def use_gpu() -> str:
-    return "works" if torch.ones(8, device="cuda").sum().item() == 8 else "wrong"
+    total = torch.ones(8, device="cuda").sum()
+    return "works" if total.item() == 8 else "wrong"
 
 
 def is_available_by_nvml() -> bool:
@@ -38,10 +38,12 @@ def is_available_by_nvml() -> bool:
 
 
 #: what the parent does before it forks, and what its child does then
-CASES = {
+CPU_CASES = {
     "nothing | product": (torch.get_num_threads, product),
     "product | product": (product, product),
     "product | product in one thread": (product, product_in_one_thread),
+}
+GPU_CASES = {
     "nothing | use GPU": (torch.get_num_threads, use_gpu),
     "manual_seed | use GPU": (partial(torch.manual_seed, 0), use_gpu),
     "device_count | use GPU": (torch.cuda.device_count, use_gpu),
@@ -61,17 +63,11 @@ def tell(work: Callable, connection) -> None:
 
 
 def child(work: Callable, method: str = "fork", limit_s: int = 5):
-    """What `work()` gives in a child, or how it ended: by which error or exit code.
-
-    A child that takes longer than the limit is killed.
-    """
+    """What `work()` gives in a child; "no answer" if it takes too long, or has died."""
     ours, theirs = mp.Pipe()
     process = mp.get_context(method).Process(target=tell, args=(work, theirs))
     process.start()
-    wait([ours, process.sentinel], limit_s)  # until it answers, or ends without
-    code = process.exitcode  # None while it runs
-    silent = f"no answer in {limit_s} s" if code is None else f"exit code {code}"
-    said = ours.recv() if ours.poll() else silent
+    said = ours.recv() if ours.poll(limit_s) else f"no answer in {limit_s} s"
     process.kill()
     process.join()
     return said
@@ -85,12 +81,13 @@ def after(touch: Callable, use: Callable, method: str = "fork") -> str:
 
 def main() -> dict:
     gpus = child(torch.cuda.device_count)  # whatever it does, it does to the child
-    cases = {name: case for name, case in CASES.items() if gpus or "GPU" not in name}
+    cases = CPU_CASES | (GPU_CASES if gpus else {})
     # each parent is itself a fork of this process, which does nothing at all
     found = {n: child(partial(after, *c), limit_s=30) for n, c in cases.items()}
     for name, said in found.items():
+        touch, _, use = name.partition(" | ")
         said = shorten(said.splitlines()[0], 50, placeholder=" …")
-        print(f"{name.replace(' | ', ', then '):<44}{said}")
+        print(f"{touch:<21} then {use:<23}{said}")
     return {"found": found}
 
 

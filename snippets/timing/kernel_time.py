@@ -21,7 +21,8 @@ def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -
     The GPU first spins until all calls are queued; if it overtook them, because the
     host was disturbed or the call was its first, it spins longer. RuntimeError if no
     spin is long enough: where `work` waits for the GPU, or where all calls together
-    are more launches than its queue holds, about a thousand.
+    are more launches than its queue holds, about a thousand. Work in another stream,
+    or on another GPU than the current, it does not see, and says nothing.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for attempt in range(6):
@@ -51,8 +52,9 @@ def captured(work: Callable) -> Callable:
     """A function that launches all kernels of `work` at once, as one CUDA graph.
 
     It returns what `work` returned: the same tensors each time, with new contents.
-    `work` is called once before, for real. It is kept, with all that it refers to:
-    the graph knows addresses only.
+    `work` is called twice: once for real, once to be recorded; a replay runs none of
+    its Python. It is kept, with all that it refers to: the graph knows addresses only.
+    Its work is on the current GPU: elsewhere the graph would be empty.
     """
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

@@ -23,6 +23,7 @@ def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
 
     Read the tensor only after the event's `synchronize()`, and do not write into
     `on_gpu` before that; dropping it is safe. `copying` is a stream of its GPU.
+    Results that you keep take new pinned memory each, which holds the caller.
     """
     copying.wait_stream(torch.cuda.current_stream(on_gpu.device))
     with torch.cuda.stream(copying):

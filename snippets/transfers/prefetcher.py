@@ -35,8 +35,8 @@ def prefetched(batches: Iterable, device="cuda") -> Iterator:
     """Yield the batches on a GPU, each copied while you work on the one before.
 
     A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;
-    texts, numbers and None stay as they are. It is yours to keep. What is pinned is
-    sure to overlap, and must not be overwritten after it is handed over.
+    texts, numbers and None stay as they are. It is yours to keep. Pin what you hand
+    over, and do not overwrite it then: pageable batches are copied, but hide nothing.
     Stay in one stream. To another device than CUDA's the batches are only moved.
     """
     if torch.device(device).type != "cuda":

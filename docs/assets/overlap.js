@@ -235,6 +235,9 @@
       if (blocks.length < 2) continue
       const row = document.createElement("label"), select = document.createElement("select")
       row.className = "ov-beside"
+      const scales = document.createElement("span")
+      scales.textContent = "each on a scale of its own"
+      scales.hidden = true
       select.add(new Option("none", ""))
       for (const block of blocks) {
         const profile = block.querySelector(".ov-run").dataset.machine
@@ -246,9 +249,10 @@
           block.classList.toggle("ov-second", block.querySelector(".ov-run").dataset.machine === select.value)
         }
         set.classList.toggle("ov-two", Boolean(select.value))
+        scales.hidden = !select.value
         redraw(set)
       })
-      row.append("beside it", select)
+      row.append("beside it", select, scales)
       set.before(row)
     }
   }

@@ -20,7 +20,8 @@ from overlap.site.svg import SERIES
 
 _GAP = 4  # points between a label and what it stands beside
 _INK, _GRID = "#1f2328", "#d0d7de"
-_LANES = {"CPU": 0, "compute": 1, "copies": 2, "optimizer": 3, "NCCL": 4, "all-reduce": 4}  # of one colour on all pages
+_LANES = {"CPU": 0, "compute": 1, "copies": 2, "optimizer": 3, "NCCL": 4, "all-reduce": 4}
+_LANES |= {"CPU copies": 0, "products": 1, "all-reduces": 4}  # of one colour on all pages
 _APART = 8  # panels of which one lasts so many times as long as another have time scales of their own
 
 
@@ -107,7 +108,7 @@ def _dot(axes: NotedAxes) -> bool:
         look = {"colors": _GRID, "linewidths": 0.8, "zorder": 0.5}  # to the dots, and not on through their numbers
         Axes.add_collection(axes, LineCollection(guides, **look), autolim=False)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(ends) < 30 * min(ends) else (1,)))
-        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.xaxis.set_major_formatter("{x:,.10g}")
         axes.minorticks_off()
     return bool(ends)
 
@@ -131,7 +132,7 @@ def _write_ticks(axes: NotedAxes) -> None:
         low, high = sorted(axis.get_view_interval())
         plain = scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter and 1000 <= high < 1e6
         if plain or (scale == "log" and axis is axes.yaxis and low >= 1e-4 and high < 1e6):
-            axis.set_major_formatter("{x:,g}")
+            axis.set_major_formatter("{x:,.10g}")
 
 
 def _show_limits(axes: NotedAxes) -> None:

@@ -59,7 +59,7 @@ class Notebook:
 
     def prose(self, text: str) -> dict:
         """A cell of the page's own Markdown, with values and printed figures in their places."""
-        with_values = replace_values(CITED.sub("", text), self._value)
+        with_values = replace_values(re.sub(rf"\s*{CITED.pattern}", "", text), self._value)
         return self.markdown(
             _as_notebooks_render(self._page, PRINTED.sub(lambda match: self.text(match["text"]), with_values))
         )

@@ -92,7 +92,7 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots()
     rows = results["rows"]
-    for roof in dict.fromkeys(row["roof"] for row in rows.values()):
+    for roof in sorted({row["roof"] for row in rows.values()}):
         points = [row for row in rows.values() if row["roof"] == roof]
         x = [row["flop_per_byte"] for row in points]
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)

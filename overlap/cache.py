@@ -1,0 +1,43 @@
+"""The cache of this machine: what was made from known inputs, and files that are written whole or not at all."""
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+
+
+class Cache:
+    """A folder of files, each named after a digest of all it was made from: what exists is right, what changed has another name."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def path(self, kind: str, name: str, inputs: object, suffix: str) -> Path:
+        """Where the file `name` is kept that was made from these inputs (plain JSON data); `kind` is a folder of the cache."""
+        text = json.dumps(inputs, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        return self.folder / kind / f"{name.replace('/', '-')}-{digest}{suffix}"
+
+    @staticmethod
+    def write(path: Path, text: str) -> None:
+        """Write a file whole or not at all; see `write`."""
+        write(path, text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file under a temporary name beside it and rename it: who is interrupted leaves the old one whole.
+
+    An error names the file. A process that is killed may leave the temporary file, which begins with a dot.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(text.encode())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()

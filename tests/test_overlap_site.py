@@ -252,16 +252,17 @@ def test_figures_are_numbered_and_say_where_they_come_from(page):
 LINES = [f"line_{i} = {i}" for i in range(40)]
 BODY = [f"    a = {i}" for i in range(9)]
 OPENED = {
-    "short": (LINES[:15], 15),
-    "empty lines do not count": ([row for line in LINES[:15] for row in (line, "")], 29),
-    "two functions": (["def f():", *BODY, "", "def g():", *BODY], 10),
-    "one long function": (["def f():", *BODY, *BODY], 15),
-    "a short one first": (["def f():", "    a = 0", "", "def g():", *BODY, *BODY], 16),
+    "no function": (LINES, 40),
+    "two functions": (["def f():", *BODY, "", "", "def g():", *BODY], 10),
+    "one long function": (["def f():", *BODY, *BODY, *BODY], 28),
+    "a long one first": (["def f():", *BODY, *BODY, *BODY, "", "", "def g():", *BODY], 28),
+    "a short one first": (["def f():", "    a = 0", "", "def g():", *BODY, *BODY], 2),
+    "a fold of three lines": (["def f():", *BODY, "", "a = 1"], 12),
 }
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_a_page_shows_the_first_lines_of_code(name):
+def test_a_page_shows_whole_functions_before_it_folds(name):
     lines, shown = OPENED[name]
     first, rest = opening("\n".join(lines))
     assert first.split("\n") == lines[:shown] and rest.split() == "\n".join(lines[shown:]).split()

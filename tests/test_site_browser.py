@@ -3,6 +3,7 @@
 `OVERLAP_SITE=folder` tests a site that is already built; otherwise the real book is built once, from its recordings.
 """
 
+import ast
 import getpass
 import gzip
 import json
@@ -724,6 +725,33 @@ def test_the_copy_button_copies_the_code(visit):
     blocks.first.get_by_role("button").click()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.strip() == blocks.first.locator("code").text_content().strip()
+
+
+#: Clicks each copy button of the snippets on a page; what was copied, once the clipboard has it.
+COPY_ALL = """async () => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true
+  const all = []
+  for (const block of document.querySelectorAll(".ov-take .highlight:has(pre > code)")) {
+    await navigator.clipboard.writeText("nothing yet")
+    block.querySelector("button").click()
+    let copied = "nothing yet"
+    for (let i = 0; i < 200 && copied === "nothing yet"; i++) {
+      await new Promise(done => setTimeout(done, 5))
+      copied = await navigator.clipboard.readText()
+    }
+    all.push([copied.trim(), block.querySelector("code").textContent.trim()])
+  }
+  return all
+}"""
+
+
+def test_every_block_of_the_book_is_copied_as_whole_functions(visit, chapters):
+    page = visit("", permissions=["clipboard-read", "clipboard-write"])
+    for chapter in chapters:
+        page.goto(chapter, wait_until="load")
+        for copied, code in page.evaluate(COPY_ALL):
+            assert copied == code
+            ast.parse(code)
 
 
 def test_the_whole_file_is_fetched_when_it_is_opened(visit, site):

@@ -1,5 +1,6 @@
 """A snippet on a page: its code, what it gave in one tab per machine, and the way to take it home."""
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,8 @@ from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
 _OPTIONS = {"show": "", "code": "yes", "output": "yes", "plot": "yes", "caption": ""}
-#: Lines of code that a page shows before a reader asks for more.
-SHOWN = 15
+#: Lines of code that a page shows before a reader asks for more; a function that begins there is shown to its end.
+SHOWN = 18
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class SnippetBlock(Block):
 {% if code %}
 {{ view.code(first, path, place) }}
 {% if rest %}
-<details class="ov-fold ov-rest"><summary>{{ more }} more line{{ "s" if more > 1 }}</summary>{{ view.code(rest, "") }}</details>
+{# the theme names a code block after the id around it: without one of its own the button here would copy the block above #}
+<details class="ov-fold ov-rest"{% if anchor %} id="{{ anchor }}-rest"{% endif %}><summary>{{ more }} more line{{ "s" if more > 1 }}</summary>{{ view.code(rest, "") }}</details>
 {% endif %}
 {% endif %}
 {% if runs %}
@@ -220,16 +222,19 @@ def anchor_of(name: str) -> str:
 
 
 def opening(code: str) -> tuple[str, str]:
-    """The first `SHOWN` lines of code, to the end of a function where one ends in their second half, and the rest; empty lines do not count."""
-    lines = code.strip("\n").split("\n")
-    counts = [sum(bool(line.strip()) for line in lines[: i + 1]) for i in range(len(lines))]
-    if counts[-1] <= SHOWN:
-        return "\n".join(lines), ""
-    ends = [i for i, line in enumerate(lines) if i and not lines[i - 1].strip() and line[:1] not in ("", " ", ")")]
-    fits = [i for i in range(1, len(lines)) if counts[i - 1] <= SHOWN]
-    whole = [i for i in fits if i in ends and counts[i - 1] > SHOWN // 2]
-    cut = max(whole or fits)
-    return "\n".join(lines[:cut]).rstrip("\n"), "\n".join(lines[cut:]).strip("\n")
+    """The code that a page shows at once, and the rest, which it folds.
+
+    The cut lies behind a whole function or class, so that what a reader copies is never half of one:
+    behind the last that ends within `SHOWN` lines, or behind the first where that is longer.
+    """
+    code = code.strip("\n")
+    lines = code.split("\n")
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    ends = [node.end_lineno for node in ast.parse(code).body if isinstance(node, kinds)]
+    cut = max([end for end in ends if end <= SHOWN] or ends[:1] or [len(lines)])
+    if len(lines) - cut < SHOWN // 3:  # a fold of a few lines hides more than it saves
+        cut = len(lines)
+    return "\n".join(lines[:cut]), "\n".join(lines[cut:]).strip("\n")
 
 
 def needs(snippet: Snippet) -> str:

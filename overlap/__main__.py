@@ -6,7 +6,6 @@ try:
     import argparse
     import contextlib
     import difflib
-    import functools
     import json
     import os
     import re
@@ -101,11 +100,6 @@ def _parser() -> argparse.ArgumentParser:
     text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
-    text = (
-        "then count the kernels on GPUs where that lacks, in a further run whose times are thrown away (the default); "
-        "--runs 0 does this alone"
-    )
-    record.add_argument("--kernels", action=argparse.BooleanOptionalAction, default=True, help=text)
     text = "let each measurement have this many runs; default: what mkdocs.yml wants of this machine; with names and no --bundle one more"
     record.add_argument("--runs", metavar="N", type=_runs, help=text)
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
@@ -136,8 +130,8 @@ def _counts(text: str) -> set[int]:
 
 
 def _runs(text: str) -> int:
-    if not (re.fullmatch(r"\d{1,4}", text, re.A) and int(text) <= recording.KEPT):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of runs from 0 to {recording.KEPT}")
+    if not (re.fullmatch(r"\d{1,4}", text, re.A) and 0 < int(text) <= recording.KEPT):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of runs from 1 to {recording.KEPT}")
     return int(text)
 
 
@@ -210,9 +204,7 @@ def _run(book: Book, options) -> int:
 
 
 def _record(book: Book, options) -> int:
-    if options.runs == 0 and not options.kernels:
-        raise OverlapError("--runs 0 --no-kernels does nothing; leave one of them out")
-    names, written, counted, failures = _names(book, options.names), [], [], []
+    names, written, failures = _names(book, options.names), [], []
     able = [item for item in book.runnable(names) if options.gpus is None or item[1] in options.gpus]
     unable = [name for name in names or book.snippets if name not in {snippet.name for snippet, _ in able}]
     if not able:
@@ -227,14 +219,11 @@ def _record(book: Book, options) -> int:
         _check_writable(book.cache_path(*item).parent)
         _check_writable(options.bundle.absolute().parent if bundle else book.recordings)
 
-    def add(snippet, data, known: bool = False) -> dict | None:
+    def keep(snippet, gpus, data) -> None:
         if bundle:
             bundle.add(data)
-            return data
-        return _added(book.recordings / data["profile"] / f"{snippet.name}.json", data, known)[1]
-
-    def keep(snippet, gpus, data) -> None:
-        data = add(snippet, data)
+        else:
+            _, data = _added(book.recordings / data["profile"] / f"{snippet.name}.json", data)
         book.keep(snippet, gpus, data)
         count, busy = len(data.get("others") or []) + 1, (data["run"].get("noise") or {}).get("disturbed")
         said = f", run {count}" * (count > 1) + ", the host was disturbed" * bool(busy)
@@ -243,23 +232,13 @@ def _record(book: Book, options) -> int:
     try:
         with Runner(book.root, watchful=True) as runner:
             runner.run_all(wanted, keep, "recording", failures)
-            if options.kernels and any(gpus for _, gpus in able):
-                uncounted = _uncounted(Book(book.root), bundle, able)
-
-                def count(snippet, gpus, kernels) -> None:
-                    data = recording.counted(uncounted[snippet, gpus], kernels or [None] * gpus)
-                    if add(snippet, data, known=True) and kernels:
-                        counted.append(snippet.name)
-
-                runner.count_all(list(uncounted), count, failures)
     finally:
         _say(*filter(None, [bundle and bundle.mended]), *written, *map(str, failures))
         left, missed = sum(not count for count in lacking.values()), len(wanted) - len(written) - len(failures)
-        why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left and options.runs != 0 else ""
+        why = f" (fresh{f', or in {bundle.path} already' if bundle else ''})" if left else ""
         _say(
             f"{len(written)} recorded, {len(failures)} failed, {left} left as they were{why}"
             + (f", {missed} not run" if missed > 0 else "")
-            + (f", kernels counted of {len(counted)}" if counted or options.runs == 0 else "")
         )
     return int(bool(failures))
 
@@ -276,26 +255,9 @@ def _lacking_runs(book: Book, bundle: Bundle | None, snippet: Snippet, gpus: int
     added = bundle.runs(snippet, profile) - known if bundle else set()
     have = len(added if named and bundle else added | known)
     wanted = book.runs_wanted(snippet.name, profile)
-    if runs is not None and (book.measures(snippet.name) or not runs):
+    if runs is not None and book.measures(snippet.name):
         wanted = runs
     return max(0, wanted - have)
-
-
-def _uncounted(book: Book, bundle: Bundle | None, items: list[tuple[Snippet, int]]) -> dict[tuple[Snippet, int], dict]:
-    """The recording of each item that says what a run did on each GPU, but has no number of kernels yet."""
-    found = {}
-    for snippet, gpus in items:
-        profile = machine.profile(machine.here()["gpus"][:gpus])
-        run = book.committed.get(snippet.name, {}).get(profile)
-        runs = [run.data] if run is not None and run.grade == recording.FRESH else []
-        for data in bundle.of(snippet, profile) if bundle else ():
-            fresh = recording.grade(data, snippet, machine.here(), {profile}) == recording.FRESH
-            runs += [data] if fresh else []
-        if runs:
-            data = functools.reduce(recording.merged, runs)
-            if recording.lacks_kernels(data):
-                found[snippet, gpus] = data
-    return found
 
 
 def _import(book: Book, options) -> int:
@@ -343,26 +305,18 @@ def _take(book: Book, line: bytes, where: str) -> str:
     if then:
         more = len(data.get("others") or []) - len(then.get("others") or [])
         kind = "unchanged" if data["digest"] == then["digest"] else "another run" if more > 0 else "replaced"
-        same = recording.run_digests(then) == recording.run_digests(data)
-        if same and recording.lacks_kernels(then) and not recording.lacks_kernels(data):
-            kind = "kernels counted"
         kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1
     return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)
 
 
-def _added(path: Path, data: dict, known: bool = False) -> tuple[dict | None, dict | None]:
-    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile.
-
-    With `known` nothing is written, and there is nothing now, unless all of these runs are recorded already.
-    """
+def _added(path: Path, data: dict) -> tuple[dict | None, dict]:
+    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile."""
     then = None
     with recording.alone(path.parent):
         if path.exists():
             with contextlib.suppress(OverlapError):  # a spoilt one is replaced
                 then = recording.read(path)
-                if known and not recording.run_digests(data) <= recording.run_digests(then):
-                    return then, None
                 data = recording.merged(then, data)
         recording.write(path, recording.dump(data))
     return then, data

@@ -141,7 +141,7 @@ ABOVE = [
     "scour",
 ]
 ONLY = {
-    "torch": {"machine", "noise", "nursery", "proof"},
+    "torch": {"machine", "noise", "nursery"},
     "pydantic": {"schema"},
     "rich": {"progress"},
     "mkdocs": {"plugin", "kept", "policy"},

@@ -221,9 +221,7 @@ def toml(value) -> str:
     return json.dumps(value) if isinstance(value, (bool, int, str)) else str(value).lower()
 
 
-KEYS = st.sampled_from(
-    ["gpus", "timeout", "exclusive", "idle", "launcher", "missing", "once", "ranks", "gpu", "tool", "x y"]
-)
+KEYS = st.sampled_from(["gpus", "timeout", "exclusive", "launcher", "missing", "ranks", "gpu", "tool", "x y"])
 ROWS = st.tuples(KEYS, ANY | st.lists(st.integers(0, 9), max_size=3)).map(lambda row: f"{row[0]} = {toml(row[1])}")
 ODD = st.text(string.printable, max_size=40)
 

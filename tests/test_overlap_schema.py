@@ -422,7 +422,6 @@ def test_there_are_enough_bad_inputs():
         ("gpus = [0, 1]", {}),
         ("gpus = [0]\ntimeout = 0.5\nexclusive = false", {"timeout": 0.5, "exclusive": False}),
         ("gpus = [1, 8]\nmissing = { 8 = \"none – yet\" }", {"gpus": [1, 8], "missing": {"8": "none – yet"}}),
-        ('gpus = [0, 1]\nonce = { cold = "first call" }', {"once": {"cold": "first call"}}),
         (RANKED + "2", {"gpus": [0], "launcher": "torchrun", "ranks": 2}),
         ('gpus = [2]\nlauncher = "torchrun"', {"gpus": [2], "launcher": "torchrun"}),
     ],
@@ -436,10 +435,8 @@ def test_a_good_header(options, expected):
     defaults = {
         "timeout": 60,
         "exclusive": True,
-        "idle": False,
         "launcher": "python",
         "missing": {},
-        "once": {},
         "ranks": None,
     }
     assert given == defaults | {"gpus": json.loads(options.split("\n")[0].removeprefix("gpus = "))} | expected

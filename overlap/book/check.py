@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from overlap import OverlapError
-from overlap.book import untried
 from overlap.book.blocks import SnippetBlock
 from overlap.book.page import Page
 from overlap.run import recording
@@ -32,8 +31,6 @@ def problems(book, margins: bool, all_pages: bool = True) -> list[str]:
                 found += block.check(book, margins)
             except OverlapError as error:
                 found.append(f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}")
-    if margins:
-        found += untried.problems(book)
     hidden = (snippet for name, snippet in book.snippets.items() if all_pages and name not in shown)
     return found + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
 

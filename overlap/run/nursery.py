@@ -8,7 +8,7 @@ in every job saves seconds a snippet; the parent computes nothing, because a chi
 matrix product.
 
 `python -m overlap.run.nursery --job FILE OUT ERR DONE` supervises one job, where no nursery can run;
-`python -m overlap.run.nursery --rank FILE RESULT FOLDER [--proof]` runs one snippet in this very process: what torchrun starts per GPU. It
+`python -m overlap.run.nursery --rank FILE RESULT FOLDER` runs one snippet in this very process: what torchrun starts per GPU. It
 writes to FIFOs of the folder, so that no rank can fill a disk, and says there when its main() has returned.
 """
 
@@ -30,7 +30,7 @@ import weakref
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.run import proof, strict
+from overlap.run import strict
 
 _PRELOAD = {"": ("numpy", "torch"), "call": ("matplotlib.pyplot",)}
 _GRACE_S, _UNKILLABLE_S = 0.5, 10
@@ -208,8 +208,6 @@ def run_snippet(job: dict) -> str:
     if not callable(main):
         raise SystemExit(f"{job['path']} has no main(); write `def main() -> dict`")
     returned = main()
-    if job.get("proof"):
-        proof.write(Path(job["result"]).parent, job.get("rank", 0), bool(_children()))
     try:
         text = json.dumps(returned, allow_nan=False)
         strict.loads(text, job["path"], "let main() return less, and plain data")
@@ -218,11 +216,6 @@ def run_snippet(job: dict) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise SystemExit(f"{job['path']}: main() must return plain JSON data without NaN: {error}") from None
     return text
-
-
-def kernels(job: dict) -> str:
-    """How many kernels `main()` of the file at `path` starts on each GPU, as JSON."""
-    return json.dumps(proof.kernels(load(job["path"]).main))
 
 
 def call(job: dict) -> str:
@@ -250,7 +243,7 @@ def dispatch(job: dict) -> str:
     return json.dumps(noise.dispatch_us())
 
 
-_KINDS = {"snippet": run_snippet, "kernels": kernels, "call": call, "probe": probe, "dispatch": dispatch}
+_KINDS = {"snippet": run_snippet, "call": call, "probe": probe, "dispatch": dispatch}
 
 
 def _prctl(option: int, value: int) -> None:
@@ -266,12 +259,8 @@ if __name__ == "__main__":
         rank = int(os.environ["RANK"])
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(f"{rest[2]}/{rank}.{name}", os.O_WRONLY), number)
-        job = {"path": rest[0], "result": rest[1], "rank": rank, "proof": rest[3:] == ["--proof"]}
-        if rest[3:] == ["--kernels"]:
-            returned = kernels(job)
-            Path(rest[1]).with_name(proof.KERNELS.format(rank)).write_text(returned)
-        else:
-            returned = run_snippet(job)
+        job = {"path": rest[0], "result": rest[1], "rank": rank}
+        returned = run_snippet(job)
         if rank == 0:
             Path(rest[1]).write_text(returned)
         Path(rest[2], f"{rank}.ended").touch()

@@ -77,37 +77,13 @@ def merged(old: dict, new: dict) -> dict:
         return new
     others = {}
     for run in [*(old.get("others") or []), *(new.get("others") or [])]:
-        if run["digest"] not in others or _has_kernels(run):
-            others[run["digest"]] = run
-    for data in (old, new):
-        if run_digest(data) in others and _has_kernels(data):
-            others[run_digest(data)] = _reduced(data)
+        others.setdefault(run["digest"], run)
     candidates = [data for data in (old, new) if run_digest(data) not in others] or [old]
     whole = max(candidates, key=rank)
     others |= {run["digest"]: run for run in map(_reduced, candidates)}
     others.pop(run_digest(whole))
     kept = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: KEPT - 1]
     return sealed(_alone(whole) | ({"others": kept} if kept else {}))
-
-
-def counted(data: dict, kernels: list[int | None]) -> dict:
-    """The recording, in which the first run that says what it did on each GPU says how many kernels ran there, too; None: nobody knows."""
-    runs = [data, *(data.get("others") or [])]
-    first = next(place for place, run in enumerate(runs) if run["run"].get("worked"))
-    worked = [work | {"kernels": count} for work, count in zip(runs[first]["run"]["worked"], kernels, strict=True)]
-    runs[first] = runs[first] | {"run": runs[first]["run"] | {"worked": worked}}
-    whole, *others = runs
-    return sealed(whole | ({"others": others} if others else {}))
-
-
-def lacks_kernels(data: dict) -> bool:
-    """Whether a run says what it did on each GPU, and none how many kernels ran or that nobody knows."""
-    runs = [data, *(data.get("others") or [])]
-    return any(run["run"].get("worked") for run in runs) and not any(map(_has_kernels, runs))
-
-
-def _has_kernels(run: dict) -> bool:
-    return any("kernels" in work for work in run["run"].get("worked") or ())
 
 
 def _comparable(old: dict, new: dict) -> bool:
@@ -120,9 +96,9 @@ def _comparable(old: dict, new: dict) -> bool:
 
 
 def rank(data: dict) -> tuple:
-    """The highest of several runs of the same code is shown whole: calm, new, with its kernels."""
+    """The highest of several runs of the same code is shown whole: calm, then new."""
     run = data["run"]
-    return not (run.get("noise") or {}).get("disturbed", False), run["started"], run_digest(data), _has_kernels(data)
+    return not (run.get("noise") or {}).get("disturbed", False), run["started"], run_digest(data)
 
 
 def _alone(data: dict) -> dict:
@@ -130,12 +106,8 @@ def _alone(data: dict) -> dict:
 
 
 def run_digest(data: dict) -> str:
-    """What tells a run from others; its kernels do not, as they may be counted later."""
-    data = _alone(data)
-    if worked := data["run"].get("worked"):
-        without = [{key: value for key, value in work.items() if key != "kernels"} for work in worked]
-        data["run"] = data["run"] | {"worked": without}
-    return digest(data)
+    """What tells a run from others."""
+    return digest(_alone(data))
 
 
 def run_digests(data: dict) -> set[str]:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.run import machine, proof
+from overlap.run import machine
 from overlap.run.noise import Watch
 from overlap.run.progress import progress
 from overlap.run.recording import SCHEMA, sealed, write
@@ -314,49 +314,7 @@ class Runner:
             made = self._run(snippet, gpus)
         return sealed(made)
 
-    def kernels(self, snippet: Snippet, gpus: int) -> list[int]:
-        """Kernels on each GPU, by a further run of a snippet; nothing where they cannot be counted, an error where the run failed."""
-        self._seen(snippet, gpus)
-        with self._folder() as folder:
-            limit = 2 * snippet.options["timeout"]
-            ended, outputs, blamed = self._launched(snippet, gpus, folder, limit, "kernels")
-            if snippet.options["launcher"] == "torchrun":
-                ended.result = proof.read_kernels(folder, ranks(snippet, gpus))
-        if ended.exit != 0 or not isinstance(ended.result, list) or len(ended.result) not in (0, gpus):
-            why = _failure(snippet, gpus, ended, outputs, blamed, limit, "did not tell its kernels")
-            raise RunFailed(f"kernels not counted: {why}")
-        return ended.result if any(ended.result) else []
-
-    def count_all(self, wanted: list[tuple[Snippet, int]], done, failures: list[OverlapError]) -> None:
-        """Count the kernels of many, side by side, since their times are worth nothing; what fails that way has a turn alone.
-
-        `done(snippet, gpus, kernels)` takes what was counted, if anything could be, `failures` what failed twice.
-        """
-
-        def one(item: tuple[Snippet, int]) -> float:
-            begun = time.monotonic()
-            done(*item, self.kernels(*item))
-            return time.monotonic() - begun
-
-        crowded = []
-        for gpus in sorted({gpus for _, gpus in wanted}):
-            self.probe(gpus)
-        with progress(self.root, wanted, "counting kernels") as shown, self._pool() as pool:
-            futures = {pool.submit(one, item): item for item in wanted}
-            for future in as_completed(futures):
-                try:
-                    shown.ended(futures[future], future.result())
-                except OverlapError:
-                    crowded.append(futures[future])
-            for item in crowded:
-                seconds = None
-                try:
-                    seconds = one(item)
-                except OverlapError as error:
-                    failures.append(error)
-                shown.ended(item, seconds)
-
-    def _torchrun(self, snippet: Snippet, gpus: int, own: Path, limit: float, *words: str):
+    def _torchrun(self, snippet: Snippet, gpus: int, own: Path, limit: float):
         """Run the ranks of a snippet; what they write about each other is in the new folder `own`."""
         own.mkdir()
         count = ranks(snippet, gpus)
@@ -365,7 +323,7 @@ class Runner:
             os.mkfifo(fifo)
         argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", f"--log-dir={own}"]
         argv += ["-m", "overlap.run.nursery", "--rank", str(self.root / snippet.path)]
-        argv += [str(own.parent / "result.json"), str(own), *words]
+        argv += [str(own.parent / "result.json"), str(own)]
         return self._job("torchrun", own.parent, limit, gpus, fifos, argv=argv)
 
     def _dispatch_us(self) -> float:
@@ -378,17 +336,10 @@ class Runner:
     def _run(self, snippet: Snippet, gpus: int) -> dict:
         here, limit = self._seen(snippet, gpus), snippet.options["timeout"]
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        proved = gpus > 0 and not snippet.options["idle"]
         with self._folder() as folder:
-            ended, outputs, blamed = self._launched(snippet, gpus, folder, limit, "proof" if proved else "")
-            worked = proof.read(folder, ranks(snippet, gpus)) if proved else None
+            ended, outputs, blamed = self._launched(snippet, gpus, folder, limit)
         if ended.exit != 0 or not isinstance(ended.result, dict):
             raise RunFailed(_failure(snippet, gpus, ended, outputs, blamed, limit, "returned no dict from main()"))
-        if idle := proof.untouched(worked or []):
-            why = f"did nothing on GPU {', '.join(map(str, idle))} of the {gpus} that it names"
-            raise RunFailed(
-                f"{snippet.path} {why}; let main() use each, take this count from `gpus` in its header, or say `idle = true` there"
-            )
         return {
             "schema": SCHEMA,
             "snippet": snippet.name,
@@ -400,8 +351,7 @@ class Runner:
                 "started": started,
                 "seconds": ended.seconds,
                 "exit": ended.exit,
-            }
-            | ({"worked": worked} if worked else {}),
+            },
             **here,
             "outputs": outputs,
             "result": ended.result,
@@ -415,16 +365,15 @@ class Runner:
             raise OverlapError(f"{snippet.path}: asked for {gpus} GPU(s), and {why}")
         return here
 
-    def _launched(self, snippet: Snippet, gpus: int, folder: Path, limit: float, more: str):
-        """Run a snippet; how it ended, what it printed, which ranks are to blame. `more`: leave a `proof`, or count `kernels`."""
+    def _launched(self, snippet: Snippet, gpus: int, folder: Path, limit: float):
+        """Run a snippet; how it ended, what it printed, which ranks are to blame."""
         if snippet.options["launcher"] == "torchrun":
             own, count = folder / "ranks", ranks(snippet, gpus)
-            ended = self._torchrun(snippet, gpus, own, limit, *([f"--{more}"] if more else []))
+            ended = self._torchrun(snippet, gpus, own, limit)
             outputs = [each for rank in range(count) for each in _outputs(*ended.ranks[2 * rank :][:2], rank)]
             blamed = _blamed(ended, {rank for rank in range(count) if not (own / f"{rank}.ended").exists()})
         else:
-            kind = "kernels" if more == "kernels" else "snippet"
-            ended = self._job(kind, folder, limit, gpus, path=str(self.root / snippet.path), proof=more == "proof")
+            ended = self._job("snippet", folder, limit, gpus, path=str(self.root / snippet.path))
             outputs, blamed = _outputs(ended.stdout, ended.stderr, 0), []
         for long, short in ((f"{folder}/cwd", "."), (str(folder), "."), (f"{self.root}/", "")):
             for output in outputs:

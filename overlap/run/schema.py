@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overlap import OverlapError
-from overlap.run import machine, proof, strict
+from overlap.run import machine, strict
 
 
 def _matching(pattern: str, words: str) -> AfterValidator:
@@ -142,30 +142,15 @@ class Noise(_Form):
     disturbed: bool
 
 
-class Worked(_Form):
-    """What a run did on one GPU, see `overlap.run.proof`; where `kernels` is null nobody could count them, without it nobody tried."""
-
-    context: bool
-    allocations: Count
-    bytes: Count
-    kernels: Count | None = None
-
-
 class Run(_Form):
-    """How it ran; `worked` is of each GPU that it saw."""
+    """How it ran; older recordings have `worked`, which nobody reads."""
 
     command: Said
     started: Annotated[str, _Short, AfterValidator(_moment)]
     seconds: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
     exit: Annotated[int, Field(ge=0, le=0)]
     noise: Noise | None = None
-    worked: Annotated[list[Worked], Field(max_length=1024)] | None = None
-
-    @model_validator(mode="after")
-    def _touched_them(self) -> "Run":
-        if idle := proof.untouched([work.model_dump() for work in self.worked or ()]):
-            raise ValueError(f"worked says that nothing was done on GPU {idle[0]}, which it names")
-        return self
+    worked: Any = None
 
 
 class Output(_Form):
@@ -205,11 +190,6 @@ class Recording(_Form):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recording":
-        for made in [self, *(self.others or ())]:
-            if made.run.worked is not None and len(made.run.worked) != len(made.machine.gpus):
-                where = "" if made is self else "of others: "
-                count, named = len(made.run.worked), len(made.machine.gpus)
-                raise ValueError(f"{where}run.worked is of {count} GPUs, but machine.gpus names {named}")
         if self.source.path != f"snippets/{self.snippet}.py":
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
         if (self.profile == "cpu") != (not self.machine.gpus):
@@ -225,10 +205,8 @@ class Options(_Form):
     gpus: Annotated[list[Count], Field(min_length=1, max_length=100)]
     timeout: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60
     exclusive: bool = True
-    idle: bool = False
     launcher: Literal["python", "torchrun"] = "python"
     missing: dict[str, Said] = {}
-    once: dict[str, Said] = {}
     ranks: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     @model_validator(mode="after")

@@ -19,10 +19,8 @@ _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
 _DEFAULTS = {
     "timeout": 60,
     "exclusive": True,
-    "idle": False,
     "launcher": "python",
     "missing": {},
-    "once": {},
     "ranks": None,
 }
 _HOUSE_RULE = "see docs/contributing.md, 'A snippet'"

@@ -3,10 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# [tool.overlap.once]
-# cpu = "a trace: the claim is about order"
-# gpu = "a trace: the claim is about order"
-# first_wait = "a trace: the claim is about order"
 # ///
 """`z = x * y + 2`, `print(z)`: what CPU and GPU do meanwhile, and where one waits."""
 

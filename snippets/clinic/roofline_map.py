@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { rows = "FLOP for each byte is arithmetic" }
 # ///
 """The book's operations on the roofline: FLOP for each byte, and FLOP per second."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2]
 # timeout = 240
-# once = { ended_s = "ended by a limit", limit_s = "set by hand" }
 # ///
 """One rank leaves out an all-reduce of NCCL: where the other hangs, what ends it."""
 

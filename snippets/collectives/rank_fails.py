@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0]
 # timeout = 120
-# once = { all_reduce = "ended by a limit", limit_s = "set by hand" }
 # ///
 """One of two ranks leaves collectives out, then raises: who says so, and when?"""
 

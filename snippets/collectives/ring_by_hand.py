@@ -5,7 +5,6 @@
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 4
-# once = { equal = "arithmetic", sent = "arithmetic" }
 # missing = { 8 = "not recorded yet" }
 # ///
 """An all-reduce by hand: parts of the tensor go round a ring of ranks, twice."""

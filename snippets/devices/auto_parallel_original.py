@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 120
-# once = { printed_s = "happens once in a process" }
 # ///
 """The classic demonstration of automatic parallelism: as printed, then waited for."""
 

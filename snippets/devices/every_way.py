@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 120
-# once = { largest_error = "arithmetic: the same in every run" }
 # ///
 """The same small products on every GPU, fed in five ways, beside one GPU fed so."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
-# once = { speedup = "computed from times that have trials" }
 # ///
 """How long must a kernel be for one thread to keep all GPUs busy?"""
 

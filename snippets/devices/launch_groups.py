@@ -4,10 +4,6 @@
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
 # missing = { 4 = "not recorded yet" }
-# [tool.overlap.once]
-# free = "shares of the variance, computed from trials"
-# one_core = "shares of the variance, computed from trials"
-# each_core = "shares of the variance, computed from trials"
 # ///
 """Why does a launch cost now more, now less: the GPU, the core, or the CPU's pace?"""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { largest_error = "arithmetic: the same in every run" }
 # ///
 """One worker for each GPU, a thread or a process, launches small products for it."""
 

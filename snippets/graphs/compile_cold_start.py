@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# once.cold = "a process does it once"
-# once.cached = "a process does it once"
 # ///
 """What compiling costs, taken apart: process, function, shape; then from disk."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# once.differs_by = "arithmetic, the same in every run"
 # ///
 """D2L's small network, as PyTorch can call it today: what a call costs, and does."""
 

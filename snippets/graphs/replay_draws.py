@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # exclusive = false
-# once.python = "arithmetic, the same in every run"
 # ///
 """Random numbers in a graph: PyTorch draws them anew, Python drew them once."""
 

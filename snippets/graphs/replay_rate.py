@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # exclusive = false
-# once.moved = "arithmetic, the same in every run"
 # ///
 """A learning rate in a graph: a Python number is fixed for ever, a tensor is read."""
 

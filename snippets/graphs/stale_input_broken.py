@@ -3,9 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once.last_reported = "arithmetic, the same in every run"
-# once.last_true = "arithmetic, the same in every run"
-# once.noise_variance = "arithmetic, the same in every run"
 # ///
 """Broken on purpose: a captured step, and each new batch under the old name."""
 

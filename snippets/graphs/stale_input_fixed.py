@@ -3,8 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once.last_true = "arithmetic, the same in every run"
-# once.noise_variance = "arithmetic, the same in every run"
 # ///
 """Fixed: a captured step, and each new batch copied into the captured one."""
 

@@ -3,8 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once.losses = "arithmetic, the same in every run"
-# once.differs_by = "arithmetic, the same in every run"
 # ///
 """A training step as one CUDA graph, or with its network graphed, against eager."""
 

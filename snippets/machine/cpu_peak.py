@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # timeout = 120
-# idle = true
 # ///
 """What a CPU does at best, with all cores: GB/s of its memory, TFLOP/s of products."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
-# idle = true
 # ///
 """Ask pycuda and PyTorch about the same GPUs; a source that is not there says why."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# idle = true
 # exclusive = false
 # ///
 """Name what runs your code: versions, accelerator, CPU, and the cores you may use."""

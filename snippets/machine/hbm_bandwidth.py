@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { l2_mib = "the driver says the same each time" }
 # ///
 """Copy and triad over the bytes that they touch: first the L2 cache, then memory."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1, 2]
-# idle = true
 # exclusive = false
 # ///
 """Find the GPU that PyTorch calls number 0 in NVML, and ask what only NVML knows."""

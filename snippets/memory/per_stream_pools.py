@@ -3,10 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once.on_main = "is what the allocator counts, not a time"
-# once.on_side = "is what the allocator counts, not a time"
-# once.lent_to_side = "is what the allocator counts, not a time"
-# once.emptied_mib = "is what the allocator counts, not a time"
 # ///
 """Use many side streams once each: how much memory stays behind."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { queued = "a value that is read, not a time: 2 or not" }
 # ///
 """Hand 1 GiB of GPU memory to another process: by its handle, or through the host."""
 

@@ -5,7 +5,6 @@
 # gpus = [0]
 # exclusive = false
 # timeout = 240
-# once = { error = "is a share of rows, of one training" }
 # ///
 """Broken on purpose: train a shared model in four processes, and read no exit code."""
 

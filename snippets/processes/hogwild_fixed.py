@@ -5,7 +5,6 @@
 # gpus = [0]
 # exclusive = false
 # timeout = 360
-# once = { error = "is a share of rows, of one training", error_before = "is exact" }
 # ///
 """Fixed: train a shared model in four processes; a child that dies is an error."""
 

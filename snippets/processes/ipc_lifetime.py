@@ -5,7 +5,6 @@
 # gpus = [1]
 # exclusive = false
 # timeout = 120
-# once = { found = "values that are read, not times" }
 # ///
 """A tensor's maker overwrites it, frees it or exits: what does its user still read?"""
 

@@ -4,9 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # timeout = 180
-# [tool.overlap.once]
-# first_forkserver_ms = "the server starts once in a process"
-# fresh = "its memory is the median of all starts"
 # ///
 """Start a child by fork, spawn or forkserver: how long until it begins to work?"""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { events = "a trace: the claim is about order" }
 # ///
 """Ask for three scores on one stream: the calls return at once, the work queues up."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { events = "a trace: the claim is about order" }
 # ///
 """Fixed: the side stream waits for the main stream, and then sums what that writes."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { peak_mib = "memory, counted once", x_mib = "a size, not measured" }
 # ///
 """What four ways to keep a tensor's memory cost, in time and in memory."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
-# once = { timelines = "a trace", scores = "the same in every run" }
 # ///
 """Score three models on three streams, forked and joined: eager and in a graph."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 1]
-# once = { first_ms = "happens once in a process", spread_ms = "is one of all trials" }
 # ///
 """Time work honestly: every device waited for, warm-up, trials, median and spread."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { hand_vs_dp = "sums", hand_vs_one_gpu = "sums", model_gb = "bytes" }
 # [tool.overlap.missing]
 # 8 = "not recorded yet"
 # ///

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [0, 2, 4, 8]
-# once = { error = "arithmetic" }
 # launcher = "torchrun"
 # ranks = 2
 # [tool.overlap.missing]

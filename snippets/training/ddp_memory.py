@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 120
-# once = { model_gb = "bytes", peak_gb = "bytes: the same in every run" }
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# once = { gb = "bytes", gradients_differ_by = "sums" }
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]

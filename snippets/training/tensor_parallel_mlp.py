@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 120
-# once = { error = "arithmetic", exchanged_gb = "bytes" }
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 4 = "not recorded yet"

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0]
 # timeout = 120
-# once.limit = "computed from what the file says"
 # ///
 """Workers started anew each epoch, and slow batches: what DataLoader's options save."""
 

@@ -85,6 +85,16 @@ def on_cpu():
 
 
 @pytest.fixture
+def precision():
+    """The settings of products of float32 matrices, at full precision whatever ran before."""
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "ieee"
+    yield settings
+    settings.fp32_precision = before
+
+
+@pytest.fixture
 def diary(monkeypatch):
     """What the tools of the timing chapter did, in order; their clock advances by one second at each reading."""
     from snippets.timing import benchmark, d2l_benchmark, take_turns

@@ -178,17 +178,16 @@ def test_verdicts_are_compared_with_labels(monkeypatch, capsys):
     assert result["right"] == 3 and "3 of 4" in capsys.readouterr().out
 
 
-def test_places_on_the_roofline():
+def test_places_on_the_roofline(precision):
     op = roofline_map.by_row(torch.neg, torch.ones(8, 4), 3, 2)
     assert (op.flop, op.moved) == (96, 256) and torch.equal(op.work(), -torch.ones(8, 4))
-    seen, settings = [], torch.backends.cuda.matmul
-    before = settings.fp32_precision
-    plain = op._replace(work=lambda: seen.append(settings.fp32_precision))
+    seen = []
+    plain = op._replace(work=lambda: seen.append(precision.fp32_precision))
     roofline_map.with_tf32(plain).work()
-    assert seen == ["tf32"] and settings.fp32_precision == before
+    assert seen == ["tf32"] and precision.fp32_precision == "ieee"
     with pytest.raises(ZeroDivisionError):
         roofline_map.with_tf32(op._replace(work=lambda: 1 / 0)).work()
-    assert settings.fp32_precision == before
+    assert precision.fp32_precision == "ieee"
 
 
 def test_the_slowest_rank_decides(monkeypatch):

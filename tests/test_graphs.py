@@ -466,7 +466,7 @@ def test_export_comes_back_from_a_file_with_the_same_numbers():
 
 def test_script_is_deprecated_and_says_so():
     said = network_in_a_file.warnings_of(torch.jit.script, network_in_a_file.mlp())
-    assert len(said) == 1 and said[0].startswith("DeprecationWarning: `torch.jit.script` is deprecated")
+    assert len(said) == 1 and "Warning: `torch.jit.script` is deprecated" in said[0]  # its class differs by release
     assert network_in_a_file.warnings_of(int, "1") == []
 
 

@@ -284,17 +284,16 @@ def test_the_plateau_is_told_from_the_cache(monkeypatch, capsys, last_hot, kept)
     assert len(hbm_bandwidth.plot(result, {}).axes[0].lines) == 3
 
 
-def test_a_product_is_compared_with_float64_and_uses_its_precision(on_cpu, monkeypatch):
-    seen, mm, settings = [], torch.mm, torch.backends.cuda.matmul
-    before = settings.fp32_precision
+def test_a_product_is_compared_with_float64_and_uses_its_precision(on_cpu, precision, monkeypatch):
+    seen, mm = [], torch.mm
 
     def spy(x, y, out):
-        seen.append(settings.fp32_precision)
+        seen.append(precision.fp32_precision)
         return mm(x, y, out=out)
 
     monkeypatch.setattr(torch, "mm", spy)
     matmul_peak.product(64, torch.float32, "tf32")()
-    assert seen == ["tf32", "tf32"] and settings.fp32_precision == before != "tf32"
+    assert seen == ["tf32", "tf32"] and precision.fp32_precision == "ieee"
     monkeypatch.setattr(torch, "mm", lambda x, y, out: out.zero_())
     with pytest.raises(AssertionError, match="not close"):
         matmul_peak.product(64, torch.bfloat16)

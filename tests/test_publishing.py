@@ -35,6 +35,13 @@ def test_the_lock_fits_what_the_project_asks_for():
         assert requirement.specifier.contains(PINNED["requirements"][requirement.name]), f"run .ci/lock: {requirement}"
 
 
+def test_the_lock_has_the_versions_that_this_project_builds_with():
+    constraints = (ROOT / ".github/constraints.txt").read_text()
+    pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", constraints, re.M))
+    assert pins.items() <= PINNED["requirements"].items(), "run .ci/lock"
+    assert "torch" in pins
+
+
 def test_workflows_install_what_they_publish_from_the_lock():
     publish, audit = ((ROOT / f".github/workflows/{name}.yml").read_text() for name in ("publish", "audit"))
     installs = re.findall(r"pip install .*", publish + audit)

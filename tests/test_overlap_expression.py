@@ -1,11 +1,11 @@
-"""Expressions: what they may say, that nothing else runs, and what they may cost."""
-
-import time
+"""Expressions: what they may say, and that nothing else runs."""
 
 import pytest
 
 from overlap import OverlapError
-from overlap.book.expression import Chapter, Data, Undecided, as_json, check_spec, evaluate, show, sides, wrap
+from overlap.book.comparison import sides
+from overlap.book.expression import Chapter, Data, Undecided, as_json, evaluate, wrap
+from overlap.book.statistic import is_format, show
 
 RESULT = {
     "a": [{"b": 1}],
@@ -16,7 +16,8 @@ RESULT = {
     "_key": 7,
     "max": 8,
 }
-SCOPE = dict(Data(RESULT, "s")) | {"data": Data(RESULT, "s"), "other": Chapter("o", lambda name: {"is": name})}
+OTHER = Chapter("o", lambda name: {"is": name})
+SCOPE = dict(Data(RESULT, "s")) | {"data": Data(RESULT, "s"), "other": OTHER}
 
 VALUES = {
     "a[0].b + c.d + len([1]) + median(trials)": 6.0,
@@ -40,6 +41,10 @@ VALUES = {
     "data.lost": Undecided,
     "a[7]": OverlapError,
     "trials.d": OverlapError,
+    "name.upper": OverlapError,
+    "[t for t in (x for x in trials)]": [3.0, 1.0, 2.0],
+    "c.keys()": ["d", "items"],
+    "(t for t in trials)": [3.0, 1.0, 2.0],
     "name + 1": OverlapError,
 }
 
@@ -71,9 +76,8 @@ c.get('d')
 c.items(1)
 data._items
 data.of.__class__
+data.of()
 _key
-_call_max(1)
-_loop([1])
 __builtins__
 __import__('os').system('true')
 other._load('x')
@@ -95,8 +99,6 @@ trials('x')
 [k(1) for k in [max]]
 [k('x') for D in [{}] for D['{0.__class__}'.format] in [1] for k in D]
 [1 for L in [[0]] for L[0].gi_frame in [1]]
-1e999
--1e999
 sorted(trials, key=abs)
 name if ok else max
 await name
@@ -123,48 +125,24 @@ def test_whatever_else_is_refused_before_it_runs(expression):
         evaluate(expression, SCOPE)
 
 
-def test_recorded_names_replace_nothing_that_guards():
-    assert evaluate("c.d + max(trials)", SCOPE | {"_loop": 1, "__builtins__": {"open": open}, "_call_max": min}) == 5
+def test_recorded_names_replace_no_function():
+    assert evaluate("c.d + max(trials)", SCOPE | {"max": min, "__builtins__": {"open": open}}) == 5
 
 
-COSTLY = [
-    "9**9**9",
-    "2**-5000",
-    "sum(range(10**10))",
-    "range(10**30)",
-    "len([1 for a in range(9999) for b in range(9999)])",
-    "sum(sum(1 for b in range(99999)) for a in range(99999))",
-    "'a' * 10**9",
-    "[0] * 10**9",
-    "10**9 * [0]",
-    "*".join(["(2**4000)"] * 200),
-    "'%1000000000d' % 3",
-    "+".join(["1"] * 20_000),
-    "(" * 500 + "1" + ")" * 500,
-    "-" * 900 + "1",
-    "[" * 80 + "]" * 80,
-    "str(10**4000 * 10**4000)",
-    "max(" * 90 + "1" + ")" * 90,
-    "(-1) ** 0.5",
-    "1e308 * 10",
-    "1e308 * 10 - 1e308 * 10",
-    "9**1000 * 9**1000 * 9**1000",
-    "sum([[0] * 9999] * 9999, [])",
-    "sum(1 for l in [[0] * 999999] for i in range(999999) if 1 in l)",
-    "[z for a0 in [(0, 0)] " + "".join(f"for a{i + 1} in [(a{i}, a{i})] " for i in range(45)) + "for z in [{a45}]]",
-    "[z for a0 in [(0, 0)] " + "".join(f"for a{i + 1} in [(a{i}, a{i})] " for i in range(45)) + "for z in [str(a45)]]",
-    "[1 for a0 in ['xx'] " + "".join(f"for a{i + 1} in [a{i} + a{i}] " for i in range(40)) + "]",
-    "[1 for a0 in [[0, 0]] " + "".join(f"for a{i + 1} in [sorted([a{i}, a{i}])] " for i in range(40)) + "]",
-    "[1 for a0 in [[0, 0]] " + "".join(f"for a{i + 1} in [[a{i}, a{i}][0:2]] " for i in range(40)) + "]",
-]
+ODD = ["-" * 900 + "1", "+".join(["1"] * 20_000), "(" * 500 + "1" + ")" * 500, "1\0"]
 
 
-@pytest.mark.parametrize("expression", COSTLY, ids=[text[:30] for text in COSTLY])
-def test_what_would_never_end_ends_soon(expression):
-    started = time.monotonic()
+@pytest.mark.parametrize("expression", ODD)
+def test_what_python_cannot_take_apart_is_an_error_in_a_few_words(expression):
     with pytest.raises(OverlapError, match=r"^`") as caught:
         evaluate(expression, SCOPE)
-    assert time.monotonic() - started < 8 and len(str(caught.value)) < 5_000
+    assert len(str(caught.value)) < 1_200
+
+
+@pytest.mark.parametrize("expression", ["1e308 * 10", "1e308 * 10 - 1e308 * 10", "(-1) ** 0.5", "other"])
+def test_what_is_no_data_is_an_error(expression):
+    with pytest.raises(OverlapError, match=r"^`.*(finite number|gives no data)"):
+        evaluate(expression, SCOPE)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +154,7 @@ def test_show(value, text):
 
 @pytest.mark.parametrize("spec", ["99999d", "400000000d", ".999f", "{}", "s!r", "x" * 9, "%Y", "c"])
 def test_a_format_has_two_digits_at_most(spec):
-    with pytest.raises(ValueError, match="is no format"):
-        check_spec(spec)
+    assert not is_format(spec)
     with pytest.raises(ValueError, match="is no format"):
         show(1, spec)
 

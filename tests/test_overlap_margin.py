@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from overlap.book import margin
-from overlap.book.expression import compared
+from overlap.book.comparison import close, compared, distance
 
 
 def measured(result: dict) -> dict[str, list[float]]:
@@ -70,9 +70,9 @@ SEVERAL = {
 @pytest.mark.parametrize("text", SEVERAL)
 def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
     scopes, expected = SEVERAL[text]
-    found = list(margin.close(compared(text, scopes)))
-    assert [each[:3] for each in found] == [each[:3] for each in expected]
-    assert [each[3] for each in found] == pytest.approx([each[3] for each in expected], rel=0.1)
+    found = list(close(compared(text, scopes)))
+    assert [comparison[:3] for comparison, _ in found] == [each[:3] for each in expected]
+    assert [spread for _, spread in found] == pytest.approx([each[3] for each in expected], rel=0.1)
 
 
 def test_a_measured_limit_is_beaten_by_more_than_its_spread():
@@ -93,4 +93,4 @@ DISTANCES = {
 
 @pytest.mark.parametrize("text", DISTANCES)
 def test_the_nearest_bound_is_the_margin(text):
-    assert margin.distance(compared(text, [{"x": 2.0}, {"x": 4.0}])) == DISTANCES[text]
+    assert distance(compared(text, [{"x": 2.0}, {"x": 4.0}])) == DISTANCES[text]

@@ -7,8 +7,8 @@ import pytest
 from overlap import OverlapError
 from overlap.__main__ import main
 from overlap.book import page, value
-from overlap.book.figure import Figure
 from overlap.book.home import home
+from overlap.book.statistic import Statistic
 from overlap.book.verdict import State, Tally
 from overlap.run import recording
 from overlap.run.noise import Watch
@@ -289,10 +289,10 @@ def test_a_busy_host_is_waited_for_and_said(monkeypatch):
 
 
 def test_figures():
-    assert Figure((1, 4, 2, 3), 1).middle == 2 and Figure((1.0, 4.0), 1).middle == 2.5
-    assert Figure((True, False), 1).middle is True and not Figure((True, False), 1).wide
-    assert Figure((1.0, 1.1), 1).range() == "1 to 1.1" and Figure((1.0, 1.0), 1).range() == ""
-    assert Figure((1.0, 1.1), 1).origin == "2 runs on one host" and Figure((1.0,), 1).origin == ""
+    assert Statistic((1, 4, 2, 3), 1).middle == 2 and Statistic((1.0, 4.0), 1).middle == 2.5
+    assert Statistic((True, False), 1).middle is True and not Statistic((True, False), 1).wide
+    assert Statistic((1.0, 1.1), 1).range() == "1 to 1.1" and Statistic((1.0, 1.0), 1).range() == ""
+    assert Statistic((1.0, 1.1), 1).origin == "2 runs on one host" and Statistic((1.0,), 1).origin == ""
 
 
 def test_the_schema_holds_for_other_runs(book):

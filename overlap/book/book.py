@@ -15,10 +15,10 @@ from overlap.book import margin
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.ceiling import ceilings
 from overlap.book.check import problems, unread
-from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, show, wrap
-from overlap.book.figure import Figure, counted
+from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, wrap
 from overlap.book.home import home
 from overlap.book.page import Page
+from overlap.book.statistic import Statistic, counted, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
 from overlap.run import machine, recording
@@ -127,7 +127,7 @@ class Said(NamedTuple):
     note: str
 
 
-def _say(figure: Figure, spec: str) -> Said:
+def _say(figure: Statistic, spec: str) -> Said:
     if not figure.values:
         return Said("–", False, "", figure.why)
     text, span = show(figure.middle, spec), figure.range(spec)
@@ -162,9 +162,13 @@ class Book:
     `always`; `runner` is one that is running already, `memo` one that is read already.
     """
 
-    def __init__(self, root: Path, execute: str = "auto", runner: Runner | None = None, memo: Memo | None = None):
+    def __init__(
+        self, root: Path, execute: str = "auto", runner: Runner | None = None, memo: Memo | None = None
+    ):
         if execute not in ("auto", "never", "always"):
-            raise OverlapError(f"execute is auto, never or always, not {execute!r}; mend OVERLAP_EXECUTE or mkdocs.yml")
+            raise OverlapError(
+                f"execute is auto, never or always, not {execute!r}; mend OVERLAP_EXECUTE or mkdocs.yml"
+            )
         self.root, self.execute, self.runner = root, execute, runner
         self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / CACHE
         self.memo = memo or Memo(self.cache / "memo.json")
@@ -241,7 +245,9 @@ class Book:
         where = path.relative_to(self.root).as_posix()
         name, profile = f"{path.parent.name}/{path.stem}", path.parent.parent.name
         if (data["snippet"], data["profile"]) != (name, profile):
-            raise OverlapError(f"{where}: says it is {data['snippet']} on {data['profile']}; move or remove it")
+            raise OverlapError(
+                f"{where}: says it is {data['snippet']} on {data['profile']}; move or remove it"
+            )
         if name not in self.snippets:
             raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
         grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
@@ -250,7 +256,8 @@ class Book:
     def cache_path(self, snippet: Snippet, gpus: int) -> Path:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
         key = json.dumps(
-            [snippet.hash, snippet.input_hashes, machine.here(), gpus, snippet.options["ranks"]], sort_keys=True
+            [snippet.hash, snippet.input_hashes, machine.here(), gpus, snippet.options["ranks"]],
+            sort_keys=True,
         )
         digest = hashlib.sha256(key.encode()).hexdigest()[:20]
         return self.cache / "runs" / f"{snippet.name.replace('/', '-')}-{gpus}-{digest}.json"
@@ -271,15 +278,21 @@ class Book:
         """Best run per machine: this machine's own, else the committed recording, which may be the same; the CPU first, then by GPU count."""
         if name not in self._runs:
             committed, live = self.committed.get(name, {}), self.live(name)
-            new = {p: run for p, run in live.items() if p not in committed or not committed[p].data.has(run.data)}
-            self._runs[name] = dict(sorted((committed | new).items(), key=lambda item: machine.order(item[0])))
+            new = {
+                p: run for p, run in live.items() if p not in committed or not committed[p].data.has(run.data)
+            }
+            self._runs[name] = dict(
+                sorted((committed | new).items(), key=lambda item: machine.order(item[0]))
+            )
         return self._runs[name]
 
     def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:
         """Snippets with the GPU counts that this machine has and they ask for."""
         for name in names or self.snippets:
             snippet = self.snippet(name)
-            yield from ((snippet, gpus) for gpus in self.profiles_here.values() if gpus in snippet.options["gpus"])
+            yield from (
+                (snippet, gpus) for gpus in self.profiles_here.values() if gpus in snippet.options["gpus"]
+            )
 
     def wanted(self, names: list[str] | None = None, force: bool = False) -> list[tuple[Snippet, int]]:
         """What this machine can run and has not run yet."""
@@ -393,23 +406,18 @@ class Book:
             self._scopes[key] = self._scope(name, run, run.all[number])
         return self._scopes[key]
 
-    def noted(self, name: str, run: Run) -> tuple[dict, set[str]]:
-        """The scope of the run shown whole, and a set in which it notes what of which snippet's result was read, as `a/b.rows[0].us`."""
-        note: set[str] = set()
-        return self._scope(name, run, run.all[0], note), note
-
-    def _scope(self, name: str, run: Run, this: dict, note: set[str] | None = None) -> dict:
+    def _scope(self, name: str, run: Run, this: dict) -> dict:
         def load(other: str) -> dict:
             if other not in self.snippets or run.profile not in self.runs(other):
                 raise Undecided(f"no run of {other} on {run.profile}")
             near, host = self.runs(other)[run.profile].all, this["machine"].get("host")
             return next((each for each in near if each["machine"].get("host") == host), near[0])["result"]
 
-        chapters = {snippet.chapter: Chapter(snippet.chapter, load, note) for snippet in self.snippets.values()}
+        chapters = {snippet.chapter: Chapter(snippet.chapter, load) for snippet in self.snippets.values()}
         own = machine_scope(run.profile, this["machine"])
         if why := self.mistaken(this["result"]):
             raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
-        return chapters | own | {key: wrap(value, f"{name}.{key}", note) for key, value in this["result"].items()}
+        return chapters | own | {key: wrap(value, f"{name}.{key}") for key, value in this["result"].items()}
 
     def mistaken(self, result: dict) -> str:
         """What of a result a page would mistake for something of the machine, or for another snippet's result; empty where there is nothing."""
@@ -443,13 +451,13 @@ class Book:
         """What an expression gives on each machine that has data for it, the median of its runs; none at all is an error."""
         return {profile: figure.middle for profile, figure in self.figures(value).items() if figure.values}
 
-    def figures(self, value: Value) -> dict[str, Figure]:
+    def figures(self, value: Value) -> dict[str, Statistic]:
         """What an expression gives in all runs of each machine, or why it gives nothing there; nothing anywhere is an error."""
         if value not in self._values:
             self._values[value] = self._figures(value)
         return self._values[value]
 
-    def _figures(self, value: Value) -> dict[str, Figure]:
+    def _figures(self, value: Value) -> dict[str, Statistic]:
         runs = self.runs(self.snippet(value.snippet).name)
         if value.profile:
             runs = {value.profile: runs[value.profile]} if value.profile in runs else {}
@@ -466,7 +474,7 @@ class Book:
                     if self.at_home(profile) or value.profile:
                         raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
                     reasons.append(str(error))  # such as the median of what another machine never saw
-            found[profile] = Figure(tuple(given), hosts(where), "" if given else reasons[0])
+            found[profile] = Statistic(tuple(given), hosts(where), "" if given else reasons[0])
             why = f" ({reasons[0]})" if reasons else why
         if not any(figure.values for figure in found.values()):
             on = value.profile or ", ".join(runs) or "any machine"
@@ -483,7 +491,9 @@ class Book:
 
         def compute() -> dict[str, list]:
             try:
-                return {profile: list(_say(figure, value.spec)) for profile, figure in self.figures(value).items()}
+                return {
+                    profile: list(_say(figure, value.spec)) for profile, figure in self.figures(value).items()
+                }
             except (TypeError, ValueError, OverflowError) as error:
                 why = f"`{value.expression}:{value.spec}`: {error}"
                 raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
@@ -514,16 +524,31 @@ class Book:
 
             def compute() -> list[list[str]]:
                 decided = [self._verdict(claim, run) for run in runs.values()]
-                return [[v.profile, v.state.name, v.figures, v.true, v.runs, v.margin] for v in filter(None, decided)]
+                return [
+                    [v.profile, v.state.name, v.figures, v.true, v.runs, v.margin]
+                    for v in filter(None, decided)
+                ]
 
             found = [
-                Verdict(profile, State[state], figures, runs[profile].live, runs[profile].path, true, count, margin)
+                Verdict(
+                    profile,
+                    State[state],
+                    figures,
+                    runs[profile].live,
+                    runs[profile].path,
+                    true,
+                    count,
+                    margin,
+                )
                 for profile, state, figures, true, count, margin in self._remembered(
                     "verdict", claim.snippets(self), [claim.snippet, *claim.expressions], compute
                 )
             ]
             if all(verdict.state is State.OPEN for verdict in found):
-                why = "; ".join(verdict.figures for verdict in found) or "it speaks of no machine that has a recording"
+                why = (
+                    "; ".join(verdict.figures for verdict in found)
+                    or "it speaks of no machine that has a recording"
+                )
                 raise OverlapError(
                     f"{claim.where}: claim {claim.snippet}: no data decide it: {why}; mend its names or its condition, or record it"
                 )

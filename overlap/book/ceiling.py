@@ -5,7 +5,14 @@ from functools import cache
 from pathlib import Path
 
 #: 10^9 bits a lane carries each second and way, by PCIe generation: 8b/10b, then 128b/130b, then 242 of a flit's 256 bytes.
-_LANE_GBIT = {1: 2.5 * 8 / 10, 2: 5 * 8 / 10, 3: 8 * 128 / 130, 4: 16 * 128 / 130, 5: 32 * 128 / 130, 6: 64 * 242 / 256}
+_LANE_GBIT = {
+    1: 2.5 * 8 / 10,
+    2: 5 * 8 / 10,
+    3: 8 * 128 / 130,
+    4: 16 * 128 / 130,
+    5: 32 * 128 / 130,
+    6: 64 * 242 / 256,
+}
 #: Bytes of the largest packet's payload on most hosts, and of its header; framing, sequence number and checksum of a packet before flits.
 _PAYLOAD, _HEADER, _FRAME = 256, 12, 8
 
@@ -40,7 +47,9 @@ def ceilings(machine: dict) -> dict:
     for dtype, flop in per_clock.items():
         found[f"{dtype}_tflop_s"] = _neat(gpu.get("sms", 0) * flop * clock / 1e6)
     if not kind.get("integrated"):
-        found["hbm_gb_s"] = _neat(gpu.get("memory_clock_mhz", 0) * gpu.get("memory_bus_bits", 0) * 2 / 8 / 1e3)
+        found["hbm_gb_s"] = _neat(
+            gpu.get("memory_clock_mhz", 0) * gpu.get("memory_bus_bits", 0) * 2 / 8 / 1e3
+        )
         found |= {} if "host_link" in gpu else _pcie(gpu)
     return {key: value for key, value in found.items() if value}
 
@@ -55,10 +64,17 @@ def _pcie(gpu: dict) -> dict[str, float]:
     """
     generation, width = gpu.get("pcie_generation", 0), gpu.get("pcie_width_max", 0)
     lane = _LANE_GBIT.get(generation, 0) / 8
-    left = _PAYLOAD / (_PAYLOAD + _HEADER) * 236 / 242 if generation >= 6 else _PAYLOAD / (_PAYLOAD + _HEADER + _FRAME)
+    left = (
+        _PAYLOAD / (_PAYLOAD + _HEADER) * 236 / 242
+        if generation >= 6
+        else _PAYLOAD / (_PAYLOAD + _HEADER + _FRAME)
+    )
     now = gpu.get("pcie_width", width)
     rates = {"pcie_gb_s": lane * width, "pcie_payload_gb_s": left * lane * width}
-    return {key: _neat(rate) for key, rate in (rates | ({"pcie_now_gb_s": lane * now} if now < width else {})).items()}
+    return {
+        key: _neat(rate)
+        for key, rate in (rates | ({"pcie_now_gb_s": lane * now} if now < width else {})).items()
+    }
 
 
 def _neat(rate: float) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from overlap.book import margin
 from overlap.book.book import Book, Run
-from overlap.book.expression import middle
+from overlap.book.statistic import middle
 from overlap.run.recording import measured
 
 OUTSIDE, INSIDE, UNKNOWN = "outside", "inside", "one run, not judged"
@@ -51,7 +51,9 @@ def beside(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str,
             for other_profile, other in book.committed.get(name, {}).items():
                 theirs = _medians(other) if other.gpus == run.gpus else {}
                 yield from (
-                    (name, profile, other_profile, key, mine[key], theirs[key]) for key in mine if key in theirs
+                    (name, profile, other_profile, key, mine[key], theirs[key])
+                    for key in mine
+                    if key in theirs
                 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from overlap.book.book import Book, Run
-from overlap.book.expression import show
+from overlap.book.statistic import show
 from overlap.run import noise, recording
 
 #: MiB of a GPU's memory, and per cent of its time, that are in use before anything of ours runs: others work there.
@@ -44,14 +44,19 @@ def touches(what: str, line: dict) -> bool:
 def facts(book: Book, probed: dict, made: dict, before: list[dict], seen: dict[str, dict]) -> Iterator[Fact]:
     """All that is known of this machine and can make it slow."""
     for number, gpu in enumerate(probed["gpus"]):
-        name, mine = f"GPU {number}" if number else "the GPU", lambda kind, number=number: "" if number else kind
+        name, mine = (
+            f"GPU {number}" if number else "the GPU",
+            lambda kind, number=number: "" if number else kind,
+        )
         width, widest = gpu.get("pcie_width", 0), gpu.get("pcie_width_max", 0)
         if 0 < width < widest:
             yield Fact(f"{name} uses {width} of its {widest} PCIe lanes", mine("link"), width / widest)
         now = before[number] if number < len(before) else {}
         limit, usual = now.get("power_limit_w", 0), now.get("power_default_w", 0)
         if limit < usual:
-            yield Fact(f"the power limit of {name} is {limit:g} W, by default it is {usual:g} W", mine("clock"))
+            yield Fact(
+                f"the power limit of {name} is {limit:g} W, by default it is {usual:g} W", mine("clock")
+            )
         memory, busy = now.get("memory_used_mib", 0), now.get("utilization", 0)
         if memory > OTHERS_MIB or busy > OTHERS_BUSY:
             used = f"{memory:,.0f} MiB of its memory were in use and it was busy {busy:.0f}% of the time"
@@ -83,12 +88,11 @@ def _host_facts(book: Book, made: dict) -> Iterator[Fact]:
             mine.append(run.data)
             theirs += [recorded.all[number] for number in alike(recorded, run)] if recorded else []
     costs, usual = (
-        [cost for each in runs if (cost := (each["run"].get("noise") or {}).get("least_us"))] for runs in (mine, theirs)
+        [cost for each in runs if (cost := (each["run"].get("noise") or {}).get("least_us"))]
+        for runs in (mine, theirs)
     )
     if costs and usual and min(costs) > noise.FACTOR * max(usual):
-        text = (
-            f"a small PyTorch call costs the CPU {show(min(costs))} µs, where it is recorded at most {show(max(usual))}"
-        )
+        text = f"a small PyTorch call costs the CPU {show(min(costs))} µs, where it is recorded at most {show(max(usual))}"
         yield Fact(text, "host", max(usual) / min(costs))
     stolen = max(((each["run"].get("noise") or {}).get("steal") or 0 for each in mine), default=0)
     if stolen > noise.STEAL:

@@ -24,5 +24,7 @@ def home(root: Path) -> dict[str, int] | None:
     machines = [_MACHINE.fullmatch(part) for part in said[1:-1].split(",")]
     if not (said.startswith("{") and said.endswith("}") and all(machines)):
         line = text.count("\n", 0, found.start()) + 1
-        raise OverlapError(f"mkdocs.yml:{line}: `home:{found[1]}` names no machines; write `home: {{cpu: 3, h200: 3}}`")
+        raise OverlapError(
+            f"mkdocs.yml:{line}: `home:{found[1]}` names no machines; write `home: {{cpu: 3, h200: 3}}`"
+        )
     return {machine[1]: int(machine[2]) for machine in machines}

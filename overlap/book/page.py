@@ -30,7 +30,9 @@ class Page:
             return cls(name, path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise OverlapError(f"docs/{name}:{line}: not UTF-8 ({error.reason}); save it as UTF-8 text") from None
+            raise OverlapError(
+                f"docs/{name}:{line}: not UTF-8 ({error.reason}); save it as UTF-8 text"
+            ) from None
         except OSError as error:
             raise OverlapError(f"docs/{name}: cannot be read ({error.strerror}); mend or remove it") from None
 
@@ -62,7 +64,9 @@ def parse(text: str, page: str) -> list[Block]:
         if kind in KINDS:
             where = f"docs/{page}:{i + 1}"
             if fence["indent"]:
-                raise OverlapError(f"{where}: a {kind} block starts at the beginning of the line; take the spaces away")
+                raise OverlapError(
+                    f"{where}: a {kind} block starts at the beginning of the line; take the spaces away"
+                )
             if end == len(lines):
                 raise OverlapError(f"{where}: the {kind} block is not closed; end it with {fence['marks']}")
             if plain:

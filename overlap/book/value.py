@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from overlap.book import expression
+from overlap.book.statistic import is_format
 
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
@@ -30,7 +30,7 @@ class Value:
         """Read a match of `VALUE`: the last colon begins the format."""
         source, spec = match["expression"].strip(), ""
         head, colon, tail = source.rpartition(":")
-        if colon and tail and expression.is_spec(tail):
+        if colon and tail and is_format(tail):
             source, spec = head.strip(), tail
         return cls(match["name"], match["profile"], source, spec)
 

@@ -25,7 +25,8 @@ from overlap import OverlapError
 from overlap.book.blocks import Headline, Headlines
 from overlap.book.book import Book, Run
 from overlap.book.diagnosis import LOW, OK, UNKNOWN, alike, diagnosis, facts, touches
-from overlap.book.expression import Undecided, show
+from overlap.book.expression import Undecided
+from overlap.book.statistic import show
 from overlap.book.verdict import State
 from overlap.run import health, machine, recording
 from overlap.run.runner import Runner
@@ -36,12 +37,16 @@ NEAR, FAR = 0.85, 0.7
 QUICK_S, UNKNOWN_S, PATIENCE_S = 45, 10, 5
 
 
-def verify(book: Book, names: list[str] | None = None, quick: bool = False, tell: Callable = lambda text: None) -> dict:
+def verify(
+    book: Book, names: list[str] | None = None, quick: bool = False, tell: Callable = lambda text: None
+) -> dict:
     """Run what this machine can now, and compare; see above for what it gives. `tell` hears what begins."""
     rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
     chosen, left = select(book, rows, names, quick)
     count, seconds = len(chosen), sum(_seconds(book, *item) for item in chosen)
-    tell(f"{count} run{'s' * (count != 1)} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
+    tell(
+        f"{count} run{'s' * (count != 1)} afresh, whatever ran before: about {seconds:.0f} s by the recordings"
+    )
     before, failures, made = health.state(), [], {}
     runner = book.runner or Runner(book.root, watchful=True)
     runner.patience_s = PATIENCE_S if quick else None
@@ -76,7 +81,9 @@ def verify(book: Book, names: list[str] | None = None, quick: bool = False, tell
     }
 
 
-def select(book: Book, rows: list[Headline], names: list[str] | None, quick: bool) -> tuple[list, dict[str, str]]:
+def select(
+    book: Book, rows: list[Headline], names: list[str] | None, quick: bool
+) -> tuple[list, dict[str, str]]:
     """What to run as (snippet, GPUs), and why each of the rest is left out."""
     able = list(book.runnable(names))
     can = {snippet.name for snippet, _ in able}
@@ -87,8 +94,12 @@ def select(book: Book, rows: list[Headline], names: list[str] | None, quick: boo
     fewest = {}
     for snippet, gpus in able:
         fewest.setdefault(snippet.name, []).append((gpus == 0, gpus, snippet))
-    first = [(snippet, gpus) for _, gpus, snippet in (min(each, key=lambda it: it[:2]) for each in fewest.values())]
-    chosen = sorted([item for item in first if item[0].name in behind] or first, key=lambda item: _seconds(book, *item))
+    first = [
+        (snippet, gpus) for _, gpus, snippet in (min(each, key=lambda it: it[:2]) for each in fewest.values())
+    ]
+    chosen = sorted(
+        [item for item in first if item[0].name in behind] or first, key=lambda item: _seconds(book, *item)
+    )
     while sum(_seconds(book, *item) for item in chosen) > QUICK_S:
         chosen.pop()
     kept = {snippet.name for snippet, _ in chosen}
@@ -158,7 +169,10 @@ def _recorded(book: Book, row: Headline, here: Run) -> dict[str, dict]:
             except OverlapError:  # it is none to compare with; `overlap check` says why
                 continue
         if given:
-            values, shares = [value for value, _, _ in given], [share for _, _, share in given if share is not None]
+            values, shares = (
+                [value for value, _, _ in given],
+                [share for _, _, share in given if share is not None],
+            )
             span = {"median": median(values), "low": min(values), "high": max(values), "runs": len(values)}
             found[profile] = span | {"share": min(shares, default=None)}
     return found
@@ -174,11 +188,15 @@ def _claims(now: Book, made: dict, wanted: list[str], left: dict[str, str]) -> I
         for profile, run in made.get(claim.snippet, {}).items():
             try:
                 if verdict := claim.verdict(now.scopes(claim.snippet, run), run):
-                    found.append({"profile": profile, "state": verdict.state.word, "figures": verdict.figures})
+                    found.append(
+                        {"profile": profile, "state": verdict.state.word, "figures": verdict.figures}
+                    )
             except OverlapError as error:  # it was written with other machines in mind
                 found.append({"profile": profile, "state": State.OPEN.word, "figures": str(error)})
         why = left.get(claim.snippet, "it speaks of other machines")
-        yield from (said | each for each in found or [{"profile": None, "state": State.OPEN.word, "figures": why}])
+        yield from (
+            said | each for each in found or [{"profile": None, "state": State.OPEN.word, "figures": why}]
+        )
 
 
 def _watch_again(runner: Runner, chosen: list, headlines: list[dict]) -> dict[str, dict]:
@@ -196,7 +214,11 @@ def _watch_again(runner: Runner, chosen: list, headlines: list[dict]) -> dict[st
 def is_off(report: dict) -> bool:
     """Whether a headline is LOW, a claim false or a snippet failed."""
     low = any(line["state"] == LOW for line in report["headlines"])
-    return low or any(claim["state"] == State.FALSE.word for claim in report["claims"]) or bool(report["failures"])
+    return (
+        low
+        or any(claim["state"] == State.FALSE.word for claim in report["claims"])
+        or bool(report["failures"])
+    )
 
 
 def said(report: dict) -> Iterator[str]:
@@ -212,7 +234,9 @@ def said(report: dict) -> Iterator[str]:
         yield "No headline rate could be measured here."
     yield ""
     claims = report["claims"]
-    count = {state: sum(c["state"] == state.word and c["profile"] is not None for c in claims) for state in State}
+    count = {
+        state: sum(c["state"] == state.word and c["profile"] is not None for c in claims) for state in State
+    }
     unchecked = sum(claim["profile"] is None for claim in claims)
     yield (
         f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}; cannot be decided: {count[State.OPEN]}; "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
-from overlap.book.expression import is_number, middle
+from overlap.book.statistic import is_number, middle
 from overlap.run import recording
 from overlap.run.runner import Runner
 

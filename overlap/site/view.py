@@ -15,7 +15,7 @@ from pygments.token import Name, Punctuation, Text, Token
 
 from overlap.book.blocks import Claim
 from overlap.book.book import Book, Run
-from overlap.book.expression import show
+from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.text import plain

@@ -141,10 +141,14 @@ class Text(Block):
                 book.value(value)
             except OverlapError as error:
                 yield f"docs/{self.page}:{self.line + offset}: {error}"
-        named = {getattr(block, "name", "") for block in book.pages[self.page].blocks if block.kind == "claim"}
+        named = {
+            getattr(block, "name", "") for block in book.pages[self.page].blocks if block.kind == "claim"
+        }
         for offset, name in values.cited(self.text) if self.page != HOUSE_RULES else ():
             if name not in named:
-                known = f"named are {', '.join(sorted(named - {''}))}" if named - {""} else "none has a name yet"
+                known = (
+                    f"named are {', '.join(sorted(named - {''}))}" if named - {""} else "none has a name yet"
+                )
                 yield f"docs/{self.page}:{self.line + offset}: no claim of this page is named {name!r}; {known}"
 
     def markdown(self, view) -> str:

@@ -9,12 +9,11 @@ from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source
-from overlap.book.expression import as_json, evaluate, names, parse, show
+from overlap.book.expression import as_json, evaluate, names, parse
+from overlap.book.statistic import show
 from overlap.book.value import Value
 
-_FORM = (
-    "write `name = value | low to high | label` for an input, `name = formula | label` for the result, `curve: name`"
-)
+_FORM = "write `name = value | low to high | label` for an input, `name = formula | label` for the result, `curve: name`"
 _INPUT = re.compile(r"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*(\S+) to (\S+)\s*\|\s*([^|]+?)")
 _RESULT = re.compile(r"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
 #: The curve: its size in pixels, and how many points it has.
@@ -85,7 +84,8 @@ class Calculator(Block):
         known = [each.name for each in inputs]
         if not inputs or not result or curve not in known or len(set(known)) < len(known):
             raise source.refuse(
-                "a calculator needs inputs with names of their own, one result, and a curve along an input", _FORM
+                "a calculator needs inputs with names of their own, one result, and a curve along an input",
+                _FORM,
             )
         try:
             as_json(result[1])
@@ -94,7 +94,9 @@ class Calculator(Block):
         except OverlapError as error:
             raise source.refuse(str(error), "mend the formula") from None
         if unknown := names(result[1]) - set(known) - {"abs", "max", "min", "round", "if", "else"}:
-            raise source.refuse(f"the formula names {', '.join(sorted(unknown))}", f"its inputs are {', '.join(known)}")
+            raise source.refuse(
+                f"the formula names {', '.join(sorted(unknown))}", f"its inputs are {', '.join(known)}"
+            )
         return cls(source.page, source.line, tuple(inputs), result[1], result[2], curve)
 
     def starts(self, book) -> dict[str, dict[str, float]]:
@@ -102,7 +104,11 @@ class Calculator(Block):
         found = {each.name: book.numbers(each.start) for each in self.inputs}
         for each in self.inputs:
             for profile, number in found[each.name].items():
-                if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+                if (
+                    isinstance(number, bool)
+                    or not isinstance(number, (int, float))
+                    or not math.isfinite(number)
+                ):
                     raise OverlapError(
                         f"{self.where}: `{each.start.expression}` is {show(number)} on {profile}; give a number"
                     )
@@ -120,7 +126,9 @@ class Calculator(Block):
 
     def snippets(self, book) -> set[str] | None:
         """Snippets whose results the inputs begin at."""
-        return set().union(*({each.start.snippet} | book.reads(each.start.expression) for each in self.inputs))
+        return set().union(
+            *({each.start.snippet} | book.reads(each.start.expression) for each in self.inputs)
+        )
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give a result."""
@@ -182,6 +190,10 @@ class Calculator(Block):
         starts = self.starts(notebook.book)
         start = starts[notebook.book.first(starts, self.inputs[0].start.snippet)]
         rows = [f"{each.name} = {start[each.name]:.4g}  # {each.label}" for each in self.inputs]
-        said = {"output_type": "stream", "name": "stdout", "text": f"{show(self.result(start))} {self.label}\n"}
+        said = {
+            "output_type": "stream",
+            "name": "stdout",
+            "text": f"{show(self.result(start))} {self.label}\n",
+        }
         shown = f"print(f'{{{self.formula}:.3g}}', {self.label!r})"
         return [notebook.code("\n".join([*rows, shown]), [said], [])]

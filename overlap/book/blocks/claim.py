@@ -13,20 +13,9 @@ from overlap import OverlapError
 from overlap.book import margin
 from overlap.book.blocks.block import Block, Source
 from overlap.book.blocks.index import titled
-from overlap.book.expression import (
-    FUNCTIONS,
-    Undecided,
-    compared,
-    evaluate,
-    evaluated,
-    is_number,
-    middle,
-    names,
-    parse,
-    show,
-    sides,
-    wrap,
-)
+from overlap.book.comparison import close, compared, distance, evaluated, sides
+from overlap.book.expression import FUNCTIONS, Undecided, evaluate, names, parse, wrap
+from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
 from overlap.book.verdict import Counts, State, Tally, Verdict
 
@@ -92,7 +81,9 @@ class Claim(Block):
         rows, write = source.rows(), "write `limit: VALUE of CEILING`"
         if len(rows) < 2:
             remedy = "write the one, then the other"
-            raise source.refuse(f"claim {source.snippet} needs an expression on its first line and a sentence", remedy)
+            raise source.refuse(
+                f"claim {source.snippet} needs an expression on its first line and a sentence", remedy
+            )
         expression, condition = _conditioned(rows[0])
         limits, text, name = [], [], ""
         for row in rows[1:]:
@@ -212,12 +203,14 @@ class Claim(Block):
         except Undecided as error:
             return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
         except OverlapError as error:
-            raise OverlapError(f"{self.where}: claim {self.snippet}: {error}, in {run.path}; mend the claim") from None
+            raise OverlapError(
+                f"{self.where}: claim {self.snippet}: {error}, in {run.path}; mend the claim"
+            ) from None
         true, count = sum(holds for _, holds in decided), len(decided)
         if 0 < true < count:
             figures += f" · true in {true} of {count} runs"
         state = State.HOLDS if 2 * true > count and not beaten else State.FALSE
-        apart = margin.distance(compared(self.expression, able)) if state is State.HOLDS else ""
+        apart = distance(compared(self.expression, able)) if state is State.HOLDS else ""
         return Verdict(run.profile, state, figures, run.live, run.path, true, count, apart)
 
     def _figures(self, scopes: list[dict], beaten: list[tuple[str, str]]) -> str:
@@ -242,8 +235,8 @@ class Claim(Block):
         """What may not move by three times its spread without making the claim false there."""
         scopes, remedy = book.scopes(self.snippet, run), f"in {run.path}; measure longer or claim less"
         if len(scopes) > 1:
-            for left, sign, right, spread in margin.close(compared(self.expression, scopes)):
-                what = f"`{left} {sign} {right}` over its runs ({spread:.1%})"
+            for item, spread in close(compared(self.expression, scopes)):
+                what = f"`{item.source} {item.sign} {item.against}` over its runs ({spread:.1%})"
                 yield f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of {what}, {remedy}"
             return
         seen = set()
@@ -293,7 +286,12 @@ class Claim(Block):
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
-        names = {"claim": self, "verdicts": verdicts, "tally": Tally.of(verdicts), "sentence": view.inline(self.text)}
+        names = {
+            "claim": self,
+            "verdicts": verdicts,
+            "tally": Tally.of(verdicts),
+            "sentence": view.inline(self.text),
+        }
         return view.render(self.template, mark=self.marked(view), alone=self.name not in view.cited, **names)
 
     def marked(self, view) -> str:
@@ -330,7 +328,9 @@ class Claim(Block):
     @classmethod
     def overview(cls, view, sections: dict[str, list[Block]]) -> str:
         """How many hold, are false and are open on each machine, by chapter and in the whole book."""
-        chapters = {titled(name): [view.book.verdicts(claim) for claim in claims] for name, claims in sections.items()}
+        chapters = {
+            titled(name): [view.book.verdicts(claim) for claim in claims] for name, claims in sections.items()
+        }
         rows = {title: Counts.of(verdicts).by for title, verdicts in chapters.items()}
         rows["The whole book"] = Counts.of(verdicts for each in chapters.values() for verdicts in each).by
         headings, profiles = cls.headings(view)[1:], _profiles(view.book)

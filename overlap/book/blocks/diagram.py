@@ -30,7 +30,9 @@ class Diagram(Block):
         folder = book.docs / "assets/diagrams"
         if not re.fullmatch(r"[a-z_]+", self.name) or not (folder / f"{self.name}.svg").is_file():
             there = ", ".join(found.stem for found in sorted(folder.glob("*.svg"))) or "none yet"
-            raise OverlapError(f"{self.where}: no diagram {self.name!r} in docs/assets/diagrams/; there are {there}")
+            raise OverlapError(
+                f"{self.where}: no diagram {self.name!r} in docs/assets/diagrams/; there are {there}"
+            )
         return folder / f"{self.name}.svg"
 
     def snippets(self, book) -> set[str] | None:
@@ -52,4 +54,8 @@ class Diagram(Block):
 
     def cells(self, notebook) -> list[dict]:
         """The same as a picture on paper."""
-        return [notebook.markdown(notebook.drawing(self.path(notebook.book).read_text(encoding="utf-8"), self.name))]
+        return [
+            notebook.markdown(
+                notebook.drawing(self.path(notebook.book).read_text(encoding="utf-8"), self.name)
+            )
+        ]

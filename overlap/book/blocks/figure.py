@@ -61,7 +61,9 @@ class Figure(Block):
         place = book.places.get(self.snippet)
         here = place is not None and place.page == view.path
         href = (
-            (f"#{anchor_of(self.snippet)}" if here else view.page(place.page, anchor_of(self.snippet))) if place else ""
+            (f"#{anchor_of(self.snippet)}" if here else view.page(place.page, anchor_of(self.snippet)))
+            if place
+            else ""
         )
         return f"\n{view.put(shown)}\n{view.captioned('', self.caption, href)}\n"
 

@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source
-from overlap.book.expression import Undecided, evaluate, is_number, middle, parse, show
-from overlap.book.figure import Figure
+from overlap.book.expression import Undecided, evaluate, parse
+from overlap.book.statistic import Statistic, is_number, middle, show
 from overlap.book.value import Value
 
 _FORM = "write `label | unit | chapter/snippet: expression | expression of the ceiling, or -`"
@@ -84,7 +84,9 @@ class Headlines(Block):
         rows = []
         for number, text in enumerate(source.body, source.line + 1):
             if text.strip():
-                rows.append(cls._row(source._replace(line=number), [cell.strip() for cell in text.split("|")]))
+                rows.append(
+                    cls._row(source._replace(line=number), [cell.strip() for cell in text.split("|")])
+                )
         if not rows:
             raise source.refuse("headlines without rows", _FORM)
         return cls(source.page, source.line, tuple(rows))
@@ -107,7 +109,7 @@ class Headlines(Block):
         """Snippets that the rows name, also in their expressions."""
         return set().union(*(row.snippets(book) for row in self.rows))
 
-    def measured(self, book, row: Headline) -> dict[str, tuple[Figure, Figure]]:
+    def measured(self, book, row: Headline) -> dict[str, tuple[Statistic, Statistic]]:
         """Value and share of a row in all runs of each machine; nothing anywhere is an error."""
         found, why = {}, "it has no recording"
         for profile, run in book.runs(book.snippet(row.here.snippet).name).items():
@@ -119,9 +121,14 @@ class Headlines(Block):
                     why = str(error)
             if given:
                 shares = tuple(share for _, _, share in given if share is not None)
-                found[profile] = Figure(tuple(value for value, _, _ in given), run.hosts), Figure(shares, run.hosts)
+                found[profile] = (
+                    Statistic(tuple(value for value, _, _ in given), run.hosts),
+                    Statistic(shares, run.hosts),
+                )
         if not found:
-            raise OverlapError(f"{self.where}: `{row.label}` has no value on any machine: {why}; mend it or record it")
+            raise OverlapError(
+                f"{self.where}: `{row.label}` has no value on any machine: {why}; mend it or record it"
+            )
         return found
 
     def check(self, book, margins: bool) -> Iterator[str]:
@@ -132,20 +139,28 @@ class Headlines(Block):
                 yield f"{self.where}: `{row.label}`: `{row.ceiling}` is known of no machine; write - or mend it"
 
     @staticmethod
-    def _cell(figures: tuple[Figure, Figure] | None) -> dict[str, str]:
+    def _cell(figures: tuple[Statistic, Statistic] | None) -> dict[str, str]:
         """What one machine's cell says: the median, the range of runs with the share, and how many runs."""
         if not figures:
             return {"text": "–", "more": "", "origin": "did not run there"}
         value, shares = figures
         more = (value.range(), f"{middle(shares.values):.0%}" if shares.values else "")
-        return {"text": show(value.middle), "more": " · ".join(filter(None, more)), "origin": value.origin or "1 run"}
+        return {
+            "text": show(value.middle),
+            "more": " · ".join(filter(None, more)),
+            "origin": value.origin or "1 run",
+        }
 
     def table(self, book) -> tuple[list[str], list[tuple[str, dict]]]:
         """The machines, and for each row its name and cells."""
         rows = [(row, self.measured(book, row)) for row in self.rows]
-        profiles = [each["profile"] for each in book.machines() if any(each["profile"] in found for _, found in rows)]
+        profiles = [
+            each["profile"] for each in book.machines() if any(each["profile"] in found for _, found in rows)
+        ]
         cells = [{profile: self._cell(found.get(profile)) for profile in profiles} for _, found in rows]
-        return profiles, [(f"{row.label}, {row.unit}", cell) for (row, _), cell in zip(rows, cells, strict=True)]
+        return profiles, [
+            (f"{row.label}, {row.unit}", cell) for (row, _), cell in zip(rows, cells, strict=True)
+        ]
 
     def html(self, view) -> str:
         """A table with one column per machine."""
@@ -158,6 +173,9 @@ class Headlines(Block):
         profiles, rows = self.table(notebook.book)
         lines = [["measured", *map(notebook.label, profiles)], ["---"] * (1 + len(profiles))]
         for name, cells in rows:
-            said = (f"{cell['text']} ({cell['more']})" if cell["more"] else cell["text"] for cell in cells.values())
+            said = (
+                f"{cell['text']} ({cell['more']})" if cell["more"] else cell["text"]
+                for cell in cells.values()
+            )
             lines.append([name, *map(notebook.text, said)])
         return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]

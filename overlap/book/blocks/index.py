@@ -26,7 +26,9 @@ class Index(Block):
     def read(cls, source: Source) -> "Index":
         """Read which kind."""
         if source.argument or source.rows():
-            raise source.refuse(f"the index of all {source.kind} has no argument and no body", "leave them out")
+            raise source.refuse(
+                f"the index of all {source.kind} has no argument and no body", "leave them out"
+            )
         return cls(source.page, source.line, source.kind.removesuffix("s"))
 
     def sections(self, book) -> Iterator[tuple[str, list[Block]]]:
@@ -52,7 +54,12 @@ class Index(Block):
             kind, title = type(blocks[0]), titled(name)
             rows = [block.row(view) for block in blocks]
             table = view.render(
-                self.template, of=self.of, title=title, headings=kind.headings(view), rows=rows, cards=kind.cards
+                self.template,
+                of=self.of,
+                title=title,
+                headings=kind.headings(view),
+                rows=rows,
+                cards=kind.cards,
             )
             overview = [] if parts else [view.put(kind.overview(view, sections))]
             parts += [*overview, f"## {title}", view.put(table)]

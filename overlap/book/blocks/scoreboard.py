@@ -7,7 +7,8 @@ from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text
-from overlap.book.expression import is_number, parse, show
+from overlap.book.expression import parse
+from overlap.book.statistic import is_number, show
 from overlap.book.value import VALUE, Value
 from overlap.run import machine
 
@@ -52,9 +53,13 @@ class Score(NamedTuple):
         """What was printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
         its_way, right_way, ceiling = (_amounts(book, value) for value in self.values)
         if right_way and not right_way.keys() & its_way.keys():
-            raise OverlapError(f"`{self.right_way}` has no machine in common with its way; record it there, or write -")
+            raise OverlapError(
+                f"`{self.right_way}` has no machine in common with its way; record it there, or write -"
+            )
         printed = float(self.printed)
-        return {each: [printed, found, right_way.get(each), ceiling.get(each)] for each, found in its_way.items()}
+        return {
+            each: [printed, found, right_way.get(each), ceiling.get(each)] for each, found in its_way.items()
+        }
 
     def gain(self, number: float) -> float:
         """How many times better than printed: of a factor (×) and a rate (…/s) more is better, of all else less."""
@@ -148,11 +153,15 @@ class Scoreboard(Block):
     def prose(self) -> Text:
         """The table, or the caption."""
         head = [_line(*_HEADINGS), _line(*["---"] * len(_HEADINGS))]
-        return Text(self.page, self.line + 1, self.caption or "\n".join([*head, *(row.markdown for row in self.rows)]))
+        return Text(
+            self.page, self.line + 1, self.caption or "\n".join([*head, *(row.markdown for row in self.rows)])
+        )
 
     def board(self, book) -> "Scoreboard":
         """The one with the rows."""
-        blocks = (block for page in book.pages.values() for block in page.blocks if isinstance(block, Scoreboard))
+        blocks = (
+            block for page in book.pages.values() for block in page.blocks if isinstance(block, Scoreboard)
+        )
         found = self if self.rows else next((block for block in blocks if block.rows), None)
         if not found:
             raise OverlapError(f"{self.where}: a picture of a scoreboard that no page has; {_FORM}")
@@ -178,7 +187,9 @@ class Scoreboard(Block):
                 yield f"docs/{self.page}:{row.line}: {error}"
                 continue
             known = {profile: numbers[2:] for profile, numbers in measured.items() if all(numbers[2:])}
-            if above := [profile for profile, (right, limit) in known.items() if row.gain(right) > row.gain(limit)]:
+            if above := [
+                profile for profile, (right, limit) in known.items() if row.gain(right) > row.gain(limit)
+            ]:
                 said = f"`{row.right_way}` is better than its ceiling on {', '.join(above)}"
                 yield f"docs/{self.page}:{row.line}: {said}; mend the expression that is wrong"
 
@@ -194,7 +205,11 @@ class Scoreboard(Block):
         for row in self.board(view.book).rows:
             found, machines = row.measured(view.book), []
             for profile, numbers in found.items():
-                shown = [(*mark, number) for mark, number in zip(self.marks.items(), numbers, strict=True) if number]
+                shown = [
+                    (*mark, number)
+                    for mark, number in zip(self.marks.items(), numbers, strict=True)
+                    if number
+                ]
                 said = [f"{words} {show(number)}{row.behind}" for _, words, number in shown]
                 gains = {mark: row.gain(number) for mark, _, number in shown}
                 machines.append((profile, " · ".join([*said, f"on {machine.label(profile)}"]), gains))

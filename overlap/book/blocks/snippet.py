@@ -30,7 +30,13 @@ class SnippetBlock(Block):
     caption: str = ""
 
     kind: ClassVar[str] = "snippet"
-    columns: ClassVar[tuple[str, ...]] = ("snippet", "what it shows", "machine", "run time, freshness", "file")
+    columns: ClassVar[tuple[str, ...]] = (
+        "snippet",
+        "what it shows",
+        "machine",
+        "run time, freshness",
+        "file",
+    )
     #: Above the caption: what it gave, on each machine.
     found: ClassVar[str] = """
 <div class="ov-snippet"{% if anchor %} id="{{ anchor }}"{% endif %}>
@@ -165,14 +171,20 @@ class SnippetBlock(Block):
             return [notebook.markdown(f"```python\n{snippet.show(list(self.show))}\n```")]
         profile = book.default(snippet.name)
         run = book.runs(snippet.name)[profile] if profile else None
-        where = f"`{snippet.path}`: the output below is from {notebook.label(profile)}." if run else f"`{snippet.path}`"
+        where = (
+            f"`{snippet.path}`: the output below is from {notebook.label(profile)}."
+            if run
+            else f"`{snippet.path}`"
+        )
         outputs = notebook.outputs(snippet, run) if run else []
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:
             return [notebook.markdown(where), notebook.code(snippet.body, outputs, tags), *caption]
         file = Path(snippet.path).name
         typed = (
-            command(snippet, file).replace("torchrun", "-m torch.distributed.run --standalone").removeprefix("python ")
+            command(snippet, file)
+            .replace("torchrun", "-m torch.distributed.run --standalone")
+            .removeprefix("python ")
         )
         return [
             notebook.markdown(where),

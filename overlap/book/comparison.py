@@ -1,0 +1,139 @@
+"""The comparisons of a claim: how both sides read, and how far apart they are over the runs."""
+
+import ast
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from overlap.book.expression import COMPARISONS, Undecided, evaluate, parse
+from overlap.book.margin import SPREADS
+from overlap.book.statistic import is_number, middle, show
+
+_ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_SIGNS = COMPARISONS | {ast.GtE: "≥", ast.LtE: "≤", ast.NotEq: "≠", ast.In: "in", ast.NotIn: "not in"}
+#: Characters of a side that is written out before its value.
+_LONG = 40
+
+
+class Comparison(NamedTuple):
+    """Two sides as they are written, the sign between them, and the numbers that several runs give them."""
+
+    source: str
+    sign: str
+    against: str
+    left: list[float]
+    right: list[float]
+
+
+def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]:
+    """The comparisons of numbers that must all hold, with both sides in each scope that has them."""
+    node = parse(expression).body
+    parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+    for part in parts:
+        for left, sign, right in _pairs(part):
+            source = ast.unparse(left)
+            against = ast.unparse(right)
+            numbers = [(_if_any(source, scope), _if_any(against, scope)) for scope in scopes]
+            numbers = [pair for pair in numbers if all(map(is_number, pair))]
+            if numbers and type(sign) in COMPARISONS:
+                lefts, rights = map(list, zip(*numbers, strict=True))
+                yield Comparison(source, COMPARISONS[type(sign)], against, lefts, rights)
+
+
+def sides(expression: str, scopes: Sequence[Mapping]) -> str:
+    """Each comparison of a condition with the values of its sides: the median over the scopes."""
+    node = parse(expression).body
+    parts = node.values if isinstance(node, ast.BoolOp) else [node]
+    return ", ".join(_sides(part, scopes) for part in parts)
+
+
+def evaluated(source: str, scopes: Sequence[Mapping]) -> list:
+    """What those scopes give that have it; at least one must."""
+    values = [_if_any(source, scope) for scope in scopes]
+    return [value for value in values if value is not None] or [evaluate(source, scopes[0])]
+
+
+def close(comparisons: Iterator[Comparison]) -> Iterator[tuple[Comparison, float]]:
+    """Comparisons that would turn if what they compare moved by three of its spreads over the runs.
+
+    What is compared is the difference of the two sides, run by run, or their ratio, so that what moves both
+    alike does not count: a claim is close where neither has the room. (An error near zero may double from run
+    to run and still be far below its bound.) The spread of the first of the two comes with each.
+    """
+    for comparison in comparisons:
+        if comparison.sign in _ORDERS and len(comparison.left) > 1:
+            distances = list(_distances(comparison))
+            if not any(_has_room(comparison.sign, distance) for distance in distances):
+                lower, centre, upper = quantiles(distances[0], n=4, method="inclusive")
+                width = upper - lower
+                yield comparison, math.expm1(width) if len(distances) > 1 else width / (abs(centre) or 1)
+
+
+def distance(comparisons: Iterator[Comparison]) -> str:
+    """How far apart the nearest two sides are, as a share of the right one: `15%`; or nothing."""
+    shares = []
+    for comparison in comparisons:
+        if comparison.sign in _ORDERS and all(right > 0 for right in comparison.right):
+            ratios = [left / right for left, right in zip(comparison.left, comparison.right, strict=True)]
+            shares.append(abs(median(ratios) - 1))
+    return f"{min(shares):.0%}" if shares else ""
+
+
+def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
+    """Left side, sign and right side of each link of a comparison; `1 < x < 3` has two."""
+    if isinstance(node, ast.Compare):
+        yield from zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
+
+
+def _if_any(source: str, scope: Mapping):
+    try:
+        return evaluate(source, scope)
+    except Undecided:
+        return None
+
+
+def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
+    if not isinstance(node, ast.Compare):
+        return f"{ast.unparse(node)}: {_value(node, scopes)}"
+    text = _side(node.left, scopes)
+    for left, sign, right in _pairs(node):
+        source = ast.unparse(ast.Compare(left, [sign], [right]))
+        true = sum(bool(evaluate(source, scope)) for scope in scopes)
+        text += " " if 2 * true > len(scopes) else ", not "
+        text += f"{_SIGNS[type(sign)]} {_side(right, scopes)}"
+    return text
+
+
+def _side(node: ast.AST, scopes: Sequence[Mapping]) -> str:
+    source = ast.unparse(node)
+    value = _value(node, scopes)
+    if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > _LONG:
+        return value
+    return f"{source} = {value}"
+
+
+def _value(node: ast.AST, scopes: Sequence[Mapping]) -> str:
+    source = ast.unparse(node)
+    return show(middle([evaluate(source, scope) for scope in scopes]))
+
+
+def _distances(comparison: Comparison) -> Iterator[list[float]]:
+    """How far left is above right in each run.
+
+    First as logarithms of their ratio, where all are above zero; then as shares of the right side's median.
+    """
+    pairs = list(zip(comparison.left, comparison.right, strict=True))
+    if all(left > 0 and right > 0 for left, right in pairs):
+        yield [math.log(left / right) for left, right in pairs]
+    scale = abs(median(comparison.right)) or 1
+    yield [(left - right) / scale for left, right in pairs]
+
+
+def _has_room(sign: str, distances: list[float]) -> bool:
+    """Whether the median, moved against the comparison by three spreads, is still on its side of zero."""
+    lower, centre, upper = quantiles(distances, n=4, method="inclusive")
+    room = SPREADS * (upper - lower)
+    worst = centre - room if sign in (">", ">=") else centre + room
+    return _ORDERS[sign](worst, 0)

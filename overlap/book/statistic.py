@@ -1,0 +1,99 @@
+"""A number with several runs behind it: median, range, where they ran; and how numbers read on a page."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, median_low
+
+from overlap.run.text import visible
+
+#: A range wider than this share of the median is shown beside the number; a narrower one can be asked for.
+WIDE = 0.15
+#: Characters of a text or a list that stand in a sentence.
+_LONG = 60
+_FORMAT = re.compile(r"[-+ ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[bdeEfFgGnosxX%]?")
+
+
+def is_number(value) -> bool:
+    """Whether it is a number, and not true or false."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def middle(values: Sequence):
+    """The median of numbers; of anything else the first."""
+    if not all(map(is_number, values)):
+        return values[0]
+    if all(isinstance(value, int) for value in values):
+        return median_low(values)
+    return median(values)
+
+
+def is_format(text: str) -> bool:
+    """Whether this is a format such as `.2f`, `,` or `.0%`; a width has two digits at most."""
+    return bool(_FORMAT.fullmatch(text))
+
+
+def show(value, spec: str = "") -> str:
+    """A value as text: by its format, else with about three significant digits."""
+    if spec:
+        if not is_format(spec):
+            raise ValueError(f"{spec!r} is no format; write for instance .2f, ',' or .0%")
+        return visible(format(value, spec))
+    if not is_number(value):
+        text = visible(str(value))
+        return text if len(text) <= _LONG else text[: _LONG - 3] + "…"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `3 runs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def counted(runs: int, hosts: int) -> str:
+    """`1 run`, `3 runs on one host`, `5 runs on 2 hosts`."""
+    if runs == 1:
+        return "1 run"
+    if hosts > 1:
+        return f"{runs} runs on {hosts} hosts"
+    return f"{runs} runs on one host"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What an expression gave in each run on one machine, `hosts` of them; or, without any, `why`."""
+
+    values: tuple = ()
+    hosts: int = 0
+    why: str = ""
+
+    @property
+    def middle(self):
+        """What the book says."""
+        return middle(self.values)
+
+    @property
+    def varies(self) -> bool:
+        """Whether there are several numbers."""
+        return len(self.values) > 1 and all(map(is_number, self.values))
+
+    @property
+    def wide(self) -> bool:
+        """Whether the runs differ so much that the number alone would mislead."""
+        return self.varies and max(self.values) - min(self.values) > WIDE * abs(self.middle)
+
+    def range(self, spec: str = "") -> str:
+        """`60 to 106`; empty where all runs read the same."""
+        if not self.varies:
+            return ""
+        low, high = show(min(self.values), spec), show(max(self.values), spec)
+        return f"{low} to {high}" if low != high else ""
+
+    @property
+    def origin(self) -> str:
+        """`5 runs on 2 hosts`; empty for a single run."""
+        return counted(len(self.values), self.hosts) if len(self.values) > 1 else ""

@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
     record.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     record.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
-    text = "let each measurement have this many runs; default: what mkdocs.yml wants of this machine; with names and no --bundle one more"
+    text = "let each measurement have this many runs; default: what pyproject.toml wants of this machine; with names and no --bundle one more"
     record.add_argument("--runs", metavar="N", type=_runs, help=text)
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
@@ -244,7 +244,7 @@ def _record(book: Book, options) -> int:
 
 
 def _lacking_runs(book: Book, bundle: Bundle | None, snippet: Snippet, gpus: int, runs: int | None, named: bool) -> int:
-    """How many more runs of a snippet `record` should make: up to `runs` of a measurement, or what mkdocs.yml wants; one more of what was named,
+    """How many more runs of a snippet `record` should make: up to `runs` of a measurement, or what pyproject.toml wants; one more of what was named,
     but into a bundle as many as that, whatever is recorded.
     """
     if named and not bundle and runs is None:

@@ -394,7 +394,7 @@ def test_a_limit_that_no_machine_knows_is_a_problem(measured, ceiling, known):
 
 
 def test_a_limit_is_not_asked_of_a_machine_on_which_the_claim_is_open(measured):
-    (measured.root / "mkdocs.yml").write_text("plugins:\n  - overlap:\n      home: {h200-x2: 1}\n")
+    (measured.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {h200-x2 = 1}\n")
     measured.page("a", "# A\n\n```claim a/b\nx > 1\nlimit: x of median([t for t in (9,) if x > 7])\nSo.\n```\n")
     assert [each for each in measured.book().check() if "has no trials" not in each] == []
 

@@ -378,8 +378,8 @@ def test_what_is_for_four_gpus_is_shown_first_on_four(small_book, template, name
     small_book.snippet("a/b", options=f"gpus = {named}")
     for gpus in recorded:
         small_book.commit("a/b", template, **({"gpus": gpus} if gpus else {}))
-    for home in ("", "plugins:\n  - overlap:\n      home: {cpu: 1, h200: 1, h200-x2: 1}\n"):
-        (small_book.root / "mkdocs.yml").write_text(home)
+    for home in ("", "[tool.overlap]\nhome = {cpu = 1, h200 = 1, h200-x2 = 1}\n"):
+        (small_book.root / "pyproject.toml").write_text(home)
         assert small_book.book().default("a/b") == first
 
 

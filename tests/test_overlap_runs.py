@@ -7,7 +7,7 @@ import pytest
 from overlap import OverlapError
 from overlap.__main__ import main
 from overlap.book import page, value
-from overlap.book.home import home
+from overlap.book.select import home
 from overlap.book.statistic import Statistic
 from overlap.book.verdict import State, Tally
 from overlap.run import recording
@@ -175,7 +175,7 @@ def test_a_claim_is_decided_by_most_runs(book, text):
 
 
 def at_home(book, said: str) -> None:
-    (book.root / "mkdocs.yml").write_text(f"plugins:\n  - overlap:\n      home: {said}\n")
+    (book.root / "pyproject.toml").write_text(f"[tool.overlap]\nhome = {said}\n")
 
 
 def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
@@ -185,18 +185,18 @@ def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
         assert sum("claim holds by less than 3 times the spread of `us >" in each for each in problems) == thin
         unlike = [each for each in problems if "claim is not true in all runs" in each]
         assert len(unlike) == wrong and all(each.endswith("; claim less, or measure longer") for each in unlike)
-        at_home(book, "{cpu: 1}")
+        at_home(book, "{cpu = 1}")
         assert book.book().check() == []
-        (book.root / "mkdocs.yml").unlink()
+        (book.root / "pyproject.toml").unlink()
 
 
 def test_elsewhere_a_false_claim_is_a_finding(book):
     book.page("a", "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nThen.\n```\n")
-    at_home(book, "{cpu: 1}  # and no other")
+    at_home(book, "{cpu = 1}  # and no other")
     assert [problem.partition(":")[2][:40] for problem in book.book().check()] == [
         "7: claim cannot be decided in docs/recor"
     ]
-    at_home(book, "{h200: 3}")
+    at_home(book, "{h200 = 3}")
     assert sum("claim is false" in each for each in book.book().check()) == 2
     verdicts = book.book().verdicts(book.book().claims[0])
     tally = Tally.of(verdicts)
@@ -206,40 +206,40 @@ def test_elsewhere_a_false_claim_is_a_finding(book):
 def test_elsewhere_an_expression_that_finds_no_data_is_open(book):
     least = "median([t for t in us_trials if t < 10])"
     book.page("a", f"```snippet a/b\n```\nOf {{a/b: {least}:.0f}} µs.\n\n```claim a/b\n{least} >= 1\nSo.\n```\n")
-    at_home(book, "{cpu: 1}")
+    at_home(book, "{cpu = 1}")
     assert book.book().check() == []
     found = {verdict.profile: verdict for verdict in book.book().verdicts(book.book().claims[0])}
     assert {profile: verdict.state for profile, verdict in found.items()} == {"cpu": State.HOLDS, "h200": State.OPEN}
     assert "no median for empty data" in found["h200"].figures
     h200 = said(book, f"{{a/b: {least}}}")["h200"]
     assert not h200.known and "no median for empty data" in h200.note
-    at_home(book, "{cpu: 1, h200: 3}")
+    at_home(book, "{cpu = 1, h200 = 3}")
     assert sum("StatisticsError: no median for empty data, in docs/rec" in each for each in book.book().check()) == 2
 
 
 def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
-    at_home(book, "{cpu: 2, h200: 4}")
+    at_home(book, "{cpu = 2, h200 = 4}")
     assert [problem.partition(";")[0] for problem in book.book().check()] == [
         "docs/recordings/cpu/a/b.json: 1 of 2 runs",
         "docs/recordings/h200/a/b.json: 3 of 4 runs",
     ]
-    at_home(book, "{cpu: 1, h200: 3}")
+    at_home(book, "{cpu = 1, h200 = 3}")
     assert book.book().check() == []
 
 
-@pytest.mark.parametrize("said", ["[cpu]", "{cpu}", "{cpu: 0}", "{CPU: 1}", "", "{cpu: 1", "{cpu: 1} {h200: 1}"])
-def test_home_machines_that_cannot_be_read(tmp_path, said):
-    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nplugins:\n  - overlap:\n      home: {said}\n")
-    with pytest.raises(OverlapError, match=r"mkdocs.yml:4: `home:.*names no machines; write `home: {cpu: 3, h200: 3}`"):
+@pytest.mark.parametrize("written", ['["cpu"]', "3", "{cpu = 0}", "{cpu = true}", '{cpu = "3"}', "{cpu = 1"])
+def test_home_machines_that_cannot_be_read(tmp_path, written):
+    (tmp_path / "pyproject.toml").write_text(f"[tool.overlap]\nhome = {written}\n")
+    with pytest.raises(OverlapError, match=r"^pyproject.toml: .*(; write `home = {cpu = 3, h200 = 3}`|; mend it)"):
         home(tmp_path)
-    (tmp_path / "mkdocs.yml").write_text("nav:\n  - Home: index.md\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert home(tmp_path) is None
 
 
 def test_a_home_machine_without_recordings_is_named(book):
-    at_home(book, "{cpu: 1, h20: 3}")
+    at_home(book, "{cpu = 1, h20 = 3}")
     assert book.book().check() == [
-        "mkdocs.yml: home names h20, of which there is no recording; mend the name (recorded: cpu, h200) or record there"
+        "pyproject.toml: home names h20, of which there is no recording; mend the name (recorded: cpu, h200) or record there"
     ]
 
 

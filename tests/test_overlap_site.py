@@ -441,7 +441,8 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
 def test_a_claim_false_on_what_this_build_did_not_run_stops_nothing(template, tmp_path, caplog):
     book = write_book(tmp_path, template)
     book.commit("a/number", template, {"n": 2}, gpus=1)
-    plugins = "plugins:\n  - search\n  - overlap:\n      claims: fatal\n      home: {cpu: 1}\n"
+    (book.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {cpu = 1}\n")
+    plugins = "plugins:\n  - search\n  - overlap:\n      claims: fatal\n"
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         page = (build(book, "never", extra=plugins) / "a/index.html").read_text()
     assert 'class="ov-false" data-machine="h200"' in page and "claim is false" not in caplog.text

@@ -30,7 +30,7 @@ SNIPPETS = (
     "asynchrony/launch_vs_finish",
     "streams/one_stream_is_serial",
 )
-AT_HOME = "plugins:\n  - search\n  - overlap:\n      home: {h200: 1}\n"
+AT_HOME = "[tool.overlap]\nhome = {h200 = 1}\n"
 MAIN = """
 def plot(results, ceilings):
     import matplotlib.pyplot as plt
@@ -93,7 +93,7 @@ def take(book_root, recordings: list[dict], monkeypatch, capsys) -> str:
 def small(tmp_path, template) -> SmallBook:
     """One snippet, recorded on an H200 at home."""
     book = SmallBook(tmp_path)
-    book.snippet("a/copy", MAIN, 'gpus = [1]\nonce = { gb_s = "there was one copy" }')
+    book.snippet("a/copy", MAIN, "gpus = [1]")
     gpu = {"name": "NVIDIA H200", "memory_bytes": 150 * 10**9, "capability": "9.0", "memory_clock_mhz": 3201}
     here = template["machine"] | {"gpus": [gpu | {"memory_bus_bits": 6016}], "host_gpus": 1}
     book.commit("a/copy", template, {"gb_s": 4000.0}, gpus=1, machine=here)
@@ -104,17 +104,17 @@ def small(tmp_path, template) -> SmallBook:
     }
     for path, text in (pages | {"a": PAGE}).items():
         book.page(path, text)
+    (tmp_path / "pyproject.toml").write_text(AT_HOME)
     return book
 
 
 def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
-    (small.root / "mkdocs.yml").write_text(AT_HOME)
     said = take(small.root, [foreign(recording.read(small.path("a/copy", "h200")), gb_s=900.0)], monkeypatch, capsys)
     assert f"new: a/copy on {PROFILE}" in said and "1 imported, 0 refused" in said
     assert f"docs/a.md:8 on {PROFILE}: holds -> false" in said
     assert main(["check"]) == 0, capsys.readouterr().out
 
-    site = build(small, "never", AT_HOME)
+    site = build(small, "never")
     page, claims, index = ((site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html"))
     machines = json.loads(re.search(r'id="overlap-machines"[^>]*>(.*?)</script>', page)[1])
     assert [(each["profile"], each["label"], each["home"], each["first"]) for each in machines] == [
@@ -153,14 +153,15 @@ def test_a_false_claim_at_home_stops_the_build_all_the_same(small, monkeypatch, 
     path = small.path("a/copy", "h200")
     path.write_text(path.read_text().replace("4000.0", "2000.0"))
     with pytest.raises(Abort, match=r"docs/a\.md:8: claim is false: It is fast\. `gb_s >= 3000`"):
-        build(small, "never", AT_HOME)
+        build(small, "never")
 
 
 @pytest.mark.slow
 def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
     for name in ("docs", "snippets"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    for name in ("mkdocs.yml", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
     made, here = ROOT / ".cache/overlap", tmp_path / ".cache/overlap"
     (made / "plots").mkdir(parents=True, exist_ok=True)
     shutil.copytree(made, here, ignore=shutil.ignore_patterns("plots", "runs", ".*"))

@@ -16,8 +16,8 @@ from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.ceiling import ceilings
 from overlap.book.check import problems, unread
 from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, wrap
-from overlap.book.home import home
 from overlap.book.page import Page
+from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, counted, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
@@ -192,7 +192,7 @@ class Book:
 
     @cached_property
     def home(self) -> dict[str, int] | None:
-        """Runs wanted on each of the book's own machines; None where mkdocs.yml names none: then all are."""
+        """Runs wanted on each of the book's own machines; None where pyproject.toml names none: then all are."""
         return home(self.root)
 
     def at_home(self, profile: str) -> bool:
@@ -324,7 +324,7 @@ class Book:
     def machines(self) -> list[dict]:
         """All machines something ran on: profile, label, whether this build ran on it, and which one is shown first."""
         runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
-        first = self._shown_first({profile: run.gpus for profile, run in runs.items()})
+        first = shown_first({profile: run.gpus for profile, run in runs.items()}, self.home)
         return [
             {
                 "profile": profile,
@@ -340,15 +340,7 @@ class Book:
         """The profile a page shows before a reader picks one: one of the book's own; four GPUs of such a model where the snippet
         is for that many, else a single GPU, else the fewest, else the CPU."""
         best = 4 if 4 in self.snippets[name].options["gpus"] else 1
-        return self._shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, best)
-
-    def _shown_first(self, gpus: dict[str, int], best: int = 1) -> str | None:
-        def rank(profile: str) -> tuple[bool, bool, bool, int]:
-            count, model = gpus[profile], profile.removesuffix(f"-x{gpus[profile]}")
-            ours = self.at_home(profile) or (count == best and self.at_home(model))
-            return not ours, count == 0, count != best, count
-
-        return min(gpus, key=rank, default=None)
+        return shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, self.home, best)
 
     def first(self, found: dict, name: str) -> str:
         """Of the machines that have a value of a snippet, the one that is shown first."""

@@ -16,7 +16,7 @@ def problems(book, margins: bool, all_pages: bool = True) -> list[str]:
     for profile in sorted((book.home or {}).keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"
         found.append(
-            f"mkdocs.yml: home names {profile}, of which there is no recording; mend the name (recorded: {there}) or record there"
+            f"pyproject.toml: home names {profile}, of which there is no recording; mend the name (recorded: {there}) or record there"
         )
     shown = set()
     for page in book.pages.values():

@@ -40,13 +40,12 @@ for name in ("jupytext", "mkdocs_jupyter.convert"):  # a second to import, for n
 
 
 class OverlapConfig(base.Config):
-    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs; `home`: see `overlap.book.home`;
+    """`execute`: auto, never or always; `claims`: `listed` or `fatal` for claims false on this build's own runs;
     `colab`: where GitHub has the files of the published site, as `owner/repository/blob/branch`.
     """
 
     execute = option.Choice(("auto", "never", "always"), default="auto")
     claims = option.Choice(("listed", "fatal"), default="listed")
-    home = option.Type(dict, default={})
     colab = option.Type(str, default="")
 
 
@@ -251,7 +250,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if isinstance(error, (OverlapError, PluginError)):
             where = getattr(self.site, "turned_to", None)
             said = str(error)
-            known = where is None or said.startswith(("docs/", "snippets/", "the book", "mkdocs.yml")) or not where.path
+            known = (
+                where is None
+                or said.startswith(("docs/", "snippets/", "the book", "mkdocs.yml", "pyproject.toml"))
+                or not where.path
+            )
             raise Abort(said if known else f"docs/{where.path}: {said}") from None
         if isinstance(error, OSError) and error.filename:
             raise Abort(f"{error.filename}: {error.strerror}; mend this and build again") from None

@@ -200,10 +200,15 @@ for name in names:
 """
 
 
+def without_toolkit(stderr: str) -> str:
+    """The text without what a PyTorch with CUDA logs on a host that has the CUDA toolkit and no GPU."""
+    return re.sub(r"^W.* No CUDA runtime is found, using CUDA_HOME=.*\n", "", stderr, flags=re.MULTILINE)
+
+
 def test_importing_all_snippets_is_silent():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     done = subprocess.run([sys.executable, "-c", SILENT, *SNIPPETS], env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert (done.stdout, without_toolkit(done.stderr), done.returncode) == ("", "", 0)
 
 
 PORTABLE = [name for name, snippet in SNIPPETS.items() if 0 in snippet.options["gpus"]]
@@ -312,7 +317,7 @@ def test_a_borrowed_snippet_says_what_it_needs(borrowed, name):
     least = min(SNIPPETS[name].options["gpus"])
     needs = f"needs {least} CUDA GPU{'s' if least > 1 else ''}; torch {torch.__version__} sees none."
     code, out, err = borrowed[name]
-    assert (code, out, err.strip()) == (1, "", f"{name.split('/')[1]}.py {needs}")
+    assert (code, out, without_toolkit(err).strip()) == (1, "", f"{name.split('/')[1]}.py {needs}")
 
 
 def test_ruff_would_change_nothing_in_a_download(tmp_path):

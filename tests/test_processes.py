@@ -94,7 +94,8 @@ def test_a_child_that_ends_early_is_noticed():
         connection.recv()
     with pytest.raises(RuntimeError, match="exit code 0"), share_memory.child(end_early) as connection:
         assert connection.recv() == "enough"
-        time.sleep(1)  # it is told to stop when it has gone
+        while active_children():
+            time.sleep(0.01)  # it is told to stop when it has gone
 
 
 def test_an_error_of_ones_own_is_told_as_it_is():

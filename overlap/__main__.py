@@ -40,7 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         book = Book(find_root())
         code = options.command(book, options)
-        book.memo.save()
         sys.stdout.flush()
         return code
     except OverlapError as error:

@@ -123,7 +123,12 @@ TOOLS = {"benchmark", "wait_for", "take_turns", "kernel_time", "kernel_shapes", 
 
 FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
 #: What each floor of the machine may import of the others, and beside the standard library.
-FLOORS = {"run": {"run"}, "book": {"run", "book"}, "site": {"run", "book", "site"}, "": {"run", "book"}}
+FLOORS = {
+    "run": {"run", "cache"},
+    "book": {"run", "book", "cache"},
+    "site": {"run", "book", "site", "cache"},
+    "": {"run", "book", "cache"},
+}
 LIBRARIES = {"run": {"torch", "pydantic", "rich"}, "book": set(), "": set()}
 ABOVE = [
     "watchdog",

@@ -279,7 +279,7 @@ BLOCKS = {
         ],
     ),
     "scoreboard": (
-        ["", "x", "picture"],
+        ["", "x"],
         [
             *(
                 "",

@@ -155,7 +155,7 @@ def test_another_snippets_result_is_that_of_the_same_host(book, template):
     ]
     recording.write(book.path("a/c", "h200"), recording.dump(recording.merged(*map(recording.sealed, runs))))
     ((_, found),) = value.values("{a/b: us * a.c.x}")
-    assert book.book().figures(found)["h200"].values == (80.0, 200.0, 60.0)
+    assert book.book().statistics(found)["h200"].values == (80.0, 200.0, 60.0)
 
 
 CLAIMS = {

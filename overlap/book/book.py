@@ -1,125 +1,33 @@
-"""The book as read: snippets, what they gave on which machine, pages, values, verdicts; each read or decided once."""
+"""The book as read: what snippets gave on which machine, and what pages say of it; each decided once."""
 
-import copy
-import hashlib
-import json
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from overlap import OverlapError
-from overlap.book import margin
+from overlap.book import check, margin
 from overlap.book.blocks import Block, Claim, SnippetBlock
-from overlap.book.ceiling import ceilings
-from overlap.book.check import problems, unread
-from overlap.book.expression import Chapter, Data, Undecided, evaluate, names, wrap
+from overlap.book.expression import Undecided, evaluate, names
+from overlap.book.library import Library
 from overlap.book.page import Page
+from overlap.book.runs import Run, hosts
+from overlap.book.scope import mistaken, result_scope
 from overlap.book.select import home, shown_first
-from overlap.book.statistic import Statistic, counted, show
+from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
+from overlap.cache import Cache
 from overlap.run import machine, recording
-from overlap.run.memo import Memo
 from overlap.run.runner import RunFailed, Runner
-from overlap.run.snippet import Snippet, discover
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a snippet gave on one machine, and where that is written down."""
-
-    data: dict
-    path: str
-    live: bool
-    grade: str
-
-    @property
-    def profile(self) -> str:
-        """Name of the machine."""
-        return self.data["profile"]
-
-    @property
-    def gpus(self) -> int:
-        """How many GPUs the run could see."""
-        return len(self.data["machine"]["gpus"])
-
-    @property
-    def result(self) -> dict:
-        """What `main()` returned in the run that is shown whole."""
-        return self.data["result"]
-
-    @property
-    def all(self) -> list[dict]:
-        """Every run of this code on such machines: `machine`, `software`, `result` …; the one that is shown whole is the first."""
-        return [self.data, *(self.data.get("others") or [])]
-
-    @cached_property
-    def known(self) -> dict:
-        """What a condition knows of the machine."""
-        return machine_scope(self.profile, self.data["machine"])
-
-    @property
-    def hosts(self) -> int:
-        """On how many hosts these runs ran."""
-        return hosts(self.all)
-
-    @property
-    def day(self) -> str:
-        """When it ran."""
-        return self.data["run"]["started"][:10]
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.data["run"]["seconds"]
-
-    @property
-    def freshness(self) -> str:
-        """The grade, in the words of the index."""
-        return "this build" if self.live else recording.FRESH if self.grade == recording.OTHER else self.grade
-
-    @property
-    def provenance(self) -> str:
-        """One line: which machine, which software, when, how long."""
-        here, software = self.data["machine"], self.data["software"]
-        virtual = ", virtual machine" if here.get("virtual") else ""
-        device = f"{here['cpu']}, {here['cores']} cores{virtual}"
-        if here["gpus"]:
-            names = dict.fromkeys(gpu["name"] for gpu in here["gpus"])
-            host = f" (of {here['host_gpus']} in the host)" if here["host_gpus"] > self.gpus else ""
-            device = f"{self.gpus} × {' and '.join(names)}{host}, driver {here['driver']} · {device}"
-        torch = f"torch {software['torch']}, Python {software['python']}"
-        when = f"{'run by this build' if self.live else 'recorded'} {self.day} in {self.seconds:.1f} s"
-        if len(self.all) > 1:
-            when += f", one of {counted(len(self.all), self.hosts)}"
-        badge = "" if self.grade in (recording.FRESH, recording.OTHER) else f" · {self.grade}"
-        return f"{device} · {torch} · {when}{badge}{self._busy}"
-
-    @property
-    def _busy(self) -> str:
-        """How busy a disturbed host was."""
-        noise = self.data["run"].get("noise")
-        if not noise or not noise["disturbed"]:
-            return ""
-        before, after = (show(us) for us in noise["dispatch_us"])
-        return f" · host disturbed: a small call cost {before} µs before and {after} µs after, {show(noise['least_us'])} µs at best"
-
-
-def hosts(runs: list[dict]) -> int:
-    """How many hosts these runs name; those that name none count as one."""
-    return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
-
+from overlap.run.snippet import Snippet
 
 #: Where this machine keeps what it ran and made, in the project's folder.
 CACHE = ".cache/overlap"
-_RESERVED = {"profile", "gpus", "capability", "cores", "ceiling"}
 
 
 class Said(NamedTuple):
-    """A value in a sentence: its text, whether there is one, the range of its runs where that is wide, and what it comes from."""
+    """A value in a sentence: its text; whether there is one; the range of its runs where wide; its origin."""
 
     text: str
     known: bool
@@ -127,72 +35,54 @@ class Said(NamedTuple):
     note: str
 
 
-def _say(figure: Statistic, spec: str) -> Said:
-    if not figure.values:
-        return Said("–", False, "", figure.why)
-    text, span = show(figure.middle, spec), figure.range(spec)
-    note = ", ".join(filter(None, [span, figure.origin]))
-    return Said(text, True, span if figure.wide else "", note)
-
-
-def machine_scope(profile: str, here: dict) -> dict:
-    """What an expression or a condition knows of a machine: `profile`, `model`, `gpus`, `capability`, `cores`, `ceiling`."""
-    gpus = here["gpus"]
-    names = dict.fromkeys(gpu["name"] for gpu in gpus)
-    return {
-        "profile": profile,
-        "model": machine.profile(list(names)[:1]),
-        "gpus": len(gpus),
-        "capability": float(gpus[0]["capability"]) if gpus else 0.0,
-        "cores": here["cores"],
-        "ceiling": Data(ceilings(here), f"ceiling of {next(iter(names), 'the CPU')}"),
-    }
-
-
-@cache
-def _code() -> str:
-    """Hash of what decides values and verdicts."""
-    files = (path for path in sorted(Path(__file__).parent.rglob("*")) if path.suffix in (".py", ".toml"))
-    sources = [path.read_bytes() for path in files]
-    return hashlib.sha256(b"".join(sources)).hexdigest()
-
-
 class Book:
-    """A checkout of the book, as it is on disk when it is first asked. `execute` is `auto`, `never` (committed recordings only) or
-    `always`; `runner` is one that is running already, `memo` one that is read already.
+    """A checkout of the book, as it is on disk when it is first asked.
+
+    `execute` is `auto`, `never` (committed recordings only) or `always`; `runner` is one that is running
+    already, `library` one that is read already.
     """
 
     def __init__(
-        self, root: Path, execute: str = "auto", runner: Runner | None = None, memo: Memo | None = None
+        self,
+        root: Path,
+        execute: str = "auto",
+        runner: Runner | None = None,
+        library: Library | None = None,
     ):
         if execute not in ("auto", "never", "always"):
-            raise OverlapError(
-                f"execute is auto, never or always, not {execute!r}; mend OVERLAP_EXECUTE or mkdocs.yml"
-            )
-        self.root, self.execute, self.runner = root, execute, runner
-        self.docs, self.recordings, self.cache = root / "docs", root / "docs/recordings", root / CACHE
-        self.memo = memo or Memo(self.cache / "memo.json")
-        self.snippets = discover(root, self.memo)
-        self._measures: dict[str, bool] = {}
+            reason = f"execute is auto, never or always, not {execute!r}"
+            raise OverlapError(f"{reason}; mend OVERLAP_EXECUTE or mkdocs.yml")
+        self.root = root
+        self.execute = execute
+        self.runner = runner
+        self.library = library or Library(root)
+        self.docs = root / "docs"
+        self.recordings = root / "docs/recordings"
+        self.cache = root / CACHE
         self._forget()
 
     def _forget(self) -> None:
-        self._runs, self._scopes, self._values, self._verdicts = {}, {}, {}, {}
+        self._runs: dict[str, dict[str, Run]] = {}
+        self._scopes: dict[tuple, dict] = {}
+        self._statistics: dict[Value, dict[str, Statistic]] = {}
+        self._verdicts: dict[Claim, list[Verdict]] = {}
 
     @cached_property
     def as_committed(self) -> "Book":
         """The same book without what this machine ran itself."""
         if self.execute == "never":
             return self
-        self._read_recordings, self._read_pages  # noqa: B018 - read once, for both
-        other = copy.copy(self)
-        other.execute = "never"
-        other._forget()
-        return other
+        return Book(self.root, "never", library=self.library)
+
+    def of_runs(self, runs: dict[str, dict[str, Run]]) -> "Book":
+        """The same book, which knows of these runs and no others."""
+        book = Book(self.root, "never", library=self.library)
+        book._runs = {name: runs.get(name, {}) for name in self.snippets}
+        return book
 
     @cached_property
     def home(self) -> dict[str, int] | None:
-        """Runs wanted on each of the book's own machines; None where pyproject.toml names none: then all are."""
+        """Runs wanted on each of the book's own machines; None where none is named: then all are."""
         return home(self.root)
 
     def at_home(self, profile: str) -> bool:
@@ -204,95 +94,66 @@ class Book:
         return (self.home or {}).get(profile, 1) if self.measures(name) else 1
 
     def measures(self, name: str) -> bool:
-        """Whether a snippet is a measurement: what has no trials says the same each time. One that never ran may be."""
-        if name not in self._measures:
-            runs = self.committed.get(name, {}).values()
-            self._measures[name] = not runs or any(margin.has_trials(run.result) for run in runs)
-        return self._measures[name]
+        """Whether a snippet is a measurement, with trials; what never ran may be one."""
+        runs = self.committed.get(name, {}).values()
+        return not runs or any(margin.has_trials(run.result) for run in runs)
 
     # Snippets and their runs
 
+    @property
+    def snippets(self) -> dict[str, Snippet]:
+        """All snippets by name."""
+        return self.library.snippets
+
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""
-        return self.snippets.get(name) or Snippet.read(self.root, name, self.memo)
+        return self.snippets.get(name) or Snippet.read(self.root, name)
 
-    @cached_property
-    def profiles_here(self) -> dict[str, int]:
-        """Profiles this machine can be, with their GPU counts; a host of four GPUs can stand for one and two."""
-        gpus = machine.here()["gpus"]
-        return {machine.profile(gpus[:count]): count for count in range(len(gpus) + 1)}
-
-    @cached_property
+    @property
     def committed(self) -> dict[str, dict[str, Run]]:
-        """Committed recordings by snippet and profile."""
-        return _all_read(*self._read_recordings)
-
-    @cached_property
-    def _read_recordings(self) -> tuple[dict[str, dict[str, Run]], list[str]]:
-        """The committed recordings that can be read, and what is wrong with the others."""
-        found: dict[str, dict[str, Run]] = {}
-        problems = []
-        for path in sorted(self.recordings.glob("*/*/*.json")):
-            try:
-                run = self._committed(path)
-                found.setdefault(run.data["snippet"], {})[run.profile] = run
-            except OverlapError as error:
-                problems.append(str(error))
-        return found, problems
-
-    def _committed(self, path: Path) -> Run:
-        data = recording.read(path, self.memo)
-        where = path.relative_to(self.root).as_posix()
-        name, profile = f"{path.parent.name}/{path.stem}", path.parent.parent.name
-        if (data["snippet"], data["profile"]) != (name, profile):
-            raise OverlapError(
-                f"{where}: says it is {data['snippet']} on {data['profile']}; move or remove it"
-            )
-        if name not in self.snippets:
-            raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
-        grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
-        return Run(data, where, False, grade)
+        """Committed recordings by snippet and profile; one that cannot be read is an error."""
+        if self.library.lost_recordings:
+            raise OverlapError("\n".join(self.library.lost_recordings))
+        return self.library.recordings
 
     def cache_path(self, snippet: Snippet, gpus: int) -> Path:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
-        key = json.dumps(
-            [snippet.hash, snippet.input_hashes, machine.here(), gpus, snippet.options["ranks"]],
-            sort_keys=True,
-        )
-        digest = hashlib.sha256(key.encode()).hexdigest()[:20]
-        return self.cache / "runs" / f"{snippet.name.replace('/', '-')}-{gpus}-{digest}.json"
+        made_from = [snippet.hash, snippet.input_hashes, machine.here(), gpus, snippet.options["ranks"]]
+        return Cache(self.cache).path("runs", f"{snippet.name}-{gpus}", made_from, ".json")
 
     def live(self, name: str) -> dict[str, Run]:
         """Runs of this machine that are in its cache."""
         if self.execute == "never":
             return {}
-        snippet, found = self.snippets[name], {}
-        for profile, gpus in self.profiles_here.items():
+        snippet = self.snippets[name]
+        runs = {}
+        for profile, gpus in self.library.profiles_here.items():
             path = self.cache_path(snippet, gpus)
             if gpus in snippet.options["gpus"] and path.exists():
                 where = path.relative_to(self.root).as_posix()
-                found[profile] = Run(recording.read(path, self.memo), where, True, recording.FRESH)
-        return found
+                runs[profile] = Run(recording.load(path), where, True, recording.FRESH)
+        return runs
 
     def runs(self, name: str) -> dict[str, Run]:
-        """Best run per machine: this machine's own, else the committed recording, which may be the same; the CPU first, then by GPU count."""
+        """Best run per machine, the CPU first, then by GPU count.
+
+        It is this machine's own, unless the committed recording has that run, too.
+        """
         if name not in self._runs:
-            committed, live = self.committed.get(name, {}), self.live(name)
-            new = {
-                p: run for p, run in live.items() if p not in committed or not committed[p].data.has(run.data)
-            }
-            self._runs[name] = dict(
-                sorted((committed | new).items(), key=lambda item: machine.order(item[0]))
-            )
+            runs = dict(self.committed.get(name, {}))
+            for profile, run in self.live(name).items():
+                if profile not in runs or not runs[profile].data.has(run.data):
+                    runs[profile] = run
+            self._runs[name] = {profile: runs[profile] for profile in sorted(runs, key=machine.order)}
         return self._runs[name]
 
     def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:
         """Snippets with the GPU counts that this machine has and they ask for."""
         for name in names or self.snippets:
             snippet = self.snippet(name)
-            yield from (
-                (snippet, gpus) for gpus in self.profiles_here.values() if gpus in snippet.options["gpus"]
-            )
+            for gpus in self.library.profiles_here.values():
+                if gpus in snippet.options["gpus"]:
+                    yield snippet, gpus
 
     def wanted(self, names: list[str] | None = None, force: bool = False) -> list[tuple[Snippet, int]]:
         """What this machine can run and has not run yet."""
@@ -303,11 +164,14 @@ class Book:
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
         """Put a recording into this machine's cache."""
-        recording.write(self.cache_path(snippet, gpus), recording.dump(data))
+        Cache.write(self.cache_path(snippet, gpus), recording.dump(data))
         self._forget()
 
     def run(self, names: list[str] | None = None, force: bool = False) -> int:
-        """Run into the cache what this machine can and has not run; return how many ran. Failures raise, after all had their turn."""
+        """Run into the cache what this machine can and has not run; return how many ran.
+
+        Failures raise, after all had their turn.
+        """
         wanted = self.wanted(names, force)
         if not wanted:
             return 0
@@ -322,7 +186,10 @@ class Book:
         return len(wanted)
 
     def machines(self) -> list[dict]:
-        """All machines something ran on: profile, label, whether this build ran on it, and which one is shown first."""
+        """All machines something ran on, and which one is shown first.
+
+        Each has `profile`, `label`, `live` (this build ran on it), `first`, `home` (one of the book's own).
+        """
         runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
         first = shown_first({profile: run.gpus for profile, run in runs.items()}, self.home)
         return [
@@ -337,34 +204,21 @@ class Book:
         ]
 
     def default(self, name: str) -> str | None:
-        """The profile a page shows before a reader picks one: one of the book's own; four GPUs of such a model where the snippet
-        is for that many, else a single GPU, else the fewest, else the CPU."""
+        """The machine a page shows before a reader picks one; of four GPUs where the snippet is for four."""
         best = 4 if 4 in self.snippets[name].options["gpus"] else 1
         return shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, self.home, best)
 
-    def first(self, found: dict, name: str) -> str:
+    def first(self, by_profile: dict, name: str) -> str:
         """Of the machines that have a value of a snippet, the one that is shown first."""
         default = self.default(name)
-        return default if default in found else next(iter(found))
+        return default if default in by_profile else next(iter(by_profile))
 
     # Pages and what they say of the data
 
-    @cached_property
+    @property
     def pages(self) -> dict[str, Page]:
-        """Every page by its path below docs/."""
-        return _all_read(*self._read_pages)
-
-    @cached_property
-    def _read_pages(self) -> tuple[dict[str, Page], list[str]]:
-        """The pages that can be read, and what is wrong with the others."""
-        found, problems = {}, []
-        for path in sorted(self.docs.glob("**/*.md")):
-            try:
-                page = Page.read(path, self.docs)
-                found[page.path] = page
-            except OverlapError as error:
-                problems.append(str(error))
-        return found, problems
+        """Every page that can be read, by its path below docs/; `check` names the others."""
+        return self.library.pages
 
     @property
     def blocks(self) -> Iterator[Block]:
@@ -373,15 +227,15 @@ class Book:
             yield from page.blocks
 
     @cached_property
-    def places(self) -> dict[str, Block]:
+    def places(self) -> dict[str, SnippetBlock]:
         """By snippet, the first block that shows its output, or else the first one."""
-        found: dict[str, Block] = {}
-        for page in self.pages.values():
-            with suppress(OverlapError):
-                for block in (block for block in page.blocks if isinstance(block, SnippetBlock)):
-                    if not found.setdefault(block.snippet, block).output and block.output:
-                        found[block.snippet] = block
-        return found
+        places: dict[str, SnippetBlock] = {}
+        for block in self.blocks:
+            if isinstance(block, SnippetBlock):
+                known = places.setdefault(block.snippet, block)
+                if block.output and not known.output:
+                    places[block.snippet] = block
+        return places
 
     @property
     def claims(self) -> list[Claim]:
@@ -389,10 +243,7 @@ class Book:
         return [block for block in self.blocks if isinstance(block, Claim)]
 
     def scope(self, name: str, run: Run, number: int = 0) -> dict:
-        """Names an expression over this run can use; `number` counts the runs of a recording, 0 is the one shown whole.
-
-        Another snippet's result is that of the same host where there is one.
-        """
+        """Names an expression over this run can use; `number` counts its runs, 0 is the one shown whole."""
         key = (name, run.path, number)
         if key not in self._scopes:
             self._scopes[key] = self._scope(name, run, run.all[number])
@@ -400,26 +251,20 @@ class Book:
 
     def _scope(self, name: str, run: Run, this: dict) -> dict:
         def load(other: str) -> dict:
+            """Result of another snippet, on the same host where there is one."""
             if other not in self.snippets or run.profile not in self.runs(other):
                 raise Undecided(f"no run of {other} on {run.profile}")
-            near, host = self.runs(other)[run.profile].all, this["machine"].get("host")
-            return next((each for each in near if each["machine"].get("host") == host), near[0])["result"]
+            runs = self.runs(other)[run.profile].all
+            host = this["machine"].get("host")
+            return next((each for each in runs if each["machine"].get("host") == host), runs[0])["result"]
 
-        chapters = {snippet.chapter: Chapter(snippet.chapter, load) for snippet in self.snippets.values()}
-        own = machine_scope(run.profile, this["machine"])
         if why := self.mistaken(this["result"]):
             raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
-        return chapters | own | {key: wrap(value, f"{name}.{key}") for key, value in this["result"].items()}
+        return result_scope(name, run.profile, this, self.snippets, load)
 
     def mistaken(self, result: dict) -> str:
-        """What of a result a page would mistake for something of the machine, or for another snippet's result; empty where there is nothing."""
-        if taken := sorted(_RESERVED & result.keys()):
-            return f"its result has {', '.join(taken)}, which pages know as something of the machine"
-        for chapter in sorted(self._by_chapter.keys() & result.keys()):
-            inside = result[chapter].keys() if isinstance(result[chapter], dict) else ()
-            if taken := sorted(self._by_chapter[chapter] & set(inside)):
-                return f"its result has {chapter}.{taken[0]}, which pages know as the result of {chapter}/{taken[0]}"
-        return ""
+        """What of a result a page would take for something else; empty where there is nothing."""
+        return mistaken(result, self.snippets)
 
     def scopes(self, name: str, run: Run) -> list[dict]:
         """What expressions see in each run of a recording."""
@@ -428,123 +273,72 @@ class Book:
     def reads(self, expression: str) -> set[str]:
         """Other snippets whose results an expression names."""
         words = names(expression)
-        chapters = words & self._by_chapter.keys()
-        return {f"{chapter}/{name}" for chapter in chapters for name in words & self._by_chapter[chapter]}
-
-    @cached_property
-    def _by_chapter(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for name in self.snippets:
-            chapter, _, rest = name.partition("/")
-            found.setdefault(chapter, set()).add(rest)
-        return found
+        return {name for name in self.snippets if words.issuperset(name.split("/"))}
 
     def numbers(self, value: Value) -> dict:
-        """What an expression gives on each machine that has data for it, the median of its runs; none at all is an error."""
-        return {profile: figure.middle for profile, figure in self.figures(value).items() if figure.values}
+        """What an expression gives on each machine that has data for it, the median of its runs."""
+        return {profile: item.middle for profile, item in self.statistics(value).items() if item.values}
 
-    def figures(self, value: Value) -> dict[str, Statistic]:
-        """What an expression gives in all runs of each machine, or why it gives nothing there; nothing anywhere is an error."""
-        if value not in self._values:
-            self._values[value] = self._figures(value)
-        return self._values[value]
+    def statistics(self, value: Value) -> dict[str, Statistic]:
+        """What an expression gives in all runs of each machine; nothing anywhere is an error."""
+        if value not in self._statistics:
+            self._statistics[value] = self._all_statistics(value)
+        return self._statistics[value]
 
-    def _figures(self, value: Value) -> dict[str, Statistic]:
+    def _all_statistics(self, value: Value) -> dict[str, Statistic]:
         runs = self.runs(self.snippet(value.snippet).name)
         if value.profile:
-            runs = {value.profile: runs[value.profile]} if value.profile in runs else {}
-        found, why = {}, f"; run `overlap record {value.snippet}` where that machine is" if not runs else ""
-        for profile, run in runs.items():
-            given, where, reasons = [], [], []
-            for number, each in enumerate(run.all):
-                try:
-                    given.append(evaluate(value.expression, self.scope(value.snippet, run, number)))
-                    where.append(each)
-                except Undecided as error:
-                    reasons.append(str(error))
-                except OverlapError as error:
-                    if self.at_home(profile) or value.profile:
-                        raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
-                    reasons.append(str(error))  # such as the median of what another machine never saw
-            found[profile] = Statistic(tuple(given), hosts(where), "" if given else reasons[0])
-            why = f" ({reasons[0]})" if reasons else why
-        if not any(figure.values for figure in found.values()):
-            on = value.profile or ", ".join(runs) or "any machine"
-            remedy = "; mend the expression" if runs else ""
-            raise OverlapError(f"{value.snippet}: `{value.expression}` has no value on {on}{why}{remedy}")
-        return found
+            runs = {profile: run for profile, run in runs.items() if profile == value.profile}
+        reason = f"{value.snippet}: `{value.expression}` has no value on"
+        if not runs:
+            remedy = f"run `overlap record {value.snippet}` where that machine is"
+            raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
+        statistics = {profile: self._statistic(value, run) for profile, run in runs.items()}
+        if not any(item.values for item in statistics.values()):
+            *_, last = statistics.values()
+            raise OverlapError(f"{reason} {', '.join(runs)} ({last.why}); mend the expression")
+        return statistics
+
+    def _statistic(self, value: Value, run: Run) -> Statistic:
+        values = []
+        runs = []
+        why = ""
+        for number, this in enumerate(run.all):
+            try:
+                values.append(evaluate(value.expression, self.scope(value.snippet, run, number)))
+                runs.append(this)
+            except OverlapError as error:
+                wanted = value.profile or self.at_home(run.profile)
+                if wanted and not isinstance(error, Undecided):
+                    raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
+                why = why or str(error)
+        return Statistic(tuple(values), hosts(runs), "" if values else why)
 
     def value(self, value: Value) -> dict[str, str]:
         """A sentence's value as text, per profile that has one."""
         return {profile: said.text for profile, said in self.said(value).items() if said.known}
 
     def said(self, value: Value) -> dict[str, Said]:
-        """A sentence's value as text per profile, with its range and runs; or a dash and why there is none."""
-
-        def compute() -> dict[str, list]:
-            try:
-                return {
-                    profile: list(_say(figure, value.spec)) for profile, figure in self.figures(value).items()
-                }
-            except (TypeError, ValueError, OverflowError) as error:
-                why = f"`{value.expression}:{value.spec}`: {error}"
-                raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
-
-        asked = [value.snippet, value.expression, value.spec, value.profile]
-        found = self._remembered("value", {value.snippet} | self.reads(value.expression), asked, compute)
-        return {profile: Said(*each) for profile, each in found.items()}
-
-    def _remembered(self, kind: str, snippets: set[str], said: list, compute: Callable):
-        """What was once computed from these snippets' recordings, as long as they and this code are the same."""
-        runs = [run for name in sorted(snippets & self.snippets.keys()) for run in self.runs(name).values()]
-        if not all(run.data.intact for run in runs):
-            return compute()  # edited by hand: its digest does not stand for what it says
-        key = json.dumps(
-            [
-                _code(),
-                sorted(self.home or []),
-                said,
-                [(run.data["snippet"], run.profile, run.data["digest"]) for run in runs],
-            ]
-        )
-        return self.memo.get(kind, hashlib.sha256(key.encode()).hexdigest(), compute)
+        """A sentence's value per profile, with its range and runs; or a dash and why there is none."""
+        statistics = self.statistics(value)
+        try:
+            return {profile: _said(item, value.spec) for profile, item in statistics.items()}
+        except (TypeError, ValueError, OverflowError) as error:
+            why = f"`{value.expression}:{value.spec}`: {error}"
+            raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""
         if claim not in self._verdicts:
             runs = self.runs(self.snippet(claim.snippet).name)
-
-            def compute() -> list[list[str]]:
-                decided = [self._verdict(claim, run) for run in runs.values()]
-                return [
-                    [v.profile, v.state.name, v.figures, v.true, v.runs, v.margin]
-                    for v in filter(None, decided)
-                ]
-
-            found = [
-                Verdict(
-                    profile,
-                    State[state],
-                    figures,
-                    runs[profile].live,
-                    runs[profile].path,
-                    true,
-                    count,
-                    margin,
-                )
-                for profile, state, figures, true, count, margin in self._remembered(
-                    "verdict", claim.snippets(self), [claim.snippet, *claim.expressions], compute
-                )
-            ]
-            if all(verdict.state is State.OPEN for verdict in found):
-                why = (
-                    "; ".join(verdict.figures for verdict in found)
-                    or "it speaks of no machine that has a recording"
-                )
-                raise OverlapError(
-                    f"{claim.where}: claim {claim.snippet}: no data decide it: {why}; mend its names or its condition, or record it"
-                )
-            self._verdicts[claim] = found
+            verdicts = [self._verdict(claim, run) for run in runs.values()]
+            verdicts = [verdict for verdict in verdicts if verdict]
+            if all(verdict.state is State.OPEN for verdict in verdicts):
+                figures = "; ".join(verdict.figures for verdict in verdicts)
+                why = figures or "it speaks of no machine that has a recording"
+                reason = f"claim {claim.snippet}: no data decide it: {why}"
+                raise OverlapError(f"{claim.where}: {reason}; mend its names or its condition, or record it")
+            self._verdicts[claim] = verdicts
         return self._verdicts[claim]
 
     def _verdict(self, claim: Claim, run: Run) -> Verdict | None:
@@ -552,22 +346,21 @@ class Book:
             return claim.verdict(self.scopes(claim.snippet, run), run)
         except OverlapError as error:
             if self.at_home(run.profile):
-                raise
-            return Verdict(run.profile, State.OPEN, str(error.__context__ or error), run.live, run.path)
+                reason = f"claim {claim.snippet}: {error}, in {run.path}"
+                raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
+            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
 
     def check(self, margins: bool = True) -> list[str]:
-        """Everything that is wrong with the committed book, each with file, reason and remedy; `margins`: thin ones, too.
+        """Everything that is wrong with the committed book, each with file, reason and remedy.
 
-        What cannot be read hides no other problem.
+        `margins`: also what is right by a hair, and recordings that do not fit the schema.
         """
-        book = copy.copy(self.as_committed)
-        vars(book)["pages"], lost = book._read_pages
-        if spoilt := book._read_recordings[1]:
-            return [*spoilt, *lost, *unread(book.pages.values())]
-        return [*lost, *problems(book, margins, all_pages=not lost)]
+        return check.problems(self.as_committed, margins)
 
 
-def _all_read(found: dict, problems: list[str]) -> dict:
-    if problems:
-        raise OverlapError("\n".join(problems))
-    return found
+def _said(statistic: Statistic, spec: str) -> Said:
+    if not statistic.values:
+        return Said("–", False, "", statistic.why)
+    span = statistic.range(spec)
+    note = ", ".join(part for part in (span, statistic.origin) if part)
+    return Said(show(statistic.middle, spec), True, span if statistic.wide else "", note)

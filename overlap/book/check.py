@@ -1,64 +1,77 @@
-"""What is wrong with a book: freshness, then block by block, then what no page shows."""
+"""What is wrong with a book: what cannot be read, freshness, then block by block."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
-from overlap.book.page import Page
+from overlap.book.statistic import plural
 from overlap.run import recording
 from overlap.run.snippet import Snippet
 
 
-def problems(book, margins: bool, all_pages: bool = True) -> list[str]:
-    """Everything that is wrong with a book as committed, each with file, reason and remedy; `all_pages`: none is missing that cannot be read."""
-    found = [problem for snippet in book.snippets.values() for problem in _freshness(book, snippet)]
+def problems(book, margins: bool) -> list[str]:
+    """Everything that is wrong with a book as committed, each with file, reason and remedy.
+
+    `margins`: also what is right by a hair, and recordings that do not fit the schema. What depends on a
+    file that cannot be read is not told: one slip is one message.
+    """
+    lost = [*book.library.lost_recordings, *book.library.lost_pages]
+    if book.library.lost_recordings:
+        return lost
+    return [*lost, *_recordings(book, margins), *_blocks(book, margins), *_hidden(book)]
+
+
+def _recordings(book, margins: bool) -> Iterator[str]:
+    for snippet in book.snippets.values():
+        yield from _freshness(book, snippet)
     recorded = {profile for runs in book.committed.values() for profile in runs}
     for profile in sorted((book.home or {}).keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"
-        found.append(
-            f"pyproject.toml: home names {profile}, of which there is no recording; mend the name (recorded: {there}) or record there"
-        )
-    shown = set()
-    for page in book.pages.values():
-        try:
-            blocks = page.blocks
-        except OverlapError as error:
-            found.append(str(error))
-            continue
-        shown |= {block.snippet for block in blocks if isinstance(block, SnippetBlock)}
-        for block in blocks:
+        reason = f"home names {profile}, of which there is no recording"
+        yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
+    if margins:
+        for path in sorted(book.recordings.glob("*/*/*.json")):
             try:
-                found += block.check(book, margins)
+                recording.read(path)
             except OverlapError as error:
-                found.append(f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}")
-    hidden = (snippet for name, snippet in book.snippets.items() if all_pages and name not in shown)
-    return found + [f"{snippet.path}: no page shows it; add a snippet block to docs/" for snippet in hidden]
-
-
-def unread(pages: Iterable[Page]) -> Iterator[str]:
-    """What is wrong with pages by themselves, where the recordings that they speak of cannot be read."""
-    for page in pages:
-        try:
-            page.blocks  # noqa: B018 - taken apart
-        except OverlapError as error:
-            yield str(error)
+                yield str(error)
 
 
 def _freshness(book, snippet: Snippet) -> Iterator[str]:
-    runs, excuses = book.committed.get(snippet.name, {}).values(), snippet.options["missing"]
-    have, again = {run.gpus for run in runs}, f"run `overlap record {snippet.name}`"
+    runs = book.committed.get(snippet.name, {}).values()
+    recorded = {run.gpus for run in runs}
+    missing = snippet.options["missing"]
+    again = f"run `overlap record {snippet.name}`"
     for count in snippet.options["gpus"]:
-        on = f"with {count} GPU{'s' * (count > 1)}" if count else "on the CPU"
-        if count in have and str(count) in excuses:
+        on = f"with {plural(count, 'GPU')}" if count else "on the CPU"
+        if count in recorded and str(count) in missing:
             yield f"{snippet.path}: is recorded {on}, so drop `missing.{count}` from its header"
-        elif count not in have and str(count) not in excuses:
-            where = " where they are" if count else ""
-            yield f"{snippet.path}: {recording.MISSING}: no recording {on}; {again}{where}"
+        if count not in recorded and str(count) not in missing:
+            remedy = f"{again} where they are" if count else again
+            yield f"{snippet.path}: {recording.MISSING}: no recording {on}; {remedy}"
     for run in runs:
         wanted = book.runs_wanted(snippet.name, run.profile)
         if len(run.all) < wanted and book.at_home(run.profile):
-            yield f"{run.path}: {len(run.all)} of {wanted} runs; {again} on such a machine, another host if there is one"
+            remedy = f"{again} on such a machine, another host if there is one"
+            yield f"{run.path}: {len(run.all)} of {wanted} runs; {remedy}"
         if run.grade == recording.CODE:
             yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {again}"
         if not run.data.intact:
             yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"
+
+
+def _blocks(book, margins: bool) -> Iterator[str]:
+    for block in book.blocks:
+        try:
+            yield from block.check(book, margins)
+        except OverlapError as error:
+            yield f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}"
+
+
+def _hidden(book) -> Iterator[str]:
+    """Snippets that no page shows, where all pages can be read."""
+    if not book.library.lost_pages:
+        shown = {block.snippet for block in book.blocks if isinstance(block, SnippetBlock)}
+        for name, snippet in book.snippets.items():
+            if name not in shown:
+                yield f"{snippet.path}: no page shows it; add a snippet block to docs/"

@@ -3,7 +3,6 @@
 import difflib
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from overlap import OverlapError
@@ -15,31 +14,25 @@ _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 
 @dataclass(frozen=True)
 class Page:
-    """A file of docs/, by its path there."""
+    """A file of docs/, by its path there, and what it is made of, in order."""
 
     path: str
     text: str
+    blocks: list[Block]
 
     @classmethod
     def read(cls, path: Path, docs: Path) -> "Page":
-        """Read one page; a file that is no text in UTF-8 is an error with its place."""
+        """Read one page; what cannot be read or taken apart is an error with its place."""
         name = path.relative_to(docs).as_posix()
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise OverlapError(f"docs/{name}: is no file; mend or remove it")
         try:
-            return cls(name, path.read_text(encoding="utf-8-sig"))
+            text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise OverlapError(
-                f"docs/{name}:{line}: not UTF-8 ({error.reason}); save it as UTF-8 text"
-            ) from None
+            reason = f"not UTF-8 ({error.reason})"
+            raise OverlapError(f"docs/{name}:{line}: {reason}; save it as UTF-8 text") from None
         except OSError as error:
             raise OverlapError(f"docs/{name}: cannot be read ({error.strerror}); mend or remove it") from None
-
-    @cached_property
-    def blocks(self) -> list[Block]:
-        """What the page is made of, in order."""
-        return parse(self.text, self.path)
+        return cls(name, text, parse(text, name))
 
     @property
     def name(self) -> str:
@@ -49,34 +42,53 @@ class Page:
 
 def parse(text: str, page: str) -> list[Block]:
     """Take Markdown apart; `page` is its path below docs/, for messages."""
-    blocks, plain, first = [], [], 1
-    lines, i = text.splitlines(), 0
+    blocks: list[Block] = []
+    lines = text.splitlines()
+    plain: list[str] = []
+    first = 1
+    i = 0
     while i < len(lines):
         fence = _FENCE.match(lines[i])
         if not fence:
             plain.append(lines[i])
             i += 1
             continue
-        end = i + 1
-        while end < len(lines) and not re.fullmatch(rf" *{re.escape(fence['marks'])}+ *", lines[end]):
-            end += 1
-        kind, _, argument = fence["info"].strip().partition(" ")
-        if kind in KINDS:
-            where = f"docs/{page}:{i + 1}"
-            if fence["indent"]:
-                raise OverlapError(
-                    f"{where}: a {kind} block starts at the beginning of the line; take the spaces away"
-                )
-            if end == len(lines):
-                raise OverlapError(f"{where}: the {kind} block is not closed; end it with {fence['marks']}")
+        end = _end(lines, i, fence["marks"])
+        if _opens_block(fence, f"docs/{page}:{i + 1}", end < len(lines)):
             if plain:
                 blocks.append(Text(page, first, "\n".join(plain)))
-            blocks.append(KINDS[kind].read(Source(kind, argument.strip(), lines[i + 1 : end], page, i + 1)))
-            plain, first = [], end + 2
+            kind, _, argument = fence["info"].strip().partition(" ")
+            source = Source(kind, argument.strip(), lines[i + 1 : end], page, i + 1)
+            blocks.append(KINDS[kind].read(source))
+            plain = []
+            first = end + 2
         else:
-            near = difflib.get_close_matches(kind.lower(), KINDS, 1, 0.8)
-            if near and re.fullmatch(NAME, argument.strip()):
-                raise OverlapError(f"docs/{page}:{i + 1}: `{kind}` is no block; did you mean {near[0]}?")
             plain += lines[i : end + 1]
         i = end + 1
-    return [*blocks, Text(page, first, "\n".join(plain))] if plain else blocks
+    if plain:
+        blocks.append(Text(page, first, "\n".join(plain)))
+    return blocks
+
+
+def _end(lines: list[str], start: int, marks: str) -> int:
+    """Number of the line that closes a fence; the number of lines where none does."""
+    for number in range(start + 1, len(lines)):
+        if re.fullmatch(rf" *{re.escape(marks)}+ *", lines[number]):
+            return number
+    return len(lines)
+
+
+def _opens_block(fence: re.Match, where: str, closed: bool) -> bool:
+    """Whether a fence is a block of ours; one that is nearly one is an error."""
+    kind, _, argument = fence["info"].strip().partition(" ")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind.lower(), KINDS, 1, 0.8)
+        if near and re.fullmatch(NAME, argument.strip()):
+            raise OverlapError(f"{where}: `{kind}` is no block; did you mean {near[0]}?")
+        return False
+    if fence["indent"]:
+        remedy = "take the spaces away"
+        raise OverlapError(f"{where}: a {kind} block starts at the beginning of the line; {remedy}")
+    if not closed:
+        raise OverlapError(f"{where}: the {kind} block is not closed; end it with {fence['marks']}")
+    return True

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from overlap.book.statistic import plural
+
 
 class State(Enum):
     """A verdict: its word and its mark."""
@@ -30,8 +32,9 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A state on one machine, with the figures that decide it, the recording they come from, in how many of its runs it is true, and how far what
-    comes nearest to its bound is from it: `15%`.
+    """A state on one machine, with the figures that decide it and the recording they come from.
+
+    It is `true` in so many of its `runs`; `margin` is the distance of what is nearest to its bound: `15%`.
     """
 
     profile: str
@@ -46,43 +49,52 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Tally:
-    """On how many machines a claim holds, of those that decide it."""
+    """On which machines a claim holds, is false, is open."""
 
-    holds: tuple[str, ...]
-    false: tuple[str, ...]
-    open: tuple[str, ...]
+    holds: list[str]
+    false: list[str]
+    open: list[str]
 
     @classmethod
     def of(cls, verdicts: list[Verdict]) -> "Tally":
         """Count verdicts."""
-        return cls(*(tuple(v.profile for v in verdicts if v.state is state) for state in State))
+        return cls(*([v.profile for v in verdicts if v.state is state] for state in State))
+
+    @property
+    def decided(self) -> int:
+        """How many machines decide it."""
+        return len(self.holds) + len(self.false)
 
     @property
     def state(self) -> State:
         """False on one machine is false; open on all is open."""
-        return State.FALSE if self.false else State.HOLDS if self.holds else State.OPEN
+        if self.false:
+            return State.FALSE
+        return State.HOLDS if self.holds else State.OPEN
 
     @property
     def short(self) -> str:
         """`5/6`: on how many of the machines that decide it; `open` where none does."""
-        decided = len(self.holds) + len(self.false)
-        return f"{len(self.holds)}/{decided}" if decided else State.OPEN.word
+        return f"{len(self.holds)}/{self.decided}" if self.decided else State.OPEN.word
 
     def said(self, label: Callable[[str], str]) -> str:
         """`holds on 5 of 6 machines; not on 1 × H100; open on 1 × A100`."""
-        decided = len(self.holds) + len(self.false)
-        if not decided:
+        if not self.decided:
             return "not decided by any machine"
-        where = f"{decided} machine{'s' * (decided > 1)}"
-        text = f"holds on {len(self.holds)} of {where}"
-        for word, profiles in (("not", self.false), (State.OPEN.word, self.open)):
-            text += f"; {word} on {', '.join(map(label, profiles))}" if profiles else ""
+        text = f"holds on {len(self.holds)} of {plural(self.decided, 'machine')}"
+        if self.false:
+            text += f"; not on {', '.join(map(label, self.false))}"
+        if self.open:
+            text += f"; open on {', '.join(map(label, self.open))}"
         return text
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many claims there are; how many hold on every machine that decides them, are false on one, are open on one; their states by machine."""
+    """How many claims there are, hold on every machine that decides them, are false on one, are open on one.
+
+    `by` has their states by machine.
+    """
 
     claims: int
     holds: int
@@ -93,7 +105,8 @@ class Counts:
     @classmethod
     def of(cls, claims: Iterable[list[Verdict]]) -> "Counts":
         """Count claims by the verdicts of each."""
-        tallies, by = [], {}
+        tallies = []
+        by: dict[str, Counter] = {}
         for verdicts in claims:
             tallies.append(Tally.of(verdicts))
             for verdict in verdicts:
@@ -103,20 +116,20 @@ class Counts:
         return cls(len(tallies), states[State.HOLDS], states[State.FALSE], some_open, by)
 
     def said(self) -> str:
-        """`28 of 29 claims hold on every machine that decides them; 1 is false on one or more; 2 are open on one or more`."""
-        one = self.claims == 1
-        parts = [
-            f"{self.holds} of {self.claims} claim{'' if one else 's'} {State.HOLDS.counted(self.holds)}"
-            f" on every machine that decides {'it' if one else 'them'}"
-        ]
+        """`28 of 29 claims hold on every machine that decides them; 1 is false on one or more`."""
+        them = "it" if self.claims == 1 else "them"
+        claims = f"{self.holds} of {plural(self.claims, 'claim')}"
+        text = f"{claims} {State.HOLDS.counted(self.holds)} on every machine that decides {them}"
         for count, state in ((self.false, State.FALSE), (self.open, State.OPEN)):
             if count:
-                parts.append(f"{count} {'is' if count == 1 else 'are'} {state.word} on one or more")
-        return "; ".join(parts)
+                text += f"; {count} {'is' if count == 1 else 'are'} {state.word} on one or more"
+        return text
 
     def on(self, profile: str) -> str:
         """`24 of 25 hold` of the claims that this machine decides; those it leaves open behind."""
         here = self.by[profile]
-        decided = here[State.HOLDS] + here[State.FALSE]
-        left = f", {here[State.OPEN]} open" if here[State.OPEN] else ""
-        return f"{here[State.HOLDS]} of {decided} {State.HOLDS.counted(here[State.HOLDS])}{left}"
+        holds = here[State.HOLDS]
+        text = f"{holds} of {holds + here[State.FALSE]} {State.HOLDS.counted(holds)}"
+        if here[State.OPEN]:
+            text += f", {here[State.OPEN]} open"
+        return text

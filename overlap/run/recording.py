@@ -171,6 +171,20 @@ def read(path: Path, memo: "Memo | None" = None) -> Recording:
     return data
 
 
+def load(path: Path) -> Recording:
+    """Read one recording file without holding it against the schema; what lacks a key is an error that names it."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise OverlapError(f"{path}: not JSON ({error}); {_REMEDY}") from None
+    except OSError as error:
+        raise OverlapError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise OverlapError(f"{path}: not a recording of schema {SCHEMA}; {_REMEDY}")
+    strict.refuse(str(path), _bare_problems(data), _REMEDY)
+    return Recording(data)
+
+
 @contextlib.contextmanager
 def alone(folder: Path):
     """Within this only one process at a time reads and changes the recordings of a folder."""

@@ -55,7 +55,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def __init__(self):
         self._lock = None
         self.serving, self.runner, self.compiled, self.found = False, None, _Compiled(), Found()
-        self.templates, self.traces, self.memo, self.site = [], {}, None, None
+        self.templates, self.traces, self.site = [], {}, None
         self.uncopied: dict[str, File] | None = None
 
     def on_startup(self, command: str, dirty: bool) -> None:
@@ -81,10 +81,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.runner = self.runner or Runner(root, temporary=self._temporary(config))
         if self.serving or (self.config.execute != "never" and not (root / CACHE).exists()):
             self.runner.start()  # an author will need it; or nothing ran here yet
-        if self.memo:
-            self.memo.turn()
-        book = Book(root, self.config.execute, self.runner, self.memo)
-        self.memo = book.memo
+        book = Book(root, self.config.execute, self.runner)
         self.site = Site(book, Pictures(book), colab=self.config.colab)
         if not self.serving and (book.wanted() or self.site.pictures.missing()):
             self.runner.start()
@@ -264,7 +261,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self._close()
         self._tell_author()
         book, false, self.site.turned_to = self.site.book, [], None
-        book.memo.save()
         for claim in book.claims:
             false += [claim.falsehood(v) for v in book.verdicts(claim) if v.live and v.state is State.FALSE]
         for message in false:

@@ -1,13 +1,12 @@
 """A claim: a sentence, and the expression over one snippet's result that must be true for it to stand."""
 
 import ast
-import contextlib
 import difflib
 import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book import margin
@@ -15,25 +14,55 @@ from overlap.book.blocks.block import Block, Source
 from overlap.book.blocks.index import titled
 from overlap.book.comparison import close, compared, distance, evaluated, sides
 from overlap.book.expression import FUNCTIONS, Undecided, evaluate, names, parse, wrap
+from overlap.book.scope import KNOWN, machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
 from overlap.book.verdict import Counts, State, Tally, Verdict
 
-#: What a condition knows of a machine.
-KNOWN = {"profile", "model", "gpus", "capability", "cores", "ceiling"}
+_LIMIT = re.compile(r"limit:\s*(.+?)\s+of\s+(.+)")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _OPTION = re.compile(r"([A-Za-z_]{2,12})\s*:(?!\S)")
+
+
+class Limit(NamedTuple):
+    """A value that must not be above a ceiling; both are expressions."""
+
+    value: str
+    ceiling: str
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether the ceiling is what the machine can do at best, and not made of measured numbers."""
+        return "ceiling" in names(self.ceiling)
+
+    def share(self, scope: dict) -> float | None:
+        """How much of the ceiling the value reaches; None where one of them is not known."""
+        try:
+            share = evaluate(f"({self.value}) / ({self.ceiling})", scope)
+        except Undecided:
+            return None
+        if not is_number(share):
+            raise OverlapError(f"`{self.value}` of `{self.ceiling}` is no number")
+        return share
+
+    def shares(self, scopes: list[dict]) -> list[float]:
+        """The shares in those runs where they are known."""
+        shares = [self.share(scope) for scope in scopes]
+        return [share for share in shares if share is not None]
 
 
 @dataclass(frozen=True)
 class Claim(Block):
-    """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition on the machine; `name: …`, by which `{claim: …}` in the prose
-    sets its mark; `limit: VALUE of CEILING`; the sentence.
+    """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition; then the sentence.
+
+    Between them may stand `name: …`, by which `{claim: …}` in the prose sets its mark, and lines such as
+    `limit: VALUE of CEILING`.
     """
 
     snippet: str
     expression: str
     condition: str
-    limits: tuple[tuple[str, str], ...]
+    limits: tuple[Limit, ...]
     text: str
     name: str = ""
 
@@ -77,54 +106,51 @@ class Claim(Block):
 
     @classmethod
     def read(cls, source: Source) -> "Claim":
-        """Read expression, `limit:` lines and sentence."""
-        rows, write = source.rows(), "write `limit: VALUE of CEILING`"
+        """Read expression, options and sentence."""
+        claim = f"claim {source.snippet}"
+        rows = source.rows()
         if len(rows) < 2:
-            remedy = "write the one, then the other"
-            raise source.refuse(
-                f"claim {source.snippet} needs an expression on its first line and a sentence", remedy
-            )
+            reason = f"{claim} needs an expression on its first line and a sentence"
+            raise source.refuse(reason, "write the one, then the other")
         expression, condition = _conditioned(rows[0])
-        limits, text, name = [], [], ""
+        limits = []
+        text = []
+        name = ""
         for row in rows[1:]:
             if row.startswith("name:"):
                 if name:
-                    raise source.refuse(f"claim {source.snippet}: `{row}` is a second name", "keep one")
+                    raise source.refuse(f"{claim}: `{row}` is a second name", "keep one")
                 name = row.removeprefix("name:").strip()
-                if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-                    raise source.refuse(
-                        f"claim {source.snippet}: `{row}` is no name", "write it like no-gain-from-python"
-                    )
-                continue
-            found = re.fullmatch(r"limit:\s*(.+?)\s+of\s+(.+)", row)
-            option = _OPTION.match(row)
-            near = option and difflib.get_close_matches(
-                option[1].lower(), ("limit", "for", "claim", "name"), cutoff=0.7
-            )
-            if not found and (near or row.startswith("limit:")):
-                raise source.refuse(f"claim {source.snippet}: `{row}` is no option of a claim", write)
-            limits.append(found.groups()) if found else text.append(row)
+                if not _NAME.fullmatch(name):
+                    raise source.refuse(f"{claim}: `{row}` is no name", "write it like no-gain-from-python")
+            elif limit := _LIMIT.fullmatch(row):
+                limits.append(Limit(*limit.groups()))
+            elif _is_option(row):
+                reason = f"{claim}: `{row}` is no option of a claim"
+                raise source.refuse(reason, "write `limit: VALUE of CEILING`")
+            else:
+                text.append(row)
         if not text:
-            raise source.refuse(f"claim {source.snippet} has no sentence", "say what the data must support")
-        claim = cls(
+            raise source.refuse(f"{claim} has no sentence", "say what the data must support")
+        made = cls(
             source.page,
             source.line,
             source.snippet,
-            expression.strip(),
-            condition.strip(),
+            expression,
+            condition,
             tuple(limits),
             " ".join(text),
             name,
         )
-        for part in claim.expressions:
+        for part in made.expressions:
             try:
                 parse(part)
             except OverlapError as error:
-                raise source.refuse(f"claim {source.snippet}: {error}", "mend the expression") from None
-        if unknown := _words(claim.condition) - KNOWN - FUNCTIONS.keys():
-            why = f"claim {source.snippet}: `for {claim.condition}` names {', '.join(sorted(unknown))}"
-            raise source.refuse(why, f"a condition knows {', '.join(sorted(KNOWN))}")
-        return claim
+                raise source.refuse(f"{claim}: {error}", "mend the expression") from None
+        if unknown := _words(condition) - KNOWN - FUNCTIONS.keys():
+            reason = f"{claim}: `for {condition}` names {', '.join(sorted(unknown))}"
+            raise source.refuse(reason, f"a condition knows {', '.join(sorted(KNOWN))}")
+        return made
 
     @property
     def expressions(self) -> list[str]:
@@ -133,153 +159,164 @@ class Claim(Block):
 
     @property
     def anchor(self) -> str:
-        """HTML id: it stays where the claim is moved, or its expression mended; with a name also where its words change."""
+        """HTML id: it stays where the claim is moved or mended; with a name also where its words change."""
         if self.name:
             return f"claim-{self.name}"
-        return f"claim-{self.snippet.replace('/', '-')}-{hashlib.sha256(self.text.encode()).hexdigest()[:6]}"
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:6]
+        return f"claim-{self.snippet.replace('/', '-')}-{digest}"
 
     @property
     def conditioned(self) -> str:
         """Its expression with the machines it speaks of."""
-        return self.expression + (f" for {self.condition}" if self.condition else "")
+        return f"{self.expression} for {self.condition}" if self.condition else self.expression
 
     def applies(self, run) -> bool:
         """Whether it speaks of the machine of a run."""
-        return not self.condition or bool(evaluate(self.condition, run.known))
+        if not self.condition:
+            return True
+        return bool(evaluate(self.condition, machine_scope(run.profile, run.data["machine"])))
 
-    def holds(self, scope: dict) -> bool:
+    def verdict(self, scopes: list[dict], run) -> Verdict | None:
+        """Decide it on one machine by what its runs say; None where it does not speak of the machine."""
+        try:
+            return self._verdict(scopes, run) if self.applies(run) else None
+        except Undecided as error:
+            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
+
+    def _verdict(self, scopes: list[dict], run) -> Verdict:
+        able = []
+        true = 0
+        for scope in scopes:
+            try:
+                true += self._holds(scope)
+                able.append(scope)
+            except Undecided as error:
+                undecided = error
+        if not able:
+            raise undecided
+        beaten = [limit for limit in self.limits if self._is_beaten(limit, able, run)]
+        figures = self._figures(able, beaten)
+        if 0 < true < len(able):
+            figures += f" · true in {true} of {len(able)} runs"
+        state = State.FALSE
+        apart = ""
+        if 2 * true > len(able) and not beaten:
+            state = State.HOLDS
+            apart = distance(compared(self.expression, able))
+        return Verdict(run.profile, state, figures, run.live, run.path, true, len(able), apart)
+
+    def _holds(self, scope: dict) -> bool:
         """Whether it is true in one run: its expression is, and nothing beats a ceiling of the machine."""
-        shares = (self._share(limit, scope) for limit in self.limits if _is_physical(limit))
-        return bool(evaluate(self.expression, scope)) and all(share is None or share <= 1 for share in shares)
+        if not evaluate(self.expression, scope):
+            return False
+        shares = [limit.share(scope) for limit in self.limits if limit.is_physical]
+        return all(share is None or share <= 1 for share in shares)
 
-    def _beats(self, limit: tuple[str, str], scopes: list[dict], run) -> bool:
-        """Whether a value is above its limit. Where the limit was measured, too, three spreads, over runs or of one number, may explain it."""
-        shares = [share for share in (self._share(limit, scope) for scope in scopes) if share is not None]
+    def _is_beaten(self, limit: Limit, scopes: list[dict], run) -> bool:
+        """Whether a value is above its limit.
+
+        Where the limit was measured, too, three spreads, over runs or of one number, may explain it.
+        """
+        shares = limit.shares(scopes)
         if not shares or middle(shares) <= 1:
             return False
-        if _is_physical(limit):
+        if limit.is_physical:
             return True
         if len(shares) > 1 and not margin.beaten(shares):
             return False
         for path, _, result in margin.moved(run.result, names(" ".join(limit))):
-            scope = scopes[0] | {path[0]: wrap(result[path[0]], f"{self.snippet}.{path[0]}")}
-            if (share := self._share(limit, scope)) is not None and share <= 1:
+            share = limit.share(self._with(scopes[0], path[0], result))
+            if share is not None and share <= 1:
                 return False
         return True
 
-    def _share(self, limit: tuple[str, str], scope: dict) -> float | None:
-        """How much of a ceiling a value reaches; None where the ceiling is not known."""
-        value, ceiling = limit
-        with contextlib.suppress(Undecided):
-            share = evaluate(f"({value}) / ({ceiling})", scope)
-            if not is_number(share):
-                raise OverlapError(f"`{value}` of `{ceiling}` is no number")
-            return share
-        return None
+    def _with(self, scope: dict, key: str, result: dict) -> dict:
+        """The scope with this key of another result."""
+        return scope | {key: wrap(result[key], f"{self.snippet}.{key}")}
 
-    def _unknown(self, book) -> list[tuple[str, str]]:
-        """Limits that no machine knows on which the claim is decided: they guard nothing."""
-        decided = {verdict.profile for verdict in book.verdicts(self) if verdict.state is not State.OPEN}
-        runs = [run for profile, run in book.runs(self.snippet).items() if profile in decided and self.limits]
-        scopes = [scope for run in runs for scope in book.scopes(self.snippet, run)]
-        return [limit for limit in self.limits if all(self._share(limit, scope) is None for scope in scopes)]
-
-    def verdict(self, scopes: list[dict], run) -> Verdict | None:
-        """Decide it on one machine by what each of its runs says; None where it does not speak of the machine."""
-        decided, why = [], ""
-        try:
-            if not self.applies(run):
-                return None
-            for scope in scopes:
-                try:
-                    decided.append((scope, self.holds(scope)))
-                except Undecided as error:
-                    why = str(error)
-            if not decided:
-                return Verdict(run.profile, State.OPEN, why, run.live, run.path)
-            able = [scope for scope, _ in decided]
-            beaten = [limit for limit in self.limits if self._beats(limit, able, run)]
-            figures = self._figures(able, beaten)
-        except Undecided as error:
-            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
-        except OverlapError as error:
-            raise OverlapError(
-                f"{self.where}: claim {self.snippet}: {error}, in {run.path}; mend the claim"
-            ) from None
-        true, count = sum(holds for _, holds in decided), len(decided)
-        if 0 < true < count:
-            figures += f" · true in {true} of {count} runs"
-        state = State.HOLDS if 2 * true > count and not beaten else State.FALSE
-        apart = distance(compared(self.expression, able)) if state is State.HOLDS else ""
-        return Verdict(run.profile, state, figures, run.live, run.path, true, count, apart)
-
-    def _figures(self, scopes: list[dict], beaten: list[tuple[str, str]]) -> str:
+    def _figures(self, scopes: list[dict], beaten: list[Limit]) -> str:
         figures = [sides(self.expression, scopes)]
         for limit in self.limits:
-            value = show(middle(evaluated(limit[0], scopes)))
-            shares = [share for share in (self._share(limit, scope) for scope in scopes) if share is not None]
+            value = show(middle(evaluated(limit.value, scopes)))
+            shares = limit.shares(scopes)
             if not shares:
                 figures.append(f"{value} of a ceiling that is not known")
                 continue
-            ceiling = show(middle(evaluated(limit[1], scopes)))
+            ceiling = show(middle(evaluated(limit.ceiling, scopes)))
             sign = " — beats its ceiling" if limit in beaten else ""
             figures.append(f"{value} of {ceiling}: {middle(shares):.0%}{sign}")
         return " · ".join(figures)
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, the figures, the recording."""
-        said = f"{self.where}: claim is false: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
-        return f"{said}; claim what the data say, or record again"
+        what = f"claim is false: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
+        return f"{self.where}: {what}; claim what the data say, or record again"
 
-    def thin(self, book, run) -> Iterator[str]:
+    def check(self, book, margins: bool) -> Iterator[str]:
+        """Said twice; false, open or thin on a machine of the book's own; what others say is a finding."""
+        yield from self._check_page(book.pages[self.page])
+        if margins:
+            for limit in self._unknown(book):
+                yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
+        for verdict in book.verdicts(self):
+            if not book.at_home(verdict.profile):
+                continue
+            where = f"in {verdict.path}"
+            if verdict.state is State.FALSE:
+                yield self.falsehood(verdict)
+            elif verdict.state is State.OPEN:
+                reason = f"claim cannot be decided {where}: {verdict.figures}"
+                yield f"{self.where}: {reason}; mend it, or add `for` a condition"
+            elif margins:
+                if verdict.true < verdict.runs:
+                    reason = f"claim is not true in all runs: `{self.expression}`: {verdict.figures}, {where}"
+                    yield f"{self.where}: {reason}; claim less, or measure longer"
+                yield from self._thin(book, book.runs(self.snippet)[verdict.profile])
+
+    def _check_page(self, page) -> Iterator[str]:
+        for twin in page.blocks:
+            if isinstance(twin, Claim) and twin.line < self.line and twin.anchor == self.anchor:
+                if self.name:
+                    reason = f"line {twin.line} has a claim named {self.name}, too; change one"
+                else:
+                    reason = f"line {twin.line} claims the same sentence of {self.snippet}; change a word"
+                yield f"{self.where}: {reason}, so that a link leads to one of them"
+        marks = [name for block in page.blocks if block.prose for _, name in cited(block.prose.text)]
+        if self.name and marks.count(self.name) > 1:
+            reason = f"the mark {{claim: {self.name}}} stands on the page more than once"
+            yield f"{self.where}: {reason}; leave one"
+
+    def _unknown(self, book) -> Iterator[Limit]:
+        """Limits that no machine knows on which the claim is decided: they guard nothing."""
+        if self.limits:
+            runs = book.runs(self.snippet)
+            decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
+            scopes = [
+                scope for verdict in decided for scope in book.scopes(self.snippet, runs[verdict.profile])
+            ]
+            yield from (limit for limit in self.limits if not limit.shares(scopes))
+
+    def _thin(self, book, run) -> Iterator[str]:
         """What may not move by three times its spread without making the claim false there."""
-        scopes, remedy = book.scopes(self.snippet, run), f"in {run.path}; measure longer or claim less"
+        scopes = book.scopes(self.snippet, run)
+        reason = f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of"
+        remedy = f"in {run.path}; measure longer or claim less"
         if len(scopes) > 1:
             for item, spread in close(compared(self.expression, scopes)):
-                what = f"`{item.source} {item.sign} {item.against}` over its runs ({spread:.1%})"
-                yield f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of {what}, {remedy}"
+                comparison = f"`{item.source} {item.sign} {item.against}`"
+                yield f"{reason} {comparison} over its runs ({spread:.1%}), {remedy}"
             return
-        seen = set()
+        thin = {}
         for path, spread, result in margin.moved(run.result, names(self.expression)):
-            if path in seen:
-                continue
-            top = path[0]
-            if not evaluate(self.expression, scopes[0] | {top: wrap(result[top], f"{self.snippet}.{top}")}):
-                seen.add(path)
-                what = f"`{'.'.join(map(str, path))}` over its trials ({spread:.1%})"
-                yield (
-                    f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of {what}: `{self.expression}`, {remedy}"
-                )
+            if not evaluate(self.expression, self._with(scopes[0], path[0], result)):
+                thin[path] = spread
+        for path, spread in thin.items():
+            number = f"`{'.'.join(map(str, path))}`"
+            yield f"{reason} {number} over its trials ({spread:.1%}): `{self.expression}`, {remedy}"
 
     def snippets(self, book) -> set[str] | None:
         """Its snippet, and those that its expressions name."""
         return {self.snippet}.union(*map(book.reads, self.expressions))
-
-    def check(self, book, margins: bool) -> Iterator[str]:
-        """Said twice; false, open or thin on a machine of the book's own; what other machines say is a finding."""
-        page = book.pages[self.page]
-        for twin in (block for block in page.blocks if isinstance(block, Claim) and block.line < self.line):
-            if twin.anchor == self.anchor and self.name:
-                yield f"{self.where}: line {twin.line} has a claim named {self.name}, too; change one, so that a link leads to one of them"
-            elif twin.anchor == self.anchor:
-                remedy = "join both or change a word, so that a link leads to one of them"
-                yield f"{self.where}: line {twin.line} claims the same sentence of {self.snippet}; {remedy}"
-        marks = (name for block in page.blocks if block.prose for _, name in cited(block.prose.text))
-        if self.name and sum(name == self.name for name in marks) > 1:
-            yield f"{self.where}: the mark {{claim: {self.name}}} stands on the page more than once; leave one"
-        for _, ceiling in self._unknown(book) if margins else ():
-            yield f"{self.where}: no machine knows the limit `{ceiling}`; mend it, or take it away"
-        for verdict in book.verdicts(self):
-            if not book.at_home(verdict.profile):
-                continue
-            if verdict.state is State.FALSE:
-                yield self.falsehood(verdict)
-            elif verdict.state is State.OPEN:
-                yield f"{self.where}: claim cannot be decided in {verdict.path}: {verdict.figures}; mend it, or add `for` a condition"
-            elif margins:
-                if verdict.true < verdict.runs:
-                    yield f"{self.where}: claim is not true in all runs: `{self.expression}`: {verdict.figures}, in {verdict.path}; claim less, or measure longer"
-                yield from self.thin(book, book.runs(self.snippet)[verdict.profile])
 
     def html(self, view) -> str:
         """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""
@@ -307,7 +344,7 @@ class Claim(Block):
         return [notebook.markdown("\n".join(rows))]
 
     def row(self, view) -> list[str]:
-        """The sentence with a link to its place and the expression; on each machine the verdict, or nothing."""
+        """The sentence with a link to its place and the expression; on each machine the verdict."""
         verdicts = {verdict.profile: verdict for verdict in view.book.verdicts(self)}
         sentence = view.render(
             '<a href="{{ href }}">{{ text }}</a> <code>{{ claim.conditioned }}</code>',
@@ -341,6 +378,15 @@ def _profiles(book) -> list[str]:
     return [machine["profile"] for machine in book.machines()]
 
 
+def _is_option(row: str) -> bool:
+    """Whether a row looks like an option, spelt wrongly."""
+    option = _OPTION.match(row)
+    if not option:
+        return False
+    word = option[1].lower()
+    return bool(difflib.get_close_matches(word, ("limit", "for", "claim", "name"), cutoff=0.7))
+
+
 def _conditioned(row: str) -> tuple[str, str]:
     """Expression and condition of `EXPRESSION for CONDITION`; the `for` of a comprehension stands in brackets, that of a text in quotes."""
     for found in re.finditer(r"\s+for\s+", row):
@@ -351,12 +397,7 @@ def _conditioned(row: str) -> tuple[str, str]:
     return row.strip(), ""
 
 
-def _is_physical(limit: tuple[str, str]) -> bool:
-    """Whether it is what the machine can do at best, and not made of measured numbers."""
-    return "ceiling" in names(limit[1])
-
-
 def _words(condition: str) -> set[str]:
     """Names that a condition reads."""
-    tree = ast.walk(parse(condition)) if condition else ()
-    return {node.id for node in tree if isinstance(node, ast.Name)}
+    nodes = ast.walk(parse(condition)) if condition else ()
+    return {node.id for node in nodes if isinstance(node, ast.Name)}

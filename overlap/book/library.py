@@ -1,0 +1,52 @@
+"""What is on disk: snippets, committed recordings, pages; and what is wrong with those not readable."""
+
+from pathlib import Path
+
+from overlap import OverlapError
+from overlap.book.page import Page
+from overlap.book.runs import Run
+from overlap.run import machine, recording
+from overlap.run.snippet import discover
+
+
+class Library:
+    """The files of a checkout, as they are when this is made."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        #: Snippets by name.
+        self.snippets = discover(root)
+        gpus = machine.here()["gpus"]
+        #: Profiles this machine can be, with their GPU counts: a host of four GPUs can stand for one and two.
+        self.profiles_here = {machine.profile(gpus[:count]): count for count in range(len(gpus) + 1)}
+        #: Committed recordings by snippet and profile, and what is wrong with the others.
+        self.recordings: dict[str, dict[str, Run]] = {}
+        self.lost_recordings: list[str] = []
+        for path in sorted(root.glob("docs/recordings/*/*/*.json")):
+            try:
+                run = self._recording(path)
+                self.recordings.setdefault(run.data["snippet"], {})[run.profile] = run
+            except OverlapError as error:
+                self.lost_recordings.append(str(error))
+        #: Pages by their path below docs/, and what is wrong with the others.
+        self.pages: dict[str, Page] = {}
+        self.lost_pages: list[str] = []
+        for path in sorted(root.glob("docs/**/*.md")):
+            try:
+                page = Page.read(path, root / "docs")
+                self.pages[page.path] = page
+            except OverlapError as error:
+                self.lost_pages.append(str(error))
+
+    def _recording(self, path: Path) -> Run:
+        data = recording.load(path)
+        where = path.relative_to(self.root).as_posix()
+        name = f"{path.parent.name}/{path.stem}"
+        profile = path.parent.parent.name
+        if (data["snippet"], data["profile"]) != (name, profile):
+            reason = f"says it is {data['snippet']} on {data['profile']}"
+            raise OverlapError(f"{where}: {reason}; move or remove it")
+        if name not in self.snippets:
+            raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
+        grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
+        return Run(data, where, False, grade)

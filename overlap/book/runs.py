@@ -1,0 +1,97 @@
+"""What a snippet gave on one machine, and what is told about it beside its output."""
+
+from dataclasses import dataclass
+
+from overlap.book.statistic import counted, show
+from overlap.run import recording
+from overlap.run.recording import Recording
+
+
+@dataclass(frozen=True)
+class Run:
+    """The runs of a snippet on one machine, one of them whole: `data`. It is written in the file `path`.
+
+    `live` says that it is this machine's own, `grade` how fresh it is.
+    """
+
+    data: Recording
+    path: str
+    live: bool
+    grade: str
+
+    @property
+    def profile(self) -> str:
+        """Name of the machine."""
+        return self.data["profile"]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the run could see."""
+        return len(self.data["machine"]["gpus"])
+
+    @property
+    def result(self) -> dict:
+        """What `main()` returned in the run that is shown whole."""
+        return self.data["result"]
+
+    @property
+    def all(self) -> list[dict]:
+        """Every run of this code on such machines: `machine`, `software`, `result` …; the whole one first."""
+        return self.data.runs
+
+    @property
+    def hosts(self) -> int:
+        """On how many hosts these runs ran."""
+        return hosts(self.all)
+
+    @property
+    def day(self) -> str:
+        """When it ran."""
+        return self.data["run"]["started"][:10]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.data["run"]["seconds"]
+
+    @property
+    def freshness(self) -> str:
+        """The grade, in the words of the index."""
+        if self.live:
+            return "this build"
+        return recording.FRESH if self.grade == recording.OTHER else self.grade
+
+    @property
+    def provenance(self) -> str:
+        """One line: which machine, which software, when, how long."""
+        software = self.data["software"]
+        when = f"{'run by this build' if self.live else 'recorded'} {self.day} in {self.seconds:.1f} s"
+        if len(self.all) > 1:
+            when += f", one of {counted(len(self.all), self.hosts)}"
+        parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
+        if self.grade not in (recording.FRESH, recording.OTHER):
+            parts.append(self.grade)
+        noise = self.data["run"].get("noise")
+        if noise and noise["disturbed"]:
+            before, after = map(show, noise["dispatch_us"])
+            least = show(noise["least_us"])
+            cost = f"a small call cost {before} µs before and {after} µs after, {least} µs at best"
+            parts.append(f"host disturbed: {cost}")
+        return " · ".join(parts)
+
+    @property
+    def _device(self) -> str:
+        here = self.data["machine"]
+        cpu = f"{here['cpu']}, {here['cores']} cores"
+        if here.get("virtual"):
+            cpu += ", virtual machine"
+        if not here["gpus"]:
+            return cpu
+        names = " and ".join(dict.fromkeys(gpu["name"] for gpu in here["gpus"]))
+        host = f" (of {here['host_gpus']} in the host)" if here["host_gpus"] > self.gpus else ""
+        return f"{self.gpus} × {names}{host}, driver {here['driver']} · {cpu}"
+
+
+def hosts(runs: list[dict]) -> int:
+    """How many hosts these runs name; those that name none count as one."""
+    return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1

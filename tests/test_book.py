@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from overlap import OverlapError
-from overlap.book.blocks import Claim, Figure, SnippetBlock, Text
+from overlap.book.blocks import Claim, FigureBlock, SnippetBlock, Text
 from overlap.book.book import Book, Run
 from overlap.book.expression import Data
 from overlap.book.verdict import State
@@ -446,7 +446,7 @@ def words(text: str) -> int:
 def test_each_chapter_says_its_point_first(page):
     """A summary with a measured picture within 250 words; a guess; in all at most as many words as twenty minutes allow."""
     blocks = BOOK.pages[f"{page}.md"].blocks
-    first = next(i for i, block in enumerate(blocks) if isinstance(block, Figure))
+    first = next(i for i, block in enumerate(blocks) if isinstance(block, FigureBlock))
     before = "".join(block.text for block in blocks[:first] if isinstance(block, Text))
     assert '<div class="ov-summary" markdown>' in before and "\n## " not in before
     assert words(before) <= 250

@@ -448,7 +448,7 @@ BOARDS = {
     ROW.replace("5", "0"): "docs/a.md:5: `0` is no amount above zero; write `label",
     ROW.replace("5", "nan"): "docs/a.md:5: `nan` is no amount above zero",
     ROW.replace("5", "inf"): "docs/a.md:5: `inf` is no amount above zero",
-    ROW.replace("a/b: x |", "x |"): "docs/a.md:5: `x: x` is no value of a snippet; write `label",
+    ROW.replace("a/b: x |", "x |"): "docs/a.md:5: `x` is no value of a snippet; write `label",
     ROW.replace("x / 2", "x /"): "docs/a.md:5: `x /` is not an expression",
     ROW.replace("a/b: x", "a/b: lost"): "docs/a.md:5: a/b: `lost` has no value on",
     ROW.replace("x / 2", "zero"): "docs/a.md:5: a/b: `zero` is 0 on cpu, no amount above zero; give a number",
@@ -489,9 +489,9 @@ def test_less_is_better_but_for_factors_and_rates(unit, times):
 
 CALCULATOR = "launch = x | 1 to 100 | a launch\ngpus = 4 | 1 to 8 | GPUs\nfaster = gpus * launch / max(launch, 2) | times\ncurve: launch"
 BAD_CALCULATORS = {
-    "": "a calculator needs inputs with names of their own, one result, and a curve along an input",
+    "": "a calculator needs inputs, one result, and a curve along an input",
     CALCULATOR.replace("curve: launch", "curve: faster"): "a curve along an input; write `name = value |",
-    CALCULATOR.replace("gpus =", "launch ="): "inputs with names of their own",
+    CALCULATOR.replace("gpus =", "launch ="): "launch is an input already",
     CALCULATOR.replace("1 to 100", "1 to many"): "1 to many are no numbers; write",
     CALCULATOR.replace("1 to 100", "100 to 1"): "100 is not below 1; write",
     CALCULATOR.replace("1 to 100", "3 to 100"): "launch is 2 on cpu, outside 3 to 100; widen its bounds",

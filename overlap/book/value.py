@@ -1,4 +1,4 @@
-"""Values in sentences: expressions in braces, figures that sources printed, and numbers that somebody typed in."""
+"""Values in sentences: expressions in braces, numbers that sources printed, numbers typed in by hand."""
 
 import re
 from collections.abc import Callable
@@ -12,13 +12,16 @@ VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expre
 CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
 _CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
-_UNITS = "ns|[µμ]s|us|ms|s|(?:milli|micro|nano)?seconds?|[kMGT]?B/s|[kMGT]iB|[kMG]?Hz|W|[MGT]FLOP(?:/s|S)|x faster|% of"
+_UNITS = (
+    "ns|[µμ]s|us|ms|s|(?:milli|micro|nano)?seconds?|[kMGT]?B/s|[kMGT]iB|[kMG]?Hz|W|[MGT]FLOP(?:/s|S)"
+    "|x faster|% of"
+)
 _TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:(?:[\s\u202f\xa0]|&nbsp;)?(?:{_UNITS})|×)(?![\w/])")
 
 
 @dataclass(frozen=True)
 class Value:
-    """An expression over a snippet's result; `profile` pins it to one machine."""
+    """An expression over a snippet's result; `profile` pins it to one machine, `spec` is its format."""
 
     snippet: str
     profile: str | None
@@ -28,17 +31,19 @@ class Value:
     @classmethod
     def parse(cls, match: re.Match) -> "Value":
         """Read a match of `VALUE`: the last colon begins the format."""
-        source, spec = match["expression"].strip(), ""
+        source = match["expression"].strip()
+        spec = ""
         head, colon, tail = source.rpartition(":")
         if colon and tail and is_format(tail):
-            source, spec = head.strip(), tail
+            source = head.strip()
+            spec = tail
         return cls(match["name"], match["profile"], source, spec)
 
 
 def values(text: str) -> list[tuple[int, Value]]:
     """All values in a piece of Markdown with the line they stand in, counted from 0; code is left aside."""
-    found = (match for match in _CODE_OR_VALUE.finditer(text) if not match["ticks"])
-    return [(text.count("\n", 0, match.start()), Value.parse(match)) for match in found]
+    matches = [match for match in _CODE_OR_VALUE.finditer(text) if not match["ticks"]]
+    return [(_line(text, match), Value.parse(match)) for match in matches]
 
 
 def replace_values(text: str, render: Callable[[Value], str]) -> str:
@@ -47,17 +52,25 @@ def replace_values(text: str, render: Callable[[Value], str]) -> str:
 
 
 @lru_cache(maxsize=1024)  # each claim looks whose marks stand on its page
-def cited(text: str) -> tuple[tuple[int, str], ...]:
-    """Names of the claims whose marks stand in a piece of Markdown, with their line counted from 0; code is left aside."""
-    bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    return tuple((bare.count("\n", 0, match.start()), match["claim"]) for match in CITED.finditer(bare))
+def cited(text: str) -> list[tuple[int, str]]:
+    """Names of the claims whose marks stand in a piece of Markdown, with their line counted from 0."""
+    prose = _without_code(text)
+    return [(_line(prose, match), match["claim"]) for match in CITED.finditer(prose)]
 
 
 def typed_numbers(text: str) -> list[tuple[int, str]]:
-    """Measured-looking numbers that stand in prose by hand, with their line counted from 0.
+    """Numbers that look measured and stand in prose by hand, with their line counted from 0.
 
-    A number that comes from a run is a value; one that a source or a datasheet printed is `{printed: 0.0049 s}`.
+    A number that comes from a run is a value; one that a source printed is `{printed: 0.0049 s}`.
     """
-    bare = _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    bare = PRINTED.sub("", bare)
-    return [(bare.count("\n", 0, match.start()), match[0]) for match in _TYPED.finditer(bare)]
+    prose = PRINTED.sub("", _without_code(text))
+    return [(_line(prose, match), match[0]) for match in _TYPED.finditer(prose)]
+
+
+def _without_code(text: str) -> str:
+    """The text with spaces for code and values; its lines stay what they are."""
+    return _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def _line(text: str, match: re.Match) -> int:
+    return text.count("\n", 0, match.start())

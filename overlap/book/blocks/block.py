@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
@@ -9,6 +10,11 @@ from overlap.book import value as values
 
 #: The page that explains the syntax; its numbers are examples.
 HOUSE_RULES = "contributing.md"
+
+
+def read_template(name: str) -> str:
+    """The text of a template that stands beside this file."""
+    return Path(__file__).with_name("templates").joinpath(f"{name}.html").read_text(encoding="utf-8")
 
 
 class Source(NamedTuple):
@@ -21,11 +27,6 @@ class Source(NamedTuple):
     line: int
 
     @property
-    def where(self) -> str:
-        """Its place, for messages."""
-        return f"docs/{self.page}:{self.line}"
-
-    @property
     def snippet(self) -> str:
         """The snippet that the argument names."""
         return self.argument.removesuffix(".py")
@@ -36,12 +37,15 @@ class Source(NamedTuple):
 
     def refuse(self, reason: str, remedy: str) -> OverlapError:
         """The error that says where, why, and what to write."""
-        return OverlapError(f"{self.where}: {reason}; {remedy}")
+        return OverlapError(f"docs/{self.page}:{self.line}: {reason}; {remedy}")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Part of a page. `view` and `notebook` are what it draws itself with: `overlap.site.view.View`, `overlap.site.notebook.Notebook`."""
+    """Part of a page.
+
+    It draws itself with `view`, a `View` of overlap.site.view, and `notebook`, a `Notebook` of overlap.site.
+    """
 
     page: str
     line: int
@@ -69,11 +73,11 @@ class Block:
         return None
 
     def snippets(self, book) -> set[str] | None:
-        """Names of the snippets whose code or results it shows, so that its page is made again when they change; None stands for all."""
+        """Names of the snippets whose code or results it shows; None stands for all."""
         return None
 
     def shows(self, book) -> list[str]:
-        """What it shows beside snippets and its own text, so that its page is made again when that changes."""
+        """What it shows beside snippets and its own text."""
         return []
 
     def check(self, book, margins: bool) -> Iterator[str]:
@@ -132,24 +136,28 @@ class Text(Block):
         return {value.snippet for value in found}.union(*(book.reads(value.expression) for value in found))
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Numbers that are typed in, values that nothing gives."""
-        for offset, number in values.typed_numbers(self.text) if self.page != HOUSE_RULES else ():
-            remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
-            yield f"docs/{self.page}:{self.line + offset}: `{number.strip()}` is typed in by hand; {remedy}"
+        """Numbers that are typed in, values that nothing gives, marks of claims that there are not."""
         for offset, value in values.values(self.text):
             try:
                 book.value(value)
             except OverlapError as error:
-                yield f"docs/{self.page}:{self.line + offset}: {error}"
-        named = {
+                yield f"{self._at(offset)}: {error}"
+        if self.page == HOUSE_RULES:
+            return
+        for offset, number in values.typed_numbers(self.text):
+            remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
+            yield f"{self._at(offset)}: `{number.strip()}` is typed in by hand; {remedy}"
+        claims = {
             getattr(block, "name", "") for block in book.pages[self.page].blocks if block.kind == "claim"
         }
-        for offset, name in values.cited(self.text) if self.page != HOUSE_RULES else ():
-            if name not in named:
-                known = (
-                    f"named are {', '.join(sorted(named - {''}))}" if named - {""} else "none has a name yet"
-                )
-                yield f"docs/{self.page}:{self.line + offset}: no claim of this page is named {name!r}; {known}"
+        named = ", ".join(sorted(claims - {""}))
+        for offset, name in values.cited(self.text):
+            if name not in claims:
+                known = f"named are {named}" if named else "none has a name yet"
+                yield f"{self._at(offset)}: no claim of this page is named {name!r}; {known}"
+
+    def _at(self, offset: int) -> str:
+        return f"docs/{self.page}:{self.line + offset}"
 
     def markdown(self, view) -> str:
         """The text; the Markdown extension takes care of its values."""

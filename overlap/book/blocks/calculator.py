@@ -1,27 +1,33 @@
-"""A calculator: a formula whose inputs begin at what was measured on the picked machine, and which the reader may change."""
+"""A calculator: a formula whose inputs begin at what was measured, and which the reader may change."""
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source
+from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import as_json, evaluate, names, parse
-from overlap.book.statistic import show
+from overlap.book.statistic import is_number, show
 from overlap.book.value import Value
 
-_FORM = "write `name = value | low to high | label` for an input, `name = formula | label` for the result, `curve: name`"
+_FORM = (
+    "write `name = value | low to high | label` for an input, `name = formula | label` for the result, "
+    "`curve: name`"
+)
 _INPUT = re.compile(r"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*(\S+) to (\S+)\s*\|\s*([^|]+?)")
 _RESULT = re.compile(r"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
-#: The curve: its size in pixels, and how many points it has.
-_WIDE, _HIGH, _POINTS = 320, 110, 64
+_CURVE = re.compile(r"curve:\s*(\w+)")
+#: Words of a formula that name no input.
+_WORDS = {"abs", "max", "min", "round", "if", "else"}
+#: The curve: its size in pixels, and how many steps it has.
+_WIDE, _HIGH, _STEPS = 320, 110, 64
+_MOST = 1e12
 
 
 class Input(NamedTuple):
-    """A number the reader may change: where it begins, as an expression over the snippet's result, and its bounds."""
+    """A number the reader may change: where it begins, an expression over the result, and its bounds."""
 
     name: str
     start: Value
@@ -38,7 +44,10 @@ class Input(NamedTuple):
 
 @dataclass(frozen=True)
 class Calculator(Block):
-    """```` ```calculator chapter/snippet ````: inputs, the result, and `curve: name` for the input along which it is drawn."""
+    """```` ```calculator chapter/snippet ````: inputs, the result, and `curve: name` of an input.
+
+    Along this input the results are drawn.
+    """
 
     inputs: tuple[Input, ...]
     formula: str
@@ -46,79 +55,54 @@ class Calculator(Block):
     curve: str
 
     kind: ClassVar[str] = "calculator"
-    template: ClassVar[str] = """
-<form class="ov-calculator" data-formula="{{ formula }}" data-curve="{{ curve.name }}" data-starts="{{ starts }}">
-{% for input in inputs %}
-<label>{{ input.label }}
-<input type="range" min="0" max="1" step="0.001" aria-label="{{ input.label }}" disabled>
-<input type="number" name="{{ input.name }}" value="{{ start[input.name] }}" min="{{ input.low }}" max="{{ input.high }}" step="any" disabled></label>
-{% endfor %}
-<p class="ov-result"><output>{{ result }}</output> {{ text }}</p>
-<svg viewBox="0 0 {{ wide }} {{ high + 16 }}" role="img" aria-label="{{ text }}, against {{ curve.label }}">
-<polyline points="{{ points }}"/><circle cx="{{ dot[0] }}" cy="{{ dot[1] }}" r="3.5"/>
-<text x="0" y="{{ high + 13 }}">{{ show(curve.low) }}</text><text x="{{ wide / 2 }}" y="{{ high + 13 }}" text-anchor="middle">{{ curve.label }}</text>
-<text x="{{ wide }}" y="{{ high + 13 }}" text-anchor="end">{{ show(curve.high) }}</text>
-<text class="ov-top" x="4" y="9">{{ show(top) }}</text></svg>
-</form>"""
+    template: ClassVar[str] = read_template("calculator")
 
     @classmethod
     def read(cls, source: Source) -> "Calculator":
         """Read inputs, result and curve."""
-        inputs, result, curve = [], None, ""
+        inputs: dict[str, Input] = {}
+        formula = label = curve = ""
         for row in source.rows():
-            if found := _INPUT.fullmatch(row):
-                name, start, low, high, label = found.groups()
-                try:
-                    bounds = float(low), float(high)
-                except ValueError:
-                    raise source.refuse(f"`{row}`: {low} to {high} are no numbers", _FORM) from None
-                if not -1e12 <= bounds[0] < bounds[1] <= 1e12:
-                    raise source.refuse(f"`{row}`: {low} is not below {high}", _FORM)
-                inputs.append(Input(name, Value(source.snippet, None, start, ""), *bounds, label))
-            elif (found := _RESULT.fullmatch(row)) and not result:
-                result = found.groups()
-            elif (found := re.fullmatch(r"curve:\s*(\w+)", row)) and not curve:
-                curve = found[1]
+            if match := _INPUT.fullmatch(row):
+                name = match[1]
+                if name in inputs:
+                    raise source.refuse(f"`{row}`: {name} is an input already", _FORM)
+                inputs[name] = _input(source, row, match)
+            elif (match := _RESULT.fullmatch(row)) and not formula:
+                _, formula, label = match.groups()
+            elif (match := _CURVE.fullmatch(row)) and not curve:
+                curve = match[1]
             else:
                 raise source.refuse(f"`{row}` is no line of a calculator", _FORM)
-        known = [each.name for each in inputs]
-        if not inputs or not result or curve not in known or len(set(known)) < len(known):
-            raise source.refuse(
-                "a calculator needs inputs with names of their own, one result, and a curve along an input",
-                _FORM,
-            )
+        if not formula or curve not in inputs:
+            raise source.refuse("a calculator needs inputs, one result, and a curve along an input", _FORM)
         try:
-            as_json(result[1])
-            for each in inputs:
-                parse(each.start.expression)
+            as_json(formula)
+            for item in inputs.values():
+                parse(item.start.expression)
         except OverlapError as error:
             raise source.refuse(str(error), "mend the formula") from None
-        if unknown := names(result[1]) - set(known) - {"abs", "max", "min", "round", "if", "else"}:
-            raise source.refuse(
-                f"the formula names {', '.join(sorted(unknown))}", f"its inputs are {', '.join(known)}"
-            )
-        return cls(source.page, source.line, tuple(inputs), result[1], result[2], curve)
+        if unknown := names(formula) - inputs.keys() - _WORDS:
+            reason = f"the formula names {', '.join(sorted(unknown))}"
+            raise source.refuse(reason, f"its inputs are {', '.join(inputs)}")
+        return cls(source.page, source.line, tuple(inputs.values()), formula, label, curve)
 
     def starts(self, book) -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""
-        found = {each.name: book.numbers(each.start) for each in self.inputs}
-        for each in self.inputs:
-            for profile, number in found[each.name].items():
-                if (
-                    isinstance(number, bool)
-                    or not isinstance(number, (int, float))
-                    or not math.isfinite(number)
-                ):
-                    raise OverlapError(
-                        f"{self.where}: `{each.start.expression}` is {show(number)} on {profile}; give a number"
-                    )
-        shared = set.intersection(*map(set, found.values()))
-        if not shared:
-            raise OverlapError(
-                f"{self.where}: no machine has all inputs; record the snippet, or read the inputs of one"
-            )
-        ordered = [profile for profile in found[self.inputs[0].name] if profile in shared]
-        return {profile: {name: numbers[profile] for name, numbers in found.items()} for profile in ordered}
+        numbers = {item.name: book.numbers(item.start) for item in self.inputs}
+        for item in self.inputs:
+            for profile, number in numbers[item.name].items():
+                if not is_number(number):
+                    reason = f"`{item.start.expression}` is {show(number)} on {profile}"
+                    raise OverlapError(f"{self.where}: {reason}; give a number")
+        starts = {}
+        for profile in numbers[self.inputs[0].name]:
+            if all(profile in by_profile for by_profile in numbers.values()):
+                starts[profile] = {name: by_profile[profile] for name, by_profile in numbers.items()}
+        if not starts:
+            remedy = "record the snippet, or read the inputs of one"
+            raise OverlapError(f"{self.where}: no machine has all inputs; {remedy}")
+        return starts
 
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""
@@ -126,60 +110,66 @@ class Calculator(Block):
 
     def snippets(self, book) -> set[str] | None:
         """Snippets whose results the inputs begin at."""
-        return set().union(
-            *({each.start.snippet} | book.reads(each.start.expression) for each in self.inputs)
-        )
+        expressions = [item.start.expression for item in self.inputs]
+        return {item.start.snippet for item in self.inputs}.union(*map(book.reads, expressions))
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give a result."""
         for profile, numbers in self.starts(book).items():
-            for each in self.inputs:
-                if not each.low <= numbers[each.name] <= each.high:
-                    said = f"{each.name} is {show(numbers[each.name])} on {profile}, outside {show(each.low)} to {show(each.high)}"
-                    yield f"{self.where}: {said}; widen its bounds"
+            for item in self.inputs:
+                if not item.low <= numbers[item.name] <= item.high:
+                    reason = f"{item.name} is {show(numbers[item.name])} on {profile}"
+                    bounds = f"{show(item.low)} to {show(item.high)}"
+                    yield f"{self.where}: {reason}, outside {bounds}; widen its bounds"
             self.drawn(profile, numbers)
 
     def drawn(self, profile: str, numbers: dict[str, float]) -> list[float]:
         """The results along the curve; what is no number from 0 to 1e12 is an error."""
-        curve, found = next(each for each in self.inputs if each.name == self.curve), []
-        for i in range(_POINTS + 1):
-            at = curve.at(i / _POINTS)
+        results = []
+        for step in range(_STEPS + 1):
+            at = self._axis.at(step / _STEPS)
+            where = f"{self.where}: at {self.curve} = {at:.3g} on {profile}"
             try:
-                found.append(self.result(numbers | {curve.name: at}))
+                result = self.result(numbers | {self.curve: at})
             except OverlapError as error:
-                raise OverlapError(
-                    f"{self.where}: at {curve.name} = {at:.3g} on {profile}: {error}; narrow its bounds"
-                ) from None
-            if not isinstance(found[-1], (int, float)) or not 0 <= found[-1] <= 1e12:
-                said = f"at {curve.name} = {at:.3g} on {profile} the result is {show(found[-1])}, not from 0 to 1e12"
-                raise OverlapError(f"{self.where}: {said}; mend the formula or narrow its bounds")
-        return found
+                raise OverlapError(f"{where}: {error}; narrow its bounds") from None
+            if not is_number(result) or not 0 <= result <= _MOST:
+                reason = f"the result is {show(result)}, not from 0 to 1e12"
+                raise OverlapError(f"{where} {reason}; mend the formula or narrow its bounds")
+            results.append(result)
+        return results
+
+    @property
+    def _axis(self) -> Input:
+        """The input along which the curve is drawn."""
+        return next(item for item in self.inputs if item.name == self.curve)
 
     def html(self, view) -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
         profile = view.book.first(starts, self.inputs[0].start.snippet)
         start = starts[profile]
-        curve = next(each for each in self.inputs if each.name == self.curve)
-        drawn = self.drawn(profile, start)
-        top, now = max(*drawn, self.result(start), 1e-9), self.result(start)
+        results = self.drawn(profile, start)
+        now = self.result(start)
+        top = max(*results, now, 1e-9)
 
         def place(share: float, value: float) -> tuple[float, float]:
             return round(_WIDE * share, 1), round(_HIGH * (1 - 0.9 * value / top), 1)
 
-        shares = [i / _POINTS for i in range(_POINTS + 1)]
-        at = min(shares, key=lambda share: abs(curve.at(share) - start[curve.name]))
+        shares = [step / _STEPS for step in range(_STEPS + 1)]
+        points = [place(share, result) for share, result in zip(shares, results, strict=True)]
+        nearest = min(shares, key=lambda share: abs(self._axis.at(share) - start[self.curve]))
         return view.render(
             self.template,
             formula=json.dumps(as_json(self.formula)),
-            curve=curve,
+            curve=self._axis,
             starts=json.dumps(starts),
             inputs=self.inputs,
             start={name: f"{number:.4g}" for name, number in start.items()},
             result=show(now),
             text=self.label,
-            points=" ".join(f"{x},{y}" for x, y in map(place, shares, drawn)),
-            dot=place(at, now),
+            points=" ".join(f"{x},{y}" for x, y in points),
+            dot=place(nearest, now),
             wide=_WIDE,
             high=_HIGH,
             top=top,
@@ -189,11 +179,19 @@ class Calculator(Block):
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
         start = starts[notebook.book.first(starts, self.inputs[0].start.snippet)]
-        rows = [f"{each.name} = {start[each.name]:.4g}  # {each.label}" for each in self.inputs]
-        said = {
-            "output_type": "stream",
-            "name": "stdout",
-            "text": f"{show(self.result(start))} {self.label}\n",
-        }
-        shown = f"print(f'{{{self.formula}:.3g}}', {self.label!r})"
-        return [notebook.code("\n".join([*rows, shown]), [said], [])]
+        rows = [f"{item.name} = {start[item.name]:.4g}  # {item.label}" for item in self.inputs]
+        rows.append(f"print(f'{{{self.formula}:.3g}}', {self.label!r})")
+        text = f"{show(self.result(start))} {self.label}\n"
+        output = {"output_type": "stream", "name": "stdout", "text": text}
+        return [notebook.code("\n".join(rows), [output], [])]
+
+
+def _input(source: Source, row: str, match: re.Match) -> Input:
+    name, start, low, high, label = match.groups()
+    try:
+        bounds = float(low), float(high)
+    except ValueError:
+        raise source.refuse(f"`{row}`: {low} to {high} are no numbers", _FORM) from None
+    if not -_MOST <= bounds[0] < bounds[1] <= _MOST:
+        raise source.refuse(f"`{row}`: {low} is not below {high}", _FORM)
+    return Input(name, Value(source.snippet, None, start, ""), *bounds, label)

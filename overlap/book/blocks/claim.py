@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book import margin
-from overlap.book.blocks.block import Block, Source
+from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.blocks.index import titled
 from overlap.book.comparison import close, compared, distance, evaluated, sides
 from overlap.book.expression import FUNCTIONS, Undecided, evaluate, names, parse, wrap
@@ -69,40 +69,11 @@ class Claim(Block):
     kind: ClassVar[str] = "claim"
     columns: ClassVar[tuple[str, ...]] = ("claim",)
     cards: ClassVar[bool] = False
+    template: ClassVar[str] = read_template("claim")
     #: What stands in a sentence; it opens the evidence, without a script, too.
-    mark: ClassVar[str] = """
-<button type="button" class="ov-mark ov-{{ tally.state.word }}" id="{{ claim.anchor }}" popovertarget="{{ claim.anchor }}-evidence"
- title="{{ tally.said(label) }}" aria-label="{{ tally.said(label) }}: the evidence">{{ tally.state.mark }}&nbsp;{{ tally.short }}</button>"""
-    template: ClassVar[str] = """
-{% if alone %}<p>{{ sentence }}&nbsp;{{ mark }}</p>{% endif %}
-<div popover class="ov-evidence ov-{{ tally.state.word }}" id="{{ claim.anchor }}-evidence" role="dialog" aria-label="Evidence">
-<p>{{ sentence }} <a class="headerlink" href="#{{ claim.anchor }}" title="Link to this claim">¶</a></p>
-<p class="ov-tally">{{ tally.said(label) }}</p>
-<p><code>{{ claim.conditioned }}</code></p>
-<ul>
-{% for item in verdicts %}
-<li class="ov-{{ item.state.word }}" data-machine="{{ item.profile }}"><span class="ov-sign" aria-hidden="true">{{ item.state.mark }}</span>
-<b>{{ label(item.profile) }}</b> <span class="ov-state">{{ item.state.word }}{{ " · this build" if item.live }}</span>
-<code>{{ item.figures }}</code>{% if item.margin %} <span class="ov-state">margin {{ item.margin }}</span>{% endif %}</li>
-{% endfor %}
-</ul>
-<button type="button" class="ov-close" popovertarget="{{ claim.anchor }}-evidence" popovertargetaction="hide">Close</button>
-</div>"""
-    cell: ClassVar[str] = """
-{%- if verdict %}<span class="ov-cell ov-{{ verdict.state.word }}" data-machine="{{ verdict.profile }}" data-note="{{ label(verdict.profile) }}: {{ verdict.figures }}" tabindex="-1">
-<span class="ov-sign" aria-hidden="true">{{ verdict.state.mark }}</span><span class="ov-unseen">{{ verdict.state.word }}</span></span>{% endif %}"""
-    table: ClassVar[str] = """
-<div class="ov-index ov-claims ov-counts" tabindex="0" role="group" aria-label="How many claims hold"><table class="ov-matrix">
-<thead><tr><th scope="col">chapter</th>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for title, counts in rows.items() %}
-<tr><th scope="row">{{ title }}</th>{% for profile in profiles %}<td>
-{% for state in states if profile in counts and counts[profile][state] %}
-<span class="ov-cell ov-{{ state.word }}">{{ counts[profile][state] }} {{ state.counted(counts[profile][state]) }}</span>
-{% endfor %}
-</td>{% endfor %}</tr>
-{% endfor %}
-</tbody></table></div>"""
+    mark_template: ClassVar[str] = read_template("claim_mark")
+    cell_template: ClassVar[str] = read_template("claim_cell")
+    counts_template: ClassVar[str] = read_template("claim_counts")
 
     @classmethod
     def read(cls, source: Source) -> "Claim":
@@ -323,24 +294,27 @@ class Claim(Block):
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
-        names = {
-            "claim": self,
-            "verdicts": verdicts,
-            "tally": Tally.of(verdicts),
-            "sentence": view.inline(self.text),
-        }
-        return view.render(self.template, mark=self.marked(view), alone=self.name not in view.cited, **names)
+        return view.render(
+            self.template,
+            claim=self,
+            verdicts=verdicts,
+            tally=Tally.of(verdicts),
+            sentence=view.inline(self.text),
+            mark=self.marked(view),
+            alone=self.name not in view.cited,
+        )
 
     def marked(self, view) -> str:
         """What stands in the sentence: whether it holds, and on how many machines."""
-        return view.render(self.mark, claim=self, tally=Tally.of(view.book.verdicts(self))).strip()
+        tally = Tally.of(view.book.verdicts(self))
+        return view.render(self.mark_template, claim=self, tally=tally).strip()
 
     def cells(self, notebook) -> list[dict]:
         """The same, as a quotation."""
         rows = [f"> **Claim.** {self.text}", ">", f"> `{self.expression}`"]
         for verdict in notebook.book.verdicts(self):
-            said = f"{notebook.label(verdict.profile)}: {verdict.state.word}: {verdict.figures}"
-            rows.append(f"> - {notebook.text(said)}")
+            text = f"{notebook.label(verdict.profile)}: {verdict.state.word}: {verdict.figures}"
+            rows.append(f"> - {notebook.text(text)}")
         return [notebook.markdown("\n".join(rows))]
 
     def row(self, view) -> list[str]:
@@ -352,7 +326,8 @@ class Claim(Block):
             text=view.inline(self.text),
             claim=self,
         )
-        cells = (view.render(self.cell, verdict=verdicts.get(profile)) for profile in _profiles(view.book))
+        profiles = _profiles(view.book)
+        cells = [view.render(self.cell_template, verdict=verdicts.get(profile)) for profile in profiles]
         return [sentence, *cells]
 
     @classmethod
@@ -365,13 +340,20 @@ class Claim(Block):
     @classmethod
     def overview(cls, view, sections: dict[str, list[Block]]) -> str:
         """How many hold, are false and are open on each machine, by chapter and in the whole book."""
-        chapters = {
-            titled(name): [view.book.verdicts(claim) for claim in claims] for name, claims in sections.items()
-        }
-        rows = {title: Counts.of(verdicts).by for title, verdicts in chapters.items()}
-        rows["The whole book"] = Counts.of(verdicts for each in chapters.values() for verdicts in each).by
-        headings, profiles = cls.headings(view)[1:], _profiles(view.book)
-        return view.render(cls.table, headings=headings, profiles=profiles, rows=rows, states=list(State))
+        rows = {}
+        everything = []
+        for name, claims in sections.items():
+            verdicts = [view.book.verdicts(claim) for claim in claims]
+            rows[titled(name)] = Counts.of(verdicts).by
+            everything += verdicts
+        rows["The whole book"] = Counts.of(everything).by
+        return view.render(
+            cls.counts_template,
+            headings=cls.headings(view)[1:],
+            profiles=_profiles(view.book),
+            rows=rows,
+            states=list(State),
+        )
 
 
 def _profiles(book) -> list[str]:
@@ -388,12 +370,16 @@ def _is_option(row: str) -> bool:
 
 
 def _conditioned(row: str) -> tuple[str, str]:
-    """Expression and condition of `EXPRESSION for CONDITION`; the `for` of a comprehension stands in brackets, that of a text in quotes."""
-    for found in re.finditer(r"\s+for\s+", row):
-        before = re.sub(r"'[^']*'|\"[^\"]*\"", "", row[: found.start()])
-        inside = sum(before.count(mark) for mark in "([{") > sum(before.count(mark) for mark in ")]}")
-        if not inside and "'" not in before and '"' not in before:
-            return row[: found.start()].strip(), row[found.end() :].strip()
+    """Expression and condition of `EXPRESSION for CONDITION`.
+
+    The `for` of a comprehension stands in brackets, that of a text in quotes.
+    """
+    for match in re.finditer(r"\s+for\s+", row):
+        before = re.sub(r"'[^']*'|\"[^\"]*\"", "", row[: match.start()])
+        opened = sum(before.count(mark) for mark in "([{")
+        closed = sum(before.count(mark) for mark in ")]}")
+        if opened <= closed and "'" not in before and '"' not in before:
+            return row[: match.start()].strip(), row[match.end() :].strip()
     return row.strip(), ""
 
 

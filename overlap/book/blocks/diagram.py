@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from overlap import OverlapError
@@ -25,15 +24,15 @@ class Diagram(Block):
             raise source.refuse("a diagram has no body", "end the fence right after its first line")
         return cls(source.page, source.line, source.argument)
 
-    def path(self, book) -> Path:
-        """Its file; a wrong name is an error."""
+    def svg(self, book) -> str:
+        """The file's text; a wrong name is an error."""
         folder = book.docs / "assets/diagrams"
-        if not re.fullmatch(r"[a-z_]+", self.name) or not (folder / f"{self.name}.svg").is_file():
-            there = ", ".join(found.stem for found in sorted(folder.glob("*.svg"))) or "none yet"
-            raise OverlapError(
-                f"{self.where}: no diagram {self.name!r} in docs/assets/diagrams/; there are {there}"
-            )
-        return folder / f"{self.name}.svg"
+        path = folder / f"{self.name}.svg"
+        if not re.fullmatch(r"[a-z_]+", self.name) or not path.is_file():
+            there = ", ".join(file.stem for file in sorted(folder.glob("*.svg"))) or "none yet"
+            reason = f"no diagram {self.name!r} in docs/assets/diagrams/"
+            raise OverlapError(f"{self.where}: {reason}; there are {there}")
+        return path.read_text(encoding="utf-8")
 
     def snippets(self, book) -> set[str] | None:
         """None of them."""
@@ -41,21 +40,17 @@ class Diagram(Block):
 
     def shows(self, book) -> list[str]:
         """The file's text."""
-        return [self.path(book).read_text(encoding="utf-8")]
+        return [self.svg(book)]
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether the file is there."""
-        self.path(book)
+        self.svg(book)
         yield from ()
 
     def html(self, view) -> str:
         """The file's text."""
-        return f'<figure class="ov-diagram">{self.path(view.book).read_text(encoding="utf-8")}</figure>'
+        return f'<figure class="ov-diagram">{self.svg(view.book)}</figure>'
 
     def cells(self, notebook) -> list[dict]:
         """The same as a picture on paper."""
-        return [
-            notebook.markdown(
-                notebook.drawing(self.path(notebook.book).read_text(encoding="utf-8"), self.name)
-            )
-        ]
+        return [notebook.markdown(notebook.drawing(self.svg(notebook.book), self.name))]

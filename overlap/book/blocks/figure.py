@@ -10,17 +10,17 @@ from overlap.book.blocks.snippet import anchor_of
 
 
 @dataclass(frozen=True)
-class Figure(Block):
-    """```` ```figure chapter/snippet ````: the picture alone; the body is its caption, which states the finding."""
+class FigureBlock(Block):
+    """```` ```figure chapter/snippet ````: the picture alone; the body, its caption, states the finding."""
 
     snippet: str
     caption: str
 
     kind: ClassVar[str] = "figure"
-    tab: ClassVar[str] = """<div class="ov-run" data-machine="{{ profile }}">{{ picture }}</div>"""
+    tab: ClassVar[str] = '<div class="ov-run" data-machine="{{ profile }}">{{ picture }}</div>'
 
     @classmethod
-    def read(cls, source: Source) -> "Figure":
+    def read(cls, source: Source) -> "FigureBlock":
         """Read the caption."""
         if not source.rows():
             raise source.refuse("a figure needs a caption", "say in its body what the picture shows")
@@ -40,11 +40,12 @@ class Figure(Block):
         return [repr(book.places.get(self.snippet))]
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Whether the snippet draws a picture, and a page shows how it was measured; what the caption says."""
+        """A snippet that draws no picture, or that no page shows; what the caption says."""
         if "plot" not in book.snippet(self.snippet).functions:
             yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
-        if self.snippet not in book.places:
-            yield f"{self.where}: no page shows how {self.snippet} was measured; add a `snippet {self.snippet}` block"
+        if self.snippet not in book.places and not book.library.lost_pages:
+            reason = f"no page shows how {self.snippet} was measured"
+            yield f"{self.where}: {reason}; add a `snippet {self.snippet}` block"
         yield from self.prose.check(book, margins)
 
     def markdown(self, view) -> str:
@@ -57,15 +58,12 @@ class Figure(Block):
             remedy = f"run `overlap record {self.snippet}`, or mend its `plot`"
             raise OverlapError(f"{self.where}: there is no picture of {self.snippet}; {remedy}")
         tabs = {p: view.render(self.tab, profile=p, picture=picture) for p, picture in pictures.items()}
-        shown = view.render('<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, first))
-        place = book.places.get(self.snippet)
-        here = place is not None and place.page == view.path
-        href = (
-            (f"#{anchor_of(self.snippet)}" if here else view.page(place.page, anchor_of(self.snippet)))
-            if place
-            else ""
-        )
-        return f"\n{view.put(shown)}\n{view.captioned('', self.caption, href)}\n"
+        tabs = view.render('<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, first))
+        href = ""
+        if place := book.places.get(self.snippet):
+            anchor = anchor_of(self.snippet)
+            href = f"#{anchor}" if place.page == view.path else view.page(place.page, anchor)
+        return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, href)}\n"
 
     def cells(self, notebook) -> list[dict]:
         """The caption: the picture stands below its code."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from overlap.book.blocks.block import Block, Source
+from overlap.book.blocks.block import Block, Source, read_template
 
 
 @dataclass(frozen=True)
@@ -13,35 +13,27 @@ class Index(Block):
 
     of: str
 
-    template: ClassVar[str] = """
-<div class="ov-index ov-{{ of }}s" tabindex="0" role="group" aria-label="{{ title }}"><table class="ov-matrix{{ " ov-cards" if cards }}">
-<thead><tr>{% for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in rows %}
-<tr>{% for cell in row %}{% if loop.first %}<th scope="row">{{ cell }}</th>{% else %}<td{% if cards %} data-label="{{ headings[loop.index0] }}"{% endif %}>{{ cell }}</td>{% endif %}{% endfor %}</tr>
-{% endfor %}
-</tbody></table></div>"""
+    template: ClassVar[str] = read_template("index")
 
     @classmethod
     def read(cls, source: Source) -> "Index":
         """Read which kind."""
         if source.argument or source.rows():
-            raise source.refuse(
-                f"the index of all {source.kind} has no argument and no body", "leave them out"
-            )
+            reason = f"the index of all {source.kind} has no argument and no body"
+            raise source.refuse(reason, "leave them out")
         return cls(source.page, source.line, source.kind.removesuffix("s"))
 
     def sections(self, book) -> Iterator[tuple[str, list[Block]]]:
         """Names of pages with their blocks of the kind; one for each key in the whole book."""
         seen = set()
         for page in book.pages.values():
-            found = []
+            blocks = []
             for block in page.blocks:
                 if block.kind == self.of and block.key() not in seen and block.listed(book):
                     seen.add(block.key())
-                    found.append(block)
-            if found:
-                yield page.name, found
+                    blocks.append(block)
+            if blocks:
+                yield page.name, blocks
 
     def shows(self, book) -> list[str]:
         """All blocks that it lists, and which machines are the book's own."""
@@ -49,21 +41,17 @@ class Index(Block):
 
     def markdown(self, view) -> str:
         """An overview; a heading, which the page's contents name, and a table for each page."""
-        sections, parts = dict(self.sections(view.book)), []
+        sections = dict(self.sections(view.book))
+        parts = [""]
         for name, blocks in sections.items():
-            kind, title = type(blocks[0]), titled(name)
+            kind = type(blocks[0])
+            if len(parts) == 1:
+                parts.append(view.put(kind.overview(view, sections)))
+            parts.append(f"## {titled(name)}")
             rows = [block.row(view) for block in blocks]
-            table = view.render(
-                self.template,
-                of=self.of,
-                title=title,
-                headings=kind.headings(view),
-                rows=rows,
-                cards=kind.cards,
-            )
-            overview = [] if parts else [view.put(kind.overview(view, sections))]
-            parts += [*overview, f"## {title}", view.put(table)]
-        return "\n\n".join(["", *parts, ""])
+            names = {"of": self.of, "title": titled(name), "headings": kind.headings(view)}
+            parts.append(view.put(view.render(self.template, rows=rows, cards=kind.cards, **names)))
+        return "\n\n".join([*parts, ""])
 
     def cells(self, notebook) -> list[dict]:
         """Nothing: what it lists is on the site."""

@@ -1,4 +1,4 @@
-"""A scoreboard: figures that sources printed, beside the same measured their way and the right way, the ceiling and the verdict."""
+"""A scoreboard: figures that sources printed, beside the same measured their way and the right way."""
 
 import math
 from collections.abc import Iterator
@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text
+from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.book.expression import parse
 from overlap.book.statistic import is_number, show
 from overlap.book.value import VALUE, Value
 from overlap.run import machine
 
 _FORM = (
-    "write `label | unit | printed | chapter/snippet: expression of it measured its way | the same of the right way | "
-    "expression of the ceiling | verdict`, and - for what there is not"
+    "write `label | unit | printed | chapter/snippet: expression of it measured its way | the same of the "
+    "right way | expression of the ceiling | verdict`, and - for what there is not"
 )
 _HEADINGS = ("what", "printed", "its way", "right way", "ceiling", "verdict")
 _LEAST, _MOST = 1e-12, 1e12
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Score(NamedTuple):
@@ -35,54 +36,44 @@ class Score(NamedTuple):
     @property
     def behind(self) -> str:
         """The unit as it stands behind a number."""
-        return {"-": "", "×": "×"}.get(self.unit, f"\N{NO-BREAK SPACE}{self.unit}")
+        if self.unit in ("-", "×"):
+            return self.unit.removeprefix("-")
+        return f"\N{NO-BREAK SPACE}{self.unit}"
 
     @property
     def values(self) -> list[Value | None]:
         """Its way, the right way, the ceiling."""
-        found = (VALUE.fullmatch(f"{{{text}}}") for text in (self.its_way, self.right_way, self.ceiling))
-        return [Value.parse(match) if match else None for match in found]
+        return [_value(text) for text in (self.its_way, self.right_way, self.ceiling)]
 
     @property
     def markdown(self) -> str:
         """The row of the table; the unit stands where the printed figure does."""
-        measured = (f"{{{text}}}" if text else "–" for text in (self.its_way, self.right_way, self.ceiling))
+        texts = (self.its_way, self.right_way, self.ceiling)
+        measured = [f"{{{text}}}" if text else "–" for text in texts]
         return _line(self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict)
 
     def measured(self, book) -> dict[str, list[float | None]]:
-        """What was printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
+        """Printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
         its_way, right_way, ceiling = (_amounts(book, value) for value in self.values)
         if right_way and not right_way.keys() & its_way.keys():
-            raise OverlapError(
-                f"`{self.right_way}` has no machine in common with its way; record it there, or write -"
-            )
+            reason = f"`{self.right_way}` has no machine in common with its way"
+            raise OverlapError(f"{reason}; record it there, or write -")
         printed = float(self.printed)
         return {
-            each: [printed, found, right_way.get(each), ceiling.get(each)] for each, found in its_way.items()
+            profile: [printed, number, right_way.get(profile), ceiling.get(profile)]
+            for profile, number in its_way.items()
         }
 
     def gain(self, number: float) -> float:
-        """How many times better than printed: of a factor (×) and a rate (…/s) more is better, of all else less."""
+        """How many times better than printed: of a factor (×) and a rate (…/s) more is better, else less."""
         ratio = number / float(self.printed)
         return ratio if self.unit == "×" or self.unit.endswith("/s") else 1 / ratio
 
 
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _amounts(book, value: Value | None) -> dict[str, float]:
-    found = book.numbers(value) if value else {}
-    for profile, number in found.items():
-        if not is_number(number) or not _LEAST <= number <= _MOST:
-            said = f"`{value.expression}` is {show(number)} on {profile}, no amount above zero"
-            raise OverlapError(f"{value.snippet}: {said}; give a number from {_LEAST:g} to {_MOST:g}")
-    return found
-
-
 @dataclass(frozen=True)
 class Scoreboard(Block):
-    """```` ```scoreboard ````: rows of `label | unit | printed | its way | right way | ceiling | verdict`, shown as a table.
+    """```` ```scoreboard ````: rows of `label | unit | printed | its way | right way | ceiling | verdict`.
+
     ```` ```scoreboard picture ````, on any page: these rows as a picture; its body is the caption.
     """
 
@@ -97,18 +88,7 @@ class Scoreboard(Block):
         "ov-right": "the right way",
         "ov-limit": "ceiling",
     }
-    template: ClassVar[str] = """
-<div class="ov-board" style="--step:{{ (100 / (ticks|length - 1))|round(3) }}%">
-<p>{% for mark, words in marks.items() %}<span><i class="{{ mark }}"></i>{{ words }}</span>{% endfor %}</p>
-<div class="ov-score ov-axis" aria-hidden="true"><span></span><div>{% for tick in ticks %}<small style="--x:{{ place(10 ** tick) }}%">{{ power(tick) }}</small>{% endfor %}</div></div>
-{% for name, machines, first in rows %}
-<div class="ov-score"><span>{{ name }}</span><div class="ov-value" tabindex="-1">
-{%- for profile, said, gains in machines %}
-<span role="img" aria-label="{{ said }}" data-note="{{ said }}" data-machine="{{ profile }}"{% if profile == first %} class="ov-on"{% endif %}>
-{%- for mark, gain in gains.items() %}<i class="{{ mark }}" style="--x:{{ place(gain) }}%"></i>{% endfor %}</span>
-{%- endfor %}</div></div>
-{% endfor %}
-</div>"""
+    template: ClassVar[str] = read_template("scoreboard")
 
     @classmethod
     def read(cls, source: Source) -> "Scoreboard":
@@ -116,56 +96,26 @@ class Scoreboard(Block):
         if source.argument == "picture" and source.rows():
             return cls(source.page, source.line, (), " ".join(source.rows()))
         if source.argument:
-            remedy = "write `scoreboard` and rows, or `scoreboard picture` and a caption"
-            raise source.refuse(f"`scoreboard {source.argument}` is unknown, or has no caption", remedy)
+            reason = f"`scoreboard {source.argument}` is unknown, or has no caption"
+            raise source.refuse(reason, "write `scoreboard` and rows, or `scoreboard picture` and a caption")
         body = enumerate(source.body, source.line + 1)
-        rows = tuple(cls._score(source._replace(line=line), row) for line, row in body if row.strip())
+        rows = tuple(_score(source._replace(line=line), row) for line, row in body if row.strip())
         if not rows:
             raise source.refuse("a scoreboard without rows", _FORM)
         return cls(source.page, source.line, rows)
 
-    @staticmethod
-    def _score(place: Source, row: str) -> Score:
-        cells = [cell.strip() for cell in row.split("|")]
-        if len(cells) != 7 or not all(cells):
-            raise place.refuse("not a row of a scoreboard", _FORM)
-        label, unit, printed, *texts, verdict = cells
-        try:
-            known = _LEAST <= float(printed) <= _MOST
-        except ValueError:
-            known = False
-        if not known:
-            raise place.refuse(f"`{printed}` is no amount above zero", _FORM)
-        snippet = texts[0].partition(":")[0]  # also of what names none
-        named = [text if VALUE.fullmatch(f"{{{text}}}") else f"{snippet}: {text}" for text in texts]
-        texts = ["" if text == "-" else name for text, name in zip(texts, named, strict=True)]
-        score = Score(place.line, label, unit, printed, *texts, verdict)
-        for text, value in zip(texts, score.values, strict=True):
-            if text and not value:
-                raise place.refuse(f"`{text}` is no value of a snippet", _FORM)
-            try:
-                parse(value.expression if value else "0")
-            except OverlapError as error:
-                raise place.refuse(str(error), "mend the expression") from None
-        return score
-
     @property
     def prose(self) -> Text:
         """The table, or the caption."""
-        head = [_line(*_HEADINGS), _line(*["---"] * len(_HEADINGS))]
-        return Text(
-            self.page, self.line + 1, self.caption or "\n".join([*head, *(row.markdown for row in self.rows)])
-        )
+        lines = [_line(*_HEADINGS), _line(*["---"] * len(_HEADINGS)), *(row.markdown for row in self.rows)]
+        return Text(self.page, self.line + 1, self.caption or "\n".join(lines))
 
     def board(self, book) -> "Scoreboard":
         """The one with the rows."""
-        blocks = (
-            block for page in book.pages.values() for block in page.blocks if isinstance(block, Scoreboard)
-        )
-        found = self if self.rows else next((block for block in blocks if block.rows), None)
-        if not found:
-            raise OverlapError(f"{self.where}: a picture of a scoreboard that no page has; {_FORM}")
-        return found
+        for block in [self, *book.blocks]:
+            if isinstance(block, Scoreboard) and block.rows:
+                return block
+        raise OverlapError(f"{self.where}: a picture of a scoreboard that no page has; {_FORM}")
 
     def snippets(self, book) -> set[str] | None:
         """Snippets that the rows name, also in their expressions."""
@@ -177,21 +127,25 @@ class Scoreboard(Block):
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether each row has its amounts, none beats its ceiling, and nothing else is typed in."""
-        self.board(book)
-        yield from self.prose.check(book, margins) if self.caption else ()
+        if self.caption:
+            yield from self.prose.check(book, margins)
+            if not book.library.lost_pages:
+                self.board(book)
         for row in self.rows:
             yield from Text(self.page, row.line, f"{row.label} {row.verdict}").check(book, margins)
+            where = f"docs/{self.page}:{row.line}"
             try:
                 measured = row.measured(book)
             except OverlapError as error:
-                yield f"docs/{self.page}:{row.line}: {error}"
+                yield f"{where}: {error}"
                 continue
-            known = {profile: numbers[2:] for profile, numbers in measured.items() if all(numbers[2:])}
-            if above := [
-                profile for profile, (right, limit) in known.items() if row.gain(right) > row.gain(limit)
-            ]:
-                said = f"`{row.right_way}` is better than its ceiling on {', '.join(above)}"
-                yield f"docs/{self.page}:{row.line}: {said}; mend the expression that is wrong"
+            above = []
+            for profile, (_, _, right_way, ceiling) in measured.items():
+                if right_way and ceiling and row.gain(right_way) > row.gain(ceiling):
+                    above.append(profile)
+            if above:
+                reason = f"`{row.right_way}` is better than its ceiling on {', '.join(above)}"
+                yield f"{where}: {reason}; mend the expression that is wrong"
 
     def markdown(self, view) -> str:
         """The table; or the picture with its caption."""
@@ -200,23 +154,21 @@ class Scoreboard(Block):
         return f'\n<div class="ov-numbers-printed" markdown>\n\n{self.prose.text}\n\n</div>\n'
 
     def html(self, view) -> str:
-        """A line of marks for each figure that is measured: how many times better than printed, on one scale of powers of ten."""
-        rows, logs = [], [0.0]
+        """The marks of each row with a measured way, on one scale: how many times better than printed."""
+        rows = []
+        logarithms = [0.0]
         for row in self.board(view.book).rows:
-            found, machines = row.measured(view.book), []
-            for profile, numbers in found.items():
-                shown = [
-                    (*mark, number)
-                    for mark, number in zip(self.marks.items(), numbers, strict=True)
-                    if number
-                ]
-                said = [f"{words} {show(number)}{row.behind}" for _, words, number in shown]
-                gains = {mark: row.gain(number) for mark, _, number in shown}
-                machines.append((profile, " · ".join([*said, f"on {machine.label(profile)}"]), gains))
-                logs += map(math.log10, gains.values())
+            measured = row.measured(view.book)
+            machines = []
+            for profile, numbers in measured.items():
+                text, gains = self._marked(row, profile, numbers)
+                machines.append((profile, text, gains))
+                logarithms += map(math.log10, gains.values())
             if machines:
-                rows.append((view.inline(row.label), machines, view.book.first(found, row.values[0].snippet)))
-        low, high = math.floor(min(logs)), max(math.ceil(max(logs)), 1)
+                first = view.book.first(measured, row.values[0].snippet)
+                rows.append((view.inline(row.label), machines, first))
+        low = math.floor(min(logarithms))
+        high = max(math.ceil(max(logarithms)), 1)
 
         def place(gain: float) -> float:
             return round(100 * (math.log10(gain) - low) / (high - low), 2)
@@ -224,11 +176,70 @@ class Scoreboard(Block):
         ticks = range(low, high + 1)
         return view.render(self.template, marks=self.marks, rows=rows, ticks=ticks, place=place, power=_power)
 
+    def _marked(self, row: Score, profile: str, numbers: list) -> tuple[str, dict[str, float]]:
+        """What the marks of one machine say, and their gains by kind of mark."""
+        parts = []
+        gains = {}
+        for (mark, words), number in zip(self.marks.items(), numbers, strict=True):
+            if number:
+                parts.append(f"{words} {show(number)}{row.behind}")
+                gains[mark] = row.gain(number)
+        return " · ".join([*parts, f"on {machine.label(profile)}"]), gains
+
     def cells(self, notebook) -> list[dict]:
         """The table, or the caption."""
         return self.prose.cells(notebook)
 
 
+def _score(place: Source, row: str) -> Score:
+    cells = [cell.strip() for cell in row.split("|")]
+    if len(cells) != 7 or not all(cells):
+        raise place.refuse("not a row of a scoreboard", _FORM)
+    label, unit, printed, *texts, verdict = cells
+    try:
+        is_amount = _LEAST <= float(printed) <= _MOST
+    except ValueError:
+        is_amount = False
+    if not is_amount:
+        raise place.refuse(f"`{printed}` is no amount above zero", _FORM)
+    snippet = texts[0].partition(":")[0]  # also of a value that names none
+    named = []
+    for text in texts:
+        if text == "-":
+            named.append("")
+            continue
+        whole = text if _value(text) else f"{snippet}: {text}"
+        value = _value(whole)
+        if not value:
+            raise place.refuse(f"`{text}` is no value of a snippet", _FORM)
+        try:
+            parse(value.expression)
+        except OverlapError as error:
+            raise place.refuse(str(error), "mend the expression") from None
+        named.append(whole)
+    return Score(place.line, label, unit, printed, *named, verdict)
+
+
+def _value(text: str) -> Value | None:
+    match = VALUE.fullmatch(f"{{{text}}}")
+    return Value.parse(match) if match else None
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _amounts(book, value: Value | None) -> dict[str, float]:
+    numbers = book.numbers(value) if value else {}
+    for profile, number in numbers.items():
+        if not is_number(number) or not _LEAST <= number <= _MOST:
+            reason = f"`{value.expression}` is {show(number)} on {profile}, no amount above zero"
+            raise OverlapError(f"{value.snippet}: {reason}; give a number from {_LEAST:g} to {_MOST:g}")
+    return numbers
+
+
 def _power(exponent: int) -> str:
-    raised = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{10.0**exponent:g}×" if -4 < exponent < 4 else f"10{raised}×"
+    """A power of ten as a factor."""
+    if -4 < exponent < 4:
+        return f"{10.0**exponent:g}×"
+    return f"10{str(exponent).translate(_RAISED)}×"

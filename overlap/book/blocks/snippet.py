@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text
+from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
 _OPTIONS = {"show": "", "code": "yes", "output": "yes", "plot": "yes", "caption": ""}
-#: Lines of code that a page shows before a reader asks for more; a function that begins there is shown to its end.
+#: Lines of code that a page shows at once; a function that begins there is shown to its end.
 SHOWN = 18
 
 
 @dataclass(frozen=True)
 class SnippetBlock(Block):
-    """```` ```snippet chapter/snippet ````: `show: function, function`; `code: no`, `output: no`, `plot: no` leave a part out; `caption: …` says
-    what the picture shows.
+    """```` ```snippet chapter/snippet ````, with rows of options.
+
+    `show: function, function`; `code: no`, `output: no`, `plot: no` leave a part out; `caption: …` says what
+    the picture shows.
     """
 
     snippet: str
@@ -37,63 +39,41 @@ class SnippetBlock(Block):
         "run time, freshness",
         "file",
     )
-    #: Above the caption: what it gave, on each machine.
-    found: ClassVar[str] = """
-<div class="ov-snippet"{% if anchor %} id="{{ anchor }}"{% endif %}>
-{{ tabs }}
-</div>"""
-    tab: ClassVar[str] = """
-<div class="ov-run" data-machine="{{ run.profile }}">
-{% if picture %}
-{{ picture }}
-<details class="ov-fold"><summary>Printed output</summary>{{ view.outputs(run) }}{{ provenance }}</details>
-{% else %}
-{{ view.outputs(run) }}{{ provenance }}
-{% endif %}
-</div>"""
-    provenance: ClassVar[str] = """
-<p class="ov-provenance">{{ run.provenance }}
-{%- if view.raw(run) %} · <a href="{{ view.raw(run) }}">raw recording</a>{% endif %}
-{%- if view.trace(run) %} · <a href="{{ view.trace(run) }}" download>trace</a><span class="ov-perfetto" data-trace="{{ view.trace(run) }}" data-title="{{ run.data.snippet }}"> for Perfetto</span>{% endif %}</p>"""
-    #: The code, at most so many lines of it at once, and the way to take it home.
-    taken: ClassVar[str] = """
-<div class="ov-take"{% if anchor %} id="{{ anchor }}"{% endif %}>
-{% if code %}
-{{ view.code(first, path, place) }}
-{% if rest %}
-{# the theme names a code block after the id around it: without one of its own the button here would copy the block above #}
-<details class="ov-fold ov-rest"{% if anchor %} id="{{ anchor }}-rest"{% endif %}><summary>{{ more }} more line{{ "s" if more > 1 }}</summary>{{ view.code(rest, "") }}</details>
-{% endif %}
-{% endif %}
-{% if runs %}
-<details class="ov-fold ov-file" data-source="{{ download }}"><summary>The whole file</summary>
-<p class="ov-borrow">{% if download %}<a href="{{ download }}" download>Download <code>{{ file }}</code></a>{% else %}<code>{{ path }}</code>{% endif %}
- · runs alone: <code>{{ command }}</code>, <code>uv run {{ file }}</code> or <code>pipx run {{ file }}</code> · {{ needs }} · took
-{% for run in runs.values() %}{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s{{ ", " if not loop.last }}{% endfor %}</p>
-{% for count, why in missing.items() %}
-<p class="ov-missing">{{ count }} GPUs: not recorded, because {{ why }}.</p>
-{% endfor %}
-</details>
-{% endif %}
-</div>"""
+    #: What it gave, on each machine; one machine's tab, and its line of origin.
+    output_template: ClassVar[str] = read_template("snippet_output")
+    run_template: ClassVar[str] = read_template("snippet_run")
+    provenance_template: ClassVar[str] = read_template("snippet_provenance")
+    #: The code, the first lines of it at once, and the way to take it home.
+    code_template: ClassVar[str] = read_template("snippet_code")
+    #: The cells of its index.
+    name_template: ClassVar[str] = read_template("snippets_name")
+    times_template: ClassVar[str] = read_template("snippets_times")
 
     @classmethod
     def read(cls, source: Source) -> "SnippetBlock":
         """Read the options."""
-        options, seen = dict(_OPTIONS), set()
+        given: dict[str, str] = {}
         for row in source.rows():
             key, colon, value = (part.strip() for part in row.partition(":"))
             if not colon or key not in _OPTIONS:
                 raise source.refuse(f"unknown option `{row}`", f"known are {', '.join(sorted(_OPTIONS))}")
             if key not in ("show", "caption") and value not in ("yes", "no"):
                 raise source.refuse(f"`{row}`: {key} is yes or no", f"write `{key}: no` to leave it out")
-            if key in seen:
+            if key in given:
                 raise source.refuse(f"`{row}`: {key} is given twice", "keep one")
-            seen.add(key)
-            options[key] = value
-        show = tuple(part.strip() for part in options["show"].split(",") if part.strip())
-        parts = (options[key] == "yes" for key in ("code", "output", "plot"))
-        return cls(source.page, source.line, source.snippet, show, *parts, options["caption"])
+            given[key] = value
+        options = _OPTIONS | given
+        names = [name.strip() for name in options["show"].split(",")]
+        return cls(
+            source.page,
+            source.line,
+            source.snippet,
+            show=tuple(name for name in names if name),
+            code=options["code"] == "yes",
+            output=options["output"] == "yes",
+            plot=options["plot"] == "yes",
+            caption=options["caption"],
+        )
 
     @property
     def prose(self) -> Text:
@@ -105,7 +85,7 @@ class SnippetBlock(Block):
         return {self.snippet} | (self.prose.snippets(book) or set())
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Whether the snippet has the functions to show, and a picture where there is a caption; what the caption says."""
+        """Functions to show that there are not, a caption without a picture, and what the caption says."""
         snippet = book.snippet(self.snippet)
         snippet.show(list(self.show))
         if self.caption and not (self.output and self.plot and "plot" in snippet.functions):
@@ -113,31 +93,55 @@ class SnippetBlock(Block):
         yield from self.prose.check(book, margins)
 
     def markdown(self, view) -> str:
-        """What it gave, the caption of its picture, code and file; where there is no picture the code comes first. Links to the snippet lead to the
-        first place that shows its output.
+        """Picture, caption, code and file; where there is no picture the code comes first, then the output.
+
+        Links to the snippet lead to the first place that shows its output.
         """
-        book, snippet = view.book, view.book.snippet(self.snippet)
+        book = view.book
+        snippet = book.snippet(self.snippet)
         runs = book.runs(snippet.name) if self.output else {}
         if self.output and not runs:
-            raise OverlapError(
-                f"{self.where}: {snippet.path}: nothing recorded and this machine cannot run it; run `overlap record {snippet.name}`"
-            )
-        anchor = anchor_of(snippet.name) if self.output or self.listed(book) else ""
-        if anchor in view.anchors:
-            anchor = ""
-        elif anchor:
-            view.anchors.add(anchor)
-            view.measured += [snippet.name] * self.output
+            reason = f"{snippet.path}: nothing recorded and this machine cannot run it"
+            raise OverlapError(f"{self.where}: {reason}; run `overlap record {snippet.name}`")
+        anchor = self._anchor(view)
         pictures = {profile: view.figure(run) if self.plot else "" for profile, run in runs.items()}
-        drawn = any(pictures.values())
-        file, first, rest = Path(snippet.path).name, "", ""
-        if self.code:
-            first, rest = opening(snippet.show(list(self.show)))
-        taken = view.render(
-            self.taken,
+        if not any(pictures.values()):
+            code = view.put(self._code(view, snippet, runs, anchor))
+            if not runs:
+                return f"\n{code}\n"
+            return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, ''))}\n"
+        output = view.put(self._output(view, runs, pictures, anchor))
+        caption = view.captioned(snippet.name, self.caption)
+        return f"\n{output}\n{caption}\n{view.put(self._code(view, snippet, runs, ''))}\n"
+
+    def _anchor(self, view) -> str:
+        """The id of this place; empty where a place above has it, or where links lead elsewhere."""
+        anchor = anchor_of(self.snippet)
+        if anchor in view.anchors or not (self.output or self.listed(view.book)):
+            return ""
+        view.anchors.add(anchor)
+        if self.output:
+            view.measured.append(self.snippet)
+        return anchor
+
+    def _output(self, view, runs: dict, pictures: dict[str, str], anchor: str) -> str:
+        tabs = {}
+        for profile, run in runs.items():
+            provenance = view.render(self.provenance_template, view=view, run=run)
+            names = {"view": view, "run": run, "picture": pictures[profile], "provenance": provenance}
+            tabs[profile] = view.render(self.run_template, **names)
+        tabs = view.tabs(tabs, view.book.default(self.snippet))
+        return view.render(self.output_template, anchor=anchor, tabs=tabs)
+
+    def _code(self, view, snippet: Snippet, runs: dict, anchor: str) -> str:
+        file = Path(snippet.path).name
+        place = anchor_of(snippet.name)
+        first, rest = opening(snippet.show(list(self.show))) if self.code else ("", "")
+        return view.render(
+            self.code_template,
             view=view,
-            anchor="" if drawn else anchor,
-            place=anchor_of(snippet.name) if anchor_of(snippet.name) in view.anchors else "",
+            anchor=anchor,
+            place=place if place in view.anchors else "",
             path=snippet.path,
             code=self.code,
             first=first,
@@ -150,46 +154,29 @@ class SnippetBlock(Block):
             needs=needs(snippet),
             missing=snippet.options["missing"],
         )
-        if not runs:
-            return f"\n{view.put(taken)}\n"
-        tabs = {profile: self._tab(view, run, pictures[profile]) for profile, run in runs.items()}
-        set_of_tabs = view.tabs(tabs, book.default(snippet.name))
-        found = view.render(self.found, anchor=anchor if drawn else "", tabs=set_of_tabs)
-        if not drawn:
-            return f"\n{view.put(taken)}\n\n{view.put(found)}\n"
-        return f"\n{view.put(found)}\n{view.captioned(snippet.name, self.caption)}\n{view.put(taken)}\n"
-
-    def _tab(self, view, run, picture: str) -> str:
-        provenance = view.render(self.provenance, view=view, run=run)
-        return view.render(self.tab, view=view, run=run, picture=picture, provenance=provenance)
 
     def cells(self, notebook) -> list[dict]:
-        """The code, which runs there, with the output of one machine; a file where a cell cannot start its processes."""
-        book, snippet = notebook.book, notebook.book.snippet(self.snippet)
-        caption = self.prose.cells(notebook) if self.caption else []
+        """The code, which runs there, with the output of one machine; a file where a cell cannot run it."""
+        book = notebook.book
+        snippet = book.snippet(self.snippet)
         if not self.output:
             return [notebook.markdown(f"```python\n{snippet.show(list(self.show))}\n```")]
-        profile = book.default(snippet.name)
-        run = book.runs(snippet.name)[profile] if profile else None
-        where = (
-            f"`{snippet.path}`: the output below is from {notebook.label(profile)}."
-            if run
-            else f"`{snippet.path}`"
-        )
-        outputs = notebook.outputs(snippet, run) if run else []
+        where = f"`{snippet.path}`"
+        outputs = []
+        if profile := book.default(snippet.name):
+            where += f": the output below is from {notebook.label(profile)}."
+            outputs = notebook.outputs(snippet, book.runs(snippet.name)[profile])
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
+        caption = self.prose.cells(notebook) if self.caption else []
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:
             return [notebook.markdown(where), notebook.code(snippet.body, outputs, tags), *caption]
         file = Path(snippet.path).name
-        typed = (
-            command(snippet, file)
-            .replace("torchrun", "-m torch.distributed.run --standalone")
-            .removeprefix("python ")
-        )
+        typed = command(snippet, file).replace("torchrun", "-m torch.distributed.run --standalone")
+        start = f"import sys\n\n!{{sys.executable}} {typed.removeprefix('python ')}"
         return [
             notebook.markdown(where),
             notebook.code(f"%%writefile {file}\n{snippet.download}", [], tags),
-            notebook.code(f"import sys\n\n!{{sys.executable}} {typed}", outputs, tags),
+            notebook.code(start, outputs, tags),
             *caption,
         ]
 
@@ -198,7 +185,7 @@ class SnippetBlock(Block):
         return self.snippet
 
     def listed(self, book) -> bool:
-        """Whether this is where the index leads to: the first place that shows its output, or else the first."""
+        """Whether the index leads here: to the first place that shows its output, or else the first."""
         return book.places.get(self.snippet, self) == self
 
     def shows(self, book) -> list[str]:
@@ -207,24 +194,17 @@ class SnippetBlock(Block):
 
     def row(self, view) -> list[str]:
         """Name, summary, needs, times, file."""
-        snippet, runs = view.book.snippet(self.snippet), view.book.runs(self.snippet)
+        snippet = view.book.snippet(self.snippet)
+        runs = view.book.runs(self.snippet).values()
+        place = view.page(self.page, anchor_of(snippet.name))
+        file = view.link(f"downloads/{snippet.name}.py")
+        summary = snippet.summary.replace("`", "")
         return [
-            view.render(
-                '<span class="ov-together"><a href="{{ href }}"><code>{{ name }}</code></a></span>',
-                href=view.page(self.page, anchor_of(snippet.name)),
-                name=snippet.name.split("/")[1],
-            ),
-            view.render('<span class="ov-wide">{{ text }}</span>', text=snippet.summary.replace("`", "")),
+            view.render(self.name_template, href=place, name=snippet.name.split("/")[1]),
+            view.render('<span class="ov-wide">{{ text }}</span>', text=summary),
             needs(snippet),
-            view.render(
-                '{% for run in runs %}<span class="ov-together">{{ label(run.profile) }} {{ "%.1f" % run.seconds }} s</span>, {{ run.freshness }}'
-                "{{ '<br>'|safe if not loop.last }}{% endfor %}",
-                runs=runs.values(),
-            ),
-            view.render(
-                '{% if href %}<a href="{{ href }}" download>download</a>{% endif %}',
-                href=view.link(f"downloads/{snippet.name}.py"),
-            ),
+            view.render(self.times_template, runs=runs),
+            view.render('{% if href %}<a href="{{ href }}" download>download</a>{% endif %}', href=file),
         ]
 
 
@@ -252,4 +232,6 @@ def opening(code: str) -> tuple[str, str]:
 def needs(snippet: Snippet) -> str:
     """The least machine it runs on."""
     least = min(snippet.options["gpus"])
-    return "a CPU is enough" if least == 0 else "needs a GPU" if least == 1 else f"needs {least} GPUs"
+    if least == 0:
+        return "a CPU is enough"
+    return "needs a GPU" if least == 1 else f"needs {least} GPUs"

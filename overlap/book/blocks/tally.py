@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from overlap.book.blocks.block import Block, Source
+from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.blocks.index import Index
 from overlap.book.verdict import Counts
 
@@ -13,15 +13,7 @@ class Tally(Block):
     """```` ```tally ````, without a body."""
 
     kind: ClassVar[str] = "tally"
-    template: ClassVar[str] = """
-<div class="ov-book-tally">
-<p>{{ counts.said() }}.{% if href %} <a href="{{ href }}">All claims</a>.{% endif %}</p>
-<ul>
-{% for profile in profiles %}
-<li>{{ label(profile) }}: {{ counts.on(profile) }}</li>
-{% endfor %}
-</ul>
-</div>"""
+    template: ClassVar[str] = read_template("tally")
 
     @classmethod
     def read(cls, source: Source) -> "Tally":
@@ -40,19 +32,15 @@ class Tally(Block):
 
     def html(self, view) -> str:
         """A line with a link to the index of all claims, where there is one; a list by machine."""
-        counts = _counts(view.book)
+        counts = Counts.of(map(view.book.verdicts, view.book.claims))
         profiles = [machine["profile"] for machine in view.book.machines() if machine["profile"] in counts.by]
-        href = next((view.page(block.page, "") for block in view.book.blocks if _lists_claims(block)), "")
-        return view.render(self.template, counts=counts, profiles=profiles, href=href.removesuffix("#"))
+        href = ""
+        for block in view.book.blocks:
+            if isinstance(block, Index) and block.of == "claim" and not href:
+                href = view.page(block.page, "").removesuffix("#")
+        return view.render(self.template, counts=counts, profiles=profiles, href=href)
 
     def cells(self, notebook) -> list[dict]:
         """The line."""
-        return [notebook.markdown(f"{_counts(notebook.book).said()}.")]
-
-
-def _counts(book) -> Counts:
-    return Counts.of(map(book.verdicts, book.claims))
-
-
-def _lists_claims(block: Block) -> bool:
-    return isinstance(block, Index) and block.of == "claim"
+        counts = Counts.of(map(notebook.book.verdicts, notebook.book.claims))
+        return [notebook.markdown(f"{counts.said()}.")]

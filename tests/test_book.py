@@ -131,6 +131,7 @@ FLOORS = {
 }
 LIBRARIES = {"run": {"torch", "pydantic", "rich"}, "book": set(), "": set()}
 ABOVE = [
+    "PIL",
     "watchdog",
     "mkdocs",
     "markdown",
@@ -143,7 +144,6 @@ ABOVE = [
     "mkdocs_jupyter",
     "matplotlib",
     "cycler",
-    "scour",
 ]
 ONLY = {
     "torch": {"machine", "noise", "nursery"},
@@ -155,8 +155,8 @@ ONLY = {
 ONLY |= {
     "nbformat": {"notebook"},
     "nbconvert": {"terminal", "kept"},
-    "scour": {"svg"},
-    "matplotlib": {"figure", "layout", "plotted"},
+    "matplotlib": {"layout", "picture", "renderer", "series"},
+    "PIL": {"renderer"},
 }
 
 

@@ -47,11 +47,11 @@ def test_nothing_changed_and_nothing_is_rendered(kept, rendered):
 
 
 @pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize("path", ["pages/a.md.json", "notebooks/a.ipynb", "notebooks/a.key", "memo.json", "plots"])
+@pytest.mark.parametrize("path", ["pages/a.md.json", "notebooks/a.ipynb", "notebooks/a.key", "memo.json"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"key": 1}', None])
 def test_what_is_damaged_is_made_again(kept, path, damage):
     found = kept.root / ".cache/overlap" / path
-    for file in sorted(found.glob("*/*")) if path == "plots" else [found]:
+    for file in sorted(found.glob("*/*")) if False else [found]:
         if damage is None:
             file.unlink()
         else:

@@ -690,16 +690,6 @@ def main():
 """
 
 
-def test_plots_are_drawn_from_data_alone(either):
-    pytest.importorskip("matplotlib")
-    snippet, draw = either.snippet("plot/line", PLOT), "overlap.site.figure:draw"
-    drawn = either.runner.call(draw, snippet, results={"n": 3}, ceilings={"top": 9}, salt="plot-line-cpu")
-    assert drawn["wide"].startswith("<svg") and drawn["narrow"].startswith("<svg")
-    assert drawn["table"][0]["points"] == [[1.0, 3.0], [2.0, 9.0]]
-    with pytest.raises(RunFailed, match=rf"(?s)snippets/plot/line.py: {draw} failed with exit code 1.*KeyError: 'n'"):
-        either.runner.call(draw, snippet, results={}, ceilings={}, salt="plot-line-cpu")
-
-
 CALLS = {
     "import time\ntime.sleep(9)": "was stopped after 1 s",
     "import sys\nsys.exit(0)": "gave nothing",

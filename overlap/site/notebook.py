@@ -79,8 +79,9 @@ class Notebook:
             {"output_type": "stream", "name": output["name"], "text": printable("".join(output["text"]))}
             for output in run.data["outputs"]
         ]
-        if self.pictures.of(snippet.name, run):
-            summary, source = plain(snippet.summary), self.pictures.data_uri(snippet.name, run, "paper")
+        picture = self.pictures.of(snippet.name, run)
+        if picture:
+            summary, source = plain(snippet.summary), svg.data_uri(svg.on_paper(picture["wide"]))
             tag = f'<img alt="{html.escape(summary)}" src="{source}">'
             found.append(
                 {"output_type": "display_data", "metadata": {}, "data": {"text/html": tag, "text/plain": summary}}

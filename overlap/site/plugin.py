@@ -28,9 +28,10 @@ from overlap.run.runner import Runner
 from overlap.site import trace
 from overlap.site.kept import Kept
 from overlap.site.late import late
-from overlap.site.pictures import VARIANTS, Pictures
+from overlap.site.pictures import VARIANTS, Pictures, drawing_pool
 from overlap.site.policy import policy
 from overlap.site.searchable import Found
+from overlap.site.svg import in_file
 from overlap.site.view import Site, View, highlighted
 
 log = get_plugin_logger("overlap")
@@ -83,7 +84,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             self.runner.start()  # an author will need it; or nothing ran here yet
         book = Book(root, self.config.execute, self.runner)
         self.site = Site(book, Pictures(book), colab=self.config.colab)
-        if not self.serving and (book.wanted() or self.site.pictures.missing()):
+        if not self.serving and (book.wanted()):
             self.runner.start()
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
@@ -137,7 +138,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         texts = {name: snippet.download for name, snippet in book.snippets.items()}
         if book.wanted():
             _bring_in()
-        ran, drawn = book.run(), pictures.draw(self.runner)
+        ran, missing, drawn = book.run(), pictures.missing(), 0
+        if missing:
+            with drawing_pool(book.root) as pool:
+                drawn = pictures.draw(pool, items=missing)
         config.extra["overlap_machines"] = book.machines()
         log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
         for name, text in texts.items():
@@ -146,9 +150,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 if run.live:
                     self._add(files, config, f"live/{run.profile}/{name}.json", abs_src_path=str(book.root / run.path))
                 for variant in VARIANTS if pictures.has(name) else ():
-                    picture = pictures.file(name, run, variant)
                     uri = f"pictures/{run.profile}/{name}-{variant}.svg"
-                    self._add(files, config, uri, abs_src_path=str(picture))
+                    self._add(files, config, uri, content=in_file(pictures.of(name, run)[variant]))
                 if text := self._trace(run, known):
                     self._add(files, config, f"traces/{run.profile}/{name}.json", content=text)
         self._add(files, config, "downloads/overlap.zip", content=_archive(texts))

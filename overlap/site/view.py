@@ -19,8 +19,8 @@ from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.text import plain
-from overlap.site import terminal
-from overlap.site.pictures import Pictures, tables
+from overlap.site import svg, terminal
+from overlap.site.pictures import Pictures
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -132,17 +132,20 @@ class View:
     def figure(self, run: Run, at_once: bool = False) -> Markup:
         """A run's picture with its numbers; empty where the snippet draws none. `at_once`: it is in the first view, so nothing waits for it."""
         name = run.data["snippet"]
-        picture = self.site.pictures.of(name, run)
+        pictures = self.site.pictures
+        picture = pictures.of(name, run)
+        if not picture and pictures.has(name):
+            return Markup('<figure class="ov-figure"><p>This picture is being drawn.</p></figure>')
         if not picture:
             return Markup("")
         variants = {}
         for variant, (width, height) in picture["sizes"].items():
             uri = f"pictures/{run.profile}/{name}-{variant}.svg"
-            source = self.link(uri) or self.site.pictures.data_uri(name, run, variant)
+            source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
-        shown, more = tables(picture["table"])
-        return Markup(_file("figure.html").render(**variants, title=title, tables=shown, more=more, at_once=at_once))
+        names = {**variants, "tables": picture["tables"], "more": picture["more"]}
+        return Markup(_file("figure.html").render(**names, title=title, at_once=at_once))
 
 
 class _Colourless(Filter):

@@ -17,7 +17,7 @@ try:
     from overlap.book.book import Book
     from overlap.book.compare import INSIDE, OUTSIDE, UNKNOWN, beside, held
     from overlap.book.verdict import State
-    from overlap.book.verify import is_off, said, verify
+    from overlap.book.verify import as_text, is_off, verify
     from overlap.run import machine, recording
     from overlap.run.bundle import Bundle, bundle_lines, parsed
     from overlap.run.runner import Runner
@@ -413,7 +413,7 @@ def _verify(book: Book, options) -> int:
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _say(*said(report))
+        _say(*as_text(report))
     return int(options.strict and is_off(report))
 
 

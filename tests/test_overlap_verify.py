@@ -1,9 +1,12 @@
 """`overlap verify`: what it finds low, what explains it, what it says of claims and of what it could not measure."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
+from conftest import ROOT
 
 from overlap import OverlapError
 from overlap.__main__ import main
@@ -126,6 +129,7 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.chdir(small_book.root)
     monkeypatch.setattr(health, "_EVERY_S", 0.01)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
     made = Bench(small_book, template, folder)
     monkeypatch.setattr(verify, "Runner", lambda root, watchful: made)
     yield made
@@ -344,6 +348,45 @@ def test_of_cpus_only_those_of_the_same_name_are_compared(bench, monkeypatch):
         recording.write(bench.book.path("a/other"), recording.dump(made))
         (line,) = verify.verify(bench.book.book())["headlines"]
         assert (line["compared"], line["state"]) == (compared, "LOW" if compared else "unknown")
+
+
+def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, monkeypatch, capsys):
+    bench.record()
+    bench.results |= {"copy": 46.0, "launch": 21.0}
+    bench.noise = CALM | {"disturbed": True}
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 0.5, 0.5))
+    assert main(["verify"]) == 0
+    printed = capsys.readouterr().out
+    assert "Other processes keep the CPU busy: before anything ran here, the load was 99.0 on" in printed
+    assert "which can hold down: launch." in printed and "not known" not in printed
+    assert "false on 1 × H200, but other work disturbed the host: run it again when that is over: A copy" in printed
+
+
+BLOCKED = """
+import sys
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numpy", "rich", "pydantic"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def test_quick_needs_torch_alone(small_book, template, tmp_path_factory):
+    """Neither numpy, nor rich, nor pydantic is there, in this process or those it starts."""
+    small_book.snippet("a/copy", "import torch\n\n\ndef main():\n    return {'gb_s': float(torch.ones(2).sum())}\n")
+    small_book.page("a", "```snippet a/copy\n```\n```headlines\ncopy | GB/s | a/copy: gb_s | -\n```\n")
+    small_book.commit("a/copy", template, {"gb_s": 2.0})
+    folder = tmp_path_factory.mktemp("blocked")
+    (folder / "sitecustomize.py").write_text(BLOCKED)
+    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "overlap", "verify", "--quick"]
+    done = subprocess.run(command, cwd=small_book.root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "copy  2 GB/s" in done.stdout, done.stdout + done.stderr
 
 
 BAD_HEADLINES = {

@@ -1,10 +1,11 @@
-"""What a machine cannot pass: ceilings from what its GPU says of itself, and beside them what its datasheet prints."""
+"""What a machine cannot pass: ceilings from what its GPU says of itself, and what its datasheet prints."""
 
 import tomllib
 from functools import cache
 from pathlib import Path
 
-#: 10^9 bits a lane carries each second and way, by PCIe generation: 8b/10b, then 128b/130b, then 242 of a flit's 256 bytes.
+#: 10^9 bits a lane carries each second and way, by PCIe generation: 8b/10b, then 128b/130b, then 242 of a
+#: flit's 256 bytes.
 _LANE_GBIT = {
     1: 2.5 * 8 / 10,
     2: 5 * 8 / 10,
@@ -13,17 +14,19 @@ _LANE_GBIT = {
     5: 32 * 128 / 130,
     6: 64 * 242 / 256,
 }
-#: Bytes of the largest packet's payload on most hosts, and of its header; framing, sequence number and checksum of a packet before flits.
+#: Bytes of the largest packet's payload on most hosts, and of its header; framing, sequence number and
+#: checksum of a packet before flits.
 _PAYLOAD, _HEADER, _FRAME = 256, 12, 8
 
 
 def ceilings(machine: dict) -> dict:
-    """Ceilings of a recorded machine's first GPU; what neither the recording nor `gpus.toml` knows is left out, on a CPU all.
+    """Ceilings of a recorded machine's first GPU, as far as the recording or `gpus.toml` knows them.
 
-    Rates are SMs × FLOP per clock × the largest clock, in TFLOP/s: `bf16_tflop_s`, `fp16_…`, `tf32_…`, `fp8_…` (tensor cores), `fp32_…`,
-    `fp64_…`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus × clock × 2 whatever its kind, `pcie_gb_s` and `nvlink_gb_s` are one way.
-    `memory_gb` counts 10⁹ bytes. Beside `capability`, `sms`, `clock_mhz`, `l2_bytes` and `power_limit_w`, `flop_per_clock` has the table's row of
-    one SM by data type, and `datasheet` the printed figures under the names above.
+    Rates are SMs × FLOP per clock × the largest clock, in TFLOP/s: `bf16_tflop_s`, `fp16_…`, `tf32_…`,
+    `fp8_…` (tensor cores), `fp32_…`, `fp64_…`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus ×
+    clock × 2 whatever its kind, `pcie_gb_s` and `nvlink_gb_s` are one way. `memory_gb` counts 10⁹ bytes.
+    Beside `capability`, `sms`, `clock_mhz`, `l2_bytes` and `power_limit_w`, `flop_per_clock` has the
+    table's row of one SM by data type, and `datasheet` the printed figures under the names above.
     """
     gpus = machine.get("gpus")
     if not gpus:
@@ -57,10 +60,11 @@ def ceilings(machine: dict) -> dict:
 def _pcie(gpu: dict) -> dict[str, float]:
     """Rates of the link at its full width; `pcie_now_gb_s` where the present width is less.
 
-    `pcie_payload_gb_s` is what is left to the data. The PCI Express Base Specification gives a packet a header of at least 12 bytes; up to
-    generation 5 a framing token with the sequence number and a checksum take 4 bytes each: 256 of 276 bytes. In generation 6 a flit of
-    256 bytes has 236 for packets, of 256 and 12 bytes. Packets that acknowledge and grant credit take a little more. Where a host allows
-    packets of 512 bytes the data may pass this figure, but not `pcie_gb_s`.
+    `pcie_payload_gb_s` is what is left to the data. The PCI Express Base Specification gives a packet a
+    header of at least 12 bytes; up to generation 5 a framing token with the sequence number and a checksum
+    take 4 bytes each: 256 of 276 bytes. In generation 6 a flit of 256 bytes has 236 for packets, of 256 and
+    12 bytes. Packets that acknowledge and grant credit take a little more. Where a host allows packets of 512
+    bytes the data may pass this figure, but not `pcie_gb_s`.
     """
     generation, width = gpu.get("pcie_generation", 0), gpu.get("pcie_width_max", 0)
     lane = _LANE_GBIT.get(generation, 0) / 8

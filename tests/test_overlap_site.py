@@ -307,7 +307,7 @@ def test_what_a_reader_can_take_home(built):
 def test_without_running_the_bytes_are_the_same(built):
     """Also in another process, with pictures drawn anew."""
     first = contents(build(built, "never", folder="never1"))
-    shutil.rmtree(built.root / ".cache/overlap/plots")
+    shutil.rmtree(built.root / ".cache/overlap/pictures")
     environment = os.environ | {"OVERLAP_EXECUTE": "never", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", "never2"]
     subprocess.run(command, cwd=built.root, env=environment, check=True, timeout=100)

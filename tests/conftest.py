@@ -5,18 +5,21 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+os.environ["MPLBACKEND"] = "Agg"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # workers share the cores; threads that spin for one would hold them up
 
 import torch
+from fake_cuda import imitated
 
 from overlap import __main__
 from overlap.book import book
@@ -65,6 +68,14 @@ def recorded():
     return load
 
 
+def run_alone(name: str) -> dict:
+    """What `main()` of a snippet returns in a fresh process."""
+    module = f"snippets.{name.replace('/', '.')}"
+    program = f"import json; from {module} import main; print(json.dumps(main()))"
+    child = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(child.stdout.splitlines()[-1])
+
+
 @contextlib.contextmanager
 def no_gpu():
     """No GPU is visible, wherever this runs, and child processes find this checkout's `overlap`."""
@@ -82,6 +93,28 @@ def on_cpu():
     """The tests of a module see no GPU."""
     with no_gpu():
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_open_figures():
+    """Pictures are closed after each test that drew some."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
+
+
+@pytest.fixture
+def gpu():
+    """CUDA, imitated: what is launched is done at once, and the clock is the GPU's own."""
+    with imitated() as gpu:
+        yield gpu
+
+
+@pytest.fixture(params=["main", "side"])
+def unfair(request):
+    """CUDA, imitated: all is put off until somebody waits, and then one side's streams run first."""
+    with imitated(late=True, first=request.param) as gpu:
+        yield gpu
 
 
 @pytest.fixture

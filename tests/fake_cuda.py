@@ -1,0 +1,478 @@
+"""CUDA, imitated on the CPU: streams, events, graphs, an allocator, a profile and a clock.
+
+A kernel is an operation on a tensor that was made with `device="cuda"`. It is done at once, unless the
+GPU is `late`: then it is put off until somebody waits for its stream, and the streams named by `first`
+("main" or "side") run as far as they can before the others. What is right is right in either order.
+
+Time passes only where something is launched, waited for or slept: `time.perf_counter` reads this clock.
+"""
+
+import contextlib
+import sys
+import time
+import weakref
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from snippets.timing import lanes
+
+HZ = 2_000_000_000
+H200 = SimpleNamespace(
+    name="NVIDIA H200",
+    major=9,
+    minor=0,
+    uuid="7e",
+    clock_rate=HZ // 1000,
+    total_memory=2**40,
+    L2_cache_size=60 * 2**20,
+    multi_processor_count=132,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=65536,
+    shared_memory_per_multiprocessor=233472,
+)
+#: What CUDA calls some kernels.
+NAMES = {
+    "fill_": "void at::native::vectorized_elementwise_kernel<4",
+    "sum": "void at::native::reduce_kernel<512",
+}
+#: What cannot be told before the GPU has computed it.
+READS = {"item", "tolist", "equal", "nonzero", "numpy", "__bool__", "__float__", "__int__", "__repr__"}
+
+
+class Mark:
+    """A place in the queue of a stream."""
+
+    def __init__(self, stream: "Stream"):
+        self.stream, self.done = stream, False
+        self.at = max(stream.end, stream.gpu.now)
+        stream.put(self.pass_by)
+
+    def pass_by(self) -> None:
+        self.done = True
+
+
+class Event:
+    """One that was never recorded is done."""
+
+    def __init__(self, gpu: "FakeCuda"):
+        self.gpu, self.mark = gpu, None
+
+    def record(self, stream: "Stream | None" = None) -> None:
+        self.mark = Mark(stream or self.gpu.current)
+
+    def query(self) -> bool:
+        return self.mark is None or (self.mark.done and self.mark.at <= self.gpu.now)
+
+    def synchronize(self) -> None:
+        if self.mark:
+            self.gpu.wait(self.mark.stream, self.mark)
+
+    def elapsed_time(self, end: "Event") -> float:
+        return 1e3 * (end.mark.at - self.mark.at)
+
+
+class Stream:
+    """A queue of work, and the time at which the GPU will be done with it."""
+
+    def __init__(self, gpu: "FakeCuda", handle: int):
+        self.gpu, self.cuda_stream = gpu, handle
+        self.name = "side" if handle else "main"
+        self.queue, self.end = deque(), 0.0
+
+    def put(self, work, seconds: float = 0.0) -> None:
+        self.end = max(self.end, self.gpu.now) + seconds
+        self.queue.append(work)
+        if not self.gpu.late:
+            self.run()
+
+    def run(self, until: Mark | None = None) -> None:
+        while self.queue and not (until and until.done):
+            self.queue.popleft()()
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event(self.gpu)
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        mark = event.mark  # it may be recorded again
+        if mark:
+            self.end = max(self.end, mark.at)
+            self.put(lambda: mark.stream.run(until=mark))
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.gpu.diary.append(f"{self.name} waits for {other.name}")
+        self.wait_event(other.record_event())
+
+    def synchronize(self) -> None:
+        self.gpu.wait(self)
+
+    def query(self) -> bool:
+        return not self.queue and self.end <= self.gpu.now
+
+
+class Graph:
+    """What a capture recorded; a replay runs it again on the same tensors."""
+
+    def __init__(self, gpu: "FakeCuda"):
+        self.gpu, self.operations, self.seconds = gpu, [], 0.0
+
+    def replay(self) -> None:
+        self.gpu.launch(self.seconds, self.run)
+
+    def run(self) -> None:
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            for func, args, kwargs, results in self.operations:
+                again = tree_leaves(func(*args, **kwargs))
+                for old, new in zip(results, again, strict=False):  # none of what only changes a tensor
+                    old.copy_(new)
+
+    def pool(self) -> int:
+        return 0
+
+
+class Recorder(TorchDispatchMode):
+    """Writes each operation down, also of the backward pass; one that changes a tensor is left to the replay."""
+
+    def __init__(self, operations: list):
+        super().__init__()
+        self.operations = operations
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        if func._schema.is_mutable:
+            self.operations.append((func, args, kwargs, []))
+            return kwargs.get("out", args[0]) if func._schema.returns else None
+        result = func(*args, **kwargs)
+        if not func.is_view:
+            fixed = [leaf.detach() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            self.operations.append((func, args, kwargs, fixed))
+        return result
+
+
+class FakeCuda(TorchFunctionMode):
+    """A GPU. `most` limits the sides of new tensors; without `values` they have a size and no content."""
+
+    def __init__(self, late=False, first="side", most: int | None = None, values=True):
+        super().__init__()
+        self.late, self.first, self.most = late, first, most
+        self.device = "cpu" if values else "meta"
+        self.counts = late or not values  # memory
+        self.now, self.launch_s, self.kernel_s = 0.0, 10e-6, {}
+        self.room, self.ends = 1000, deque()
+        self.diary, self.log = [], []
+        self.streams = [Stream(self, 0)]
+        self.current = self.streams[0]
+        self.graph = None
+        self.blocks, self.cap, self.retries = [], float("inf"), 0
+        self.peak = {"reserved": 0, "allocated": 0}
+
+    # Streams and time
+
+    def new_stream(self, device=None, priority: int = 0) -> Stream:
+        self.streams.append(Stream(self, 1 + (len(self.streams) - 1) % 32))
+        return self.streams[-1]
+
+    @contextlib.contextmanager
+    def on(self, stream: Stream | None):
+        before = self.current
+        self.current = stream or before
+        yield
+        self.current = before
+
+    def launch(self, seconds: float = 0.0, work=lambda: None, name="kernel", cpu_s: float | None = None) -> None:
+        """Give the current stream a kernel of so many seconds; if the queue is full, wait for its first."""
+        if self.graph:
+            self.graph.seconds += seconds
+            work()
+            return
+        start = self.now
+        self.now += self.launch_s if cpu_s is None else cpu_s
+        while self.ends and self.ends[0] <= self.now:
+            self.ends.popleft()
+        if len(self.ends) >= self.room:
+            self.now = self.ends[0]
+        self.log.append(("CPU", "cudaLaunchKernel", start, self.now - start))
+        self.current.put(work, seconds)
+        self.ends.append(self.current.end)
+        self.log.append((self.current.cuda_stream, NAMES.get(name, name), self.current.end - seconds, seconds))
+
+    def wait(self, stream: Stream, mark: Mark | None = None) -> None:
+        """Let the CPU wait for a stream, or for a mark in it; meanwhile those who come first go on."""
+        favoured = self.streams[:0:-1] if self.first == "side" else self.streams[:1]
+        for each in favoured:
+            each.run()
+        stream.run(until=mark)
+        start = self.now
+        self.now = max(self.now, mark.at if mark else stream.end)
+        self.log.append(("CPU", "cudaStreamSynchronize", start, self.now - start))
+
+    def synchronize(self, device=None) -> None:
+        for stream in self.streams if self.first == "main" else self.streams[::-1]:
+            self.wait(stream)
+
+    def read_clock(self) -> float:
+        self.now += 1e-8  # so that nothing takes no time at all
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    @contextlib.contextmanager
+    def capture(self, graph: Graph, pool=None, stream: Stream | None = None):
+        self.graph = graph
+        try:
+            with self.on(stream), Recorder(graph.operations):
+                yield
+        finally:
+            self.graph = None
+
+    def profiled(self, work) -> list:
+        """Events as the profiler gives them, of the second of two calls."""
+        work()
+        self.synchronize()
+        self.log.clear()
+        work()
+        self.synchronize()
+        kinds = torch.autograd.DeviceType
+        events = []
+        for where, name, start, seconds in sorted(self.log, key=lambda row: row[2]):
+            on_gpu = where != "CPU"
+            span = SimpleNamespace(start=1e6 * start, elapsed_us=lambda seconds=seconds: 1e6 * seconds)
+            event = SimpleNamespace(name=name, time_range=span, thread=1, is_user_annotation=False, device_index=0)
+            event.device_type = kinds.CUDA if on_gpu else kinds.CPU
+            event.device_resource_id = 7 + where if on_gpu else None
+            events.append(event)
+        return events
+
+    # Memory
+
+    def reserved(self) -> int:
+        return sum(block.size for block in self.blocks)
+
+    def allocated(self) -> int:
+        return sum(block.size for block in self.blocks if not block.free)
+
+    def empty_cache(self) -> None:
+        self.synchronize()
+        self.blocks = [block for block in self.blocks if not block.free]
+
+    def limit(self, fraction: float) -> None:
+        self.cap = fraction * H200.total_memory
+
+    def forget_peak(self) -> None:
+        self.peak = {"reserved": self.reserved(), "allocated": self.allocated()}
+
+    def fits(self, block: SimpleNamespace, size: int) -> bool:
+        if not block.free or block.size != size or block.stream != self.current.cuda_stream:
+            return False
+        return all(mark.done for mark in block.marks)
+
+    def new_block(self, size: int) -> SimpleNamespace:
+        if self.reserved() + size > self.cap:
+            self.retries += 1
+            self.empty_cache()
+        if self.reserved() + size > self.cap:
+            words = "CUDA out of memory. Process 1 has 2 GiB memory in use. 2 GiB allowed."
+            raise torch.OutOfMemoryError(words)
+        memory = torch.full((size,), 7, dtype=torch.uint8, device=self.device)
+        block = SimpleNamespace(size=size, memory=memory, stream=self.current.cuda_stream)
+        self.blocks.append(block)
+        return block
+
+    def allocate(self, like: torch.Tensor) -> torch.Tensor:
+        """A tensor in a free block of the current stream, or in a new one, until Python drops it."""
+        size = like.nbytes
+        block = next((each for each in self.blocks if self.fits(each, size)), None) or self.new_block(size)
+        block.free, block.users, block.marks = False, [], []
+        for name, now in {"reserved": self.reserved(), "allocated": self.allocated()}.items():
+            self.peak[name] = max(self.peak[name], now)
+        tensor = block.memory.view(like.dtype).view(like.shape)
+        weakref.finalize(tensor, self.release, block)
+        return marked(tensor, gpu=True, block=block)
+
+    def release(self, block: SimpleNamespace) -> None:
+        block.free = True
+        block.marks = [Mark(stream) for stream in block.users]
+
+    def record_stream(self, tensor: torch.Tensor, stream: Stream) -> None:
+        self.diary.append(f"used on {stream.name}")
+        if hasattr(tensor, "block"):
+            tensor.block.users.append(stream)
+
+    # Operations
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = dict(kwargs or {}), func.__name__
+        if name == "__iter__":
+            return iter(self.__torch_function__(torch.unbind, types, args))
+        if name == "is_pinned":
+            return is_pinned(args[0])
+        if name == "pin_memory":
+            return marked(args[0].clone(), pinned=True)
+        if name == "copy_":
+            return self.copied(*args, **kwargs)
+        target = device_asked(name, args, kwargs)
+        if target:
+            return self.moved(args[0], target, kwargs.get("non_blocking", False))
+        asks_pinned = kwargs.pop("pin_memory", False)
+        made = str(kwargs.get("device")).startswith("cuda")
+        if made:
+            kwargs["device"] = self.device
+        if made or asks_pinned:
+            args = [limited(arg, self.most) for arg in args]
+        if made or any(map(on_gpu, tree_leaves((args, kwargs)))):
+            return self.kernel(func, name, args, kwargs)
+        result = func(*args, **kwargs)
+        return marked(result, pinned=True) if asks_pinned else result
+
+    def kernel(self, func, name: str, args, kwargs: dict):
+        """An operation on the GPU; one that is put off keeps no tensor alive: it knows addresses only."""
+        if name in READS:
+            self.wait(self.current)
+            return func(*args, **kwargs)
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        own = (list(args), kwargs)
+        if self.late:
+            own = tree_map_only(torch.Tensor, torch.Tensor.detach, own)
+
+        def compute():
+            with torch._C.DisableTorchFunction():
+                return func(*own[0], **own[1])
+
+        def placed(result: torch.Tensor) -> torch.Tensor:
+            for tensor in given:
+                if tensor.untyped_storage()._cdata == result.untyped_storage()._cdata:
+                    return marked(result, gpu=True, of=tensor, block=getattr(tensor, "block", None))
+            if name.startswith("empty"):
+                return self.allocate(result) if self.counts else marked(result, gpu=True)
+            if not self.counts:
+                self.launch(seconds, name=name)
+                return marked(result, gpu=True)
+            tensor = self.allocate(result)
+            room = tensor.detach()
+            source = compute if given else lambda: result  # random numbers are drawn once
+            self.launch(seconds, lambda: write(room, source()), name)
+            return tensor
+
+        seconds = self.kernel_s.get(name, 1e-6)
+        if name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__")):
+            self.launch(seconds, compute, name)
+            return kwargs.get("out", args[0])
+        return tree_map_only(torch.Tensor, placed, compute())  # put off, it is computed now for its shape
+
+    def moved(self, source: torch.Tensor, target: str, non_blocking: bool) -> torch.Tensor:
+        """The tensor on that device: itself if it is there, else a copy."""
+        if on_gpu(source) == (target == "cuda"):
+            return source
+        if self.counts and target == "cuda":
+            result = self.allocate(source)
+        elif isinstance(source, torch.nn.Parameter):
+            return marked(source, gpu=target == "cuda")
+        else:
+            result = marked(torch.full_like(source, -1), gpu=target == "cuda", pinned=non_blocking)
+        return self.copied(result, source, non_blocking)
+
+    def copied(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        """Write one into the other. The CPU waits, unless it need not; pageable memory is read at once."""
+        if not on_gpu(target) and not on_gpu(source):
+            return target.copy_(source)
+        pageable = [tensor for tensor in (target, source) if not on_gpu(tensor) and not is_pinned(tensor)]
+        room, given = target.detach(), source.detach()
+        if any(tensor is source for tensor in pageable):
+            given = given.clone()
+        self.launch(1e-6, lambda: write(room, given), "Memcpy")
+        between_gpus = on_gpu(target) and on_gpu(source)
+        if not (non_blocking or between_gpus) or any(tensor is target for tensor in pageable):
+            self.wait(self.current)
+        return target
+
+
+def on_gpu(leaf) -> bool:
+    return getattr(leaf, "gpu", False)
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    return getattr(tensor, "pinned", False)
+
+
+def marked(tensor: torch.Tensor, **marks) -> torch.Tensor:
+    """The tensor, with these attributes of Python."""
+    vars(tensor).update(marks)
+    return tensor
+
+
+def write(target: torch.Tensor, source: torch.Tensor) -> None:
+    with torch._C.DisableTorchFunction():
+        target.copy_(source)
+
+
+def device_asked(name: str, args, kwargs: dict) -> str:
+    """The kind of device that a tensor is asked to move to, or nothing."""
+    if name in ("cuda", "cpu"):
+        return name
+    if name == "to":
+        for each in (*args[1:], kwargs.get("device")):
+            if isinstance(each, (str, torch.device)) and torch.device(each).type in ("cuda", "cpu"):
+                return torch.device(each).type
+    return ""
+
+
+def limited(shape, most: int | None):
+    """A side, or a shape, of at most so much; anything else as it is."""
+    if most and isinstance(shape, tuple):
+        return tuple(limited(side, most) for side in shape)
+    if most and isinstance(shape, int):
+        return min(shape, most)
+    return shape
+
+
+@contextlib.contextmanager
+def imitated(**options):
+    """Put a `FakeCuda` in the place of CUDA."""
+    gpu = FakeCuda(**options)
+    gpu.new_stream.__func__.priority_range = lambda: (0, -3)
+    fakes = {
+        "Stream": gpu.new_stream,
+        "Event": lambda enable_timing=False: Event(gpu),
+        "graph_pool_handle": lambda: 0,
+        "CUDAGraph": lambda: Graph(gpu),
+        "graph": gpu.capture,
+        "current_stream": lambda device=None: gpu.current,
+        "stream": gpu.on,
+        "synchronize": gpu.synchronize,
+        "_sleep": lambda cycles: gpu.launch(cycles / HZ, name="spin_kernel"),
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_properties": lambda device=0: H200,
+        "memory_allocated": gpu.allocated,
+        "memory_reserved": gpu.reserved,
+        "max_memory_allocated": lambda: gpu.peak["allocated"],
+        "max_memory_reserved": lambda: gpu.peak["reserved"],
+        "reset_peak_memory_stats": gpu.forget_peak,
+        "memory_stats": lambda: {"num_alloc_retries": gpu.retries},
+        "mem_get_info": lambda: (H200.total_memory // 2, H200.total_memory),
+        "set_per_process_memory_fraction": gpu.limit,
+        "empty_cache": gpu.empty_cache,
+    }
+    with pytest.MonkeyPatch.context() as patch, gpu:
+        for name, fake in fakes.items():
+            patch.setattr(torch.cuda, name, fake)
+        patch.setattr(torch.accelerator, "synchronize", gpu.synchronize)
+        patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda device: True, raising=False)
+        patch.setattr(torch.Tensor, "record_stream", lambda x, stream: gpu.record_stream(x, stream))
+        patch.setattr(time, "perf_counter", gpu.read_clock)
+        patch.setattr(time, "sleep", gpu.sleep)
+        patch.setattr(lanes, "profiled", gpu.profiled)
+        adam = sys.modules["torch.optim.adam"]
+        patch.setattr(adam, "_get_capturable_supported_devices", lambda *args, **options: ["cpu"])
+        yield gpu

@@ -1,0 +1,140 @@
+"""All chapters: snippets for one GPU run on an imitation of it, and recorded values follow from their trials."""
+
+import importlib
+import json
+from statistics import fmean, median
+
+import pytest
+from conftest import ROOT
+from fake_cuda import imitated
+
+from overlap.book.margin import measurements
+from overlap.run.snippet import discover
+
+SNIPPETS = discover(ROOT)
+CEILINGS = {
+    "bf16_tflop_s": 1071,
+    "tf32_tflop_s": 535.3,
+    "fp32_tflop_s": 66.91,
+    "hbm_gb_s": 4814,
+    "clock_mhz": 1980,
+    "pcie_gb_s": 63.0,
+    "pcie_payload_gb_s": 58.0,
+    "nvlink_gb_s": 450.0,
+}
+MEMORY = ["allocated_vs_reserved", "allocator_rules", "empty_cache_cost", "empty_cache_myth", "per_stream_pools"]
+CHAPTERS = ("machine", "asynchrony", "timing", "graphs", "streams", "transfers", "memory")
+#: Not imitated as a whole: they ask NVML, pycuda, the compiler, the profiler's file or another process.
+ELSEWHERE = [
+    "asynchrony/debug_mode_misses",
+    "asynchrony/errors_arrive_late",
+    "asynchrony/training_blockers",
+    "graphs/capture_refused",
+    "graphs/compile_cold_start",
+    "graphs/compiled_call",
+    "graphs/fusion_bytes",
+    "graphs/hybridize_now",
+    "graphs/train_captured",
+    "machine/first_uses",
+    "memory/fragmentation",
+    "memory/nvidia_smi",
+    "memory/peak_predicted",
+    "streams/hardware_queues",
+    "streams/kernel_waves",
+    "streams/race_under_sanitizer",
+    "timing/duty_cycle",
+    "timing/kernel_shapes",
+    "timing/profile_reading",
+    "timing/warmup_curve",
+    "transfers/loader_workers",
+    "transfers/pinning_threads",
+]
+#: Constants that make a snippet small, or how its GPU is imitated.
+SMALL = {
+    "asynchrony/copies_that_wait": {"KIB": (4, 8), "most": None},
+    "asynchrony/index_blockers": {"most": None},
+    "asynchrony/queue_memory": {"late": True, "most": None},
+    "asynchrony/run_ahead": {"LAUNCHES": 100},
+    "asynchrony/launch_vs_finish": {"SIZES": (128, 1024, 8192)},
+    "graphs/cuda_graph_capture": {"PRODUCTS": {8: 4, 16: 2}},
+    "graphs/python_loop_broken": {"ELEMENTS": 10},
+    "graphs/stale_input_broken": {"most": None},
+    "graphs/stale_input_fixed": {"most": None},
+    "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16},
+    "streams/when_streams_help": {"LAUNCHES": {128: 8}},
+    "transfers/chunked_copy": {"ROWS": 256, "N": 32, "most": None},
+    "transfers/d2h_too_early_broken": {"ELEMENTS": 64, "STRIDE": 8, "TRIES": 6},
+    "transfers/many_small_copies": {"COUNT": 5, "SIZES": [1, 4, 16], "most": None},
+    "transfers/pcie_bandwidth": {"SIZES": [64, 256, 1024]},
+    "transfers/pinning_costs": {"ELEMENTS": 64},
+    "transfers/prefetcher_gain": {"ROWS": 8, "N": 16, "OUT": 4},
+    **{f"memory/{name}": {"values": False, "most": None} for name in MEMORY},
+}
+IMITATED = [
+    name
+    for name, snippet in SNIPPETS.items()
+    if snippet.options["gpus"] == [1] and snippet.chapter in CHAPTERS and name not in ELSEWHERE
+]
+
+
+def module_of(name: str):
+    return importlib.import_module(f"snippets.{name.replace('/', '.')}")
+
+
+def fewer(timed):
+    """The same with five trials of one call: the imitated clock is exact."""
+
+    def few(*args, **kwargs):
+        return timed(*args[:1], **kwargs | {"trials": 5, "calls": 1})
+
+    return few
+
+
+@pytest.mark.parametrize("name", IMITATED)
+def test_a_snippet_runs_on_an_imitated_gpu_and_can_be_drawn(name, monkeypatch, capsys):
+    module = module_of(name)
+    options = {"most": 16}
+    for key, value in SMALL.get(name, {}).items():
+        if key in ("most", "late", "values"):
+            options[key] = value
+        else:
+            monkeypatch.setattr(module, key, value)
+    for timed in ("take_turns", "both_orders", "measure"):
+        if hasattr(module, timed):
+            monkeypatch.setattr(module, timed, fewer(getattr(module, timed)))
+    with imitated(**options):
+        result = json.loads(json.dumps(module.main(), allow_nan=False))
+    assert result and capsys.readouterr().out
+    for ceilings in (CEILINGS, {}):
+        if hasattr(module, "plot"):
+            assert module.plot(result, ceilings).axes
+
+
+RECORDED = sorted(path.relative_to(ROOT / "docs/recordings") for path in ROOT.glob("docs/recordings/*/*/*.json"))
+
+
+@pytest.mark.parametrize("chapter", sorted({path.parts[1] for path in RECORDED}))
+def test_a_recorded_value_is_the_median_of_its_trials_or_their_mean_or_best(chapter):
+    count = 0
+    for path in RECORDED:
+        if path.parts[1] != chapter:
+            continue
+        result = json.loads((ROOT / "docs/recordings" / path).read_text())["result"]
+        for keys, trials in measurements(result):
+            value = result
+            for key in keys:
+                value = value[key]
+            if not isinstance(value, list):
+                count += 1
+                allowed = (median(trials), fmean(trials), min(trials), max(trials))
+                assert any(value == pytest.approx(each) for each in allowed), (path, keys)
+    assert count > 10
+
+
+DRAWN = [name for name in SNIPPETS if hasattr(module_of(name), "plot")]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_recording_can_be_drawn_without_ceilings(name, recorded):
+    result = next(iter(recorded(name).values()))
+    assert module_of(name).plot(result, {}).axes

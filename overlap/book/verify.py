@@ -122,7 +122,9 @@ def _quickest(book: Book, rows: list[Headline], able: list[tuple[Snippet, int]])
     fewest: dict[str, tuple[Snippet, int]] = {}
     for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
         fewest.setdefault(snippet.name, (snippet, gpus))
-    behind = {name for row in rows for name in row.snippets(book)}
+    behind = set()
+    for row in rows:
+        behind |= {row.here.snippet} | book.reads(row.here.expression) | book.reads(row.ceiling)
     wanted = [item for name, item in fewest.items() if name in behind] or list(fewest.values())
     chosen = []
     left_s = QUICK_S

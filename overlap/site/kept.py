@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -53,13 +53,15 @@ class Kept:
         self._snippets: dict[str, str] = {}
 
     def key(self, path: str, text: str) -> str:
-        """Key of a page with this text."""
-        page, names, elsewhere = self.book.pages[path], set(), []
-        for block in page.blocks:
-            shown = block.snippets(self.book)
-            names |= set(self.book.snippets) if shown is None else shown
-            elsewhere += block.shows(self.book)
-        return hashed(self._common, path, text, elsewhere, [self._snippet(name) for name in sorted(names)])
+        """Key of a page with this text; every page is made of the whole book."""
+        return hashed(self._common, path, text, self._book)
+
+    @cached_property
+    def _book(self) -> str:
+        """All that a page can show."""
+        pages = {path: page.text for path, page in self.book.pages.items()}
+        diagrams = [path.read_text("utf-8") for path in sorted(self.book.docs.glob("assets/diagrams/*.svg"))]
+        return hashed(pages, diagrams, self.book.home, [self._snippet(name) for name in sorted(self.book.snippets)])
 
     def _snippet(self, name: str) -> str:
         """All that a page can show of a snippet."""

@@ -72,14 +72,6 @@ class Block:
         """Markdown that readers read in it."""
         return None
 
-    def snippets(self, book) -> set[str] | None:
-        """Names of the snippets whose code or results it shows; None stands for all."""
-        return None
-
-    def shows(self, book) -> list[str]:
-        """What it shows beside snippets and its own text."""
-        return []
-
     def check(self, book, margins: bool) -> Iterator[str]:
         """What is wrong with it; `margins`: also what is right by a hair."""
         yield from ()
@@ -129,11 +121,6 @@ class Text(Block):
     def prose(self) -> "Text":
         """All of it."""
         return self
-
-    def snippets(self, book) -> set[str] | None:
-        """Snippets that the values name, also in their expressions."""
-        found = [value for _, value in values.values(self.text)]
-        return {value.snippet for value in found}.union(*(book.reads(value.expression) for value in found))
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Numbers that are typed in, values that nothing gives, marks of claims that there are not."""

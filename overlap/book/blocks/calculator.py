@@ -108,11 +108,6 @@ class Calculator(Block):
         """The formula at these inputs."""
         return evaluate(self.formula, numbers)
 
-    def snippets(self, book) -> set[str] | None:
-        """Snippets whose results the inputs begin at."""
-        expressions = [item.start.expression for item in self.inputs]
-        return {item.start.snippet for item in self.inputs}.union(*map(book.reads, expressions))
-
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give a result."""
         for profile, numbers in self.starts(book).items():

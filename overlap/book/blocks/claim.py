@@ -1,7 +1,5 @@
 """A claim: a sentence, and the expression over one snippet's result that must be true for it to stand."""
 
-import ast
-import difflib
 import hashlib
 import re
 from collections.abc import Iterator
@@ -13,15 +11,16 @@ from overlap.book import margin
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.blocks.index import titled
 from overlap.book.comparison import close, compared, distance, evaluated, sides
-from overlap.book.expression import FUNCTIONS, Undecided, evaluate, names, parse, wrap
-from overlap.book.scope import KNOWN, machine_scope
+from overlap.book.expression import Undecided, evaluate, names, wrap
+from overlap.book.scope import machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
 from overlap.book.verdict import Counts, State, Tally, Verdict
 
 _LIMIT = re.compile(r"limit:\s*(.+?)\s+of\s+(.+)")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_OPTION = re.compile(r"([A-Za-z_]{2,12})\s*:(?!\S)")
+#: What looks like an option and is none, and so no sentence.
+_MISSPELT = re.compile(r"(limits?|names?|for|claims?)\s*:", re.I)
 
 
 class Limit(NamedTuple):
@@ -96,37 +95,16 @@ class Claim(Block):
                     raise source.refuse(f"{claim}: `{row}` is no name", "write it like no-gain-from-python")
             elif limit := _LIMIT.fullmatch(row):
                 limits.append(Limit(*limit.groups()))
-            elif _is_option(row):
+            elif _MISSPELT.match(row):
                 reason = f"{claim}: `{row}` is no option of a claim"
                 raise source.refuse(reason, "write `limit: VALUE of CEILING`")
             else:
                 text.append(row)
         if not text:
             raise source.refuse(f"{claim} has no sentence", "say what the data must support")
-        made = cls(
-            source.page,
-            source.line,
-            source.snippet,
-            expression,
-            condition,
-            tuple(limits),
-            " ".join(text),
-            name,
-        )
-        for part in made.expressions:
-            try:
-                parse(part)
-            except OverlapError as error:
-                raise source.refuse(f"{claim}: {error}", "mend the expression") from None
-        if unknown := _words(condition) - KNOWN - FUNCTIONS.keys():
-            reason = f"{claim}: `for {condition}` names {', '.join(sorted(unknown))}"
-            raise source.refuse(reason, f"a condition knows {', '.join(sorted(KNOWN))}")
-        return made
-
-    @property
-    def expressions(self) -> list[str]:
-        """Everything it evaluates."""
-        return [self.expression, self.condition or "True", *(part for limit in self.limits for part in limit)]
+        sentence = " ".join(text)
+        place = (source.page, source.line)
+        return cls(*place, source.snippet, expression, condition, tuple(limits), sentence, name)
 
     @property
     def anchor(self) -> str:
@@ -247,11 +225,8 @@ class Claim(Block):
     def _check_page(self, page) -> Iterator[str]:
         for twin in page.blocks:
             if isinstance(twin, Claim) and twin.line < self.line and twin.anchor == self.anchor:
-                if self.name:
-                    reason = f"line {twin.line} has a claim named {self.name}, too; change one"
-                else:
-                    reason = f"line {twin.line} claims the same sentence of {self.snippet}; change a word"
-                yield f"{self.where}: {reason}, so that a link leads to one of them"
+                same = f"is named {self.name}, too" if self.name else "says the same"
+                yield f"{self.where}: the claim of line {twin.line} {same}; change one, so that links differ"
         marks = [name for block in page.blocks if block.prose for _, name in cited(block.prose.text)]
         if self.name and marks.count(self.name) > 1:
             reason = f"the mark {{claim: {self.name}}} stands on the page more than once"
@@ -284,10 +259,6 @@ class Claim(Block):
         for path, spread in thin.items():
             number = f"`{'.'.join(map(str, path))}`"
             yield f"{reason} {number} over its trials ({spread:.1%}): `{self.expression}`, {remedy}"
-
-    def snippets(self, book) -> set[str] | None:
-        """Its snippet, and those that its expressions name."""
-        return {self.snippet}.union(*map(book.reads, self.expressions))
 
     def html(self, view) -> str:
         """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""
@@ -360,15 +331,6 @@ def _profiles(book) -> list[str]:
     return [machine["profile"] for machine in book.machines()]
 
 
-def _is_option(row: str) -> bool:
-    """Whether a row looks like an option, spelt wrongly."""
-    option = _OPTION.match(row)
-    if not option:
-        return False
-    word = option[1].lower()
-    return bool(difflib.get_close_matches(word, ("limit", "for", "claim", "name"), cutoff=0.7))
-
-
 def _conditioned(row: str) -> tuple[str, str]:
     """Expression and condition of `EXPRESSION for CONDITION`.
 
@@ -381,9 +343,3 @@ def _conditioned(row: str) -> tuple[str, str]:
         if opened <= closed and "'" not in before and '"' not in before:
             return row[: match.start()].strip(), row[match.end() :].strip()
     return row.strip(), ""
-
-
-def _words(condition: str) -> set[str]:
-    """Names that a condition reads."""
-    nodes = ast.walk(parse(condition)) if condition else ()
-    return {node.id for node in nodes if isinstance(node, ast.Name)}

@@ -34,14 +34,6 @@ class Diagram(Block):
             raise OverlapError(f"{self.where}: {reason}; there are {there}")
         return path.read_text(encoding="utf-8")
 
-    def snippets(self, book) -> set[str] | None:
-        """None of them."""
-        return set()
-
-    def shows(self, book) -> list[str]:
-        """The file's text."""
-        return [self.svg(book)]
-
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether the file is there."""
         self.svg(book)

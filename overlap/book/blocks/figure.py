@@ -31,14 +31,6 @@ class FigureBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line + 1, self.caption)
 
-    def snippets(self, book) -> set[str] | None:
-        """The one it shows, and those its caption speaks of."""
-        return {self.snippet} | self.prose.snippets(book)
-
-    def shows(self, book) -> list[str]:
-        """Where the whole snippet is."""
-        return [repr(book.places.get(self.snippet))]
-
     def check(self, book, margins: bool) -> Iterator[str]:
         """A snippet that draws no picture, or that no page shows; what the caption says."""
         if "plot" not in book.snippet(self.snippet).functions:

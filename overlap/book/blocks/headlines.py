@@ -41,10 +41,6 @@ class Headline(NamedTuple):
             return None
         return next((kind for kind, form in _CEILINGS.items() if re.search(form, self.ceiling)), "other")
 
-    def snippets(self, book) -> set[str]:
-        """The snippets that give it."""
-        return {self.here.snippet} | book.reads(self.here.expression) | book.reads(self.ceiling)
-
     def measured(self, scope: dict) -> tuple[float, float | None, float | None]:
         """Value, ceiling and share in one run; of a time the share is how much of it is needed.
 
@@ -94,10 +90,6 @@ class Headlines(Block):
         if not rows:
             raise source.refuse("headlines without rows", _FORM)
         return cls(source.page, source.line, tuple(rows))
-
-    def snippets(self, book) -> set[str] | None:
-        """Snippets that the rows name, also in their expressions."""
-        return set().union(*(row.snippets(book) for row in self.rows))
 
     def measured(self, book, row: Headline) -> dict[str, tuple[Statistic, Statistic]]:
         """Value and share of a row in all runs of each machine; nothing anywhere is an error."""

@@ -35,10 +35,6 @@ class Index(Block):
             if blocks:
                 yield page.name, blocks
 
-    def shows(self, book) -> list[str]:
-        """All blocks that it lists, and which machines are the book's own."""
-        return [repr(book.home), *(repr(block) for _, blocks in self.sections(book) for block in blocks)]
-
     def markdown(self, view) -> str:
         """An overview; a heading, which the page's contents name, and a table for each page."""
         sections = dict(self.sections(view.book))

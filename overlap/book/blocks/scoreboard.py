@@ -117,14 +117,6 @@ class Scoreboard(Block):
                 return block
         raise OverlapError(f"{self.where}: a picture of a scoreboard that no page has; {_FORM}")
 
-    def snippets(self, book) -> set[str] | None:
-        """Snippets that the rows name, also in their expressions."""
-        return self.prose.snippets(book) | self.board(book).prose.snippets(book)
-
-    def shows(self, book) -> list[str]:
-        """The rows."""
-        return [repr(self.board(book).rows)]
-
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether each row has its amounts, none beats its ceiling, and nothing else is typed in."""
         if self.caption:

@@ -80,10 +80,6 @@ class SnippetBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line, self.caption)
 
-    def snippets(self, book) -> set[str] | None:
-        """The one it shows, and those its caption speaks of."""
-        return {self.snippet} | (self.prose.snippets(book) or set())
-
     def check(self, book, margins: bool) -> Iterator[str]:
         """Functions to show that there are not, a caption without a picture, and what the caption says."""
         snippet = book.snippet(self.snippet)
@@ -187,10 +183,6 @@ class SnippetBlock(Block):
     def listed(self, book) -> bool:
         """Whether the index leads here: to the first place that shows its output, or else the first."""
         return book.places.get(self.snippet, self) == self
-
-    def shows(self, book) -> list[str]:
-        """Whether the index leads here."""
-        return [str(self.listed(book))]
 
     def row(self, view) -> list[str]:
         """Name, summary, needs, times, file."""

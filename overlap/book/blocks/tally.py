@@ -22,14 +22,6 @@ class Tally(Block):
             raise source.refuse("the tally of all claims has no argument and no body", "leave them out")
         return cls(source.page, source.line)
 
-    def snippets(self, book) -> set[str] | None:
-        """All that claims read."""
-        return set().union(*(claim.snippets(book) for claim in book.claims))
-
-    def shows(self, book) -> list[str]:
-        """All claims."""
-        return list(map(repr, book.claims))
-
     def html(self, view) -> str:
         """A line with a link to the index of all claims, where there is one; a list by machine."""
         counts = Counts.of(map(view.book.verdicts, view.book.claims))

@@ -41,7 +41,7 @@ class Diagram(Block):
 
     def html(self, view) -> str:
         """The file's text."""
-        return f'<figure class="ov-diagram">{self.svg(view.book)}</figure>'
+        return f'<figure class="ov-diagram" data-search-exclude>{self.svg(view.book)}</figure>'
 
     def cells(self, notebook) -> list[dict]:
         """The same as a picture on paper."""

@@ -1,9 +1,14 @@
-"""The first use of a term on a page becomes a link to the glossary, which tells its meaning under the pointer."""
+"""The first use of a term on a page leads to the glossary, and tells its meaning under the pointer.
+
+Markdown's own abbreviations would mark every use of `stream` and `event`, and only in the spelling of the heading.
+"""
 
 import re
 import xml.etree.ElementTree as etree
+from collections.abc import Callable
 from pathlib import Path
 
+from markdown import Markdown
 from markdown.extensions.toc import slugify
 from markdown.treeprocessors import Treeprocessor
 
@@ -14,59 +19,56 @@ FILE = "glossary.md"
 _PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
 
 
-def terms(docs: Path) -> dict[str, tuple[str, str]]:
-    """Headings of docs/glossary.md with their anchors and what stands below them, up to the first empty line; longest first."""
+def terms(docs: Path) -> dict[str, str]:
+    """Headings of docs/glossary.md, and what stands below each up to the first empty line, without marks and addresses."""
     path = docs / FILE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = re.findall(r"^## (.+)\n+((?:[^#\n].*\n?)*)", text, flags=re.M)
-    found.sort(key=lambda entry: len(entry[0]), reverse=True)
-    return {term: (slugify(term, "-"), _bare(meaning)) for term, meaning in found}
-
-
-def _bare(markdown: str) -> str:
-    """Text without emphasis, code marks and addresses."""
-    return " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", markdown).split())
+    entries = re.findall(r"^## (.+)\n+((?:[^#\n].*\n?)*)", text, flags=re.M)
+    return {term: " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", meaning).split()) for term, meaning in entries}
 
 
 class Glossary(Treeprocessor):
-    """Walks a page in reading order and links each term once; `page()` is its path."""
+    """Walks a page in reading order and links each term once; `page()` is its path, `docs()` the folder of pages."""
 
-    def __init__(self, md, docs, page):
+    def __init__(self, md: Markdown, docs: Callable[[], Path], page: Callable[[], str]):
         super().__init__(md)
         self._docs, self._page = docs, page
 
     def run(self, root: etree.Element) -> None:
         """Link what is there to be linked."""
-        anchors = {} if self._page() in ("", FILE, HOUSE_RULES) else terms(self._docs())
-        if anchors:
-            words = "|".join(map(re.escape, anchors))
+        meanings = {} if self._page() in ("", FILE, HOUSE_RULES) else terms(self._docs())
+        if meanings:
+            words = "|".join(map(re.escape, sorted(meanings, key=len, reverse=True)))
             self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)
-            self._left = {term.lower(): entry for term, entry in anchors.items()}
+            self._left = {term.lower(): (term, meaning) for term, meaning in meanings.items()}
             self._walk(root)
 
     def _walk(self, element: etree.Element) -> None:
         if "admonition-title" in element.get("class", ""):
             return
-        self._link(element, element.text, 0)
+        self._link(element, 0)
         at = 0
-        while at < len(element):
-            child = element[at]
-            if child.tag in _PROSE:
-                self._walk(child)
-            self._link(element, child.tail, at + 1, child)
+        while at < len(element):  # a link that is put in is the next child
+            if element[at].tag in _PROSE:
+                self._walk(element[at])
             at += 1
+            self._link(element, at)
 
-    def _link(self, parent: etree.Element, text: str | None, at: int, before: etree.Element | None = None) -> None:
-        """Put a link at the first term in a text; the rest of the text becomes its tail, which the walk then reads."""
+    def _link(self, parent: etree.Element, at: int) -> None:
+        """Put a link at the first term of the text before the child at this place; what follows is the text after the link."""
+        before = parent[at - 1] if at else None
+        text = before.tail if at else parent.text
         for match in self._pattern.finditer(text or ""):
-            entry = self._left.pop(match[1].lower(), None)
-            if entry:
-                anchor, meaning = entry
-                link = etree.Element("a", {"href": f"{FILE}#{anchor}"} | ({"title": meaning} if meaning else {}))
-                link.text, link.tail = match[0], text[match.end() :]
-                parent.insert(at, link)
-                if before is None:
-                    parent.text = text[: match.start()]
-                else:
-                    before.tail = text[: match.start()]
-                return
+            if match[1].lower() not in self._left:
+                continue
+            term, meaning = self._left.pop(match[1].lower())
+            link = etree.Element("a", {"href": f"{FILE}#{slugify(term, '-')}"})
+            if meaning:
+                link.set("title", meaning)
+            link.text, link.tail = match[0], text[match.end() :]
+            parent.insert(at, link)
+            if before is None:
+                parent.text = text[: match.start()]
+            else:
+                before.tail = text[: match.start()]
+            return

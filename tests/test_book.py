@@ -2,15 +2,12 @@
 
 import ast
 import contextlib
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-import tokenize
 from pathlib import Path
-from statistics import median
 
 import pytest
 import torch
@@ -57,29 +54,7 @@ def test_a_chapter_has_a_page_and_tests_of_its_name(chapter):
     assert f"{chapter}.md" in (ROOT / "mkdocs.yml").read_text()
 
 
-def code_lines(text: str) -> int:
-    """Lines that hold code: no header, docstrings, comments, blank lines, and not `plot`."""
-    left_out = set()
-    for node in ast.walk(ast.parse(text)):
-        if getattr(node, "name", "") == "plot" or meaning.is_docstring(node):
-            left_out |= set(range(node.lineno, node.end_lineno + 1))
-    nothing = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    rows = {row for token in tokens if token.type not in nothing for row in range(token.start[0], token.end[0] + 1)}
-    return len(rows - left_out)
-
-
-def test_code_lines_are_those_that_a_borrower_reads():
-    text = '"""Doc\nstring."""\n# why\n\n\ndef f(\n    a,\n):  # args\n    """Doc."""\n    return """a\nb"""\n\n\ndef plot(a):\n    return a\n'
-    assert code_lines(text) == 5
-
-
-def test_snippets_are_short_and_say_what_they_are():
-    sizes = {name: code_lines(snippet.text) for name, snippet in SNIPPETS.items()}
-    assert {name: size for name, size in sizes.items() if size > 60} == {}
-    assert median(sizes.values()) <= 35
-    widths = {name: max(map(len, snippet.text.splitlines())) for name, snippet in SNIPPETS.items()}
-    assert {name: width for name, width in widths.items() if width > 88} == {}
+def test_snippets_say_what_they_are_and_have_a_main():
     assert [name for name, snippet in SNIPPETS.items() if not snippet.summary] == []
     assert [name for name, snippet in SNIPPETS.items() if "main" not in snippet.functions] == []
 
@@ -436,22 +411,14 @@ def test_every_item_of_the_articles_has_a_row_with_a_verdict_and_a_place():
 CHAPTERS = sorted({path.parent.name for path in ROOT.glob("snippets/*/*.py")})
 
 
-def words(text: str) -> int:
-    """Words of Markdown, without values, code and addresses."""
-    bare = re.sub(r"\{[^{}\n]*\}|`[^`\n]*`|\]\([^)]*\)|<[^>]+>", " ", text)
-    return len(re.findall(r"[A-Za-z][\w'’-]*", bare))
-
-
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_each_chapter_says_its_point_first(page):
-    """A summary with a measured picture within 250 words; a guess; in all at most as many words as twenty minutes allow."""
+    """A summary with a measured picture before the first heading, and a guess."""
     blocks = BOOK.pages[f"{page}.md"].blocks
     first = next(i for i, block in enumerate(blocks) if isinstance(block, FigureBlock))
     before = "".join(block.text for block in blocks[:first] if isinstance(block, Text))
     assert '<div class="ov-summary" markdown>' in before and "\n## " not in before
-    assert words(before) <= 250
     assert '??? question "Guess first' in BOOK.pages[f"{page}.md"].text
-    assert words("".join(block.text for block in blocks if isinstance(block, Text))) <= 2300
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

@@ -482,7 +482,7 @@ def test_the_picture_of_a_scoreboard_needs_rows_and_a_caption(measured):
 
 @pytest.mark.parametrize(("unit", "times"), [("ms", 0.5), ("B", 0.5), ("-", 0.5), ("×", 2), ("GB/s", 2)])
 def test_less_is_better_but_for_factors_and_rates(unit, times):
-    assert Score(1, "a", unit, "4", "a/b: x", "", "", "holds").gain(8) == times
+    assert Score(1, "a", unit, "4", None, None, None, "holds").gain(8) == times
 
 
 CALCULATOR = "launch = x | 1 to 100 | a launch\ngpus = 4 | 1 to 8 | GPUs\nfaster = gpus * launch / max(launch, 2) | times\ncurve: launch"
@@ -498,7 +498,7 @@ BAD_CALCULATORS = {
     CALCULATOR.replace(
         "max(launch, 2)", "sum(launch)"
     ): "`sum(launch)` cannot be computed by a page; write plain arithmetic",
-    CALCULATOR.replace("max(launch, 2)", "other"): "the formula names other; its inputs are launch, gpus",
+    CALCULATOR.replace("max(launch, 2)", "other"): "name 'other' is not defined; there are gpus, launch; narrow",
     CALCULATOR.replace(
         "max(launch, 2)", "(launch - 1)"
     ): "at launch = 1 on cpu: `gpus * launch / (launch - 1)`: ZeroDivisionError",

@@ -11,8 +11,7 @@ from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.library import Library
 from overlap.book.page import Page
-from overlap.book.runs import Run, hosts
-from overlap.book.scope import mistaken, result_scope
+from overlap.book.runs import Run, hosts, mistaken, result_scope
 from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value

@@ -1,10 +1,16 @@
-"""What a snippet gave on one machine, and what is told about it beside its output."""
+"""What a snippet gave on one machine: what is told beside its output, and what expressions see of it."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from overlap.book.ceiling import ceilings
+from overlap.book.expression import Chapter, Data, wrap
 from overlap.book.statistic import counted, show
-from overlap.run import recording
+from overlap.run import machine, recording
 from overlap.run.recording import Recording
+
+#: Keys of a result that would hide what a page knows of the machine.
+_RESERVED = {"profile", "gpus", "capability", "cores", "ceiling"}
 
 
 @dataclass(frozen=True)
@@ -95,3 +101,44 @@ class Run:
 def hosts(runs: list[dict]) -> int:
     """How many hosts these runs name; those that name none count as one."""
     return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
+
+
+def machine_scope(profile: str, here: dict) -> dict:
+    """What an expression or a condition knows of a recorded machine."""
+    gpus = here["gpus"]
+    name = gpus[0]["name"] if gpus else "the CPU"
+    return {
+        "profile": profile,
+        "model": machine.profile([name] if gpus else []),
+        "gpus": len(gpus),
+        "capability": float(gpus[0]["capability"]) if gpus else 0.0,
+        "cores": here["cores"],
+        "ceiling": Data(ceilings(here), f"ceiling of {name}"),
+    }
+
+
+def result_scope(
+    name: str, profile: str, run: dict, snippets: Iterable[str], load: Callable[[str], dict]
+) -> dict:
+    """What an expression over one run of a snippet sees; `load` gives other snippets' results there."""
+    chapters = {other.partition("/")[0] for other in snippets}
+    scope = {chapter: Chapter(chapter, load) for chapter in chapters}
+    scope |= machine_scope(profile, run["machine"])
+    scope |= {key: wrap(value, f"{name}.{key}") for key, value in run["result"].items()}
+    return scope
+
+
+def mistaken(result: dict, snippets: Iterable[str]) -> str:
+    """What of a result a page would take for something of the machine, or for another snippet's result.
+
+    Empty where there is nothing.
+    """
+    for key in sorted(result):
+        if key in _RESERVED:
+            return f"its result has {key}, which pages know as something of the machine"
+    for name in sorted(snippets):
+        chapter, _, rest = name.partition("/")
+        inside = result.get(chapter)
+        if isinstance(inside, dict) and rest in inside:
+            return f"its result has {chapter}.{rest}, which pages know as the result of {name}"
+    return ""

@@ -39,6 +39,11 @@ class Value:
             spec = tail
         return cls(match["name"], match["profile"], source, spec)
 
+    def __str__(self) -> str:
+        """As it is written between braces."""
+        name = f"{self.snippet}@{self.profile}" if self.profile else self.snippet
+        return f"{name}: {self.expression}:{self.spec}" if self.spec else f"{name}: {self.expression}"
+
 
 def values(text: str) -> list[tuple[int, Value]]:
     """All values in a piece of Markdown with the line they stand in, counted from 0; code is left aside."""

@@ -187,16 +187,11 @@ def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
     """What the committed recordings of each machine say of a headline; of CPUs only those of this name."""
     recorded = {}
     for profile, run in committed.runs(row.here.snippet).items():
-        values = []
-        shares = []
-        for number in diagnosis.alike(run, here):
-            try:
-                value, _, share = row.measured(committed.scope(row.here.snippet, run, number))
-            except OverlapError:  # there is nothing to compare with; `overlap check` says why
-                continue
-            values.append(value)
-            if share is not None:
-                shares.append(share)
+        scopes = [committed.scope(row.here.snippet, run, number) for number in diagnosis.alike(run, here)]
+        try:
+            values, shares, _ = row.over(scopes)
+        except OverlapError:  # there is nothing to compare with; `overlap check` says why
+            continue
         if values:
             recorded[profile] = {
                 "median": median(values),

@@ -12,7 +12,7 @@ from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.blocks.index import titled
 from overlap.book.comparison import close, compared, distance, evaluated, sides
 from overlap.book.expression import Undecided, evaluate, names, wrap
-from overlap.book.scope import machine_scope
+from overlap.book.runs import machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
 from overlap.book.verdict import Counts, State, Tally, Verdict

@@ -5,7 +5,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -55,6 +55,22 @@ class Headline(NamedTuple):
             return value, None, None
         return value, ceiling, ceiling / value if self.is_time else value / ceiling
 
+    def over(self, scopes: Iterable[dict]) -> tuple[list[float], list[float], str]:
+        """Values and shares in those runs that have them; or why there is none."""
+        values = []
+        shares = []
+        why = "it has no recording"
+        for scope in scopes:
+            try:
+                value, _, share = self.measured(scope)
+            except Undecided as error:
+                why = str(error)
+                continue
+            values.append(value)
+            if share is not None:
+                shares.append(share)
+        return values, shares, why
+
     def _amount(self, expression: str, scope: dict) -> float:
         number = evaluate(expression, scope)
         if not is_number(number) or not 0 < number < math.inf:
@@ -96,17 +112,7 @@ class Headlines(Block):
         statistics = {}
         why = "it has no recording"
         for profile, run in book.runs(book.snippet(row.here.snippet).name).items():
-            values = []
-            shares = []
-            for scope in book.scopes(row.here.snippet, run):
-                try:
-                    value, _, share = row.measured(scope)
-                except Undecided as error:
-                    why = str(error)
-                    continue
-                values.append(value)
-                if share is not None:
-                    shares.append(share)
+            values, shares, why = row.over(book.scopes(row.here.snippet, run))
             if values:
                 statistics[profile] = Statistic(tuple(values), run.hosts), Statistic(tuple(shares), run.hosts)
         if not statistics:

@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
-from overlap.book.expression import parse
 from overlap.book.statistic import is_number, show
 from overlap.book.value import VALUE, Value
 from overlap.run import machine
@@ -22,15 +21,15 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Score(NamedTuple):
-    """One row as it is written; values are `chapter/snippet@machine: expression`, or empty."""
+    """One row: what a source printed, and what was measured its way and the right way, or None."""
 
     line: int
     label: str
     unit: str
     printed: str
-    its_way: str
-    right_way: str
-    ceiling: str
+    its_way: Value | None
+    right_way: Value | None
+    ceiling: Value | None
     verdict: str
 
     @property
@@ -41,28 +40,22 @@ class Score(NamedTuple):
         return f"\N{NO-BREAK SPACE}{self.unit}"
 
     @property
-    def values(self) -> list[Value | None]:
-        """Its way, the right way, the ceiling."""
-        return [_value(text) for text in (self.its_way, self.right_way, self.ceiling)]
-
-    @property
     def markdown(self) -> str:
         """The row of the table; the unit stands where the printed figure does."""
-        texts = (self.its_way, self.right_way, self.ceiling)
-        measured = [f"{{{text}}}" if text else "–" for text in texts]
+        values = (self.its_way, self.right_way, self.ceiling)
+        measured = [f"{{{value}}}" if value else "–" for value in values]
         return _line(self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict)
 
     def measured(self, book) -> dict[str, list[float | None]]:
         """Printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
-        its_way, right_way, ceiling = (_amounts(book, value) for value in self.values)
+        its_way = _amounts(book, self.its_way)
+        right_way = _amounts(book, self.right_way)
+        ceiling = _amounts(book, self.ceiling)
         if right_way and not right_way.keys() & its_way.keys():
             reason = f"`{self.right_way}` has no machine in common with its way"
             raise OverlapError(f"{reason}; record it there, or write -")
         printed = float(self.printed)
-        return {
-            profile: [printed, number, right_way.get(profile), ceiling.get(profile)]
-            for profile, number in its_way.items()
-        }
+        return {p: [printed, number, right_way.get(p), ceiling.get(p)] for p, number in its_way.items()}
 
     def gain(self, number: float) -> float:
         """How many times better than printed: of a factor (×) and a rate (…/s) more is better, else less."""
@@ -157,7 +150,7 @@ class Scoreboard(Block):
                 machines.append((profile, text, gains))
                 logarithms += map(math.log10, gains.values())
             if machines:
-                first = view.book.first(measured, row.values[0].snippet)
+                first = view.book.first(measured, row.its_way.snippet)
                 rows.append((view.inline(row.label), machines, first))
         low = math.floor(min(logarithms))
         high = max(math.ceil(max(logarithms)), 1)
@@ -195,26 +188,13 @@ def _score(place: Source, row: str) -> Score:
     if not is_amount:
         raise place.refuse(f"`{printed}` is no amount above zero", _FORM)
     snippet = texts[0].partition(":")[0]  # also of a value that names none
-    named = []
+    values = []
     for text in texts:
-        if text == "-":
-            named.append("")
-            continue
-        whole = text if _value(text) else f"{snippet}: {text}"
-        value = _value(whole)
-        if not value:
+        match = VALUE.fullmatch(f"{{{text}}}") or VALUE.fullmatch(f"{{{snippet}: {text}}}")
+        if text != "-" and not match:
             raise place.refuse(f"`{text}` is no value of a snippet", _FORM)
-        try:
-            parse(value.expression)
-        except OverlapError as error:
-            raise place.refuse(str(error), "mend the expression") from None
-        named.append(whole)
-    return Score(place.line, label, unit, printed, *named, verdict)
-
-
-def _value(text: str) -> Value | None:
-    match = VALUE.fullmatch(f"{{{text}}}")
-    return Value.parse(match) if match else None
+        values.append(Value.parse(match) if text != "-" else None)
+    return Score(place.line, label, unit, printed, *values, verdict)
 
 
 def _line(*cells: str) -> str:

@@ -92,8 +92,9 @@ class Stream:
             self.run()
 
     def run(self, until: Mark | None = None) -> None:
-        while self.queue and not (until and until.done):
-            self.queue.popleft()()
+        with torch._C.DisableTorchFunction():
+            while self.queue and not (until and until.done):
+                self.queue.popleft()()
 
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event(self.gpu)
@@ -127,7 +128,7 @@ class Graph:
         self.gpu.launch(self.seconds, self.run)
 
     def run(self) -> None:
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch.no_grad():
             for func, args, kwargs, results in self.operations:
                 again = tree_leaves(func(*args, **kwargs))
                 for old, new in zip(results, again, strict=False):  # none of what only changes a tensor
@@ -345,8 +346,7 @@ class FakeCuda(TorchFunctionMode):
             own = tree_map_only(torch.Tensor, torch.Tensor.detach, own)
 
         def compute():
-            with torch._C.DisableTorchFunction():
-                return func(*own[0], **own[1])
+            return func(*own[0], **own[1])
 
         def placed(result: torch.Tensor) -> torch.Tensor:
             for tensor in given:
@@ -360,7 +360,7 @@ class FakeCuda(TorchFunctionMode):
             tensor = self.allocate(result)
             room = tensor.detach()
             source = compute if given else lambda: result  # random numbers are drawn once
-            self.launch(seconds, lambda: write(room, source()), name)
+            self.launch(seconds, lambda: room.copy_(source()), name)
             return tensor
 
         seconds = self.kernel_s.get(name, 1e-6)
@@ -389,7 +389,7 @@ class FakeCuda(TorchFunctionMode):
         room, given = target.detach(), source.detach()
         if any(tensor is source for tensor in pageable):
             given = given.clone()
-        self.launch(1e-6, lambda: write(room, given), "Memcpy")
+        self.launch(1e-6, lambda: room.copy_(given), "Memcpy")
         between_gpus = on_gpu(target) and on_gpu(source)
         if not (non_blocking or between_gpus) or any(tensor is target for tensor in pageable):
             self.wait(self.current)
@@ -408,11 +408,6 @@ def marked(tensor: torch.Tensor, **marks) -> torch.Tensor:
     """The tensor, with these attributes of Python."""
     vars(tensor).update(marks)
     return tensor
-
-
-def write(target: torch.Tensor, source: torch.Tensor) -> None:
-    with torch._C.DisableTorchFunction():
-        target.copy_(source)
 
 
 def device_asked(name: str, args, kwargs: dict) -> str:

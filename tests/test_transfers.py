@@ -1,22 +1,17 @@
 """Snippets of the chapter on transfers; without a GPU, on an imitation that does queued work as late as it may."""
 
 import contextlib
-import json
 import subprocess
 import sys
 from collections import UserDict, namedtuple
 from functools import partial
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import pytest
 import torch
+from conftest import ROOT
+from fake_cuda import imitated
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -33,8 +28,6 @@ from snippets.transfers import (
     overlap_as_published,
     overlap_copy_compute_broken,
     overlap_copy_compute_fixed,
-    pageable_copies,
-    pcie_bandwidth,
     pinning_costs,
     pinning_threads,
     prefetcher,
@@ -43,222 +36,15 @@ from snippets.transfers import (
     tensors_on_devices,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
 EARLY = [d2h_too_early_broken, d2h_too_early_fixed]
 TWINS = [overlap_copy_compute_broken, overlap_copy_compute_fixed]
-ORDERS = [("main", "side"), ("side", "main")]
-LANES = [["CPU", 0.0, 4.0, "cudaLaunchKernel"], ["stream 7", 5.0, 9.0, "gemm"]]
-#: Each snippet that needs a GPU, with what makes it small.
-SMALL = {
-    chunked_copy: {"ROWS": 256, "N": 32},
-    d2h_too_early_broken: {"ELEMENTS": 64, "STRIDE": 8, "TRIES": 6},
-    d2h_too_early_fixed: {},
-    fetch_later: {"N": 16, "ELEMENTS": 64},
-    many_small_copies: {"COUNT": 5, "SIZES": [1, 4, 16]},
-    non_blocking_matrix: {"BYTES": 256, "N": 16},
-    overlap_as_published: {"N": 16},
-    overlap_copy_compute_broken: {"N": 16, "ROUNDS": 6, "lanes": lambda work: work() or LANES},
-    overlap_copy_compute_fixed: {},
-    pageable_copies: {"SIZES": [1024, 4096]},
-    pcie_bandwidth: {"SIZES": [64, 256, 1024]},
-    pinning_costs: {"ELEMENTS": 64},
-    pinning_threads: {"BYTES": 64, "choose": lambda threads: None},
-    prefetcher_gain: {"ROWS": 8, "N": 16, "OUT": 4},
-}
-#: The module whose constants a twin uses.
-MEASURED_BY = {d2h_too_early_fixed: d2h_too_early_broken, overlap_copy_compute_fixed: overlap_copy_compute_broken}
-CEILINGS = {"pcie_gb_s": 63.0, "pcie_payload_gb_s": 58.0}
-
-
-class Gpu:
-    """Two streams. What is put into them runs at once, or, if this GPU is late, when somebody waits for it."""
-
-    def __init__(self, late: bool):
-        self.late, self.current, self.order = late, "main", ("main", "side")
-        self.queues, self.diary = {"main": [], "side": []}, []
-
-    def put(self, stream: str, work, ready=lambda: True) -> None:
-        self.queues[stream].append((ready, work))
-        if not self.late:
-            self.run()
-
-    def launch(self, work) -> None:
-        self.put(self.current, work)
-
-    def run(self, until=lambda: False) -> None:
-        """Run what is ready, of the first stream in `order` if it has any."""
-        while not until():
-            ready = [queue for queue in map(self.queues.get, self.order) if queue and queue[0][0]()]
-            if not ready:
-                return
-            ready[0].pop(0)[1]()
-
-
-class Event:
-    def __init__(self, gpu: Gpu):
-        self.gpu, self.passed = gpu, [True]  # never recorded: there is nothing to wait for
-
-    def record(self, stream=None) -> None:
-        self.passed = passed = []
-        self.gpu.put(stream.name if stream else self.gpu.current, lambda: passed.append(True))
-
-    def synchronize(self) -> None:
-        self.gpu.run(until=lambda: bool(self.passed))
-
-
-class Stream:
-    def __init__(self, gpu: Gpu, name: str = "side"):
-        self.gpu, self.name = gpu, name
-
-    def record_event(self) -> Event:
-        event = Event(self.gpu)
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        passed = event.passed
-        self.gpu.put(self.name, lambda: None, ready=lambda: bool(passed))
-
-    def wait_stream(self, other: "Stream") -> None:
-        self.gpu.diary.append(f"{self.name} waits for {other.name}")
-        self.wait_event(other.record_event())
-
-
-def imitate(patch: pytest.MonkeyPatch, late: bool) -> Gpu:
-    """Do on the CPU what the snippets ask of CUDA; random matrices have at most 256 rows and columns."""
-    gpu = Gpu(late)
-    tensor = {name: getattr(torch.Tensor, name) for name in ("copy_", "item", "to", "clone")}
-    mm = torch.mm
-
-    def here(create, most: int | None = None):
-        def made(*args, device=None, pin_memory=False, **options):
-            made = create(*(min(n, most) if most else n for n in args), **options)
-            made.pinned = pin_memory
-            return made
-
-        return made
-
-    def copy_(to, source, non_blocking=False):
-        if non_blocking:
-            gpu.launch(lambda: tensor["copy_"](to, source))
-            return to
-        return tensor["copy_"](to, source)
-
-    def to(self, *args, non_blocking=False, **options):
-        if args not in (("cpu",), ("cuda",)):
-            return tensor["to"](self, *args, **options)
-        copy = pinned(self, args == ("cpu",) and non_blocking)
-        if copy.pinned:
-            copy.fill_(-1)
-            gpu.launch(lambda: tensor["copy_"](copy, self))
-        return copy
-
-    def pinned(self, pinned=True):
-        copy = tensor["clone"](self)
-        copy.pinned = pinned
-        return copy
-
-    def multiply(a, b, out=None):
-        out = torch.zeros(len(a), b.shape[1], dtype=a.dtype) if out is None else out
-        gpu.launch(lambda: mm(a, b, out=out))
-        return out
-
-    @contextlib.contextmanager
-    def on(stream):
-        before, gpu.current = gpu.current, stream.name
-        yield
-        gpu.current = before
-
-    for name in ("empty", "zeros", "full", "ones", "tensor", "empty_like", "zeros_like"):
-        patch.setattr(torch, name, here(getattr(torch, name)))
-    patch.setattr(torch, "randn", here(torch.randn, most=256))
-    patch.setattr(torch, "mm", multiply)
-    for name, method in {"copy_": copy_, "to": to, "pin_memory": pinned}.items():
-        patch.setattr(torch.Tensor, name, method)
-    patch.setattr(torch.Tensor, "cuda", lambda self: self)
-    patch.setattr(torch.Tensor, "is_pinned", lambda self: getattr(self, "pinned", False))
-    patch.setattr(torch.Tensor, "item", lambda self: gpu.run() or tensor["item"](self))
-    patch.setattr(torch.Tensor, "record_stream", lambda self, stream: gpu.diary.append(f"used on {stream.name}"))
-    patch.setattr(torch.cuda, "Event", lambda: Event(gpu))
-    patch.setattr(torch.cuda, "Stream", lambda *device: Stream(gpu))
-    patch.setattr(torch.cuda, "current_stream", lambda *device: Stream(gpu, "main"))
-    patch.setattr(torch.cuda, "stream", on)
-    patch.setattr(torch.cuda, "synchronize", gpu.run)
-    return gpu
 
 
 @pytest.fixture
-def late(monkeypatch):
+def late():
     """A GPU that does nothing before it must."""
-    return imitate(monkeypatch, late=True)
-
-
-@pytest.fixture
-def prompt(monkeypatch):
-    """A GPU that does everything at once."""
-    return imitate(monkeypatch, late=False)
-
-
-def shrink(patch: pytest.MonkeyPatch, module) -> None:
-    """Make a snippet small."""
-    module = MEASURED_BY.get(module, module)
-    for name, small in SMALL[module].items():
-        patch.setattr(module, name, small)
-
-
-def plain_data(result: dict) -> dict:
-    """The result, as it comes back from a recording."""
-    return json.loads(json.dumps(result, allow_nan=False))
-
-
-def check_medians(item) -> int:
-    """How many numbers stand beside their trials; each must be their median."""
-    if isinstance(item, list):
-        return sum(map(check_medians, item))
-    if not isinstance(item, dict):
-        return 0
-    found = sum(check_medians(part) for part in item.values())
-    return found + sum(compare(item[key.removesuffix("_trials")], item[key]) for key in item if key.endswith("_trials"))
-
-
-def compare(value, trials) -> int:
-    if isinstance(value, dict):
-        assert value.keys() == trials.keys()
-        return sum(compare(value[key], trials[key]) for key in value)
-    if isinstance(value, list):
-        return sum(compare(*pair) for pair in zip(value, trials, strict=True))
-    assert value == pytest.approx(median(trials)) and len(trials) >= 5
-    return 1
-
-
-@pytest.fixture
-def one_thread_at_most():
-    """A snippet may set the number of threads; what comes after has its own again."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread_at_most")
-@pytest.mark.parametrize("module", SMALL, ids=lambda module: module.__name__.rpartition(".")[2])
-def test_main_in_small_returns_data_that_can_be_drawn(prompt, monkeypatch, capsys, module):
-    shrink(monkeypatch, module)
-    result = plain_data(module.main())
-    assert check_medians(result) >= (module not in EARLY)  # which only count
-    assert capsys.readouterr().out.count("\n") >= 3
-    for ceilings in (CEILINGS, {}):
-        if hasattr(module, "plot"):
-            assert module.plot(result, ceilings).axes
-    plt.close("all")
-
-
-@pytest.mark.parametrize("module", [*SMALL, prefetcher, loader_workers], ids=lambda m: m.__name__.rpartition(".")[2])
-def test_recorded(recorded, module):
-    for result in recorded(module.__name__.removeprefix("snippets.").replace(".", "/")).values():
-        assert check_medians(result) >= (module not in EARLY)
-        if hasattr(module, "plot"):
-            assert module.plot(result, {}).axes
-    plt.close("all")
+    with imitated(late=True) as gpu:
+        yield gpu
 
 
 # tensors on devices
@@ -283,12 +69,11 @@ def test_moving_a_tensor_gives_another_and_moving_a_model_moves_it():
     assert where["again_is_the_same_object"] and where["product"] == "meta"
 
 
-def test_tensors_main_on_this_machine(capsys):
-    result = plain_data(tensors_on_devices.main())
+def test_tensors_main_on_this_machine():
+    result = tensors_on_devices.main()
     assert all(row["same"] for row in result["rows"])
     assert result["device"] == result["where"]["result"] == result["where"]["model"]
     assert len(result["rows"]) == (8 if result["device"] == "cuda" else 5)
-    assert "DIFFERS" not in capsys.readouterr().out
 
 
 def test_every_tensor_of_a_model_that_stays_behind_is_named():
@@ -308,12 +93,11 @@ def test_every_tensor_of_a_model_that_stays_behind_is_named():
     assert tensors_left_behind.strays(Part().to("meta"), "meta") == ["plain"]
 
 
-def test_left_behind_main_on_this_machine(capsys):
-    result = plain_data(tensors_left_behind.main())
+def test_left_behind_main_on_this_machine():
+    result = tensors_left_behind.main()
     assert (result["strays"], result["strays_mended"]) == (["1.by"], [])
     assert result["errors"]["mixed"] and not result["errors"]["mended"]
     assert "can't convert" in result["errors"]["numpy"]
-    assert "['1.by']" in capsys.readouterr().out
 
 
 # several GPUs
@@ -357,13 +141,11 @@ def test_nothing_and_parameters_can_be_packed(late):
 # pinning
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_buffer_is_not_refilled_before_it_has_left(late, order):
-    late.order = order
+def test_the_buffer_is_not_refilled_before_it_has_left(unfair):
     x, buffer, sent = torch.arange(5.0), torch.zeros(5, pin_memory=True), torch.cuda.Event()
-    first, second = torch.zeros(5), torch.zeros(5)
+    first, second = torch.zeros(2, 5, device="cuda")
     pinning_costs.send(x, buffer, first, sent)
-    assert not first.any(), "this GPU is late"
+    assert unfair.current.queue, "this GPU is late"
     pinning_costs.send(2 * x, buffer, second, sent)
     torch.cuda.synchronize()
     assert torch.equal(first, x) and torch.equal(second, 2 * x)
@@ -391,11 +173,11 @@ def test_threads_are_asked_for_in_the_words_of_the_allocator(monkeypatch, thread
 
 
 def test_a_copy_is_queued_in_its_stream_only_if_it_need_not_block(late):
-    gpu, host = torch.zeros(3), torch.ones(3)
-    assert non_blocking_matrix.copy(gpu, host, True, Stream(late)) >= 0
-    assert (len(late.queues["side"]), len(late.queues["main"])) == (1, 0) and not gpu.any()
-    assert non_blocking_matrix.copy(gpu, host, False, Stream(late)) >= 0
-    assert gpu.all() and late.current == "main"
+    gpu, host, side = torch.empty(3, device="cuda"), torch.ones(3, pin_memory=True), torch.cuda.Stream()
+    assert non_blocking_matrix.copy(gpu, host, True, side) >= 0
+    assert len(side.queue) == 1 and not late.streams[0].queue
+    assert non_blocking_matrix.copy(gpu, host, False, side) >= 0
+    assert not side.queue and gpu.tolist() == [1, 1, 1] and late.current.name == "main"
 
 
 def test_a_cell_runs_both_orders_and_drops_the_first_round():
@@ -410,62 +192,54 @@ def test_hidden_is_a_share_of_the_shorter_leg():
     assert non_blocking_matrix.hidden(copying, multiplying, Timing([14.0, 9.75])) == [0.0, 0.75]
 
 
-def test_matrix_main_has_eight_cells_each_way(prompt, monkeypatch):
-    monkeypatch.setattr(non_blocking_matrix, "BYTES", 256)
-    monkeypatch.setattr(non_blocking_matrix, "N", 16)
-    result = non_blocking_matrix.main()
-    assert list(result["cells"]) == list(result["back"]) == non_blocking_matrix.CELLS
-    assert len(set(non_blocking_matrix.CELLS)) == 8 and "pinned_non_blocking_side" in result["cells"]
+def test_there_are_eight_cells():
+    assert len(set(non_blocking_matrix.CELLS)) == 8 and "pinned_non_blocking_side" in non_blocking_matrix.CELLS
 
 
 # too early
 
 
 @pytest.mark.parametrize(("module", "stale"), list(zip(EARLY, (6, 0), strict=True)))
-def test_only_the_broken_twin_reads_too_early(late, monkeypatch, module, stale, capsys):
-    shrink(monkeypatch, module)
-    result = plain_data(module.main())
+def test_only_the_broken_twin_reads_too_early(late, monkeypatch, module, stale):
+    for name, small in {"ELEMENTS": 64, "STRIDE": 8, "TRIES": 6}.items():
+        monkeypatch.setattr(d2h_too_early_broken, name, small)
+    late.most = 64
+    result = module.main()
     counts = {"stale": stale, "old_looks": 8 * stale, "stale_later": 0, "item": 0, "pinned": 6}
     assert result["counts"] == counts and result["looks"] == 6 * 8
-    assert f"wrong in {stale} of 6" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_later_fetch_holds_nobody_and_is_right_after_its_event(late, order):
-    late.order = order
-    side, on_gpu = Stream(late), torch.zeros(4)
-    late.launch(lambda: on_gpu.fill_(3))
+def test_a_later_fetch_holds_nobody_and_is_right_after_its_event(unfair):
+    side, on_gpu = torch.cuda.Stream(), torch.zeros(4, device="cuda")
+    on_gpu.fill_(3)
+    unfair.diary.clear()
     on_host, landed = fetch_later.fetch_later(on_gpu, side)
     assert not (on_host == 3).any(), "nothing has run, and nobody waited"
     landed.synchronize()
-    assert (on_host == 3).all() and late.diary == ["side waits for main", "used on side"]
+    assert (on_host == 3).all() and unfair.diary == ["side waits for main", "used on side"]
 
 
 # overlap
 
 
-@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("module", TWINS)
-def test_what_lands_has_been_computed(late, module, order):
-    late.order = order
-    x, landing = torch.randn(4, 4), [torch.zeros(4, 4) for _ in range(3)]
+def test_what_lands_has_been_computed(unfair, module):
+    x, landing = torch.randn(4, 4, device="cuda"), [torch.zeros(4, 4, pin_memory=True) for _ in range(3)]
     module.together(x, landing, 3)
     torch.cuda.synchronize()
     assert all(torch.equal(host, x @ x) for host in landing)
 
 
 def test_twins_differ_in_the_stream_of_the_copies(late):
-    x, landing = torch.randn(4, 4), [torch.zeros(4, 4)]
+    x, landing = torch.randn(4, 4, device="cuda"), [torch.zeros(4, 4, pin_memory=True)]
     overlap_copy_compute_broken.together(x, landing, 2)
-    assert late.diary == [] and not late.queues["side"]
-    late.queues["main"].clear()
+    assert late.diary == [] and len(late.streams) == 1
     overlap_copy_compute_fixed.together(x, landing, 2)
     assert late.diary == ["side waits for main", "used on side"] * 2 + ["main waits for side"]
-    assert len(late.queues["side"]) == 2 * 2 + 1, "a wait and a copy each, and the last record"
 
 
-def test_published_form_makes_pinned_memory_unless_it_blocks(prompt):
-    results = [torch.ones(2), torch.zeros(2)]
+def test_published_form_makes_pinned_memory_unless_it_blocks(gpu):
+    results = [torch.ones(2, device="cuda"), torch.zeros(2, device="cuda")]
     for non_blocking in (False, True):
         landed = overlap_as_published.to_cpu(results, non_blocking)
         assert [host.is_pinned() for host in landed] == [non_blocking] * 2
@@ -475,20 +249,19 @@ def test_published_form_makes_pinned_memory_unless_it_blocks(prompt):
 # pieces
 
 
-@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_each_piece_is_copied_after_it_is_computed(late, order, pieces):
-    late.order = order
-    x, w, gpu, host = torch.randn(8, 4), torch.randn(4, 4), torch.zeros(8, 4), torch.zeros(8, 4)
+def test_each_piece_is_copied_after_it_is_computed(unfair, pieces):
+    x, w = torch.randn(8, 4, device="cuda"), torch.randn(4, 4, device="cuda")
+    gpu, host, side = torch.zeros(8, 4, device="cuda"), torch.zeros(8, 4, pin_memory=True), torch.cuda.Stream()
     for scale in (1.0, 2.0):  # the second round must not overwrite what the first one still copies
-        chunked_copy.in_pieces(scale * x, w, gpu, host, pieces, Stream(late))
+        chunked_copy.in_pieces(scale * x, w, gpu, host, pieces, side)
     torch.cuda.synchronize()
     torch.testing.assert_close(host, 2 * x @ w)
-    assert late.diary == (["side waits for main"] * pieces + ["main waits for side"]) * 2
+    assert unfair.diary == (["side waits for main"] * pieces + ["main waits for side"]) * 2
 
 
-def test_a_piece_that_is_missing_is_noticed(prompt, monkeypatch):
-    for name, small in SMALL[chunked_copy].items():
+def test_a_piece_that_is_missing_is_noticed(gpu, monkeypatch):
+    for name, small in {"ROWS": 256, "N": 32}.items():
         monkeypatch.setattr(chunked_copy, name, small)
     monkeypatch.setattr(chunked_copy, "in_pieces", lambda *args: None)
     with pytest.raises(AssertionError, match="not close"):
@@ -509,44 +282,42 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("way", WAYS)
-def test_every_step_sees_its_own_batch(late, order, way):
-    late.order = order
+def test_every_step_sees_its_own_batch(unfair, way):
     seen = []
 
     def step(batch: torch.Tensor) -> int:
-        late.launch(lambda: seen.append(batch.tolist()))
+        unfair.launch(work=lambda place=batch.detach(): seen.append(place.tolist()))
         return len(seen)
 
-    batches = [torch.full((2,), float(i)) for i in range(7)]
+    batches = [torch.full((2,), float(i), pin_memory=True) for i in range(7)]
     assert len(WAYS[way](batches, step)) == 7
     assert not seen, "nothing but queues so far: the CPU did not wait"
-    assert late.diary[-1] == "main waits for side" and "side waits for main" in late.diary
+    assert unfair.diary[-1] == "main waits for side" and "side waits for main" in unfair.diary
     torch.cuda.synchronize()
-    assert seen == [batch.tolist() for batch in batches]
+    assert seen == [[float(i)] * 2 for i in range(7)]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_is_copied_ahead_of_the_work_on_the_one_before(late, way):
     done, used = [], []
-    late.order = ("side", "main")
 
     def step(batch: torch.Tensor) -> None:
         used.append(batch)
-        late.launch(lambda: done.append(1))
+        late.launch(work=lambda: done.append(1))
 
-    WAYS[way]([torch.full((1,), float(i + 1)) for i in range(4)], step)
-    late.run(until=lambda: bool(used[1] == 2))
-    assert used[1] == 2 and not done, "the second batch has arrived and the first is not worked on yet"
+    WAYS[way]([torch.full((1,), float(i + 1), pin_memory=True) for i in range(4)], step)
+    side = late.streams[1]
+    with torch._C.DisableTorchFunction():  # only looked at, not waited for
+        while side.queue and float(used[1]) != 2:
+            side.queue.popleft()()
+        assert float(used[1]) == 2 and not done, "the second batch is there and the first not worked on yet"
 
 
 Pair = namedtuple("Pair", "x y")
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_batches_of_any_form_may_be_kept(late, order):
-    late.order = order
+def test_batches_of_any_form_may_be_kept(unfair):
     forms = [
         torch.ones(2),
         (torch.ones(1), torch.zeros(2)),
@@ -636,13 +407,7 @@ def test_without_cuda_a_prefetcher_for_it_says_so():
         next(prefetcher.prefetched([torch.ones(1)]))
 
 
-def test_prefetcher_main_on_this_machine(capsys):
-    result = plain_data(prefetcher.main())
-    assert list(result["ms"]) == ["copy", "work", "plain", "prefetched"] and check_medians(result) == 4
-    assert "prefetched" in capsys.readouterr().out
-
-
-def test_work_is_the_last_product(prompt):
+def test_work_is_the_last_product():
     batch, w = torch.randn(4, 8), torch.randn(8, 2)
     torch.testing.assert_close(prefetcher_gain.work(batch, w, 3), (batch @ w)[0].sum())
 
@@ -660,20 +425,19 @@ def test_batches_come_in_order_with_and_without_workers(monkeypatch, workers):
     assert [batch.tolist() for batch in batches] == [[[float(i)] * 3] * 2 for i in range(5)]
 
 
-def test_epoch_drops_the_first_window(prompt, monkeypatch):
+def test_epoch_drops_the_first_window(gpu, monkeypatch):
     monkeypatch.setattr(loader_workers, "BATCHES", 32)
     monkeypatch.setattr(loader_workers.time, "perf_counter", iter(range(100)).__next__)
-    x, batches = torch.randn(4, 4), [torch.full((3,), float(i)) for i in range(32)]
+    x, batches = torch.randn(4, 4, device="cuda"), [torch.full((3,), float(i)) for i in range(32)]
     found = loader_workers.epoch(batches, x)
     assert (found["step"].trials, found["wait"].trials) == ([2.0] * 3, [1.0] * 3)
     with pytest.raises(AssertionError, match="not the batch"):
         loader_workers.epoch(batches[::-1], x)
 
 
-def test_loader_main_in_small(prompt, monkeypatch, capsys):
-    monkeypatch.setattr(loader_workers, "LOAD_S", 0.0005)
-    monkeypatch.setattr(loader_workers, "WORKERS", (0, 2))
-    monkeypatch.setattr(loader_workers, "N", 16)
+def test_only_the_last_loader_does_not_pin(gpu, monkeypatch):
+    for name, small in {"LOAD_S": 0.0005, "WORKERS": (0, 2), "N": 16}.items():
+        monkeypatch.setattr(loader_workers, name, small)
     loaders = []
 
     def unpinned(workers: int, pin: bool) -> DataLoader:
@@ -681,13 +445,10 @@ def test_loader_main_in_small(prompt, monkeypatch, capsys):
         return DataLoader(loader_workers.SlowBatches(), batch_size=None)
 
     monkeypatch.setattr(loader_workers, "loader", unpinned)
-    result = plain_data(loader_workers.main())
+    result = loader_workers.main()
     assert loaders == [(0, True), (2, True), (0, True), (0, False)]
-    assert check_medians(result) == 6 and result["alone_ms"]["load"] >= 0.5
-    assert result["wait_ms"]["0"] <= result["step_ms"]["0"]
-    assert "workers 2 " in capsys.readouterr().out
+    assert result["alone_ms"]["load"] >= 0.5 and result["wait_ms"]["0"] <= result["step_ms"]["0"]
     assert loader_workers.plot(result, {}).axes
-    plt.close("all")
 
 
 # on a real GPU

@@ -287,7 +287,8 @@ def test_every_step_sees_its_own_batch(unfair, way):
     seen = []
 
     def step(batch: torch.Tensor) -> int:
-        unfair.launch(work=lambda place=batch.detach(): seen.append(place.tolist()))
+        place = batch.detach()
+        unfair.launch(work=lambda: seen.append(place.tolist()))
         return len(seen)
 
     batches = [torch.full((2,), float(i), pin_memory=True) for i in range(7)]

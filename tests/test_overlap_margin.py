@@ -52,15 +52,16 @@ def test_no_time_becomes_negative():
     assert [moved["ms"] > 0 for _, _, moved in margin.moved(result, {"ms"})] == [True, True]
 
 
+#: Expressions over several runs, what the runs gave, and which comparisons are close.
 SEVERAL = {
     "a >= 1": ([{"a": 1.5}, {"a": 1.6}, {"a": 1.7}], []),
-    "a >= 1.2": ([{"a": 1.3}, {"a": 1.6}, {"a": 1.7}], [("a", ">=", "1.2", 0.144)]),
+    "a >= 1.2": ([{"a": 1.3}, {"a": 1.6}, {"a": 1.7}], ["a >= 1.2"]),
     "a > b": ([{"a": 10, "b": 5}, {"a": 100, "b": 50}, {"a": 50, "b": 25}], []),
-    "a <= 2 * b": ([{"a": 9, "b": 5}, {"a": 50, "b": 50}, {"a": 50, "b": 25}], [("a", "<=", "2 * b", 0.414)]),
+    "a <= 2 * b": ([{"a": 9, "b": 5}, {"a": 50, "b": 50}, {"a": 50, "b": 25}], ["a <= 2 * b"]),
     "a == b": ([{"a": 1, "b": 1}, {"a": 2, "b": 2}], []),
-    "1 < a < 3": ([{"a": 1.1}, {"a": 2.9}, {"a": 2.0}], [("1", "<", "a", 0.624), ("a", "<", "3", 0.624)]),
+    "1 < a < 3": ([{"a": 1.1}, {"a": 2.9}, {"a": 2.0}], ["1 < a", "a < 3"]),
     "a > -1 and b": ([{"a": 0.0, "b": 1}, {"a": 0.1, "b": 1}], []),
-    "a > -1": ([{"a": 0.0}, {"a": 5.0}], [("a", ">", "-1", 5 / 7)]),
+    "a > -1": ([{"a": 0.0}, {"a": 5.0}], ["a > -1"]),
     "a > 1 or b": ([{"a": 0.0, "b": 1}, {"a": 0.1, "b": 1}], []),
     "a <= 0.5": ([{"a": 0.0001}, {"a": 0.02}, {"a": 0.001}], []),  # an error near zero
     "a > c": ([{"a": 1, "c": 0.5}, {"a": 2}], []),
@@ -70,9 +71,7 @@ SEVERAL = {
 @pytest.mark.parametrize("text", SEVERAL)
 def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
     scopes, expected = SEVERAL[text]
-    found = list(close(compared(text, scopes)))
-    assert [comparison[:3] for comparison, _ in found] == [each[:3] for each in expected]
-    assert [spread for _, spread in found] == pytest.approx([each[3] for each in expected], rel=0.1)
+    assert [" ".join(item[:3]) for item in close(compared(text, scopes))] == expected
 
 
 def test_a_measured_limit_is_beaten_by_more_than_its_spread():

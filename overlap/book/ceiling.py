@@ -36,7 +36,7 @@ def ceilings(machine: dict) -> dict:
     kind = _tables()["capability"].get(gpu.get("capability"), {})
     clock = max(gpu.get("clock_mhz", 0), gpu.get("clock_max_mhz", 0))
     per_clock = kind.get("flop_per_clock", {})
-    found = {
+    limits = {
         "capability": gpu.get("capability"),
         "sms": gpu.get("sms"),
         "clock_mhz": clock,
@@ -48,13 +48,13 @@ def ceilings(machine: dict) -> dict:
         "nvlink_gb_s": _neat(gpu.get("nvlinks", 0) * kind.get("nvlink_gb_s", 0)),
     }
     for dtype, flop in per_clock.items():
-        found[f"{dtype}_tflop_s"] = _neat(gpu.get("sms", 0) * flop * clock / 1e6)
+        limits[f"{dtype}_tflop_s"] = _neat(gpu.get("sms", 0) * flop * clock / 1e6)
     if not kind.get("integrated"):
-        found["hbm_gb_s"] = _neat(
+        limits["hbm_gb_s"] = _neat(
             gpu.get("memory_clock_mhz", 0) * gpu.get("memory_bus_bits", 0) * 2 / 8 / 1e3
         )
-        found |= {} if "host_link" in gpu else _pcie(gpu)
-    return {key: value for key, value in found.items() if value}
+        limits |= {} if "host_link" in gpu else _pcie(gpu)
+    return {key: value for key, value in limits.items() if value}
 
 
 def _pcie(gpu: dict) -> dict[str, float]:

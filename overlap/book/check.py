@@ -71,7 +71,7 @@ def _blocks(book, margins: bool) -> Iterator[str]:
 def _hidden(book) -> Iterator[str]:
     """Snippets that no page shows, where all pages can be read."""
     if not book.library.lost_pages:
-        shown = {block.snippet for block in book.blocks if isinstance(block, SnippetBlock)}
+        names = {block.snippet for block in book.blocks if isinstance(block, SnippetBlock)}
         for name, snippet in book.snippets.items():
-            if name not in shown:
+            if name not in names:
                 yield f"{snippet.path}: no page shows it; add a snippet block to docs/"

@@ -55,20 +55,17 @@ def evaluated(source: str, scopes: Sequence[Mapping]) -> list:
     return [value for value in values if value is not None] or [evaluate(source, scopes[0])]
 
 
-def close(comparisons: Iterator[Comparison]) -> Iterator[tuple[Comparison, float]]:
+def close(comparisons: Iterator[Comparison]) -> Iterator[Comparison]:
     """Comparisons that would turn if what they compare moved by three of its spreads over the runs.
 
     What is compared is the difference of the two sides, run by run, or their ratio, so that what moves both
     alike does not count: a claim is close where neither has the room. (An error near zero may double from run
-    to run and still be far below its bound.) The spread of the first of the two comes with each.
+    to run and still be far below its bound.)
     """
     for comparison in comparisons:
-        if comparison.sign in _ORDERS and len(comparison.left) > 1:
-            distances = list(_distances(comparison))
-            if not any(_has_room(comparison.sign, distance) for distance in distances):
-                lower, centre, upper = quantiles(distances[0], n=4, method="inclusive")
-                width = upper - lower
-                yield comparison, math.expm1(width) if len(distances) > 1 else width / (abs(centre) or 1)
+        several = comparison.sign in _ORDERS and len(comparison.left) > 1
+        if several and not any(_has_room(comparison.sign, each) for each in _distances(comparison)):
+            yield comparison
 
 
 def distance(comparisons: Iterator[Comparison]) -> str:

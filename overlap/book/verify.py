@@ -152,7 +152,7 @@ def _headlines(book: Book, now: Book, row: Headline, failures: list[str]) -> Ite
             failures.append(f"{row.label} on {profile}: {error}")
             continue
         recorded = _recorded(book.as_committed, row, run)
-        shares = [each["share"] for each in recorded.values() if each["share"]]
+        shares = [item["share"] for item in recorded.values() if item["share"]]
         compared = bound = None
         if profile in recorded:
             compared = "model"
@@ -222,9 +222,9 @@ def _claims(now: Book, made: dict, names: list[str], left: dict[str, str]) -> It
         for profile, run in made.get(claim.snippet, {}).items():
             verdict = {"profile": profile, "calm": diagnosis.is_calm(run.data)}
             try:
-                found = claim.verdict(now.scopes(claim.snippet, run), run)
-                if found:
-                    decided.append(verdict | {"state": found.state.word, "figures": found.figures})
+                here = claim.verdict(now.scopes(claim.snippet, run), run)
+                if here:
+                    decided.append(verdict | {"state": here.state.word, "figures": here.figures})
             except OverlapError as error:  # it was written with other machines in mind
                 decided.append(verdict | {"state": State.OPEN.word, "figures": str(error)})
         yield from (about | verdict for verdict in decided or [{}])
@@ -322,6 +322,6 @@ def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
         span = f"{show(own['low'])} to {show(own['high'])}, " if own["runs"] > 1 else ""
         beside = f"recorded: {show(own['median'])} ({span}{plural(own['runs'], 'run')})"
     elif line["compared"] == "share":
-        least = min(each["share"] for each in line["recorded"].values() if each["share"])
+        least = min(item["share"] for item in line["recorded"].values() if item["share"])
         beside = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
     return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, beside, line["state"]

@@ -248,9 +248,8 @@ class Claim(Block):
         reason = f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of"
         remedy = f"in {run.path}; measure longer or claim less"
         if len(scopes) > 1:
-            for item, spread in close(compared(self.expression, scopes)):
-                comparison = f"`{item.source} {item.sign} {item.against}`"
-                yield f"{reason} {comparison} over its runs ({spread:.1%}), {remedy}"
+            for item in close(compared(self.expression, scopes)):
+                yield f"{reason} `{item.source} {item.sign} {item.against}` over its runs, {remedy}"
             return
         thin = {}
         for path, spread, result in margin.moved(run.result, names(self.expression)):

@@ -21,12 +21,12 @@ class Cache:
         return self.folder / kind / f"{name.replace('/', '-')}-{digest}{suffix}"
 
     @staticmethod
-    def write(path: Path, text: str) -> None:
+    def write(path: Path, text: str | bytes) -> None:
         """Write a file whole or not at all; see `write`."""
         write(path, text)
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str | bytes) -> None:
     """Write a file under a temporary name beside it and rename it: who is interrupted leaves the old one whole.
 
     An error names the file. A process that is killed may leave the temporary file, which begins with a dot.
@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(text.encode())
+        temporary.write_bytes(text.encode() if isinstance(text, str) else text)
         os.replace(temporary, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None

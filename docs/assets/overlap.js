@@ -4,7 +4,7 @@
 
 (() => {
   const KEY = "overlap.machine"
-  const machines = JSON.parse(document.getElementById("overlap-machines")?.textContent ?? "[]")
+  const machines = window.overlapMachines ?? []  // from generated/machines.js
   const label = Object.fromEntries(machines.map(m => [m.profile, m.label]))
   const parts = profile => {
     const [, model, count] = profile.match(/^(.+?)(?:-x(\d+))?$/)

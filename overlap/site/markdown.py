@@ -3,6 +3,8 @@
 import re
 import xml.etree.ElementTree as etree
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
@@ -28,17 +30,33 @@ class OverlapExtension(Extension):
 
     def __init__(self, site: Site | None = None, **options):
         self.config = {"execute": ["auto", "auto or never; where there is no plugin to say it"]}
-        self._site, self._view = site, None
+        self._site = site
+        self._view = None
         super().__init__(**options)
 
     @property
     def view(self) -> View:
-        """The page being rendered; the book is opened when the first page needs it."""
+        """The page being rendered; before `turn_to` it is a text of its own."""
         if self._view is None:
-            if self._site is None:
-                book = Book(find_root(), self.getConfig("execute"))
-                self._site = Site(book, Pictures(book))
-            self._view = self._site.turned_to or View(self._site)
+            self._view = View(self.site)
+        return self._view
+
+    @property
+    def site(self) -> Site:
+        """The book is opened when the first page needs it."""
+        if self._site is None:
+            self._site = _found_site(find_root(), self.getConfig("execute"))
+        return self._site
+
+    def turn_to(self, text: str) -> View:
+        """Begin a page. Builders do not say which it is, so it is known by its text."""
+        for path, page in self.site.book.pages.items():
+            if page.text.strip() == text.strip():
+                self._view = View(self.site, path)
+                self.site.anchors[path] = self._view.anchors
+                break
+        else:
+            self._view = View(self.site)
         return self._view
 
     def reset(self) -> None:
@@ -74,19 +92,20 @@ class _Blocks(Preprocessor):
         self.extension = extension
 
     def run(self, lines: list[str]) -> list[str]:
-        view = self.extension.view
+        text = "\n".join(lines)
+        view = self.extension.turn_to(text)
         view.md = self.md
-        page, text = view.book.pages.get(view.path), "\n".join(lines)
-        read = page is not None and page.text.strip() == text.strip()
-        blocks = page.blocks if read else parse(text, view.path)
+        blocks = view.book.pages[view.path].blocks if view.path else parse(text, view.path)
         view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
         rendered = [block.markdown(view) for block in blocks]
         if view.measured:
-            rendered[0] = _TITLE.sub(
-                lambda title: f"{title[0]}\n\n{view.put(head(view, blocks))}\n", rendered[0], count=1
-            )
+            top = view.put(head(view, blocks))
+            rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", rendered[0], count=1)
             rendered.append(f"\n\n{view.put(measured(view))}\n")
+        if view.site.status and view.path:
+            status = f'<p class="ov-status" role="status" data-search-exclude>{view.site.status}</p>'
+            rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{view.put(status)}\n", rendered[0], count=1)
         return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 
@@ -191,11 +210,12 @@ def measured(view: View) -> str:
     template = """<details class="ov-fold ov-measured"><summary>Versions, dates, notebook</summary>
 <p>Measured on this page: {{ spans|join(" · ") }}.
 {%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
-<a href="{{ page }}">read it</a>, <a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""
+{% if page %}<a href="{{ page }}">read it</a>, {% endif %}<a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""
     counts = Counts.of(view.claims)
     held = [f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)]
-    page = f"{view.up}notebooks/{name}/"
-    colab = (
-        f"https://colab.research.google.com/github/{view.site.colab}/downloads/{name}.ipynb" if view.site.colab else ""
-    )
+    page = f"{view.up}generated/notebooks/{name}/" if view.site.notebook_pages else ""
+    colab = ""
+    if view.site.colab:
+        place = f"{view.site.colab}/generated/downloads/{name}.ipynb"
+        colab = f"https://colab.research.google.com/github/{place}"
     return view.render(template, spans=spans, file=file, page=page, colab=colab, counts=counts, held=held)

@@ -20,6 +20,7 @@ from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site import svg, terminal
+from overlap.site.build import FOLDER
 from overlap.site.pictures import Pictures
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -31,14 +32,14 @@ class Site:
 
     book: Book
     pictures: Pictures
-    #: Addresses of pages by path below docs/; without any, a page is a folder beside the page being rendered.
-    pages: dict[str, str] = field(default_factory=dict)
-    #: Addresses of generated files, from the root of the site.
-    published: set[str] = field(default_factory=set)
-    #: Where GitHub has the files of the published site, as `owner/repository/blob/branch`; Colab opens notebooks from there.
+    #: Where GitHub has the files of the published site, as `owner/repository/blob/branch`, for Colab.
     colab: str = ""
-    #: The page being rendered.
-    turned_to: "View | None" = None
+    #: Whether the builder makes pages of notebooks.
+    notebook_pages: bool = False
+    #: The ids that blocks gave to places, by page.
+    anchors: dict[str, set[str]] = field(default_factory=dict)
+    #: What a served page says of the runs behind it.
+    status: str = ""
 
 
 @dataclass
@@ -49,8 +50,6 @@ class View:
 
     site: Site
     path: str = ""
-    #: The way from the page to the root of the site.
-    up: str = "../"
     md: Markdown | None = None
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
@@ -65,6 +64,14 @@ class View:
     def book(self) -> Book:
         """The book as read."""
         return self.site.book
+
+    @property
+    def up(self) -> str:
+        """The way from the page to the root of the site: a page is a folder, `index.md` is the folder it lies in."""
+        parts = Path(self.path or "page.md").with_suffix("").parts
+        if parts[-1] == "index":
+            parts = parts[:-1]
+        return "../" * len(parts)
 
     def put(self, html: str) -> str:
         """Keep HTML out of Markdown's way; return what stands for it."""
@@ -98,12 +105,15 @@ class View:
         return f"\n**Figure {self._figures}.** {caption}{code} {link}\n{{: .ov-caption #{anchor} }}\n"
 
     def link(self, uri: str) -> str:
-        """Address of a generated file; empty where it is not published."""
-        return self.up + uri if uri in self.site.published else ""
+        """Address of a generated file; empty where there is none."""
+        there = (self.book.docs / FOLDER / uri).exists()
+        return f"{self.up}{FOLDER}/{uri}" if there else ""
 
     def page(self, path: str, anchor: str) -> str:
         """Address of a place on another page."""
-        return f"{self.up}{self.site.pages.get(path, path.removesuffix('.md') + '/')}#{anchor}"
+        address = path.removesuffix("index.md").removesuffix(".md")
+        folder = f"{address}/" if address and not address.endswith("/") else address
+        return f"{self.up}{folder}#{anchor}"
 
     def raw(self, run: Run) -> str:
         """Address of a recording."""

@@ -1,0 +1,92 @@
+"""What a served book does behind its pages: draw what is not shown first, run what this machine can run."""
+
+import contextlib
+import sys
+import threading
+from pathlib import Path
+
+from overlap import OverlapError
+from overlap.book.book import CACHE, Book
+from overlap.cache import write
+from overlap.run.runner import Runner
+from overlap.site.build import generate, own_runs
+from overlap.site.pictures import Pictures, drawing_pool
+from overlap.site.view import Site
+
+
+class Background:
+    """One for all builds of `mkdocs serve`.
+
+    The first build shows the recordings, with the pictures that each page shows first. A thread then draws
+    the others and runs what this machine can run, and lets MkDocs build again by writing `signal_file`, which
+    it watches. In later builds a snippet that was edited runs at once, before its page is built.
+    """
+
+    def __init__(self, root: Path, execute: str):
+        self.signal_file = root / CACHE / "served"
+        self._root = root
+        self._execute = execute
+        self._runner = Runner(root)
+        self._pool = drawing_pool(root)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        #: Runs left to the thread, so that no build waits for them; and whether all pictures are drawn.
+        self._left: set[tuple[str, int]] = set()
+        self._drawn = False
+        self._over = threading.Event()
+        write(self.signal_file, "started\n")
+
+    def prepare(self, site: Site) -> None:
+        """What must be there before a page is built: pictures of what is shown first, runs of what was edited."""
+        book = site.book
+        first = self._thread.ident is None
+        wanted = [(snippet.name, gpus) for snippet, gpus in book.wanted()]
+        if first:
+            self._left = set(wanted)
+        edited = [name for name, gpus in wanted if (name, gpus) not in self._left]
+        if edited:
+            book.runner = self._runner
+            book.run(edited)
+        site.pictures.lazy = not self._drawn
+        missing = site.pictures.missing()
+        if not self._drawn:
+            missing = [(name, run) for name, run in missing if run.profile == book.default(name)]
+        site.pictures.draw(self._pool, items=missing)
+        generate(book, site.pictures, notebooks=False)
+        own, runnable = own_runs(book)
+        if self._left:
+            site.status = f"{own} of {runnable} runs are this machine's own; the rest are recorded, and run now."
+
+    def start(self) -> None:
+        """Begin to work behind the pages."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it all."""
+        self._over.set()
+        self._runner.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self) -> None:
+        try:
+            self._draw_rest("drawn\n")
+            book = Book(self._root, self._execute, self._runner)
+            with contextlib.suppress(OverlapError):  # the next build says what failed
+                book.run()
+            self._left = set()
+            self._draw_rest("ran\n")
+        except OverlapError as error:
+            if not self._over.is_set():
+                print(f"WARNING -  {error}", file=sys.stderr, flush=True)
+        except Exception:
+            if not self._over.is_set():
+                raise
+
+    def _draw_rest(self, message: str) -> None:
+        """Draw what is missing, make notebooks, and let the pages show it."""
+        book = Book(self._root, self._execute)
+        pictures = Pictures(book)
+        if pictures.draw(self._pool) or message == "ran\n":
+            generate(book, pictures)
+            self._drawn = True
+            write(self.signal_file, message)
+        self._drawn = True

@@ -238,8 +238,6 @@ def warm(lab, monkeypatch):
     monkeypatch.setattr(noise, "STEAL", 1.0)
     monkeypatch.setattr(book, "Runner", Warm)
     monkeypatch.setattr(__main__, "Runner", Warm)
-    if plugin := sys.modules.get("overlap.site.plugin"):  # not where nothing is built
-        monkeypatch.setattr(plugin, "Runner", Warm)
     yield
     lab.runner.start()  # a test may have stopped it
 

@@ -26,6 +26,7 @@ from mkdocs.exceptions import Abort  # noqa: E402
 from overlap import OverlapError  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
 from overlap.run import recording  # noqa: E402
+from overlap.site.pictures import Pictures, drawing_pool  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -280,18 +281,22 @@ def test_a_page_shows_code_output_and_claims_per_machine(page):
 
 
 def test_what_a_reader_can_take_home(built):
-    for path in ("downloads/a/number.py", "recordings/h200/a/number.json", "live/cpu/a/number.json"):
+    for path in (
+        "generated/downloads/a/number.py",
+        "recordings/h200/a/number.json",
+        "generated/live/cpu/a/number.json",
+    ):
         assert (built.site / path).exists(), path
-    assert recording.read(built.site / "live/cpu/a/number.json")["result"]["n"] == 3
-    trace = json.loads((built.site / "traces/cpu/a/number.json").read_text())["traceEvents"]
+    assert recording.read(built.site / "generated/live/cpu/a/number.json")["result"]["n"] == 3
+    trace = json.loads((built.site / "generated/traces/cpu/a/number.json").read_text())["traceEvents"]
     assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace
-    with zipfile.ZipFile(built.site / "downloads/overlap.zip") as everything:
+    with zipfile.ZipFile(built.site / "generated/downloads/overlap.zip") as everything:
         assert everything.namelist() == ["overlap/a/hostile.py", "overlap/a/number.py"]
-    notebook = nbformat.read(built.site / "downloads/a.ipynb", as_version=4)
+    notebook = nbformat.read(built.site / "generated/downloads/a.ipynb", as_version=4)
     nbformat.validate(notebook)
     printed = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("three" in text for text in printed)
-    assert (built.site / "notebooks/a/index.html").exists()
+    assert (built.site / "generated/notebooks/a/index.html").exists()
     claims = (built.site / "claims/index.html").read_text()
     assert re.search(r'href="\.\./a/#claim-a-number-[0-9a-f]{6}">Three, <em>at least</em>', claims)
     rows = re.findall(r'data-machine="([^"]+)" data-note="([^"]+)".*?ov-unseen">(\w+)', claims, re.S)
@@ -308,18 +313,21 @@ def test_without_running_the_bytes_are_the_same(built):
     """Also in another process, with pictures drawn anew."""
     first = contents(build(built, "never", folder="never1"))
     shutil.rmtree(built.root / ".cache/overlap/pictures")
+    shutil.rmtree(built.root / "docs/generated")
     environment = os.environ | {"OVERLAP_EXECUTE": "never", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", "never2"]
     subprocess.run(command, cwd=built.root, env=environment, check=True, timeout=100)
     second = contents(built.root / "never2")
     assert first.keys() == second.keys()
     assert [path for path in first if first[path] != second[path]] == []
-    assert not any(path.startswith("live/") for path in first)
+    assert not any(path.startswith("generated/live/") for path in first)
     assert b"run by this build" not in first["a/index.html"]
 
 
 def test_the_extension_works_without_mkdocs(built, monkeypatch):
     """As Zensical uses it: the book is found from the working directory."""
+    with drawing_pool(built.root) as pool:
+        Pictures(built.book()).draw(pool)
     monkeypatch.chdir(built.root)
     article = markdown(
         INDEX + PAGE, extensions=["overlap.site.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
@@ -478,6 +486,7 @@ def test_the_site_loads_nothing_from_elsewhere(built):
             assert [url for url in loaded if b"canonical" not in url] == [], path
 
 
-def test_the_picker_knows_the_machines(page):
-    data = json.loads(re.search(r'<script id="overlap-machines"[^>]*>(.*?)</script>', page)[1])
+def test_the_picker_knows_the_machines(built):
+    script = (built.site / "generated/machines.js").read_text()
+    data = json.loads(script.removeprefix("var overlapMachines = "))
     assert [machine["profile"] for machine in data] == ["cpu", "h200", "h200-x2"]

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is
 
 #: Pages with values, claims and runs on several machines; and one page of every kind.
 CHAPTERS = ("asynchrony/", "devices/", "training/")
-KINDS = ("", *CHAPTERS, "claims/", "snippets/", "glossary/", "notebooks/memory/")
+KINDS = ("", *CHAPTERS, "claims/", "snippets/", "glossary/", "generated/notebooks/memory/")
 
 
 @pytest.fixture(scope="session")
@@ -440,7 +440,7 @@ def visits(browser, address, paths) -> dict[str, dict]:
     found = {}
     context = browser.new_context(base_url=address, viewport={"width": 360, "height": 800})
     for path in paths:
-        if path.startswith("notebooks/") and path not in KINDS:
+        if path.startswith("generated/notebooks/") and path not in KINDS:
             continue
         messages, elsewhere, failed = [], [], []
         page = context.new_page()
@@ -452,7 +452,7 @@ def visits(browser, address, paths) -> dict[str, dict]:
         page.wait_for_function("document.documentElement.dataset.machine")
         page.wait_for_function(ALL_IN_VIEW)
         widths = page.evaluate(WIDTHS)
-        is_open, cut = page.evaluate(OPEN), page.evaluate(CUT) if not path.startswith("notebooks/") else []
+        is_open, cut = page.evaluate(OPEN), page.evaluate(CUT) if not path.startswith("generated/notebooks/") else []
         elsewhere = [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))]
         found[path] = {
             "messages": messages,
@@ -558,7 +558,7 @@ def violations(page, axe: str, impacts: set[str], options: str = "{resultTypes: 
 
 @pytest.mark.parametrize(
     ("path", "width", "scheme"),
-    [(path, 1280, "light") for path in ("", "devices/", "claims/", "notebooks/memory/")]
+    [(path, 1280, "light") for path in ("", "devices/", "claims/", "generated/notebooks/memory/")]
     + [(path, 390, "dark") for path in ("", "training/", "snippets/", "glossary/")],
 )
 def test_axe_finds_nothing_serious(visit, axe, path, width, scheme):
@@ -798,12 +798,12 @@ def test_downloads_arrive(visit, site):
         link.click()
     name = download.value.suggested_filename
     taken = Path(download.value.path()).read_text()
-    assert taken.startswith("# /// script") and taken == (site / f"downloads/devices/{name}").read_text()
+    assert taken.startswith("# /// script") and taken == (site / f"generated/downloads/devices/{name}").read_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_notebook_page_follows_the_scheme(visit, scheme):
-    page = visit("notebooks/timing/", scheme=scheme)
+    page = visit("generated/notebooks/timing/", scheme=scheme)
     colours = page.evaluate(
         """() => Object.fromEntries([".md-content p", ".jp-InputArea pre", ".jp-OutputArea pre"].map(part => {
           const element = document.querySelector(part)
@@ -855,7 +855,7 @@ def test_search_finds(visit, words):
     results = search(visit(""), words)
     found = results.evaluate_all("links => links.map(link => new URL(link.href).pathname.slice(1))")
     assert SEARCHED[words] in found[:3]
-    assert not [link for link in found if link.startswith("notebooks/")]
+    assert not [link for link in found if link.startswith("generated/notebooks/")]
 
 
 def told_by_this_machine() -> set[bytes]:

@@ -327,7 +327,7 @@ def test_every_file_that_is_published_is_well_formed(site):
     for picture in pictures:
         names = {element.tag.rpartition("}")[2] for element in etree.parse(picture).iter()}
         assert not names & {"script", "foreignObject", "image", "a", "animate", "iframe"}, picture
-    notebooks = sorted(site.glob("downloads/*.ipynb"))
+    notebooks = sorted(site.glob("generated/downloads/*.ipynb"))
     assert len(notebooks) == len(PAYLOADS) // 10 + bool(len(PAYLOADS) % 10)
     for notebook in notebooks:
         for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:

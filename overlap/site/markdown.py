@@ -30,34 +30,37 @@ class OverlapExtension(Extension):
 
     def __init__(self, site: Site | None = None, **options):
         self.config = {"execute": ["auto", "auto or never; where there is no plugin to say it"]}
-        self._site = site
+        self._given = site
         self._view = None
         super().__init__(**options)
 
     @property
+    def site(self) -> Site:
+        """The book; it is opened when the first page needs it."""
+        return self._given or _found_site(find_root(), self.getConfig("execute"))
+
+    @property
     def view(self) -> View:
-        """The page being rendered; before `turn_to` it is a text of its own."""
+        """The page being rendered."""
         if self._view is None:
             self._view = View(self.site)
         return self._view
 
-    @property
-    def site(self) -> Site:
-        """The book is opened when the first page needs it."""
-        if self._site is None:
-            self._site = _found_site(find_root(), self.getConfig("execute"))
-        return self._site
-
     def turn_to(self, text: str) -> View:
-        """Begin a page. Builders do not say which it is, so it is known by its text."""
+        """Begin a page. Builders do not say which it is, so it is known by its text; else it is one of its own."""
+        path = self._path_of(text)
+        if not path and not self._given:
+            _found_site.cache_clear()  # a page that was edited since
+            path = self._path_of(text)
+        self._view = View(self.site, path)
+        self.site.anchors[path] = self._view.anchors
+        return self._view
+
+    def _path_of(self, text: str) -> str:
         for path, page in self.site.book.pages.items():
             if page.text.strip() == text.strip():
-                self._view = View(self.site, path)
-                self.site.anchors[path] = self._view.anchors
-                break
-        else:
-            self._view = View(self.site)
-        return self._view
+                return path
+        return ""
 
     def reset(self) -> None:
         """The next text is another page."""
@@ -73,6 +76,13 @@ class OverlapExtension(Extension):
         md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
+
+
+@cache
+def _found_site(root: Path, execute: str) -> Site:
+    """The book in a folder, read once for all pages of a builder that has no plugin of ours."""
+    book = Book(root, execute)
+    return Site(book, Pictures(book))
 
 
 #: A mark with the end of the word before it, which may be a value, and the sign behind it.

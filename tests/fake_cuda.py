@@ -242,10 +242,11 @@ class FakeCuda(TorchFunctionMode):
         self.synchronize()
         self.log.clear()
         work()
+        rows = sorted(self.log, key=lambda row: row[2])
         self.synchronize()
         kinds = torch.autograd.DeviceType
         events = []
-        for where, name, start, seconds in sorted(self.log, key=lambda row: row[2]):
+        for where, name, start, seconds in rows:
             on_gpu = where != "CPU"
             span = SimpleNamespace(start=1e6 * start, elapsed_us=lambda seconds=seconds: 1e6 * seconds)
             event = SimpleNamespace(name=name, time_range=span, thread=1, is_user_annotation=False, device_index=0)

@@ -6,10 +6,10 @@ import time
 import warnings
 from types import SimpleNamespace
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
+from fake_cuda import imitated
 
 from snippets.asynchrony import (
     async_warmup,
@@ -28,7 +28,6 @@ from snippets.asynchrony import (
     waits,
 )
 
-matplotlib.use("Agg")
 H200 = {"fp32_tflop_s": 67, "bf16_tflop_s": 1071}
 LINES = {
     "blockers": blockers.value_lines,
@@ -39,69 +38,23 @@ LINES = {
 }
 
 
-class Gpu:
-    """Two clocks in seconds: what the CPU reads, and when the GPU will have done all it was given."""
-
-    def __init__(self):
-        self.now = self.done = 0.0
-        self.queued = []
-
-    def launch(self, gpu_s: float = 0.0, cpu_s: float = 10e-6, room: int = 10**9) -> None:
-        """A kernel; with `room` for so many in the queue, the CPU waits for the first of them to end."""
-        self.now += cpu_s
-        self.queued = [end for end in self.queued if end > self.now]
-        if len(self.queued) >= room:
-            self.now = self.queued[0]
-        self.done = max(self.done, self.now) + gpu_s
-        self.queued.append(self.done)
-
-    def work(self, seconds: float) -> None:
-        """Something that the CPU does."""
-        self.now += seconds
-
-    def wait(self, device=None) -> None:
-        self.now = max(self.now, self.done)
-
-    def event(self, enable_timing: bool = False) -> SimpleNamespace:
-        event = SimpleNamespace(at=0.0, synchronize=self.wait, query=lambda: event.at <= self.now)
-        event.record = lambda: setattr(event, "at", max(self.now, self.done))
-        event.elapsed_time = lambda end: 1e3 * (end.at - event.at)
-        return event
-
-
 @pytest.fixture
-def gpu(monkeypatch) -> Gpu:
-    """A GPU whose kernels take the time they are told to take; tensors are on the CPU."""
-    gpu = Gpu()
-
-    def anywhere(make):
-        return lambda *args, device=None, pin_memory=None, **options: make(*args, **options)
-
-    for name in ("empty", "zeros", "ones", "rand", "randn", "randint", "full", "tensor"):
-        monkeypatch.setattr(torch, name, anywhere(getattr(torch, name)))
+def small_lines(monkeypatch):
+    """Lines of small copies, and a scaler of gradients on the CPU."""
     scaler = torch.amp.GradScaler
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device: scaler("cpu"))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
-    monkeypatch.setattr(torch.cuda, "Event", gpu.event)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: SimpleNamespace(wait_stream=lambda other: None))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "main")
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(clock_rate=2_000_000))
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(cycles / 2e9))
-    monkeypatch.setattr(torch.cuda, "synchronize", gpu.wait)
-    monkeypatch.setattr(time, "perf_counter", lambda: gpu.now)
-    return gpu
+    monkeypatch.setattr(copies_that_wait, "KIB", (4, 8))
 
 
 @pytest.mark.parametrize(
     ("call", "waiting"),
     [
-        (lambda gpu: gpu.wait(), True),
-        (lambda gpu: gpu.launch(gpu_s=1.0), False),
+        (lambda gpu: gpu.synchronize(), True),
+        (lambda gpu: gpu.launch(1.0), False),
         (lambda gpu: None, False),
-        (lambda gpu: gpu.work(0.1), False),
-        (lambda gpu: (gpu.work(0.1), gpu.wait()), True),
-        (lambda gpu: (gpu.launch(gpu_s=0.05), gpu.wait()), True),
+        (lambda gpu: gpu.sleep(0.1), False),
+        (lambda gpu: (gpu.sleep(0.1), gpu.synchronize()), True),
+        (lambda gpu: (gpu.launch(0.05), gpu.synchronize()), True),
     ],
     ids=["waits", "launches", "does nothing", "slow", "slow and waits", "launches and waits"],
 )
@@ -110,9 +63,11 @@ def test_waits_tells_slow_from_waiting(gpu, call, waiting):
 
 
 def test_a_function_is_timed_behind_a_kernel_of_known_length(gpu):
-    assert waits.held(gpu.wait, busy_ms=7) == pytest.approx((7, 7), rel=0.01)
+    assert waits.held(gpu.synchronize, busy_ms=7) == pytest.approx((7, 7), rel=0.01)
     held_ms, kernel_ms = waits.held(lambda: gpu.launch(1.0))
-    assert held_ms == pytest.approx(0.01) and kernel_ms == pytest.approx(15, abs=0.1), "its own kernel is not counted"
+    assert held_ms == pytest.approx(0.01, rel=0.01) and kernel_ms == pytest.approx(15, abs=0.1), (
+        "its own kernel is not counted"
+    )
 
 
 def test_an_error_of_the_function_reaches_its_caller(gpu):
@@ -120,8 +75,8 @@ def test_an_error_of_the_function_reaches_its_caller(gpu):
         waits.waits(lambda: {}["nothing"])
 
 
-def test_report_sorts_lines_by_what_they_were_held(gpu, capsys):
-    result = waits.report({"x.item()": gpu.wait, "x + 1": gpu.launch, "half": lambda: gpu.work(7.5e-3)})
+def test_report_sorts_lines_by_what_they_were_held(gpu):
+    result = waits.report({"x.item()": gpu.synchronize, "x + 1": gpu.launch, "half": lambda: gpu.sleep(7.5e-3)})
     assert (result["waits"], result["returns"]) == (["x.item()"], ["x + 1"])
     assert result["lines"]["half"]["share"] == pytest.approx(0.5, abs=0.01)
     row = result["lines"]["x.item()"]
@@ -130,22 +85,17 @@ def test_report_sorts_lines_by_what_they_were_held(gpu, capsys):
         and len(row["blocked_ms_trials"]) == len(row["share_trials"]) == 5
     )
     assert result["busy_ms"] == pytest.approx(15, abs=0.1) and len(result["busy_ms_trials"]) == 15
-    assert capsys.readouterr().out.endswith("behind 15.0 ms: 1 wait, 1 do not\n")
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_every_line_runs_as_often_as_it_is_asked(gpu, name):
-    lines = LINES[name]()
-    lines.pop("Adam(capturable=True).step()", None)  # only on a GPU
-    for line, function in lines.items():
-        for _ in range(12):
-            if "device='cuda'" in line or "to('cuda'" in line:
-                continue
+def test_every_line_runs_as_often_as_it_is_asked(gpu, small_lines, name):
+    for function in LINES[name]().values():
+        for _ in range(8):
             function()
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_all_lines_are_reported(gpu, monkeypatch, name):
+def test_all_lines_are_reported(gpu, small_lines, monkeypatch, name):
     module = {"blockers": blockers, "index_blockers": index_blockers, "copies_that_wait": copies_that_wait}
     module |= {"training_blockers": training_blockers, "data_blockers": data_blockers}
     seen = []
@@ -153,25 +103,22 @@ def test_all_lines_are_reported(gpu, monkeypatch, name):
     result = module[name].main()
     assert seen == list(LINES[name]()) and result["returns"] == seen[-3:]
     if name == "copies_that_wait":
-        assert (result["kib"], result["small_kib"]) == (copies_that_wait.KIB, [8192, 16384])
+        assert result["kib"] == (4, 8)
         assert result["safe_kib"] == {"ordinary": list(copies_that_wait.KIB), "pinned": list(copies_that_wait.KIB)}
 
 
-def test_a_copy_survives_only_if_it_left_before_its_source_was_overwritten(gpu, monkeypatch):
-    assert copies_that_wait.arrives(torch.ones(1024)), "a copy that is made at once"
-    late = []
-    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, non_blocking: late.append((self, source)))
-    assert not copies_that_wait.arrives(torch.ones(1024))
-    ((target, source),) = late
-    assert target.numel() * target.element_size() == 4096 and not source.any() and gpu.done > gpu.now
+def test_a_copy_survives_only_if_it_left_before_its_source_was_overwritten():
+    with imitated(late=True):
+        assert copies_that_wait.arrives(torch.ones(1024)), "ordinary memory is read at once"
+        assert not copies_that_wait.arrives(torch.ones(1024, pin_memory=True))
 
 
-def test_lines_of_all_files_have_names_of_their_own(gpu):
+def test_lines_of_all_files_have_names_of_their_own(gpu, small_lines):
     names = [line for lines in LINES.values() for line in lines()]
     assert len(names) == len(set(names))
 
 
-def test_a_scaled_step_changes_the_weights_and_a_clipped_norm_is_one(gpu):
+def test_a_scaled_step_changes_the_weights_and_a_clipped_norm_is_one(gpu, small_lines):
     lines = training_blockers.optimizer_lines()
     weights = lines["SGD.step()"].__self__.param_groups[0]["params"]
     before = weights[0].detach().clone()
@@ -196,7 +143,7 @@ def test_only_warnings_of_synchronisation_are_counted_and_the_mode_comes_back(mo
     assert modes == ["warn", 2, "warn", 2]
 
 
-def test_missed_is_what_waits_without_a_warning(monkeypatch, capsys):
+def test_missed_is_what_waits_without_a_warning(monkeypatch):
     told = {"a": (True, 1), "b": (True, 0), "c": (False, 0), "d": (False, 2)}
     monkeypatch.setattr(debug_mode_misses, "value_lines", lambda: {name: name for name in told})
     for lines in ("index_lines", "copy_lines", "optimizer_lines", "data_lines"):
@@ -205,7 +152,6 @@ def test_missed_is_what_waits_without_a_warning(monkeypatch, capsys):
     monkeypatch.setattr(debug_mode_misses, "warned", lambda name: told[name][1])
     result = debug_mode_misses.main()
     assert (result["missed"], result["accused"], result["lines"]) == (["b"], ["d"], 4)
-    assert "of 4 lines 2 wait" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -226,16 +172,13 @@ def test_the_loops_square_one_matrix_or_fresh_ones_of_its_type(monkeypatch, loop
     assert not (drawn[0][0] == drawn[1][0]).all()
 
 
-def test_waiting_comes_after_returning(gpu, monkeypatch):
-    monkeypatch.setattr(async_warmup, "wait_for", gpu.wait)
+def test_waiting_comes_after_returning(gpu):
     gpu.launch(1.0)
     returned, finished = async_warmup.returned_and_finished(lambda: gpu.launch(0.5, cpu_s=0.1))
-    assert (returned, finished) == pytest.approx((0.1, 0.6)), "what came before is not counted"
+    assert (returned, finished) == pytest.approx((0.1, 0.6), rel=1e-4), "what came before is not counted"
 
 
 def test_warmup_main_and_its_picture(monkeypatch):
-    import matplotlib.pyplot as plt
-
     monkeypatch.setattr(async_warmup, "N", 48)
     result = json.loads(json.dumps(async_warmup.main(), allow_nan=False))
     ms, trials = result["ms"], result["ms_trials"]
@@ -248,19 +191,16 @@ def test_warmup_main_and_its_picture(monkeypatch):
     assert [bar.get_width() for bar in axes.patches][:2] == [ms["numpy_draw"], ms["numpy_draw_f32"]]
     assert axes.lines[0].get_xdata()[0] == pytest.approx(result["flop"] / 67e12 * 1e3)
     assert not async_warmup.plot(result, {}).axes[0].lines
-    plt.close("all")
 
 
-def test_finishing_is_not_before_returning(gpu, monkeypatch):
-    monkeypatch.setattr(torch, "mm", lambda a, b: gpu.launch(50e-6, cpu_s=10e-6))
+def test_finishing_is_not_before_returning(gpu):
+    gpu.kernel_s["mm"] = 50e-6
     gpu.launch(1.0)
-    times = launch_vs_finish.timed(torch.ones(8, 8))
-    assert times == pytest.approx({"enqueue_us": 10, "finish_us": 50.25, "ratio": 5.025})
+    times = launch_vs_finish.timed(torch.ones(8, 8, device="cuda"))
+    assert times == pytest.approx({"enqueue_us": 10, "finish_us": 50.25, "ratio": 5.025}, rel=1e-3)
 
 
-def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch, capsys):
-    import matplotlib.pyplot as plt
-
+def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch):
     order = []
     monkeypatch.setattr(launch_vs_finish, "checked_matrix", lambda n: n)
 
@@ -279,12 +219,10 @@ def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch, capsys
     row = result["sweep"]["n8192"]
     assert len(row["finish_us_trials"]) == 23 and row["ratio"] == row["ratio_trials"][0] == row["finish_us"] / 12
     assert result["launch_us"] == 12 and result["crossover_n"] ** 3 / 4e8 == pytest.approx(12)
-    assert f"n8192 back  12.0, done {row['finish_us']:7.1f} µs\n" in capsys.readouterr().out
     finished, launched, peak = launch_vs_finish.plot(result, H200).axes[0].lines
     assert list(finished.get_xdata()) == list(launch_vs_finish.SIZES), "sorted by size, whatever the order in the file"
     assert set(launched.get_ydata()) == {12.0} and peak.get_color() == "gray"
     assert len(launch_vs_finish.plot(result, {}).axes[0].lines) == 2
-    plt.close("all")
 
 
 EVENTS = [
@@ -302,15 +240,13 @@ EVENTS = [
 ]
 
 
-def test_the_traced_program_is_that_of_the_article(gpu, monkeypatch):
-    monkeypatch.setattr(dependency_trace, "lanes", lambda program: program() or ["events"])
-    text, events = dependency_trace.traced(torch.ones(1, 2), torch.ones(1, 2))
-    assert text == "tensor([[3., 3.]])" and events == ["events"] and gpu.done > gpu.now
+def test_both_launches_are_back_before_an_imitated_gpu_begins(gpu):
+    result = dependency_trace.main()
+    assert result["text"] == "tensor([[3., 3.]])" and result["waits"] == 1
+    assert result["cpu"]["add"]["end"] < result["gpu"]["multiply"]["start"] < result["gpu"]["add"]["start"]
 
 
-def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch, capsys):
-    import matplotlib.pyplot as plt
-
+def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch):
     fresh = [list(event) for event in EVENTS]
     monkeypatch.setattr(dependency_trace, "traced", lambda x, y: ("tensor([[3., 3.]])", fresh))
     result = json.loads(json.dumps(dependency_trace.main()))
@@ -320,19 +256,18 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch, c
     assert result["first_wait"] == {"start": 110.0, "end": 560.0}
     assert (result["waits"], result["gpu_events_for_text"]) == (2, 1)
     assert [list(each) for each in (result["cpu"], result["gpu"])] == 2 * [list(dependency_trace.KERNELS)]
-    told = capsys.readouterr().out.splitlines()
-    assert told[1] == "multiply  launched by   30.0, begun at  506.0 µs"
-    assert told[3] == "tensor([[3., 3.]]) after 2 waits, the first until 560.0 µs" and len(told) == 4
     axes = dependency_trace.plot(result, {}).axes[0]
     lanes = ["CPU", "CPU waits", "GPU: earlier work", "GPU: product", "GPU: sum", "GPU: text"]
     assert [label.get_text() for label in axes.get_yticklabels()] == lanes
-    plt.close("all")
 
 
 def test_a_step_waits_or_does_not(gpu):
+    x = torch.zeros(2, device="cuda")
     gpu.launch(1.0)
-    assert wait_each_step.increment(torch.zeros(2), wait=False).tolist() == [1, 1] and gpu.now < 1
-    assert wait_each_step.increment(torch.zeros(2), wait=True).tolist() == [1, 1] and gpu.now >= 1
+    y = wait_each_step.increment(x, wait=False)
+    assert gpu.now < 1
+    assert wait_each_step.increment(y, wait=True) is not y and gpu.now >= 1
+    assert x.tolist() == [0, 0] and y.tolist() == [1, 1]
 
 
 def test_the_model_knows_what_runs_beside_the_kernel():
@@ -341,58 +276,37 @@ def test_the_model_knows_what_runs_beside_the_kernel():
     assert model == {"ahead": [7.0, 10.0, 50.0], "wait": [14.0, 21.0, 61.0]}, "11 around, 3 beside"
 
 
-def test_wait_each_step_main_and_its_picture(gpu, monkeypatch, capsys):
-    import matplotlib.pyplot as plt
-
-    from snippets.timing.benchmark import Timing
-
-    def take_turns(works, trials, calls, clock=None):
-        gpu_us = [max(2.0, works[name].args[0].numel() * 2e-6) for name in works]
-        own = {"wait": lambda t2: 11 + max(3, t2), "ahead": lambda t2: max(7, t2), "gpu": lambda t2: t2}
-        return {
-            name: Timing([1e-6 * own[name.split()[0]](t2)] * trials) for name, t2 in zip(works, gpu_us, strict=True)
-        }
-
-    monkeypatch.setattr(wait_each_step, "take_turns", take_turns)
-    monkeypatch.setattr(torch, "randn", lambda n, device: torch.zeros(1).expand(n))
-    result = json.loads(json.dumps(wait_each_step.main()))
+def test_a_wait_in_each_step_costs_what_the_model_says(gpu, monkeypatch):
+    monkeypatch.setattr(wait_each_step, "ELEMENTS", (1, 2))
+    gpu.kernel_s["add"] = gpu.kernel_s["__add__"] = 50e-6
+    result = wait_each_step.main()
+    assert result["us"]["ahead"] == pytest.approx([50, 50], rel=0.01), "the kernel is longer than its launch"
+    assert result["us"]["wait"] == pytest.approx([60, 60], rel=0.01), "a launch, then a kernel"
     for way in ("wait", "ahead"):
-        assert result["model_us"][way] == pytest.approx(result["us"][way])
-    assert result["slowdown_trials"] == pytest.approx([2.0] * 11) and len(result["us_trials"]["gpu"]) == 5
-    assert capsys.readouterr().out.count("waiting") == 5
-    drawn = wait_each_step.plot(result, {}).axes[0].containers
-    assert [bar.get_width() for bar in drawn[1]] == pytest.approx(result["us"]["ahead"]) and len(drawn) == 3
-    plt.close("all")
+        assert result["model_us"][way] == pytest.approx(result["us"][way], rel=0.01)
+    assert result["slowdown_trials"] == pytest.approx([1.2] * 11, rel=0.01)
 
 
-def test_a_full_queue_blocks_one_launch(gpu, monkeypatch, capsys):
-    import matplotlib.pyplot as plt
-
+def test_a_full_queue_blocks_one_launch(gpu, monkeypatch):
     monkeypatch.setattr(run_ahead, "LAUNCHES", 60)
-    monkeypatch.setattr(torch.Tensor, "add_", lambda self, one: gpu.launch(1e-6, 5e-6, room=41))
-    result = json.loads(json.dumps(run_ahead.main()))
+    gpu.room = 41
+    result = run_ahead.main()
     queue = result["queue"]
     assert queue["accepted"] == 40 and queue["accepted_trials"] == [40] * 5, "the long kernel is the first of 41"
-    assert queue["blocked_us"] == pytest.approx(1e5, rel=0.01) and queue["launch_us"] == pytest.approx(5)
+    assert queue["blocked_us"] == pytest.approx(1e5, rel=0.01) and queue["launch_us"] == pytest.approx(10, rel=0.01)
     assert [us > 1000 for us in result["slowest_of_ten_us"]] == [False, False, False, False, True, False]
-    assert capsys.readouterr().out.startswith("40 launches return in 5.0 µs each")
     assert list(run_ahead.plot(result, {}).axes[0].lines[0].get_xdata()) == [0, 10, 20, 30, 40, 50]
-    plt.close("all")
 
 
-def test_memory_is_counted_in_results_and_in_places(gpu, monkeypatch, capsys):
-    places = iter(range(10**6))
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1000)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1000 + 2 * 4 * queue_memory.ELEMENTS)
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **options: self)
-    monkeypatch.setattr(torch.Tensor, "data_ptr", lambda self: next(places))
-    result = queue_memory.main()
-    assert result["waiting"] == result["ahead"] == {"dropped": 2, "kept": 2, "pinned": queue_memory.STEPS}
-    assert len(capsys.readouterr().out.splitlines()) == 2
+def test_who_runs_ahead_keeps_dropped_results_and_pinned_places_apart():
+    with imitated(late=True):
+        result = queue_memory.main()
+    assert result["waiting"] == {"dropped": 2, "kept": queue_memory.STEPS, "pinned": result["waiting"]["pinned"]}
+    assert result["ahead"] == {"dropped": 2, "kept": queue_memory.STEPS, "pinned": queue_memory.STEPS}
+    assert result["waiting"]["pinned"] < 10
 
 
-def test_children_report_which_line_was_blamed(monkeypatch, capsys):
+def test_children_report_which_line_was_blamed(monkeypatch):
     def run(command, env, capture_output, text):
         blocking = env["CUDA_LAUNCH_BLOCKING"] == "1"
         code = "wrong = x[index]" if blocking else "return right.sum().item(), wrong"
@@ -404,16 +318,16 @@ def test_children_report_which_line_was_blamed(monkeypatch, capsys):
     result = errors_arrive_late.main()
     assert result["default"]["hint"] and not result["blocking"]["hint"] and result["slowdown"] == 2
     assert result["default"]["assertion"] and result["default"]["us"] == 8
-    assert capsys.readouterr().out.startswith("default  blames `return right.sum().item(), wrong`\n")
 
 
 def test_the_blamed_line_is_that_of_the_error(gpu, monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "add_", lambda self, one: None)
-    monkeypatch.setattr(errors_arrive_late, "measure", lambda *args, **options: SimpleNamespace(us=lambda: [1.0]))
+    def step():
+        raise RuntimeError("CUDA error")
 
-    monkeypatch.setattr(torch.Tensor, "__getitem__", torch.Tensor.mm)  # raises RuntimeError, without a Python frame
+    monkeypatch.setattr(errors_arrive_late, "step", step)
     facts = errors_arrive_late.crash()
-    assert facts["code"] == "wrong = x[index]" and "matrix" in facts["error"] and facts["gpu_usable"]
+    assert facts["code"] == 'raise RuntimeError("CUDA error")' and facts["error"] == "CUDA error"
+    assert facts["gpu_usable"] and len(facts["us_trials"]) == 9
 
 
 @pytest.mark.gpu

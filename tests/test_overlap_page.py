@@ -299,7 +299,6 @@ CLAIMS = {
     },
     "x > 1 for gpus == 1\nlimit: x of 4": {"h200": (True, "x = 4 > 1 · 4 of 4: 100%")},
     "x > 1 for gpus == 1\nlimit: x of 3.99": {"h200": (False, f"x = 4 > 1 · 4 of 3.99: 100%{BEATS}")},
-    "x > 1 for gpus == 1\nlimit: ms.mm of 8": {"h200": (True, "x = 4 > 1 · 10 of 8: 125%")},
     "x > 1 for gpus == 1\nlimit: ms.mm of 6.9": {"h200": (False, f"x = 4 > 1 · 10 of 6.9: 145%{BEATS}")},
     "x > 1 for gpus == 1\nlimit: ms.mm of 8 + 0 * ceiling.sms": {"h200": (False, f"x = 4 > 1 · 10 of 8: 125%{BEATS}")},
     "x > 2 for profile in ('cpu', 'h200')": {"cpu": (False, "x = 2, not > 2"), "h200": (True, "x = 4 > 2")},
@@ -345,11 +344,6 @@ CHECKED = {
     "x > 1\nlimit: x+ of 3": ["claim a/b: `(x+) / (3)` is not an expression"],
     "().__class__": ["claim a/b: `().__class__` is not an expression of this book: no name begins with _"],
     "x >= 2": [],
-    "ms.mm > 6.9": [],
-    "ms.mm > 7.1": [
-        f"claim holds by less than 3 times the spread of `ms.mm` over its trials (10.0%): `ms.mm > 7.1`, in docs/recordings/{profile}/"
-        for profile in ("cpu", "h200", "h200-x2")
-    ],
     "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2, not ≥ 4, in docs/recordings/cpu/a/b.json"],
     "x > 1\nlimit: x of 5": ["claim is false: The sentence. `x > 1`: x = 8 > 1 · 8 of 5: 160% — beats its ceiling, in"],
     "c.other.x == x": [

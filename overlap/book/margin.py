@@ -1,11 +1,11 @@
-"""Margins: how far a measured number may move, by the spread of its trials, before a claim is false."""
+"""Margins: which numbers of a result were tried several times, and how far they spread."""
 
 from collections.abc import Iterator
 from statistics import quantiles
 
 from overlap.book.statistic import is_number
 
-#: A claim must hold when any one measurement that it reads moves by this many interquartile ranges.
+#: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
 SPREADS = 3
 _SUFFIX = "_trials"
 
@@ -43,21 +43,6 @@ def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
                 break
 
 
-def moved(result: dict, keys: set[str]) -> Iterator[tuple[tuple, float, dict]]:
-    """The results in which one measurement below `keys` is moved, down or up: path, spread, result.
-
-    No time and no rate is moved to zero or below.
-    """
-    for path, trials in measurements(result):
-        if not keys.intersection(path):
-            continue
-        share = spread(trials)
-        before = _at(result, path)
-        for factor in (max(1 - SPREADS * share, 1e-9), 1 + SPREADS * share):
-            after = [factor * value for value in before] if isinstance(before, list) else factor * before
-            yield path, share, _with(result, path, after)
-
-
 def _places_of_trials(path: tuple) -> Iterator[tuple]:
     for i, key in enumerate(path):
         if isinstance(key, str):
@@ -81,15 +66,6 @@ def _at(item, path: tuple):
         except (KeyError, IndexError, TypeError):
             return None
     return item
-
-
-def _with(item, path: tuple, value):
-    """A copy in which this path leads to another value; the rest is shared."""
-    if not path:
-        return value
-    copy = item.copy()
-    copy[path[0]] = _with(item[path[0]], path[1:], value)
-    return copy
 
 
 def _is_trials(item) -> bool:

@@ -11,7 +11,7 @@ from overlap.book import margin
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.blocks.index import titled
 from overlap.book.comparison import close, compared, distance, evaluated, sides
-from overlap.book.expression import Undecided, evaluate, names, wrap
+from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.runs import machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
@@ -143,7 +143,7 @@ class Claim(Block):
                 undecided = error
         if not able:
             raise undecided
-        beaten = [limit for limit in self.limits if self._is_beaten(limit, able, run)]
+        beaten = [limit for limit in self.limits if self._is_beaten(limit, able)]
         figures = self._figures(able, beaten)
         if 0 < true < len(able):
             figures += f" · true in {true} of {len(able)} runs"
@@ -161,27 +161,12 @@ class Claim(Block):
         shares = [limit.share(scope) for limit in self.limits if limit.is_physical]
         return all(share is None or share <= 1 for share in shares)
 
-    def _is_beaten(self, limit: Limit, scopes: list[dict], run) -> bool:
-        """Whether a value is above its limit.
-
-        Where the limit was measured, too, three spreads, over runs or of one number, may explain it.
-        """
+    def _is_beaten(self, limit: Limit, scopes: list[dict]) -> bool:
+        """Whether a value is above its limit; where that was measured, too, by more than three spreads."""
         shares = limit.shares(scopes)
         if not shares or middle(shares) <= 1:
             return False
-        if limit.is_physical:
-            return True
-        if len(shares) > 1 and not margin.beaten(shares):
-            return False
-        for path, _, result in margin.moved(run.result, names(" ".join(limit))):
-            share = limit.share(self._with(scopes[0], path[0], result))
-            if share is not None and share <= 1:
-                return False
-        return True
-
-    def _with(self, scope: dict, key: str, result: dict) -> dict:
-        """The scope with this key of another result."""
-        return scope | {key: wrap(result[key], f"{self.snippet}.{key}")}
+        return limit.is_physical or len(shares) == 1 or margin.beaten(shares)
 
     def _figures(self, scopes: list[dict], beaten: list[Limit]) -> str:
         figures = [sides(self.expression, scopes)]
@@ -243,21 +228,11 @@ class Claim(Block):
             yield from (limit for limit in self.limits if not limit.shares(scopes))
 
     def _thin(self, book, run) -> Iterator[str]:
-        """What may not move by three times its spread without making the claim false there."""
-        scopes = book.scopes(self.snippet, run)
-        reason = f"{self.where}: claim holds by less than {margin.SPREADS} times the spread of"
-        remedy = f"in {run.path}; measure longer or claim less"
-        if len(scopes) > 1:
-            for item in close(compared(self.expression, scopes)):
-                yield f"{reason} `{item.source} {item.sign} {item.against}` over its runs, {remedy}"
-            return
-        thin = {}
-        for path, spread, result in margin.moved(run.result, names(self.expression)):
-            if not evaluate(self.expression, self._with(scopes[0], path[0], result)):
-                thin[path] = spread
-        for path, spread in thin.items():
-            number = f"`{'.'.join(map(str, path))}`"
-            yield f"{reason} {number} over its trials ({spread:.1%}): `{self.expression}`, {remedy}"
+        """Comparisons that would turn if what they compare moved by three of its spreads over the runs."""
+        for item in close(compared(self.expression, book.scopes(self.snippet, run))):
+            what = f"`{item.source} {item.sign} {item.against}` over its runs"
+            reason = f"claim holds by less than {margin.SPREADS} times the spread of {what}"
+            yield f"{self.where}: {reason}, in {run.path}; measure longer or claim less"
 
     def html(self, view) -> str:
         """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""

@@ -82,7 +82,6 @@ def wrap(value, of: str):
     return value
 
 
-@lru_cache(maxsize=8192)
 def parse(expression: str) -> ast.Expression:
     """Syntax tree of an expression; what is none, or says more than expressions may, is an error."""
     short = expression if len(expression) <= 200 else f"{expression[:200]}…"
@@ -131,7 +130,8 @@ class _KeysForAttributes(ast.NodeTransformer):
     """`data.key` becomes `data['key']`; only `data.items()` and the other views stay what they are."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return ast.Subscript(self.visit(node.value), ast.Constant(node.attr), ast.Load())
+        key = ast.copy_location(ast.Constant(node.attr), node)
+        return ast.copy_location(ast.Subscript(self.visit(node.value), key, ast.Load()), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Attribute):
@@ -142,17 +142,20 @@ class _KeysForAttributes(ast.NodeTransformer):
 
 @lru_cache(maxsize=8192)
 def _compiled(expression: str) -> CodeType:
-    tree = _KeysForAttributes().visit(ast.parse(expression.strip(), mode="eval"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # as for `'text'.key`, which fails when evaluated
-        return compile(ast.fix_missing_locations(tree), "<expression>", "eval")
+    tree = parse(expression)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # as for `'text'.key`, which fails when evaluated
+            return compile(_KeysForAttributes().visit(tree), "<expression>", "eval")
+    except RecursionError:
+        raise OverlapError(f"`{expression[:200]}` is nested too deeply") from None
 
 
 def evaluate(expression: str, scope: Mapping):
     """Value of an expression; errors name it and what it could have used."""
-    parse(expression)  # refuses what is not allowed
+    code = _compiled(expression)
     try:
-        value = eval(_compiled(expression), {**scope, **FUNCTIONS, "__builtins__": {}})
+        value = eval(code, {**scope, **FUNCTIONS, "__builtins__": {}})
         if isinstance(value, _LISTED):
             value = list(value)
     except Undecided as error:

@@ -2,17 +2,12 @@
 
 import json
 import sys
-import time
 from dataclasses import asdict
-from statistics import median
 from types import ModuleType, SimpleNamespace
 
-import matplotlib
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from overlap.book.margin import measurements
 from snippets.machine import (
     clock_under_load,
     cpu_peak,
@@ -30,60 +25,8 @@ from snippets.machine.device_card import DeviceCard
 from snippets.timing import kernel_time, take_turns
 from snippets.timing.benchmark import Timing
 
-matplotlib.use("Agg")
-
 H200 = DeviceCard("NVIDIA H200", "9.0", 132, 150_000_000_000, 62_914_560)
 CEILINGS = {"bf16_tflop_s": 1071, "tf32_tflop_s": 535.3, "fp32_tflop_s": 66.91, "hbm_gb_s": 4814, "clock_mhz": 1980}
-
-
-@pytest.fixture(autouse=True)
-def no_open_figures():
-    yield
-    plt.close("all")
-
-
-class Gpu:
-    """Two clocks in seconds: what the CPU reads, and when the GPU will have done all it was given."""
-
-    def __init__(self):
-        self.now = self.done = 0.0
-
-    def launch(self, gpu_s: float = 0.0, cpu_s: float = 10e-6) -> None:
-        self.now += cpu_s
-        self.done = max(self.done, self.now) + gpu_s
-
-    def wait(self, devices=None) -> None:
-        self.now = max(self.now, self.done)
-
-    def event(self, enable_timing: bool = False) -> SimpleNamespace:
-        event = SimpleNamespace(at=0.0, synchronize=self.wait)
-        event.record = lambda: setattr(event, "at", max(self.now, self.done))
-        event.query = lambda: self.now >= event.at
-        event.elapsed_time = lambda end: 1e3 * (end.at - event.at)
-        return event
-
-
-@pytest.fixture
-def on_cpu(monkeypatch):
-    """Tensors that are asked for on a GPU are made on the CPU."""
-
-    def anywhere(make):
-        return lambda *args, device=None, **options: make(*args, **options)
-
-    for name in ("empty", "zeros", "ones", "randn"):
-        monkeypatch.setattr(torch, name, anywhere(getattr(torch, name)))
-
-
-@pytest.fixture
-def gpu(on_cpu, monkeypatch) -> Gpu:
-    """A GPU whose kernels take the time they are told to take."""
-    gpu = Gpu()
-    monkeypatch.setattr(torch.cuda, "Event", gpu.event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(cycles / 2e9))
-    for module in (launch_cost, latency_ladder, first_uses):
-        monkeypatch.setattr(module, "wait_for", gpu.wait)
-    monkeypatch.setattr(time, "perf_counter", lambda: gpu.now)
-    return gpu
 
 
 def same_for_all(seconds: dict[str, float], seen: list | None = None):
@@ -155,16 +98,14 @@ def test_both_sources_fill_the_same_card(two_gpus):
     assert device_card.card_by_pycuda(1) == device_card.card_by_torch(1) == H200
 
 
-def test_the_cards_become_one_list_per_field(two_gpus, capsys):
+def test_the_cards_become_one_list_per_field(two_gpus):
     result = round_trip(device_card.main())
     assert result["pycuda"]["attributes"] == {"ASYNC_ENGINE_COUNT": 3, "WARP_SIZE": 32}
     for field, value in asdict(H200).items():
         assert result["pycuda"][field] == result["torch"][field] == [value, value]
-    told = capsys.readouterr().out
-    assert told.count("NVIDIA H200") == 4 and "pycuda  2 attributes" in told and "missing" not in told
 
 
-def test_a_driver_that_is_missing_is_named_and_the_other_source_answers(two_gpus, monkeypatch, capsys):
+def test_a_driver_that_is_missing_is_named_and_the_other_source_answers(two_gpus, monkeypatch):
     """Without libcuda `import pycuda` succeeds and `import pycuda.driver` raises ImportError."""
     pycuda = ModuleType("pycuda")
     pycuda.__path__ = []
@@ -174,7 +115,6 @@ def test_a_driver_that_is_missing_is_named_and_the_other_source_answers(two_gpus
     assert result["pycuda"]["missing"] == "ModuleNotFoundError: No module named 'pycuda.driver'"
     assert result["pycuda"]["name"] == [] and result["pycuda"]["attributes"] == {}
     assert result["torch"]["name"] == ["NVIDIA H200"] * 2
-    assert "pycuda  missing, ModuleNotFoundError" in capsys.readouterr().out
 
 
 def test_only_the_first_sentence_of_an_error_is_kept():
@@ -185,15 +125,13 @@ def test_only_the_first_sentence_of_an_error_is_kept():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_each_source_says_what_is_missing(capsys):
+def test_without_a_gpu_each_source_says_what_is_missing():
     result = device_card.main()
-    told = capsys.readouterr().out
     for source in ("pycuda", "torch"):
         assert result[source]["missing"] and result[source]["sms"] == []
-        assert f"{source:8}missing, {result[source]['missing']}" in told
 
 
-def test_nvml_finds_by_uuid_what_it_counts_otherwise(two_gpus, capsys):
+def test_nvml_finds_by_uuid_what_it_counts_otherwise(two_gpus):
     assert nvml_by_uuid.nvml_handle(0) == "GPU-uuid-0"
     result = round_trip(nvml_by_uuid.main())
     assert result == {
@@ -202,8 +140,6 @@ def test_nvml_finds_by_uuid_what_it_counts_otherwise(two_gpus, capsys):
         "nvlinks": [18, 4],  # links that do not exist count as none
         "peers": [False, True],
     }
-    told = capsys.readouterr().out
-    assert "cuda:0 is NVML's 1, 140.6 GiB" in told and "1 of 2 pairs" in told
 
 
 @pytest.mark.gpu
@@ -242,10 +178,9 @@ def test_cores_are_those_this_process_may_use(monkeypatch):
     assert env_report.usable_cores() == 8
 
 
-def test_env_main_reports_this_process(capsys):
+def test_env_main_reports_this_process():
     result = round_trip(env_report.main())
-    told = capsys.readouterr().out
-    assert result["versions"]["torch"] == torch.__version__ and f"torch         {torch.__version__}" in told
+    assert result["versions"]["torch"] == torch.__version__
     assert result["device"] == env_report.accelerator_or_cpu().type
     assert len(result["gpus_visible"]) == torch.cuda.device_count() and result["cores_usable"] >= 1
 
@@ -253,7 +188,7 @@ def test_env_main_reports_this_process(capsys):
 # Memory and arithmetic
 
 
-def test_copy_and_triad_touch_what_they_are_told(on_cpu):
+def test_copy_and_triad_touch_what_they_are_told(gpu):
     copy, triad = hbm_bandwidth.copy_of(1200), hbm_bandwidth.triad_of(1200)
     b, a = copy.args[0], copy()
     assert torch.equal(a, b) and 2 * a.nbytes == 1200
@@ -263,7 +198,7 @@ def test_copy_and_triad_touch_what_they_are_told(on_cpu):
 
 
 @pytest.mark.parametrize(("last_hot", "kept"), [(32, (32, 40)), (40, (40, 48)), (None, None)])
-def test_the_plateau_is_told_from_the_cache(monkeypatch, capsys, last_hot, kept):
+def test_the_plateau_is_told_from_the_cache(gpu, monkeypatch, last_hot, kept):
     def take_turns(works, trials, clock, calls):
         mib = works["copy"] // 2**20
         hot = last_hot and 12 <= mib <= last_hot
@@ -272,19 +207,16 @@ def test_the_plateau_is_told_from_the_cache(monkeypatch, capsys, last_hot, kept)
     monkeypatch.setattr(hbm_bandwidth, "take_turns", take_turns)
     monkeypatch.setattr(hbm_bandwidth, "copy_of", lambda touched: touched)
     monkeypatch.setattr(hbm_bandwidth, "triad_of", lambda touched: touched)
-    properties = SimpleNamespace(L2_cache_size=60 * 2**20)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     result = round_trip(hbm_bandwidth.main())
     assert result["copy_gb_s"] == pytest.approx(4e6 * 2**20 / 1e9) and result["l2_mib"] == 60
     assert (result.get("kept_mib"), result.get("lost_mib")) == (kept or (None, None))
-    assert "   32 MiB touched: copy" in capsys.readouterr().out
     (ax,) = hbm_bandwidth.plot(result, CEILINGS).axes
     labels = [line.get_label() for line in ax.lines]
     assert labels[:3] == ["copy", "triad", "memory, ceiling"] and ax.lines[3].get_xdata()[0] == 60
     assert len(hbm_bandwidth.plot(result, {}).axes[0].lines) == 3
 
 
-def test_a_product_is_compared_with_float64_and_uses_its_precision(on_cpu, precision, monkeypatch):
+def test_a_product_is_compared_with_float64_and_uses_its_precision(gpu, precision, monkeypatch):
     seen, mm = [], torch.mm
 
     def spy(x, y, out):
@@ -299,7 +231,7 @@ def test_a_product_is_compared_with_float64_and_uses_its_precision(on_cpu, preci
         matmul_peak.product(64, torch.bfloat16)
 
 
-def test_the_best_size_of_each_type_is_named(on_cpu, monkeypatch, capsys):
+def test_the_best_size_of_each_type_is_named(gpu, monkeypatch):
     seen = []
     monkeypatch.setattr(matmul_peak, "CALLS", {16: 5, 32: 2})
     seconds = {"fp32": 4e-9, "tf32": 2e-9, "bf16": 1e-9}
@@ -307,7 +239,7 @@ def test_the_best_size_of_each_type_is_named(on_cpu, monkeypatch, capsys):
     result = round_trip(matmul_peak.main())
     assert result["rates"]["bf16"]["n16"]["tflop_s"] == pytest.approx(2 * 16**3 / 1e-9 / 1e12)
     assert result["best"]["tf32"] == result["rates"]["tf32"]["n32"]
-    assert [args[2] for _, args, _ in seen] == [5, 2] and "n=32" in capsys.readouterr().out
+    assert [args[2] for _, args, _ in seen] == [5, 2]
     (ax,) = matmul_peak.plot(result, CEILINGS).axes
     assert len(ax.lines) == 6 and ax.lines[-1].get_ydata()[0] == 1071
     assert len(matmul_peak.plot(result, {}).axes[0].lines) == 3
@@ -322,7 +254,7 @@ def test_a_large_copy_stays_below_what_the_bus_allows():
     assert 2**31 / seconds < 2e3 * properties.memory_clock_rate * properties.memory_bus_width / 8
 
 
-def test_the_cpu_is_taken_at_its_best(monkeypatch, capsys):
+def test_the_cpu_is_taken_at_its_best(monkeypatch):
     times = iter([[2.0, 1.0], [4.0, 3.0], [0.5, 0.25], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]])
     monkeypatch.setattr(cpu_peak, "ELEMENTS", 1000)
     monkeypatch.setattr(cpu_peak, "SIZES", (8, 16))
@@ -336,7 +268,7 @@ def test_the_cpu_is_taken_at_its_best(monkeypatch, capsys):
     assert (result["copy_gb_s"], result["triad_gb_s"]) == (pytest.approx(16e3 / 1e9), pytest.approx(8e3 / 1e9))
     assert result["memory_gb_s"] == result["copy_gb_s"] == max(result["copy_gb_s_trials"])
     assert result["fp32_tflop_s"] == pytest.approx(2 * 16**3 / 0.5 / 1e12)
-    assert result["fp64_tflop_s"] == pytest.approx(2 * 16**3 / 1e12) and "at best" in capsys.readouterr().out
+    assert result["fp64_tflop_s"] == pytest.approx(2 * 16**3 / 1e12)
 
 
 def test_a_product_may_be_as_inexact_as_its_type():
@@ -362,7 +294,7 @@ def test_each_part_of_a_burst_has_its_rate_and_its_clock(gpu, monkeypatch):
     parts = clock_under_load.burst(torch.ones(100, 100), parts=2)
     assert parts["tflop_s"] == [pytest.approx(2 * 100**3 / s / 1e12, rel=1e-2) for s in (1e-3, 2e-3)]
     assert parts["mhz"] == [pytest.approx(2000, rel=1e-2), pytest.approx(1000, rel=1e-2)]
-    assert gpu.now == gpu.done, "the burst has finished"
+    assert torch.cuda.current_stream().query(), "the burst has finished"
 
 
 PARTS = {"tflop_s": [9.0, 9.0, 1.0, 3.0], "mhz": [1980.0, 1980.0, 1400.0, 1600.0]}
@@ -381,7 +313,7 @@ def test_what_nvml_says_at_the_end():
 
 
 @pytest.mark.parametrize("missing", ["", "no pynvml"])
-def test_random_numbers_and_zeros_take_turns_under_the_meter(on_cpu, monkeypatch, capsys, missing):
+def test_random_numbers_and_zeros_take_turns_under_the_meter(gpu, monkeypatch, missing):
     order = []
 
     class Meter:
@@ -416,7 +348,6 @@ def test_random_numbers_and_zeros_take_turns_under_the_meter(on_cpu, monkeypatch
     assert (long["tflop_s"], long["mhz"], first["tflop_s"], first["mhz"]) == (700, 1500, 800, 1900)
     assert len(long["tflop_s_trials"]) == clock_under_load.ROUNDS
     assert result["missing"] == missing and ("nvml_mhz" in long) == (not missing)
-    assert "long  zeros   700 TFLOP/s at 1500 MHz" in capsys.readouterr().out
     axes = clock_under_load.plot(result, CEILINGS).axes
     assert [len(ax.lines) for ax in axes] == [3, 3] and axes[0].lines[0].get_ydata()[0] == 800
     assert [len(ax.lines) for ax in clock_under_load.plot(result, {}).axes] == [2, 2]
@@ -432,8 +363,9 @@ def test_the_spin_tells_a_clock_that_the_gpu_can_have():
 
 
 def test_a_launch_is_timed_until_it_returned(gpu):
-    assert launch_cost.launch_clock(lambda: gpu.launch(gpu_s=1.0, cpu_s=7e-6), 5) == pytest.approx(7e-6)
-    assert gpu.now < gpu.done, "the kernels still run"
+    seconds = launch_cost.launch_clock(lambda: gpu.launch(1.0, cpu_s=7e-6), 5)
+    assert seconds == pytest.approx(7e-6, rel=0.01)
+    assert not torch.cuda.current_stream().query(), "the kernels still run"
 
 
 def test_turns_are_taken_in_both_orders():
@@ -448,28 +380,13 @@ def test_turns_are_taken_in_both_orders():
     assert "".join(order) == "ababbaba" and timings["a"].trials == [1, 3, 6, 8]
 
 
-def test_three_launches_and_their_nodes(gpu, monkeypatch, capsys):
-    add = torch.Tensor.add_
-
-    def launch_add(x, one):
-        gpu.launch(2e-6, 7e-6)
-        return add(x, one)
-
-    def captured(work):
-        def replay():
-            before, now = gpu.done, gpu.now
-            work()
-            gpu.done, gpu.now = max(before, now) + 1e-6 * launch_cost.CALLS, now + 5e-6
-
-        return replay
-
-    monkeypatch.setattr(launch_cost, "captured", captured)
-    monkeypatch.setattr(torch.Tensor, "add_", launch_add)
-    monkeypatch.setattr(torch, "mm", lambda a, b: gpu.launch(5e-6, 11e-6))
-    result = round_trip(launch_cost.main())
-    assert result["us"]["add"] == {"launch": pytest.approx(7), "node": pytest.approx(1, rel=0.01)}
-    assert result["us"]["mm"]["launch"] == pytest.approx(11) and len(result["us_trials"]["mm"]["launch"]) == 30
-    assert "mm   launch 11.00 µs" in capsys.readouterr().out
+def test_three_launches_and_their_nodes(gpu, monkeypatch):
+    monkeypatch.setattr(launch_cost, "CALLS", 50)
+    gpu.kernel_s["mm"] = 5e-6
+    result = launch_cost.main()
+    for name, node_us in {"add": 1, "mm": 5}.items():
+        assert result["us"][name] == pytest.approx({"launch": 10, "node": node_us}, rel=0.05)
+    assert len(result["us_trials"]["mm"]["launch"]) == 30
     assert len(launch_cost.plot(result, {}).axes[0].patches) == 6
 
 
@@ -490,31 +407,17 @@ def test_a_graph_node_is_cheaper_than_a_launch():
     assert launch_cost.node_clock(replay, 3) < launch
 
 
-def fake_lanes(work) -> list[list]:
-    """What a profile might say: a call of the API and two kernels."""
-    work()
-    return [["CPU", 0, 5, "cudaLaunchKernel"], ["stream 7", 6, 1.5, "one"], ["stream 7", 8, 2.5, "two"]]
+def test_kernels_are_told_from_calls_of_the_api(gpu):
+    x = torch.zeros(1, device="cuda")
+    rows = small_kernels.kernels_of(lambda: x.add_(1))
+    assert [row[3] for row in rows] == ["add_"] * small_kernels.CALLS
 
 
-def test_kernels_are_told_from_calls_of_the_api(monkeypatch):
-    calls = []
-    monkeypatch.setattr(small_kernels, "lanes", fake_lanes)
-    rows = small_kernels.kernels_of(lambda: calls.append(1))
-    assert [row[3] for row in rows] == ["one", "two"] and len(calls) == small_kernels.CALLS
-
-
-def test_each_small_kernel_has_a_name_and_two_times(on_cpu, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
-    monkeypatch.setattr(small_kernels, "lanes", fake_lanes)
-    seconds = dict.fromkeys(("bare", "add", "mm64", "mm100", "mm128", "mm256"), 3e-6)
-    monkeypatch.setattr(small_kernels, "take_turns", same_for_all(seconds))
-    monkeypatch.setattr(small_kernels, "CALLS", 2)
-    result = round_trip(small_kernels.main())
-    assert result["us"]["mm64"] == {"spacing": pytest.approx(3), "runs": 2}
-    monkeypatch.setattr(small_kernels, "CALLS", 1)  # then both are kernels of one call
-    assert small_kernels.main()["us"]["mm64"]["runs"] == 4
-    assert result["kernels"]["add"] == ["one", "two"]
-    assert "add    runs  2.00 µs, 1 a call: one, two" in capsys.readouterr().out
+def test_each_small_kernel_has_a_name_and_two_times(gpu):
+    gpu.kernel_s["mm"] = 4e-6
+    result = small_kernels.main()
+    assert result["us"]["mm64"] == pytest.approx({"spacing": 4, "runs": 4}, rel=0.1)
+    assert (result["kernels"]["mm64"], result["kernels_a_call"]["mm64"]) == (["mm"], 1)
     assert len(small_kernels.plot(result, {}).axes[0].patches) == 12
 
 
@@ -527,35 +430,25 @@ def test_an_addition_is_one_kernel():
 
 def test_a_new_tensor_finds_the_cache_empty(gpu, monkeypatch):
     log = []
-
-    def empty(*shape, **options):
-        log.append("new")
-        gpu.launch(0, 80e-6)
-
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("emptied"))
-    monkeypatch.setattr(torch, "empty", empty)
-    assert latency_ladder.cuda_malloc_us() == [pytest.approx(80)] * latency_ladder.TRIALS
+    monkeypatch.setattr(torch, "empty", lambda size, device: log.append("new") or gpu.sleep(80e-6))
+    us = latency_ladder.cuda_malloc_us()
+    assert us == pytest.approx([80] * latency_ladder.TRIALS, rel=0.01)
     assert log == ["emptied", *["new"] * latency_ladder.TENSORS] * (latency_ladder.TRIALS + 1)
 
 
-def test_the_ladder_has_six_steps(on_cpu, monkeypatch, capsys):
-    seconds = {"python_call": 5e-8, "cpu_operation": 5e-6, "eager_launch": 9e-6, "idle_synchronize": 8e-6, "item": 1e-5}
-    monkeypatch.setattr(latency_ladder, "take_turns", same_for_all(seconds))
+def test_the_ladder_has_six_steps(gpu, monkeypatch):
     monkeypatch.setattr(latency_ladder, "cuda_malloc_us", lambda: [80.0, 90.0, 300.0])
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    result = round_trip(latency_ladder.main())
-    assert result["us"]["cuda_malloc"] == 90 and result["us"]["item"] == pytest.approx(10) and len(result["us"]) == 6
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("python_call") and told[-1] == "cuda_malloc          90.00 µs"
-    bars = latency_ladder.plot(result, {}).axes[0].containers[0]
-    assert bars[0].get_width() == pytest.approx(0.05) and bars[5].get_width() == 90
+    us = latency_ladder.main()["us"]
+    assert us["cuda_malloc"] == 90 and us["eager_launch"] == pytest.approx(10, rel=0.1) and len(us) == 6
+    assert us["python_call"] < 0.1 > us["cpu_operation"], "on this clock only CUDA takes time"
 
 
 def test_first_uses_are_timed_in_order(gpu, monkeypatch):
     costs = iter([0.2, 0.1, 0.0, 0.05, 8e-5])
 
     def use(*args, **options):
-        gpu.launch(gpu_s=next(costs))
+        gpu.launch(next(costs))
         return (None, None)
 
     for module, name in ((torch, "ones"), (torch, "mm"), (torch, "empty"), (torch.cuda, "current_blas_handle")):
@@ -563,15 +456,17 @@ def test_first_uses_are_timed_in_order(gpu, monkeypatch):
     found = first_uses.first_uses_ms()
     assert list(found) == ["first_cuda_call", "cublas_handle", "first_product", "new_tensor"]
     assert found["first_cuda_call"] == pytest.approx(200, rel=1e-3), "it is waited for"
-    assert found["first_product"] == pytest.approx(50, rel=1e-3) and found["new_tensor"] == pytest.approx(0.09)
+    assert found["first_product"] == pytest.approx(50, rel=1e-3) and found["new_tensor"] == pytest.approx(
+        0.09, rel=1e-2
+    )
 
 
-def test_first_uses_become_medians_over_processes(monkeypatch, capsys):
+def test_first_uses_become_medians_over_processes(monkeypatch):
     rows = [{"first_cuda_call": ms, "new_tensor": ms / 1e3} for ms in (200.0, 240.0, 300.0)]
     monkeypatch.setattr(first_uses, "in_fresh_processes", lambda: rows)
     result = round_trip(first_uses.main())
     assert result["ms"] == {"first_cuda_call": 240, "new_tensor": 0.24}
-    assert result["ms_trials"]["first_cuda_call"] == [200, 240, 300] and "240.000 ms" in capsys.readouterr().out
+    assert result["ms_trials"]["first_cuda_call"] == [200, 240, 300]
     assert len(first_uses.plot(result, {}).axes[0].patches) == 2
 
 
@@ -582,26 +477,6 @@ def test_a_fresh_process_pays_for_the_context_once():
 
 
 # Recordings
-
-DRAWN = (clock_under_load, first_uses, hbm_bandwidth, latency_ladder, launch_cost, matmul_peak, small_kernels)
-
-
-@pytest.mark.parametrize("module", [*DRAWN, cpu_peak], ids=lambda module: module.__name__.rpartition(".")[2])
-def test_recorded_values_follow_from_their_trials(recorded, module):
-    name = module.__name__.rpartition(".")[2]
-    for profile, result in recorded(f"machine/{name}").items():
-        count = 0
-        for path, trials in measurements(result):
-            value = result
-            for key in path:
-                value = value[key]
-            if not isinstance(value, list):
-                taken = max(trials) if module is cpu_peak else median(trials)
-                assert value == pytest.approx(taken), (profile, path)
-                count += 1
-        assert count >= 2, profile
-        if module is not cpu_peak:
-            assert module.plot(result, {}).axes, profile
 
 
 def test_recorded_cards_have_one_entry_per_gpu(recorded):

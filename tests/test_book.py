@@ -446,3 +446,28 @@ def test_each_claim_and_each_picture_of_a_chapter_says_what_it_is(page):
         and "plot" in BOOK.snippet(block.snippet).functions
     )
     assert [f"{block.where}: {block.snippet}" for block in drawn if not block.caption] == []
+
+
+#: What a verdict of docs/sources.md is in docs/zh.md.
+CHINESE = {"holds with limits": "有条件成立", "holds": "成立", "dated": "已过时", "wrong": "错误"}
+
+
+def item_rows(page: str) -> dict[str, list[str]]:
+    """The cells of each item's row, by id."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if re.match(r"\| [A-E]\d+ \|", line)]
+    return {item: cells for item, *cells in rows}
+
+
+@pytest.mark.parametrize("item", ARTICLE_ITEMS)
+def test_the_chinese_guide_says_of_each_item_what_the_table_of_sources_says(item):
+    """The same verdict, places and values."""
+    english, chinese = item_rows("sources.md")[item], item_rows("zh.md")[item]
+    verdict = next(word for word in CHINESE if english[1].startswith(word))
+    assert chinese[1].startswith(CHINESE[verdict])
+    for pattern in (r"\{[^{}]+\}", r"\]\(([^)]+)\)"):
+        assert sorted(re.findall(pattern, " ".join(chinese))) == sorted(re.findall(pattern, " ".join(english)))
+
+
+def test_the_chinese_guide_has_the_items_in_their_order():
+    assert list(item_rows("zh.md")) == ARTICLE_ITEMS

@@ -15,6 +15,7 @@ from snippets.machine import (
     env_report,
     first_uses,
     hbm_bandwidth,
+    is_cuda_there,
     latency_ladder,
     launch_cost,
     matmul_peak,
@@ -494,3 +495,20 @@ def test_recorded_reports_name_their_device(recorded):
         assert result["device"] == ("cpu" if profile == "cpu" else "cuda")
         assert (len(result["gpus_visible"]) == 0) == (profile == "cpu")
         assert set(result["versions"]) == {"python", "torch", "cuda", "cudnn", "nccl", "triton", "numpy"}
+
+
+@pytest.mark.parametrize("error", [AssertionError, RuntimeError])
+def test_pytorch_says_why_cuda_is_not_there(error, monkeypatch, capsys):
+    def refuse() -> None:
+        raise error("Found no NVIDIA driver on your system.")
+
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = is_cuda_there.main()
+    assert (result["available"], result["why_not"]) == (False, "Found no NVIDIA driver on your system.")
+    assert "why_not         Found no NVIDIA driver" in capsys.readouterr().out
+
+
+def test_where_cuda_is_there_no_reason_is_given(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    assert is_cuda_there.why_not() == ""

@@ -140,7 +140,9 @@ def write_book(root: Path, template: dict) -> SmallBook:
     book.snippet("a/number", f"COUNTER = {str(root / 'ran')!r}\n" + NUMBER, "gpus = [0, 1, 2]")
     for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
         book.page(name, text)
-    book.page("glossary", "# Glossary\n\n## widget\n\nA *thing*, of\n[some](a.md) kind.\n\nMore.\n")
+    book.page(
+        "glossary", "# Glossary\n\n## widget · 小部件 { #widget }\n\nA *thing*, of\n[some](a.md) kind.\n\nMore.\n"
+    )
     (root / "docs/assets/diagrams").mkdir(parents=True)
     (root / "docs/assets/diagrams/lanes.svg").write_text("<svg>lanes</svg>")
     outputs = [{"output_type": "stream", "name": "stdout", "text": [f"I am {rank}\n"], "rank": rank} for rank in (0, 1)]
@@ -192,13 +194,13 @@ def test_values_of_all_machines_are_on_the_page(built):
         [("h200-x2", "5")],
         [("cpu", "&lt;script&gt;alert(2)&lt;/script&gt;")],
     ]
-    assert "<code>{a/number: n}</code>" in index
+    assert '<code translate="no">{a/number: n}</code>' in index
 
 
 def test_what_else_is_inserted(built):
     index = (built.site / "index.html").read_text()
     assert re.search('<span class="ov-printed"[^>]*>5 &lt;ms&gt;</span>', index)
-    assert index.count('<a href="glossary/#widget" title="A thing, of some kind.">widget</a>') == 1
+    assert index.count('<a href="glossary/#widget" title="A thing, of some kind." translate="no">widget</a>') == 1
     assert "<svg>lanes</svg>" in index
     table, picture = re.findall(r'<table>.*?</table>|<div class="ov-board".*?</div></div>\s*</div>', index, re.S)
     cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall("<td.*?</td>", table)]

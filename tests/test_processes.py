@@ -30,6 +30,7 @@ from snippets.processes import (
     ipc_lifetime,
     pickling_stages,
     pool_and_process,
+    queue_and_array,
     share_memory,
     start_methods,
     threads_per_process,
@@ -502,3 +503,21 @@ def test_recorded_parents_and_children_ended_as_the_page_says(recorded):
         assert {*fork_after.CPU_CASES} <= {*result["found"]} <= {*fork_after.CPU_CASES, *fork_after.GPU_CASES}
     for result in recorded("processes/hogwild_broken").values():
         assert result["exit_codes"] == [1] * result["workers"]
+
+
+def test_a_childs_write_is_seen_in_tensors_and_in_an_array(capsys):
+    result = queue_and_array.main()
+    assert result["seen"] == {
+        "Queue": {"tensor": True, "numpy": False},
+        "Pipe": {"tensor": True, "numpy": False},
+        "Array": {"tensor": True, "numpy": True},
+    }
+    assert result["absent"] == [] and result["same_queue"]
+    assert "Pipe: the child's write is seen in" in capsys.readouterr().out
+
+
+def test_a_shared_array_is_a_tensor_without_a_copy():
+    array = multiprocessing.Array("f", [1.0, 2.0])
+    tensor = queue_and_array.as_tensor(array)
+    tensor[1] = 5
+    assert list(array) == [1.0, 5.0]

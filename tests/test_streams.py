@@ -25,6 +25,7 @@ from snippets.streams import (
     record_stream_or_join,
     stream_pool_wraps,
     stream_priority,
+    three_blocks_broken,
     three_streams_cka,
     when_streams_help,
 )
@@ -125,6 +126,14 @@ def test_only_the_broken_twin_can_sum_before_the_write(twin, first, wrong):
         result = twin.main()
     assert (result["documented"]["wrong"], result["amplified"]["wrong"]) == (wrong, wrong)
     assert {lane for lane, *_ in result["events"]} == {"stream 7", "stream 8"}
+
+
+@pytest.mark.parametrize(("first", "wrong"), [("side", 50), ("main", 0)])
+def test_three_blocks_without_a_fork_can_read_too_early(first, wrong):
+    with imitated(late=True, first=first, most=16):
+        result = three_blocks_broken.main()
+    for form in ("as posted", "behind other work"):
+        assert (result[form]["three_blocks"], result[form]["fork_join"]) == (wrong, 0)
 
 
 def test_write_and_sum_are_drawn_in_their_lanes():

@@ -15,6 +15,8 @@ from markdown.treeprocessors import Treeprocessor
 from overlap.book.blocks.block import HOUSE_RULES
 
 FILE = "glossary.md"
+#: A term, with its translation and its anchor where it has them, and what stands below, up to the first empty line.
+_ENTRY = re.compile(r"^## (.+?)(?: · .+)?\n+((?:[^#\n].*\n?)*)", re.M)
 #: Where text is prose: a term in a heading, in code, in a link or in a value is left alone.
 _PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
 
@@ -23,7 +25,7 @@ def terms(docs: Path) -> dict[str, str]:
     """Headings of docs/glossary.md, and what stands below each up to the first empty line, without marks and addresses."""
     path = docs / FILE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    entries = re.findall(r"^## (.+)\n+((?:[^#\n].*\n?)*)", text, flags=re.M)
+    entries = _ENTRY.findall(text)
     return {term: " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", meaning).split()) for term, meaning in entries}
 
 
@@ -36,6 +38,9 @@ class Glossary(Treeprocessor):
 
     def run(self, root: etree.Element) -> None:
         """Link what is there to be linked."""
+        if self._page() == FILE:
+            for heading in root.iter("h2"):
+                heading.set("translate", "no")  # a browser that translates leaves terms alone
         meanings = {} if self._page() in ("", FILE, HOUSE_RULES) else terms(self._docs())
         if meanings:
             words = "|".join(map(re.escape, sorted(meanings, key=len, reverse=True)))
@@ -65,6 +70,7 @@ class Glossary(Treeprocessor):
             link = etree.Element("a", {"href": f"{FILE}#{slugify(term, '-')}"})
             if meaning:
                 link.set("title", meaning)
+            link.set("translate", "no")
             link.text, link.tail = match[0], text[match.end() :]
             parent.insert(at, link)
             if before is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
+from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
@@ -74,6 +75,7 @@ class OverlapExtension(Extension):
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # when values are in their places
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
         md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
+        md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
@@ -159,6 +161,13 @@ class _Marks(InlineProcessor):
         together = etree.Element("span", {"class": "ov-together"})
         together.text = f"{match['before']}\u00a0{self.md.htmlStash.store(claim.marked(view))}{match['after']}"
         return together, match.start(0), match.end(0)
+
+
+class _Code(Postprocessor):
+    """Code keeps its language when a browser translates the page."""
+
+    def run(self, text: str) -> str:
+        return re.sub(r"<code(?=[ >])", '<code translate="no"', text)
 
 
 class _Printed(InlineProcessor):

@@ -10,7 +10,6 @@ from overlap.book import check, margin
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.library import Library
-from overlap.book.page import Page
 from overlap.book.runs import Run, hosts, mistaken, result_scope
 from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
@@ -55,6 +54,9 @@ class Book:
         self.execute = execute
         self.runner = runner
         self.library = library or Library(root)
+        #: Snippets by name; the pages that can be read, by path below docs/. `check` names the others.
+        self.snippets = self.library.snippets
+        self.pages = self.library.pages
         self.docs = root / "docs"
         self.recordings = root / "docs/recordings"
         self.cache = root / CACHE
@@ -98,11 +100,6 @@ class Book:
         return not runs or any(margin.has_trials(run.result) for run in runs)
 
     # Snippets and their runs
-
-    @property
-    def snippets(self) -> dict[str, Snippet]:
-        """All snippets by name."""
-        return self.library.snippets
 
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""
@@ -213,11 +210,6 @@ class Book:
         return default if default in by_profile else next(iter(by_profile))
 
     # Pages and what they say of the data
-
-    @property
-    def pages(self) -> dict[str, Page]:
-        """Every page that can be read, by its path below docs/; `check` names the others."""
-        return self.library.pages
 
     @property
     def blocks(self) -> Iterator[Block]:

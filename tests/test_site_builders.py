@@ -1,0 +1,108 @@
+"""Two builders make the same book: MkDocs, which the README uses, and Zensical, its theme's successor."""
+
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+
+pytest.importorskip("zensical")
+pytest.importorskip("mkdocs")
+
+from conftest import ROOT
+
+
+class Article(HTMLParser):
+    """What a reader finds in the article of a page, whatever is around it."""
+
+    def __init__(self, page: Path, site: Path):
+        super().__init__()
+        self.address = f"http://site/{page.parent.relative_to(site).as_posix()}/".replace("/./", "/")
+        self.headings: list[str] = []
+        self.links: set[str] = set()
+        self.pictures: list[str] = []
+        self.words: list[str] = []
+        self._depth = 0
+        self._silent = 0
+        self.feed(page.read_text(encoding="utf-8"))
+
+    @property
+    def text(self) -> str:
+        """All words, but for the one link that leads to a page of mkdocs-jupyter."""
+        return " ".join(self.words).replace("notebook: read it , download it", "notebook: download it")
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "article":
+            self._depth += 1
+        if not self._depth:
+            return
+        if tag in ("script", "style", "template"):
+            self._silent += 1
+        if re.fullmatch("h[1-4]", tag) and "id" in attributes:
+            self.headings.append(attributes["id"])
+        if tag == "img":
+            self.pictures.append(urljoin(self.address, attributes["src"]))
+        if tag == "a" and attributes.get("href") and "md-content__button" not in attributes.get("class", ""):
+            self.links.add(urljoin(self.address, attributes["href"]))
+
+    def handle_endtag(self, tag):
+        if tag == "article":
+            self._depth -= 1
+        if self._depth and tag in ("script", "style", "template"):
+            self._silent -= 1
+
+    def handle_data(self, data):
+        if self._depth and not self._silent:
+            self.words += data.split()
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory) -> dict[str, Path]:
+    """The book, from its recordings, by builder; MkDocs first, whose plugin makes what pages lead to."""
+    environment = os.environ | {"OVERLAP_EXECUTE": "never", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    copy = tmp_path_factory.mktemp("book")
+    for name in ("docs", "snippets", "mkdocs.yml", "pyproject.toml"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
+    if (ROOT / ".cache/overlap/pictures").is_dir():
+        shutil.copytree(ROOT / ".cache/overlap/pictures", copy / ".cache/overlap/pictures")
+    made = {}
+    if folder := os.environ.get("OVERLAP_SITE"):
+        made["mkdocs"] = Path(folder)
+    for builder in ("mkdocs", "zensical"):
+        if builder in made:
+            continue
+        subprocess.run([builder, "build"], cwd=copy, env=environment, check=True, capture_output=True, timeout=600)
+        made[builder] = (copy / "site").rename(copy / builder)
+    return made
+
+
+def test_zensical_makes_the_same_articles(sites):
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert pages
+    for page in pages:
+        name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
+        one, other = (Article(site / name, site) for site in sites.values())
+        assert other.words and one.text == other.text, name
+        assert one.headings == other.headings, name
+        assert one.pictures == other.pictures, name
+        assert {link for link in one.links if "/generated/notebooks/" not in link} == other.links, name
+
+
+def test_what_zensical_leads_to_is_there(sites):
+    site = sites["zensical"]
+    for page in site.glob("**/index.html"):
+        article = Article(page, site)
+        for address in [*article.links, *article.pictures]:
+            path = urldefrag(address)[0].removeprefix("http://site/")
+            if address.startswith("http://site/"):
+                there = site / path
+                assert there.is_file() or (there / "index.html").is_file(), f"{page}: {address}"

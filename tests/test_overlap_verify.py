@@ -353,7 +353,6 @@ def test_of_cpus_only_those_of_the_same_name_are_compared(bench, monkeypatch):
 def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, monkeypatch, capsys):
     bench.record()
     bench.results |= {"copy": 46.0, "launch": 21.0}
-    bench.noise = CALM | {"disturbed": True}
     monkeypatch.setattr("os.getloadavg", lambda: (99.0, 0.5, 0.5))
     assert main(["verify"]) == 0
     printed = capsys.readouterr().out

@@ -58,6 +58,7 @@ def verify(
     runs = plural(len(chosen), "run")
     tell(f"{runs} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
     facts = diagnosis.before()
+    busy = bool(facts)
     states = health.state()
     made: dict[str, dict[str, Run]] = {}
 
@@ -90,7 +91,7 @@ def verify(
         "software": here["software"],
         "quick": quick,
         "headlines": headlines,
-        "claims": list(_claims(now, made, names or list(book.snippets), left)),
+        "claims": list(_claims(now, made, names or list(book.snippets), left, busy)),
         "diagnosis": list(diagnosis.explained(headlines, facts)),
         "unchecked": [{"snippet": name, "why": left[name]} for name in sorted(left)],
         "failures": failures,
@@ -203,8 +204,8 @@ def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
     return recorded
 
 
-def _claims(now: Book, made: dict, names: list[str], left: dict[str, str]) -> Iterator[dict]:
-    """What the runs say of each claim of these snippets."""
+def _claims(now: Book, made: dict, names: list[str], left: dict[str, str], busy: bool) -> Iterator[dict]:
+    """What the runs say of each claim of these snippets; `busy`: the host was, before anything ran."""
     for claim in now.claims:
         if claim.snippet not in names:
             continue
@@ -220,7 +221,7 @@ def _claims(now: Book, made: dict, names: list[str], left: dict[str, str]) -> It
         }
         decided = []
         for profile, run in made.get(claim.snippet, {}).items():
-            verdict = {"profile": profile, "calm": diagnosis.is_calm(run.data)}
+            verdict = {"profile": profile, "calm": diagnosis.is_calm(run.data) and not busy}
             try:
                 here = claim.verdict(now.scopes(claim.snippet, run), run)
                 if here:

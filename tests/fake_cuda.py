@@ -368,7 +368,10 @@ class FakeCuda(TorchFunctionMode):
         if name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__")):
             self.launch(seconds, compute, name)
             return kwargs.get("out", args[0])
-        return tree_map_only(torch.Tensor, placed, compute())  # put off, it is computed now for its shape
+        result = compute()  # if it is put off, this tells its shape
+        if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(result)):
+            return result
+        return tree_map_only(torch.Tensor, placed, result)
 
     def moved(self, source: torch.Tensor, target: str, non_blocking: bool) -> torch.Tensor:
         """The tensor on that device: itself if it is there, else a copy."""

@@ -11,11 +11,6 @@ from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch import fx, nn
@@ -49,29 +44,6 @@ STALE = [stale_input_broken, stale_input_fixed]
 SEEN = [["CPU", 0, 1, "cudaLaunchKernel"], ["stream 7", 1, 2, "mul"], ["stream 7", 3, 1, "Memcpy DtoD"]]
 
 
-@pytest.fixture
-def on_this_cpu(monkeypatch):
-    """What a snippet puts on the GPU is put on the CPU; a replay runs the work again, after one call to warm up."""
-    for name in ("arange", "ones", "rand", "randn", "tensor", "zeros"):
-        make = getattr(torch, name)
-        monkeypatch.setattr(torch, name, lambda *a, make=make, device=None, **more: make(*a, **more))
-    monkeypatch.setattr(nn.Module, "cuda", lambda self: self)
-
-    def captured(work):
-        work()
-        return work
-
-    for module in (cuda_graph_capture, hybridize_now, replay_draws, replay_rate, train_captured, *STALE):
-        monkeypatch.setattr(module, "captured", captured)
-
-    def lanes(work):
-        work()
-        return SEEN
-
-    for module in (cuda_graph_capture, fusion_bytes, hybridize_now, *LOOPS):
-        monkeypatch.setattr(module, "lanes", lanes)
-
-
 def turns(works, **options):
     """Each work is called once; the first takes 1 ms, the second 2 ms, and so on."""
     for work in works.values():
@@ -100,14 +72,14 @@ def test_loop_times_are_per_element_and_checked(monkeypatch):
         python_loop_fixed.us_of_all("cpu", 10)
 
 
-def test_loop_main_asks_both_devices(monkeypatch, on_this_cpu):
+def test_loop_main_asks_both_devices(gpu, monkeypatch):
     trials = {"cpu": [5.0, 1.0, 2.0, 4.0, 3.0], "cuda": [50.0, 10.0, 20.0, 40.0, 30.0]}
     monkeypatch.setattr(python_loop_broken, "us_per_element", trials.get)
     monkeypatch.setattr(python_loop_fixed, "us_of_all", lambda device, n: [n / 100 * us for us in trials[device]])
     fixed, result = python_loop_fixed.main(), python_loop_broken.main()
     assert (fixed["cpu_us"], fixed["gpu_us"], fixed["cpu_million_us"], fixed["gpu_million_us"]) == (300, 3000, 3e4, 3e5)
     assert (result["cpu_us"], result["gpu_us"]) == (3.0, 30.0)
-    assert result["operations"] == 2, "what the GPU did is counted, and no call of the CPU"
+    assert result["operations"] > 2 * 10 and fixed["operations"] == 1, "one of the vectorised square, many of the loop"
 
 
 @pytest.mark.gpu
@@ -149,16 +121,15 @@ def test_power_is_one_product_per_step():
     torch.testing.assert_close(cuda_graph_capture.power(x, 4), torch.linalg.matrix_power(x, 5))
 
 
-def test_sweep_is_per_product(on_this_cpu, monkeypatch):
-    monkeypatch.setattr(cuda_graph_capture, "PRODUCTS", {8: 4, 16: 2})
-    monkeypatch.setattr(cuda_graph_capture, "take_turns", turns)
+def test_sweep_is_per_product(gpu, monkeypatch):
+    monkeypatch.setattr(cuda_graph_capture, "PRODUCTS", {8: 40, 16: 20})
+    gpu.kernel_s["mm"] = 2e-6
     result = cuda_graph_capture.main()
-    assert result["n"] == [8, 16]
-    assert result["eager_us"] == pytest.approx([250, 500]) and result["graph_us"] == pytest.approx([500, 1000])
-    assert result["kernels"] == [["mul", "Memcpy DtoD"]] * 2
+    assert result["n"] == [8, 16] and result["kernels"] == [["mm"]] * 2
+    assert result["eager_us"] == pytest.approx([10, 10], rel=0.1), "launches decide"
+    assert result["graph_us"] == pytest.approx([2.25, 2.5], rel=0.1), "a launch for all, and the kernels"
     for ceilings, lines in (({"fp32_tflop_s": 50}, 3), ({}, 2)):
         assert len(cuda_graph_capture.plot(result, ceilings).axes[0].get_lines()) == lines
-    plt.close("all")
 
 
 def test_replay_that_computes_nothing_is_not_timed(monkeypatch):
@@ -168,15 +139,12 @@ def test_replay_that_computes_nothing_is_not_timed(monkeypatch):
 
 
 @pytest.mark.parametrize(("twin", "stale"), [(stale_input_broken, 50), (stale_input_fixed, 0)])
-def test_stale_main_counts_wrong_answers(twin, stale, monkeypatch, on_this_cpu):
-    batches = twin.batches
-    monkeypatch.setattr(twin, "batches", lambda device: batches("cpu"))
+def test_stale_main_counts_wrong_answers(twin, stale, gpu):
     result = twin.main()
     assert result["stale"] == stale and len(result["losses"]) == result["steps"] == 50
     assert result["last_true"] == median(true for _, true in result["losses"][-10:])
     assert (result["last_true"] > 1.5) == bool(stale) and (result["last_reported"] < 0.3) == bool(stale)
     assert len(twin.plot(result, {}).axes[0].get_lines()) == 3
-    plt.close("all")
 
 
 @pytest.mark.parametrize("twin", STALE)
@@ -196,10 +164,15 @@ def test_replays_are_stale_until_the_batch_is_copied(twin, stale):
     assert twin.main()["stale"] == stale
 
 
-def test_masks_are_compared_pair_by_pair(on_this_cpu):
-    agree = replay_draws.masks(torch.ones(10_000))
+def test_a_graph_draws_anew_and_python_does_not_on_an_imitation(gpu):
+    agree = replay_draws.masks(torch.ones(10_000, device="cuda"))
     assert 4_500 < agree["two_replays"] < 5_500 and agree["seeded_replays"] == agree["seeded_eager"] == 10_000
-    assert len(set(replay_draws.python_numbers(3))) == 3, "this replay runs Python again, which no graph does"
+    assert len(set(replay_draws.python_numbers(3))) == 1, "a replay runs no Python"
+
+
+def test_only_a_rate_in_a_tensor_can_be_changed_on_an_imitation(gpu):
+    moved = replay_rate.main()["moved"]
+    assert moved["number"] == pytest.approx(0.5, rel=0.01) and moved["tensor"] == 0
 
 
 @pytest.mark.gpu
@@ -224,22 +197,7 @@ def test_a_scheduler_changes_a_rate_that_is_a_tensor_in_place():
     assert optimizer.param_groups[0]["lr"] is rate and rate.item() < 0.5
 
 
-@pytest.fixture
-def fake_graph(monkeypatch):
-    """A capture that does nothing but run its body, and its errors end it with another one."""
-
-    @contextlib.contextmanager
-    def graph(captured, pool=None):
-        try:
-            yield
-        except RuntimeError:
-            raise RuntimeError("capture failed") from None
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
-    monkeypatch.setattr(torch.cuda, "graph", graph)
-
-
-def test_refusal_is_the_first_error_of_the_capture(fake_graph, on_this_cpu):
+def test_refusal_is_the_first_error_of_the_capture(gpu):
     calls = []
 
     def refused(x):
@@ -249,6 +207,7 @@ def test_refusal_is_the_first_error_of_the_capture(fake_graph, on_this_cpu):
 
     assert capture_refused.refusal(refused) == "RuntimeError: not permitted" and len(calls) == 2
     assert capture_refused.refusal(capture_refused.clip) == ""
+    assert "not permitted when stream is capturing" in capture_refused.refusal(capture_refused.item)
 
 
 @pytest.mark.gpu
@@ -261,38 +220,30 @@ def test_a_capture_refuses_what_waits():
     assert errors["nonzero"] and errors["from_list"] and not errors["clip"]
 
 
-def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(on_this_cpu):
-    seen = []
+def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(gpu):
+    total = torch.zeros((), device="cuda")
 
     def step(x, y):
-        seen.append((x.item(), y.item()))
-        return x + y
+        return total.add_(x + y)
 
-    call = train_captured.graphed(step, torch.tensor(1.0), torch.tensor(2.0))
-    assert seen == [(1.0, 2.0)]
-    assert call(torch.tensor(3.0), torch.tensor(4.0)).item() == 7 and seen[-1] == (3.0, 4.0)
+    call = train_captured.graphed(step, *torch.tensor([1.0, 2.0], device="cuda"))
+    assert total.item() == 3, "on the batch that warms up, once"
+    assert call(torch.tensor(3.0), torch.tensor(4.0)).item() == 3 + 7 and total.item() == 10
     with pytest.raises(ValueError, match="shorter"):
         call(torch.tensor(3.0))
     with pytest.raises(ValueError, match=r"captured for torch.Size\(\[\]\), not for torch.Size\(\[1\]\)"):
         call(torch.ones(1), torch.tensor(4.0))
 
 
-def test_training_compares_every_way(on_this_cpu, monkeypatch):
-    adam = torch.optim.Adam
-    asked = []
-    monkeypatch.setattr(
-        torch.optim, "Adam", lambda parameters, capturable: asked.append(capturable) or adam(parameters)
-    )  # only GPUs are capturable
+def test_training_compares_every_way(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda net, samples: net)
     monkeypatch.setattr(train_captured, "take_turns", turns)
     result = train_captured.main()
-    assert asked == [False, False, True]
-    assert result["losses"]["graph"] == result["losses"]["eager"] and len(result["losses"]["eager"]) == 30
-    assert result["losses"]["eager"][-1] < result["losses"]["eager"][0]
-    assert result["differs_by"] == {"eager": 0, "callables": 0, "graph": 0}
+    assert result["losses"]["graph"] == pytest.approx(result["losses"]["eager"], rel=1e-4)
+    assert result["losses"]["eager"][-1] < result["losses"]["eager"][0] and len(result["losses"]["eager"]) == 30
+    assert result["differs_by"] == pytest.approx({"eager": 0, "callables": 0, "graph": 0}, abs=1e-5)
     assert result["speedup"]["graph"] == pytest.approx(1 / 3)
     train_captured.plot(result, {})
-    plt.close("all")
 
 
 def test_distance_is_the_largest():
@@ -328,16 +279,15 @@ def test_chain_has_as_many_operations_as_asked():
     assert [fusion_bytes.chain(x, length)[0].item() for length in (0, 1, 2, 3, 4)] == [1.0, 2.0, 1.0, 2.0, 1.0]
 
 
-def test_fusion_compares_both_chains(on_this_cpu, monkeypatch):
+def test_fusion_compares_both_chains(gpu, monkeypatch):
     monkeypatch.setattr(fusion_bytes, "ELEMENTS", 1000)
     monkeypatch.setattr(fusion_bytes, "take_turns", turns)
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: work(x, length))
     result = fusion_bytes.main()
     assert [row["length"] for row in result["rows"]] == [1, 2, 5, 10] and result["bytes"] == 4000
-    assert result["rows"][-1]["ms"] == {"eager": 1.0, "fused": 2.0} and result["rows"][-1]["eager_kernels"] == 2
+    assert result["rows"][-1]["ms"] == {"eager": 1.0, "fused": 2.0} and result["rows"][-1]["eager_kernels"] == 10
     for ceilings, lines in (({"hbm_gb_s": 4800}, 3), ({}, 2)):
         assert len(fusion_bytes.plot(result, ceilings).axes[0].get_lines()) == lines
-    plt.close("all")
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: x)
     with pytest.raises(AssertionError, match="not close"):
         fusion_bytes.main()
@@ -351,8 +301,8 @@ def test_d2l_network_has_its_layers(module):
 
 
 @torch.no_grad()
-def test_a_network_as_a_graph_copies_its_input_in(on_this_cpu):
-    net, x, other = nn.Linear(4, 2), *torch.randn(2, 1, 4)
+def test_a_network_as_a_graph_copies_its_input_in(gpu):
+    net, x, other = nn.Linear(4, 2).cuda(), *torch.randn(2, 1, 4, device="cuda")
     kept = x.clone()
     call = hybridize_now.as_graph(net, x)
     assert torch.equal(call(other), net(other)) and torch.equal(x, kept), "the caller's tensor is untouched"
@@ -366,13 +316,15 @@ def test_kernels_copies_and_graphs_are_counted_alike():
     assert hybridize_now.handed_over(timeline) == names[:4]
 
 
-def test_hybridize_main_compares_every_way(monkeypatch, on_this_cpu):
+def test_hybridize_main_compares_every_way(gpu, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda net, mode=None: net)
     monkeypatch.setattr(torch.jit, "script", lambda net: net)
     monkeypatch.setattr(hybridize_now, "take_turns", turns)
     result = hybridize_now.main()
     assert list(result["us"]) == ["eager", "script", "compile", "reduce_overhead", "graph"]
-    assert result["speedup"]["graph"] == pytest.approx(0.2) and result["launches"]["eager"] == 1
+    assert (
+        result["speedup"]["graph"] == pytest.approx(0.2) and result["launches"]["graph"] < result["launches"]["eager"]
+    )
     assert set(result["differs_by"].values()) == {0.0} and result["parameters"] == 164_482
     monkeypatch.setattr(hybridize_now, "as_graph", lambda net, x: lambda other: net(other) + 1)
     with pytest.raises(AssertionError, match="not close"):
@@ -479,7 +431,7 @@ def test_chains_are_ten_operations(work, factor, rest):
     torch.testing.assert_close(work(x), x * factor**5 + rest * sum(factor**k for k in range(5)))
 
 
-def test_stages_of_compiling_are_timed_one_by_one(on_this_cpu, monkeypatch, tmp_path):
+def test_stages_of_compiling_are_timed_one_by_one(gpu, monkeypatch, tmp_path):
     asked = []
 
     def compile(work, **options):
@@ -497,7 +449,6 @@ def test_stages_of_compiling_are_timed_one_by_one(on_this_cpu, monkeypatch, tmp_
     assert [key for key in found if key.endswith("_s")] == steps and len(found["reduce_overhead_ms"]) == 5
     assert list(found["on_gpu"]["ms"]) == ["eager", "compiled", "graphed"]
     compile_cold_start.plot({"cold": found, "cached": found}, {})
-    plt.close("all")
     monkeypatch.setattr(torch, "compile", lambda work, **options: lambda x: x)
     with pytest.raises(AssertionError, match="not close"):
         compile_cold_start.stages(str(tmp_path))

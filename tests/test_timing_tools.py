@@ -1,19 +1,14 @@
 """The tools that snippets share: whom they wait for, how they take turns, what they draw."""
 
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
 
-import matplotlib
 import pytest
 import torch
-from test_book import ROOT
 
 from snippets.timing import d2l_benchmark, kernel_time, lanes, pictures, power_meter, take_turns, wait_for
 from snippets.timing.benchmark import Timing, measure
-
-matplotlib.use("Agg")
 
 
 def cuda(monkeypatch, used: list[bool]) -> None:
@@ -140,7 +135,6 @@ def test_pictures_of_time_sweeps_and_bars():
     figure = pictures.bars({"one": 1.0, "two": {"x": 2.0, "y": 3.0}}, {"most": 4.0}, "ms")
     widths = [[bar.get_width() for bar in bars] for bars in figure.axes[0].containers]
     assert widths == [[1.0], [2.0], [3.0]]
-    matplotlib.pyplot.close("all")
 
 
 class Nvml:
@@ -179,13 +173,6 @@ def test_the_power_meter_says_why_it_cannot_read(monkeypatch):
     with power_meter.PowerMeter() as meter:
         pass
     assert meter.missing == "KeyError: 'the GPU is lost'" and meter.rows["s"] == []
-
-
-@pytest.mark.parametrize("tool", ["benchmark", "take_turns", "wait_for", "d2l_benchmark", "pictures"])
-def test_a_tool_shows_itself_on_this_machine(tool):
-    done = subprocess.run([sys.executable, "-m", f"snippets.timing.{tool}"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
 
 
 @pytest.mark.gpu

@@ -18,8 +18,9 @@ try:
     from overlap.book.compare import INSIDE, OUTSIDE, UNKNOWN, beside, held
     from overlap.book.verdict import State
     from overlap.book.verify import as_text, is_off, verify
+    from overlap.run import bundle as bundles
     from overlap.run import machine, recording
-    from overlap.run.bundle import Bundle, bundle_lines, parsed
+    from overlap.run.bundle import Bundle
     from overlap.run.runner import Runner
     from overlap.run.snippet import Snippet
     from overlap.run.text import plain
@@ -222,7 +223,7 @@ def _record(book: Book, options) -> int:
         if bundle:
             bundle.add(data)
         else:
-            _, data = _added(book.recordings / data["profile"] / f"{snippet.name}.json", data)
+            _, data = recording.add(book.recordings / data["profile"] / f"{snippet.name}.json", data)
         book.keep(snippet, gpus, data)
         count, busy = len(data.get("others") or []) + 1, (data["run"].get("noise") or {}).get("disturbed")
         said = f", run {count}" * (count > 1) + ", the host was disturbed" * bool(busy)
@@ -260,12 +261,11 @@ def _lacking_runs(book: Book, bundle: Bundle | None, snippet: Snippet, gpus: int
 
 
 def _import(book: Book, options) -> int:
-    lines = bundle_lines(options.file)
+    lines = bundles.lines(options.file)
     before, taken, problems = _verdicts(book.root), [], []
-    for number, line in enumerate(lines, 1):
-        where = f"{options.file}:{number}"
+    for where, line in lines:
         try:
-            taken += [_take(book, line, where)] if line.strip() else []
+            taken.append(_take(book, line, where))
         except OverlapError as error:
             problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
         except OSError as error:
@@ -280,7 +280,7 @@ def _import(book: Book, options) -> int:
 
 def _fitting(book: Book, line: bytes, where: str) -> recording.Recording:
     """The recording of one line, if it is whole and of the code in this checkout."""
-    data = parsed(line, where, "record it again")
+    data = recording.parse(line, where, "record it again")
     snippet = book.snippet(data["snippet"])
     if recording.digest(data) != data["digest"]:
         raise OverlapError("its digest does not match its content; record it again")
@@ -288,6 +288,12 @@ def _fitting(book: Book, line: bytes, where: str) -> recording.Recording:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if machine.profile([gpu["name"] for gpu in data["machine"]["gpus"]]) != data["profile"]:
         raise OverlapError(f"{data['profile']!r} is not the machine it describes; record it again")
+    if not data["result"]:
+        raise OverlapError("its result is empty; let main() return what it measured, and record it again")
+    recorded = [set(run.result) for run in book.committed.get(snippet.name, {}).values()]
+    lacking = set.intersection(*recorded) - set(data["result"]) if recorded else set()
+    if lacking:
+        raise OverlapError(f"its result has no {', '.join(sorted(lacking))}, as recorded runs have; record it again")
     if why := book.mistaken(data["result"]):
         raise OverlapError(f"{why}; let main() of {snippet.path} call it otherwise, and record it again")
     return data
@@ -299,7 +305,7 @@ def _take(book: Book, line: bytes, where: str) -> str:
     snippet = book.snippet(data["snippet"])
     path = book.recordings / data["profile"] / f"{snippet.name}.json"
     existed = path.exists()
-    then, data = _added(path, data)
+    then, data = recording.add(path, data)
     kind = "replaced" if existed else "new"
     if then:
         more = len(data.get("others") or []) - len(then.get("others") or [])
@@ -307,18 +313,6 @@ def _take(book: Book, line: bytes, where: str) -> str:
         kind += f" ({then['run']['started']} before)" if kind == "replaced" else ""
     count = len(data.get("others") or []) + 1
     return f"{kind}: {snippet.name} on {data['profile']}, {data['run']['started']}" + f", {count} runs" * (count > 1)
-
-
-def _added(path: Path, data: dict) -> tuple[dict | None, dict]:
-    """Put runs with those that are recorded; what was recorded, None if nothing or spoilt, and what is now. Others wait meanwhile."""
-    then = None
-    with recording.alone(path.parent):
-        if path.exists():
-            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
-                then = recording.read(path)
-                data = recording.merged(then, data)
-        recording.write(path, recording.dump(data))
-    return then, data
 
 
 def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:
@@ -388,8 +382,7 @@ def _made_again(book: Book, options, problems: list[str]) -> list[tuple[str, str
     made = []
     if options.bundle:
         names = _names(book, options.names) or book.snippets
-        numbered = [(f"{options.bundle}:{i}", line) for i, line in enumerate(bundle_lines(options.bundle), 1)]
-        for where, line in (each for each in numbered if each[1].strip()):
+        for where, line in bundles.lines(options.bundle):
             try:
                 data = _fitting(book, line, where)
                 made += [(data["snippet"], data["profile"], run["result"]) for run in data.runs]

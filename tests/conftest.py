@@ -21,8 +21,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import torch
 from fake_cuda import imitated
 
-from overlap import __main__
-from overlap.book import book
 from overlap.book.book import Book
 from overlap.run import machine, noise, recording
 from overlap.run.runner import Runner
@@ -196,7 +194,7 @@ def small_book(on_cpu, tmp_path) -> SmallBook:
 
 
 class Lab(SmallBook):
-    """A small book with one running nursery, shared by all tests because importing torch takes seconds."""
+    """A small book in which snippets run."""
 
     def __init__(self, root: Path, runner: Runner):
         super().__init__(root)
@@ -224,22 +222,10 @@ def template(lab) -> dict:
 
 
 @pytest.fixture
-def warm(lab, monkeypatch):
-    """Books use the lab's nursery instead of starting one of their own."""
-
-    class Warm(Runner):
-        def __init__(self, root: Path, watchful: bool = False, temporary: tuple[str, ...] = ()):
-            vars(self).update(vars(lab.runner) | {"root": root, "_watchful": watchful})
-
-        def close(self) -> None:
-            pass
-
+def warm(monkeypatch):
+    """Every host is calm."""
     monkeypatch.setattr(noise, "FACTOR", 1e9)  # whatever else this machine does
     monkeypatch.setattr(noise, "STEAL", 1.0)
-    monkeypatch.setattr(book, "Runner", Warm)
-    monkeypatch.setattr(__main__, "Runner", Warm)
-    yield
-    lab.runner.start()  # a test may have stopped it
 
 
 @pytest.fixture(scope="session")

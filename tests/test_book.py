@@ -17,7 +17,7 @@ from overlap.book.blocks import Claim, FigureBlock, SnippetBlock, Text
 from overlap.book.book import Book, Run
 from overlap.book.expression import Data
 from overlap.book.verdict import State
-from overlap.run import meaning, recording
+from overlap.run import download, fingerprint, recording
 from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,7 +79,7 @@ def test_no_tool_is_written_twice():
     for name, snippet in SNIPPETS.items():
         for node in ast.walk(snippet.tree):
             if isinstance(node, ast.FunctionDef) and node.name not in ("main", "plot"):
-                body = [each for each in node.body if not meaning.is_docstring(each)]
+                body = [each for each in node.body if not fingerprint.is_docstring(each)]
                 if sum(each.end_lineno - each.lineno + 1 for each in body) >= 4:
                     seen.setdefault(shape(body), {})[name.removesuffix("_broken").removesuffix("_fixed")] = node.name
     assert {key: names for key, names in seen.items() if len(names) > 1} == {}
@@ -121,7 +121,7 @@ ABOVE = [
     "cycler",
 ]
 ONLY = {
-    "torch": {"machine", "noise", "nursery"},
+    "torch": {"machine", "noise"},
     "pydantic": {"schema"},
     "rich": {"progress"},
     "mkdocs": {"plugin", "kept", "policy"},
@@ -251,7 +251,7 @@ def borrow(names: list[str], folder: Path) -> dict[str, tuple[int, str, str]]:
     files = {name: folder / name.replace("/", "-") / "empty" / f"{name.split('/')[1]}.py" for name in names}
     for name, file in files.items():
         file.parent.mkdir(parents=True)
-        file.write_text(SNIPPETS[name].download)
+        file.write_text(download.program(SNIPPETS[name]))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     alone = {name for name in files if SNIPPETS[name].options["launcher"] == "python" or name not in PORTABLE}
@@ -305,8 +305,8 @@ def test_ruff_would_change_nothing_in_a_download(tmp_path):
     for name, snippet in SNIPPETS.items():
         path = tmp_path / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(snippet.download)
-        path.with_name(f"cell_{path.name}").write_text(f"{snippet.body}\n")
+        path.write_text(download.program(snippet))
+        path.with_name(f"cell_{path.name}").write_text(f"{download.cell(snippet)}\n")
     for command in (["check", "--no-cache"], ["format", "--no-cache", "--diff"]):
         typed = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "snippets/ruff.toml"), "."]
         done = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True)
@@ -315,7 +315,7 @@ def test_ruff_would_change_nothing_in_a_download(tmp_path):
 
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_a_download_draws_nothing_and_says_where_it_is_from(name):
-    text = SNIPPETS[name].download
+    text = download.program(SNIPPETS[name])
     top = ast.parse(text).body
     assert "plot" not in {getattr(node, "name", "") for node in top}
     assert "matplotlib" not in text or name == "timing/pictures"
@@ -325,7 +325,7 @@ def test_a_download_draws_nothing_and_says_where_it_is_from(name):
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_a_download_has_its_header_and_nothing_of_the_book(name, tmp_path):
     path = tmp_path / "borrowed.py"
-    path.write_text(SNIPPETS[name].download)
+    path.write_text(download.program(SNIPPETS[name]))
     assert not {module for module in imported(path) if module.split(".")[0] in ("snippets", "overlap")}
     assert path.read_text().startswith("# /// script\n")
     needs = {re.match(r"[\w-]*", each)[0] for each in Snippet(ROOT, name, path.read_text()).metadata["dependencies"]}

@@ -1,7 +1,7 @@
-"""Recordings and what the book makes of them: form, freshness, and every way they can be wrong."""
+"""Recordings and what the book makes of them: form, freshness, and how they can be wrong."""
 
 import json
-import os
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +11,7 @@ from overlap.run import machine, recording
 from overlap.run.snippet import Snippet
 from overlap.site.pictures import Pictures
 
+ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
 PAGE = """# A
@@ -53,24 +54,6 @@ def test_outputs_are_those_of_a_notebook(template):
     assert outputs == [{"output_type": "stream", "name": "stdout", "text": ["three\n"]}]
 
 
-def test_a_crash_leaves_the_old_file_whole(tmp_path, monkeypatch):
-    path = tmp_path / "deep/file.json"
-    recording.write(path, "old")
-
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(KeyboardInterrupt):
-        recording.write(path, "new" * 9999)
-    assert path.read_text() == "old"
-    monkeypatch.undo()
-    recording.write(path, "new")
-    assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert list(path.parent.iterdir()) == [path]
-
-
 def edited(change):
     """A way to spoil a recording that leaves its digest as it was."""
 
@@ -82,36 +65,33 @@ def edited(change):
 
 
 OF_ANOTHER = {"snippet": "a/c", "source": {"path": "snippets/a/c.py", "sha256": "0" * 64}}
+GPU = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
 
 
 def on_gpu(data: dict) -> dict:
     """What a recording says of its machine, if that had one H200."""
-    gpu = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
-    return {"profile": "h200", "machine": data["machine"] | {"gpus": [gpu], "host_gpus": 1}}
+    return {"profile": "h200", "machine": data["machine"] | {"gpus": [GPU], "host_gpus": 1}}
 
 
 UNREADABLE = {
     "not JSON": (lambda data: "hello", "not JSON"),
     "truncated": (lambda data: recording.dump(data)[:400], "not JSON"),
     "empty": (lambda data: "", "not JSON"),
+    "nested": (lambda data: "[" * 100_000, "not JSON"),
+    "NaN": (lambda data: recording.dump(data).replace('"n": 3', '"n": NaN'), "not JSON (NaN is no number in JSON)"),
+    "bad bytes": (lambda data: b"\xff\xfe", "not JSON ("),
+    "a key twice": (lambda data: recording.dump(data).replace('"n": 3', '"n": 3, "n": 4'), "not JSON (n stands twice)"),
     "not an object": (lambda data: "[]", "not a recording of schema 1"),
     "other schema": (edited(lambda data: data.update(schema=2)), "not a recording of schema 1"),
-    "no result": (edited(lambda data: data.pop("result")), "result is missing"),
-    "no digest": (edited(lambda data: data.pop("digest")), "digest is missing"),
-    "result a list": (edited(lambda data: data.update(result=[1])), "result is missing or of a wrong kind"),
-    "name a number": (edited(lambda data: data.update(snippet=1)), "snippet is missing or of a wrong kind"),
-    "no source hash": (edited(lambda data: data["source"].pop("sha256")), "source.sha256 is missing"),
-    "no torch": (edited(lambda data: data["software"].pop("torch")), "software.torch is missing"),
-    "source a number": (edited(lambda data: data.update(source=5)), "source is missing or of a wrong kind"),
-    "no run": (edited(lambda data: data.pop("run")), "run is missing"),
-    "bad bytes": (lambda data: b"\xff\xfe", "not JSON"),
+    "no result": (edited(lambda data: data.pop("result")), "has no result"),
+    "no torch": (edited(lambda data: data["software"].pop("torch")), "software.torch: Field required;"),
     "of another snippet": (edited(lambda data: data.update(OF_ANOTHER)), "says it is a/c on cpu; move or remove it"),
     "of another machine": (edited(lambda data: data.update(on_gpu(data))), "says it is a/b on h200; move or remove"),
 }
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_is_no_recording_is_an_error_with_file_and_remedy(committed, template, monkeypatch, capsys, name):
+def test_what_is_no_recording_is_an_error_with_file_and_remedy(committed, monkeypatch, capsys, name):
     spoil, expected = UNREADABLE[name]
     path = committed.path("a/b")
     text = spoil(recording.read(path))
@@ -123,8 +103,75 @@ def test_what_is_no_recording_is_an_error_with_file_and_remedy(committed, templa
     committed.page("worse", "```claim\n```\n")
     monkeypatch.chdir(committed.root)
     assert main(["check"]) == 1
-    said = capsys.readouterr().out
-    assert said.startswith(f"{caught.value}\ndocs/worse.md:1: claim "), "what cannot be read hides nothing else"
+    assert "\ndocs/worse.md:1: claim " in capsys.readouterr().out, "what cannot be read hides nothing else"
+
+
+def test_what_is_no_file_is_no_recording(tmp_path):
+    (tmp_path / "x.json").mkdir()
+    for name in ("x", "y"):
+        with pytest.raises(OverlapError, match=rf"/{name}.json: cannot be read \(.*; restore the file"):
+            recording.read(tmp_path / f"{name}.json")
+
+
+H100 = GPU | {"name": "NVIDIA H100"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("extra", 1, "extra: Extra inputs are not permitted"),
+        ("snippet", "../x", "snippet: String should match pattern"),
+        ("digest", "0" * 63, "digest: String should match pattern"),
+        ("source.path", "/etc/passwd", "source.path: String should match pattern"),
+        ("source.path", "snippets/a/c.py", "source.path is snippets/a/c.py, but the recording is of a/b"),
+        ("inputs", {"../x.py": "0" * 64}, "String should match pattern"),
+        ("run.command", "python\nrm", "run.command: Value error, must be one line of printable text"),
+        ("run.started", "2026-01-31T12:00:00", "run.started: Value error, must have a time zone"),
+        ("run.started", "yesterday", "run.started: Value error, Invalid isoformat string"),
+        ("run.seconds", -0.1, "run.seconds: Input should be greater than or equal to 0"),
+        ("run.exit", 1, "run.exit: Input should be 0"),
+        ("machine.host_gpus", 0, "host_gpus is 0, but the run saw 1 GPUs"),
+        ("machine.gpus", [], "profile is 'h200', but a run with the GPUs [] is of 'cpu'"),
+        ("machine.gpus", [H100], "profile is 'h200', but a run with the GPUs ['NVIDIA H100'] is of 'h100'"),
+        ("machine.gpus", [GPU | {"name": "NVIDIA"}], "no profile can be named after it"),
+        ("machine.gpus", [GPU | {"name": "CPU"}], "no profile can be named after it"),
+        ("machine.gpus", [GPU | {"name": "H200\x1b[1m"}], "must be one line of printable text"),
+        ("machine.gpus", [GPU | {"capability": "9"}], "machine.gpus.0.capability: String should match pattern"),
+        ("machine.cores", "8", "machine.cores: Input should be a valid integer"),
+        ("machine.cpu", "a\u202eb", "machine.cpu: Value error, must be one line of printable text"),
+        ("software.torch", None, "software.torch: Input should be a valid string"),
+        ("outputs", [{"output_type": "stream", "name": "log", "text": [], "rank": 0}], "outputs.0.name: Input should be"),
+        ("result", [1], "result: Input should be a valid dictionary"),
+        ("result.n", float("inf"), "not JSON (Infinity is no number in JSON)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_refused_with_its_path_and_reason(template, path, value, reason):
+    data = json.loads(recording.dump(template | {"snippet": "a/b"} | on_gpu(template)))
+    data["source"]["path"] = "snippets/a/b.py"
+    assert recording.parse(json.dumps(data), "x.json") == data
+    *way, last = path.split(".")
+    node = data
+    for step in way:
+        node = node[step]
+    node[last] = value
+    with pytest.raises(OverlapError) as caught:
+        recording.parse(json.dumps(data), "x.json")
+    message = str(caught.value)
+    assert message.startswith("x.json: ") and reason in message
+    assert message.endswith("restore the file from version control or record the snippet again")
+
+
+def test_older_recordings_prove_their_work_and_are_read_over(template):
+    run = template["run"] | {"worked": [{"context": True, "allocations": 7, "bytes": 4096, "kernels": 12}]}
+    assert recording.parse(json.dumps(template | {"run": run}), "x.json")["run"] == run
+
+
+def test_all_committed_recordings_are_whole_and_as_they_are_written():
+    paths = sorted(ROOT.glob("docs/recordings/*/*/*.json"))
+    assert len(paths) > 50
+    for path in paths:
+        data = recording.read(path)
+        assert data.intact and recording.dump(data) == path.read_text(encoding="utf-8"), path
 
 
 def test_a_recording_of_no_snippet_is_an_error(committed):

@@ -15,6 +15,7 @@ from fake_cuda import imitated
 from torch import nn
 from torch.utils.data import DataLoader
 
+from overlap.run import download
 from overlap.run.snippet import Snippet
 from snippets.timing.benchmark import Timing
 from snippets.transfers import (
@@ -378,7 +379,7 @@ for batch in kept:
 
 def borrowed(name: str, folder: Path, program: str) -> str:
     """What a program prints that finds the download in its folder, and nothing else of the book."""
-    folder.joinpath(f"{name}.py").write_text(Snippet.read(ROOT, f"transfers/{name}").download)
+    folder.joinpath(f"{name}.py").write_text(download.program(Snippet.read(ROOT, f"transfers/{name}")))
     folder.joinpath("program.py").write_text(program)
     return subprocess.run(
         [sys.executable, "-I", "-c", "import sys; sys.path.insert(0, '.'); import program"],

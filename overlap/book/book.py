@@ -127,7 +127,7 @@ class Book:
             path = self.cache_path(snippet, gpus)
             if gpus in snippet.options["gpus"] and path.exists():
                 where = path.relative_to(self.root).as_posix()
-                runs[profile] = Run(recording.load(path), where, True, recording.FRESH)
+                runs[profile] = Run(recording.read(path), where, True, recording.FRESH)
         return runs
 
     def runs(self, name: str) -> dict[str, Run]:

@@ -12,16 +12,16 @@ from overlap.run.snippet import Snippet
 def problems(book, margins: bool) -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy.
 
-    `margins`: also what is right by a hair, and recordings that do not fit the schema. What depends on a
+    `margins`: also what is right by a hair. What depends on a
     file that cannot be read is not told: one slip is one message.
     """
     lost = [*book.library.lost_recordings, *book.library.lost_pages]
     if book.library.lost_recordings:
         return lost
-    return [*lost, *_recordings(book, margins), *_blocks(book, margins), *_hidden(book)]
+    return [*lost, *_recordings(book), *_blocks(book, margins), *_hidden(book)]
 
 
-def _recordings(book, margins: bool) -> Iterator[str]:
+def _recordings(book) -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
     recorded = {profile for runs in book.committed.values() for profile in runs}
@@ -29,12 +29,6 @@ def _recordings(book, margins: bool) -> Iterator[str]:
         there = ", ".join(sorted(recorded)) or "none"
         reason = f"home names {profile}, of which there is no recording"
         yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
-    if margins:
-        for path in sorted(book.recordings.glob("*/*/*.json")):
-            try:
-                recording.read(path)
-            except OverlapError as error:
-                yield str(error)
 
 
 def _freshness(book, snippet: Snippet) -> Iterator[str]:

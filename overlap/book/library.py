@@ -39,7 +39,7 @@ class Library:
                 self.lost_pages.append(str(error))
 
     def _recording(self, path: Path) -> Run:
-        data = recording.load(path)
+        data = recording.read(path)
         where = path.relative_to(self.root).as_posix()
         name = f"{path.parent.name}/{path.stem}"
         profile = path.parent.parent.name

@@ -65,7 +65,7 @@ def verify(
     def keep(snippet: Snippet, gpus: int, data: dict) -> None:
         book.keep(snippet, gpus, data)
         path = book.cache_path(snippet, gpus)
-        run = Run(recording.load(path), path.relative_to(book.root).as_posix(), True, recording.FRESH)
+        run = Run(recording.read(path), path.relative_to(book.root).as_posix(), True, recording.FRESH)
         made.setdefault(snippet.name, {})[run.profile] = run
 
     runner = book.runner or Runner(book.root, watchful=True)

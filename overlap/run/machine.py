@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
@@ -126,8 +127,10 @@ def _host() -> tuple[list[dict], str]:
 
 def probe() -> dict:
     """`machine` and `software` of a recording; imports torch, so it is called in a process of its own."""
-    import torch
-
+    try:
+        import torch
+    except Exception as error:
+        raise SystemExit(f"{sys.executable} cannot `import torch`: {type(error).__name__}: {error}") from None
     cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     on_gpu = bool(cards)
     links = _links() if on_gpu else []

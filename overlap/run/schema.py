@@ -1,83 +1,53 @@
-"""The one schema: what a recording, a line of a bundle and a snippet's header may hold, to the last field.
+"""What a recording and a line of a bundle may hold, to the last field. It needs pydantic, which a machine that only records can do without."""
 
-It needs pydantic, which a machine that only records need not have: import it through `overlap.run.strict.schema()`.
-"""
-
-import re
-from collections.abc import Iterator
 from datetime import datetime
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from overlap import OverlapError
-from overlap.run import machine, strict
+from overlap.run import machine, snippet
+from overlap.run.text import visible
 
 
-def _matching(pattern: str, words: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"must be {words}, not {strict.shown(text)}")
-        return text
-
-    return AfterValidator(check)
-
-
-def _without_control(allowed: str = "") -> AfterValidator:
-    def check(text: str) -> str:
-        if mark := strict.control_in(text, allowed):
-            raise ValueError(f"must be one line of printable text, without {mark}")
-        return text
-
-    return AfterValidator(check)
-
-
-def _gpu_name(name: str) -> str:
-    if not name.isprintable() or strict.control_in(name):
-        raise ValueError(f"must be printable, not {strict.shown(name)}")
-    try:
-        machine.profile([name])
-    except OverlapError:
-        raise ValueError(f"must name a machine, but no profile can be named after {strict.shown(name)}") from None
-    return name
-
-
-def _moment(text: str) -> str:
-    try:
-        zoned = re.match(r"20\d\d-\d\d-\d\dT\d\d:", text) and datetime.fromisoformat(text).tzinfo
-    except ValueError:
-        zoned = False
-    if not zoned:
-        raise ValueError(f"must be date, time and zone such as 2026-01-31T12:00:00+00:00, not {strict.shown(text)}")
+def _one_line(text: str) -> str:
+    if visible(text) != text or "\n" in text:
+        raise ValueError("must be one line of printable text")
     return text
 
 
-_NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
-_Short = Field(max_length=100)
-Name = Annotated[str, Field(max_length=200), _matching(_NAME, "<chapter>/<snippet> in lower case")]
-Profile = Annotated[str, _Short, _matching("[a-z0-9]+([-+][a-z0-9]+)*", "`cpu` or lower-case words joined by -")]
-Path = Annotated[str, Field(max_length=250), _matching(rf"snippets/{_NAME}\.py", "snippets/<chapter>/<snippet>.py")]
-Hash = Annotated[str, _matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")]
-Text = Annotated[str, Field(max_length=1000), _without_control()]
-Said = Annotated[str, Field(min_length=1, max_length=1000), _without_control(), _matching(r".*\S.*", "some words")]
-Row = Annotated[str, Field(max_length=1000), _without_control("\t")]
+def _moment(text: str) -> str:
+    if not datetime.fromisoformat(text).tzinfo:
+        raise ValueError("must have a time zone, as in 2026-01-31T12:00:00+00:00")
+    return text
+
+
+def _matching(pattern: str) -> StringConstraints:
+    return StringConstraints(pattern=rf"^(?:{pattern})$", max_length=250)
+
+
+Name = Annotated[str, _matching(snippet.NAME)]
+Path = Annotated[str, _matching(rf"snippets/{snippet.NAME}\.py")]
+Hash = Annotated[str, _matching("[0-9a-f]{64}")]
+Text = Annotated[str, Field(max_length=1000), AfterValidator(_one_line)]
+Words = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_one_line)]
+Row = Annotated[str, Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Some = Annotated[int, Field(gt=0, lt=10**15)]
-Rate = Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, lt=1e15)]
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Gpu(_Form):
-    """One GPU a run could see."""
+    """One GPU that a run could see."""
 
-    name: Annotated[str, Field(min_length=1), _Short, AfterValidator(_gpu_name)]
-    memory_bytes: Annotated[int, Field(gt=0)]
-    capability: Annotated[str, _Short, _matching(r"\d+\.\d+", "a compute capability such as '9.0'")]
+    name: Words
+    memory_bytes: Some
+    capability: Annotated[str, _matching(r"\d+\.\d+")]
     sms: Some | None = None
     clock_mhz: Rate | None = None
     clock_max_mhz: Rate | None = None
@@ -102,7 +72,7 @@ class Machine(_Form):
     cores: Annotated[int, Field(ge=1, le=100_000)]
     system: Text
     virtual: bool | None = None
-    host: Annotated[str, _matching("[0-9a-f]{8}", "8 hex digits")] | None = None
+    host: Annotated[str, _matching("[0-9a-f]{8}")] | None = None
 
     @model_validator(mode="after")
     def _host_has_them(self) -> "Machine":
@@ -114,8 +84,8 @@ class Machine(_Form):
 class Software(_Form):
     """Versions; null where something is not installed."""
 
-    python: Said
-    torch: Said
+    python: Words
+    torch: Words
     torch_git: Text | None
     cuda: Text | None
     cudnn: Annotated[int, Field(ge=0, le=10**9)] | None
@@ -138,17 +108,17 @@ class Noise(_Form):
     dispatch_us: Annotated[list[Rate], Field(min_length=2, max_length=2)]
     least_us: Rate
     steal: Share | None
-    load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None
+    load: Annotated[float, Field(ge=0, le=1e6)] | None
     disturbed: bool
 
 
 class Run(_Form):
     """How it ran; older recordings have `worked`, which nobody reads."""
 
-    command: Said
-    started: Annotated[str, _Short, AfterValidator(_moment)]
-    seconds: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
-    exit: Annotated[int, Field(ge=0, le=0)]
+    command: Words
+    started: Annotated[str, AfterValidator(_moment)]
+    seconds: Annotated[float, Field(ge=0, le=1e7)]
+    exit: Literal[0]
     noise: Noise | None = None
     worked: Any = None
 
@@ -177,7 +147,7 @@ class Recording(_Form):
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     snippet: Name
-    profile: Profile
+    profile: str
     digest: Hash
     source: Source
     inputs: dict[Path, Hash]
@@ -192,93 +162,26 @@ class Recording(_Form):
     def _fits_together(self) -> "Recording":
         if self.source.path != f"snippets/{self.snippet}.py":
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
-        if (self.profile == "cpu") != (not self.machine.gpus):
-            raise ValueError(f"profile is {self.profile!r}, but machine.gpus names {len(self.machine.gpus)} GPUs")
-        if any(len(other.machine.gpus) != len(self.machine.gpus) for other in self.others or ()):
-            raise ValueError("others has a run with another number of GPUs")
+        for run in [self, *(self.others or [])]:
+            names = [gpu.name for gpu in run.machine.gpus]
+            try:
+                profile = machine.profile(names)
+            except OverlapError as error:
+                raise ValueError(str(error)) from None
+            if profile != self.profile:
+                raise ValueError(f"profile is {self.profile!r}, but a run with the GPUs {names} is of {profile!r}")
         return self
 
 
-class Options(_Form):
-    """`[tool.overlap]` of a snippet's header."""
-
-    gpus: Annotated[list[Count], Field(min_length=1, max_length=100)]
-    timeout: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60
-    exclusive: bool = True
-    launcher: Literal["python", "torchrun"] = "python"
-    missing: dict[str, Said] = {}
-    ranks: Annotated[int, Field(ge=1, le=1024)] | None = None
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "Options":
-        if len(set(self.gpus)) < len(self.gpus):
-            raise ValueError(f"gpus has a count twice: {strict.shown(self.gpus)}")
-        if excess := [count for count in self.missing if count not in map(str, self.gpus)]:
-            raise ValueError(f"missing excuses {strict.shown(excess[0])} GPUs, which gpus does not name")
-        if self.launcher == "torchrun" and 0 in self.gpus and not self.ranks:
-            raise ValueError("torchrun on the CPU needs to know how many processes: add ranks = 2")
-        if self.launcher != "torchrun" and self.ranks:
-            raise ValueError('ranks are processes of torchrun: add launcher = "torchrun", or drop ranks')
-        return self
-
-
-class Tool(BaseModel):
-    """`[tool]` of a header; tables of other tools are theirs."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-    overlap: Options
-
-
-class Header(_Form):
-    """Inline script metadata (PEP 723)."""
-
-    requires_python: Annotated[Said | None, Field(alias="requires-python")] = None
-    dependencies: list[Said] = []
-    tool: Tool
-
-
-_TYPES = {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list"}
-_REASONS = {f"{kind}_type": f"must be {words}" for kind, words in _TYPES.items()}
-_REASONS |= {"model_type": "must be a table of keys", "dict_type": "must be a table of keys"}
-
-
-def problems(model: type[BaseModel], data) -> list[tuple[str, str]]:
-    """What is wrong with data that should be of this form, as (dotted path, reason); empty when nothing is."""
+def problems(data: dict) -> list[str]:
+    """What is wrong with a recording, each with its field and the reason, the first five; empty when nothing is."""
     try:
-        model.model_validate(data)
+        Recording.model_validate(data)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        return [(strict.dotted(step for step in item["loc"] if step != "[key]"), _why(model, item)) for item in found]
+        lines = []
+        for item in error.errors(include_url=False)[:5]:
+            field = ".".join(map(str, item["loc"]))
+            value = f", not {item['input']!r:.60}" if item["type"] != "missing" and field else ""
+            lines.append(f"{field}: {item['msg']}{value}".removeprefix(": "))
+        return lines
     return []
-
-
-def _why(model: type[BaseModel], error: dict) -> str:
-    kind, key = error["type"], error["loc"][-1] if error["loc"] else ""
-    if kind == "missing":
-        hints = {"gpus": " (write the counts, for instance gpus = [0, 1])", "tool": " (write [tool.overlap])"}
-        return "is missing" + (hints.get(key, "") if model is Header else "")
-    if kind == "extra_forbidden":
-        known = _keys(model, error["loc"][:-1])
-        near = get_close_matches(str(key), known, 1)
-        return f"is unknown, did you mean {near[0]}?" if near else f"is unknown; known are {', '.join(known)}"
-    if kind == "value_error":
-        return str(error["ctx"]["error"])
-    if kind in ("too_short", "string_too_short"):
-        return "must not be empty"
-    reason = _REASONS.get(kind) or re.sub(r"^\w+ should ", "must ", error["msg"]).partition(" after validation")[0]
-    return f"{reason}, not {strict.shown(error['input'])}"
-
-
-def _keys(model: type[BaseModel], path: tuple) -> list[str]:
-    for step in path:
-        if isinstance(step, str):
-            fields = {field.alias or name: field for name, field in model.model_fields.items()}
-            model = next(_forms(fields[step].annotation))
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _forms(annotation) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _forms(inner)

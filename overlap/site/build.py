@@ -15,6 +15,7 @@ import overlap
 from overlap.book.blocks import SnippetBlock
 from overlap.book.book import Book
 from overlap.cache import write
+from overlap.run import download
 from overlap.site import trace
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures
@@ -65,16 +66,18 @@ def _inputs(book: Book, notebooks: bool) -> str:
 
 def _files(book: Book, pictures: Pictures, notebooks: bool) -> Iterator[tuple[str, bytes]]:
     """Every file with its path below the folder."""
-    yield "downloads/overlap.zip", _archive(book)
+    programs = {name: download.program(snippet) for name, snippet in book.snippets.items()}
+    yield "downloads/overlap.zip", _archive(programs)
+    for name, text in programs.items():
+        yield f"downloads/{name}.py", text.encode()
     for path, text in _texts(book, pictures, notebooks):
         yield path, text.encode()
 
 
 def _texts(book: Book, pictures: Pictures, notebooks: bool) -> Iterator[tuple[str, str]]:
-    """Every file with its path below the folder, but for the archive."""
+    """Every file with its path below the folder, but for downloads of snippets."""
     yield "machines.js", f"var overlapMachines = {json.dumps(book.machines())}\n"
-    for name, snippet in book.snippets.items():
-        yield f"downloads/{name}.py", snippet.download
+    for name in book.snippets:
         for run in book.runs(name).values():
             place = f"{run.profile}/{name}"
             if run.live:
@@ -92,14 +95,14 @@ def _texts(book: Book, pictures: Pictures, notebooks: bool) -> Iterator[tuple[st
                 yield f"downloads/{page.name}.ipynb", text
 
 
-def _archive(book: Book) -> bytes:
+def _archive(programs: dict[str, str]) -> bytes:
     """All downloads in one file, the same bytes each time."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, snippet in book.snippets.items():
+        for name, text in programs.items():
             entry = zipfile.ZipInfo(f"overlap/{name}.py", (2026, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, snippet.download)
+            archive.writestr(entry, text)
     return made.getvalue()
 
 

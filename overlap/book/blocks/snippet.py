@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
+from overlap.run import download
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
@@ -165,13 +166,13 @@ class SnippetBlock(Block):
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
         caption = self.prose.cells(notebook) if self.caption else []
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:
-            return [notebook.markdown(where), notebook.code(snippet.body, outputs, tags), *caption]
+            return [notebook.markdown(where), notebook.code(download.cell(snippet), outputs, tags), *caption]
         file = Path(snippet.path).name
         typed = command(snippet, file).replace("torchrun", "-m torch.distributed.run --standalone")
         start = f"import sys\n\n!{{sys.executable}} {typed.removeprefix('python ')}"
         return [
             notebook.markdown(where),
-            notebook.code(f"%%writefile {file}\n{snippet.download}", [], tags),
+            notebook.code(f"%%writefile {file}\n{download.program(snippet)}", [], tags),
             notebook.code(start, outputs, tags),
             *caption,
         ]

@@ -1,0 +1,409 @@
+"""Downloads: a snippet as one file that runs alone."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overlap import OverlapError
+from overlap.run import download
+from overlap.run.snippet import Snippet
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
+
+
+HELPER = '''"""Time work."""
+
+import time
+
+
+LIMIT = 3
+
+
+def plot(results):
+    return None
+
+
+def seconds(work) -> float:
+    """Of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def main():
+    return {}
+
+
+if __name__ == "__main__":
+    main()
+'''
+BORROWER = '''"""Use the helper."""
+
+import sys
+from snippets.timing.benchmark import (
+    LIMIT,
+    seconds,
+)
+
+
+class Actor:
+    """Somebody."""
+
+
+@str
+def decorated():
+    pass
+
+
+def main() -> dict:
+    print("took", seconds(lambda: sum(range(LIMIT))) >= 0, sys.flags.isolated)
+    return {}
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+@pytest.fixture
+def borrowed(tmp_path):
+    """A book whose snippet a/b uses timing/benchmark."""
+    for name, text in {"timing/benchmark": HELPER, "a/b": BORROWER, "a/c": HELPER}.items():
+        path = tmp_path / f"snippets/{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(HEADER + text)
+    return tmp_path
+
+
+def test_a_download_runs_alone_in_an_empty_folder(borrowed, tmp_path):
+    snippet = Snippet.read(borrowed, "a/b")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "b.py").write_text(download.program(snippet))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
+    done = subprocess.run([sys.executable, "-I", "b.py"], cwd=alone, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("took True 1\n", "")
+    assert download.program(snippet).startswith(HEADER)
+    assert "from snippets." not in download.program(snippet)
+    assert (
+        "\n# Folded in from snippets/timing/benchmark.py: LIMIT, seconds\nLIMIT = 3\n\n\ndef seconds("
+        in download.program(snippet)
+    )
+    assert download.program(snippet).count("def main") == download.program(snippet).count("__main__") == 1
+    assert "def plot" not in download.program(snippet)
+
+
+def test_an_import_that_cannot_be_folded_in_is_refused(borrowed):
+    path = borrowed / "snippets/a/b.py"
+    for line in (
+        "from snippets.timing import benchmark",
+        "import snippets.timing.benchmark",
+        "if True:\n    from snippets.timing.benchmark import LIMIT",
+    ):
+        path.write_text(f"{HEADER}{line}\n\n\ndef main():\n    return {{}}\n")
+        with pytest.raises(OverlapError, match=r"^snippets/a/b.py: import snippets.timing.benchmark as `from"):
+            download.program(Snippet.read(borrowed, "a/b"))
+
+
+DEEP = '''"""Deep."""
+
+import json
+import os.path as path
+from math import cos, pi, sin
+
+TURN = 2 * pi
+print("always")
+
+
+def wave(x):
+    return sin(TURN * x)
+
+
+def other(x):
+    return cos(x), json
+
+
+def main():
+    return {"path": path}
+'''
+MIDDLE = '''"""Middle."""
+
+from math import floor
+from snippets.x.deep import other as unused, wave as swing
+
+
+def waves(n):
+    return [floor(10 * swing(i / n)) for i in range(n)]
+
+
+def main():
+    return {}
+'''
+TOP = '''"""Top."""
+
+import sys
+from math import pi
+
+from snippets.x.deep import TURN as turn
+from snippets.x.middle import waves
+from snippets.x.deep import wave
+
+
+def main() -> dict:
+    print(waves(4), wave(0), turn == 2 * pi, "json" in sys.modules)
+    return {}
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def test_a_download_holds_what_is_used_once_and_runs_alone(tmp_path):
+    (tmp_path / "snippets/x").mkdir(parents=True)
+    for name, text in {"deep": DEEP, "middle": MIDDLE, "top": TOP}.items():
+        (tmp_path / f"snippets/x/{name}.py").write_text(HEADER + text)
+    snippet = Snippet.read(tmp_path, "x/top")
+    assert list(snippet.inputs) == ["snippets/x/deep.py", "snippets/x/middle.py"]
+    text = download.program(snippet)
+    counts = {
+        "def wave(": 1,
+        "def waves(": 1,
+        "TURN = ": 1,
+        "def other": 0,
+        "from math import floor, pi, sin\n": 1,
+        "cos": 0,
+        "path": 0,
+        "snippets.": 0,
+    }
+    counts |= {
+        "import": 2,
+        "Folded in from snippets/x/deep.py: TURN, wave\n": 1,
+        "Folded in from snippets/x/middle.py: waves\n": 1,
+        "unused": 0,
+        "swing = wave": 1,
+        "turn = TURN": 1,
+        "def main": 1,
+    }
+    assert {part: text.count(part) for part in counts} == counts
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run([sys.executable, "-I", "-"], input=text, env=alone, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("always\n[0, 10, 0, -10] 0.0 True False\n", "")
+
+
+def test_a_future_cannot_be_folded_in(borrowed):
+    path = borrowed / "snippets/timing/benchmark.py"
+    path.write_text(HEADER + HELPER.replace("import time", "from __future__ import annotations\nimport time"))
+    with pytest.raises(OverlapError, match=r"^snippets/timing/benchmark.py: `from __future__` cannot be folded into"):
+        download.program(Snippet.read(borrowed, "a/b"))
+
+
+PLOTTED = '''"""Draw."""
+
+from __future__ import annotations
+
+import json
+import sys as system
+import zlib, math
+from fractions import Fraction
+from math import sqrt as root, pi
+from collections import OrderedDict, deque, namedtuple
+from concurrent.futures import (
+    ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, InvalidStateError, as_completed, wait,
+)
+
+WAITS = (
+    ALL_COMPLETED,
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    CancelledError,
+    InvalidStateError,
+    as_completed,
+    wait,
+    deque,
+)
+
+# of the picture alone
+INK, PAPER = "black", namedtuple
+# of both
+SIZE = 3
+UNUSED: OrderedDict | None = None  # for who borrows it
+def ink():
+    return INK, Fraction(1)
+
+
+def size():
+    return SIZE, root, math
+
+
+def plot(results, ceilings):
+    import this
+
+    return ink(), size(), zlib, json, PAPER, this
+
+
+def main() -> dict:
+    print(size()[0], pi > 3, system.flags.isolated)
+    return {}
+
+
+if __name__ == "__main__":
+    # why
+    main()
+# the end
+'''
+GPU_HEADER = HEADER.replace("[0]", "[2]")
+
+
+def test_a_download_leaves_out_what_only_the_picture_uses():
+    text = download.program(Snippet(Path("/"), "a/b", HEADER + PLOTTED))
+    words = ("json", "zlib", "Fraction", "INK", "PAPER", "namedtuple", "ink", "plot", "this")
+    assert [word for word in words if re.search(rf"\b{word}\b", text)] == []
+    once = ("None  # for who borrows it", "# of both\nSIZE = 3", "    # why\n    main()", "# the end\n", "annotations")
+    assert [part for part in once if text.count(part) != 1] == []
+    done = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("3 True 1\n", "")
+
+
+GUARDED = '''"""Say which machine this is."""
+
+from torch import cuda
+
+
+def main() -> dict:
+    print("ran on", cuda.device_count())
+    return {}
+
+
+if __name__ == "__main__":
+    main()
+'''
+#: What stands for torch on a machine with so many GPUs; it does not know torchrun.
+TORCH = """
+__version__ = "9.9"
+class cuda:
+    device_count = staticmethod(lambda: {})
+class distributed:
+    is_torchelastic_launched = staticmethod(lambda: {})
+"""
+TORCHRUN = 'launcher = "torchrun"'
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "gpus", "launched", "says"),
+    [
+        ("gpus = [0, 1]", GUARDED, 0, False, ""),
+        ("gpus = [0, 1]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
+        ("gpus = [1, 2]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
+        ("gpus = [1, 2]", GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch 9.9 sees none."),
+        ("gpus = [1, 2]", GUARDED, 1, False, ""),
+        ("gpus = [4, 2]", GUARDED, 0, False, "b.py needs 2 CUDA GPUs; torch 9.9 sees none."),
+        ("gpus = [4, 2]", GUARDED, 1, False, "b.py needs 2 CUDA GPUs; torch 9.9 sees 1."),
+        ("gpus = [4, 2]", GUARDED, 2, False, ""),
+        ("gpus = [1]\n" + TORCHRUN, GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch 9.9 sees none."),
+        ("gpus = [1]\n" + TORCHRUN, GUARDED, 1, False, "start it with torchrun --nproc-per-node gpu b.py"),
+        ("gpus = [1]\n" + TORCHRUN, "# is_torchelastic_launched\n" + GUARDED, 1, False, ""),
+        ("gpus = [0]\nranks = 2\n" + TORCHRUN, GUARDED, 0, False, "start it with torchrun --nproc-per-node 2 b.py"),
+        ("gpus = [0]\nranks = 2\n" + TORCHRUN, GUARDED, 0, True, ""),
+    ],
+)
+def test_a_download_says_in_a_sentence_what_the_machine_lacks(tmp_path, options, code, gpus, launched, says):
+    lines = "".join(f"# {line}\n" for line in options.splitlines())
+    header = f'# /// script\n# dependencies = ["torch>=2.11", "numpy"]\n# [tool.overlap]\n{lines}# ///\n'
+    (tmp_path / "b.py").write_text(download.program(Snippet(tmp_path, "a/b", header + code)))
+    if gpus is not None:
+        (tmp_path / "torch.py").write_text(TORCH.format(gpus, launched))
+    done = subprocess.run([sys.executable, "-S", "b.py"], cwd=tmp_path, env={}, capture_output=True, text=True)
+    out, err = ("", f"{says}\n") if says else (f"ran on {gpus}\n", "")
+    assert (done.returncode, done.stdout) == (int(bool(says)), out)
+    assert done.stderr.endswith(err) and done.stderr.count("\n") == int(bool(says))
+
+
+def test_a_cell_of_a_notebook_has_neither_header_nor_checks():
+    cell = download.cell(Snippet(Path("/"), "a/b", GPU_HEADER + GUARDED))
+    assert cell.startswith("# From the book Overlap, snippets/a/b.py, MIT licence, ")
+    assert cell.partition("\n")[2] == GUARDED.strip()
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("LIMIT = 4\nfrom snippets.timing.benchmark import seconds", None),
+        ("LIMIT = 4\nfrom snippets.timing.benchmark import LIMIT as limit", "`LIMIT` of snippets/a/b.py is another in"),
+        (
+            "from time import time\nfrom snippets.timing.benchmark import seconds",
+            "`time` of snippets/a/b.py is another",
+        ),
+        ("A = 1; B = 2", "snippets/a/b.py:6: two statements on one line"),
+        ("if __name__ == '__main__': main()", "snippets/a/b.py:6: two statements on one line"),
+    ],
+)
+def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
+    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}{code}\n\n\ndef main():\n    return {{}}\n")
+    snippet = Snippet.read(borrowed, "a/b")
+    if problem:
+        with pytest.raises(OverlapError, match=re.escape(problem)):
+            download.program(snippet)
+    else:
+        assert "LIMIT = 4" in download.program(snippet)
+
+
+def test_a_comment_behind_an_import_goes_with_it(borrowed):
+    imports = "import sys  # why\nfrom math import cos, sin  # two\nfrom math import pi  # one\n"
+    uses = "\n\ndef main():\n    return {'n': [sys, cos, sin, pi]}\n"
+    (borrowed / "snippets/a/b.py").write_text(HEADER + imports + uses)
+    text = download.program(Snippet.read(borrowed, "a/b"))
+    assert (
+        "\nimport sys  # why\nfrom math import cos\nfrom math import pi  # one\nfrom math import sin  # two\n" in text
+    )
+
+
+def test_a_tools_own_name_gives_way_to_the_borrowers(borrowed):
+    tool = borrowed / "snippets/timing/benchmark.py"
+    tool.write_text(
+        tool.read_text().replace("work()\n", "ticks(work=work, ticks=1)\n")
+        + "\n\ndef ticks(work, **given):\n    return work()\n"
+    )
+    own = "def ticks():\n    return 5\n\n\ndef main():\n    return {'n': seconds(ticks) and ticks()}\n"
+    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}from snippets.timing.benchmark import seconds\n\n\n{own}")
+    space = {"__name__": "taken"}
+    text = download.program(Snippet.read(borrowed, "a/b"))
+    exec(text, space)
+    assert "benchmark_ticks(work=work, ticks=1)" in text
+    assert space["main"]() == {"n": 5} and space["benchmark_ticks"](lambda: 7) == 7
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "def seconds(n, size=10):\n    return min(n, size)\n\n\ndef both(n):\n    return seconds(n), size",
+        "def both(n):\n    return {'size': size}",
+        "def both(n):\n    return f'a size of {size}'",
+    ],
+)
+def test_a_tools_own_name_that_is_a_parameter_or_stands_in_a_text_is_not_replaced(borrowed, tool):
+    (borrowed / "snippets/timing/benchmark.py").write_text(
+        f"{HEADER}size = 3\n\n\n{tool}\n\n\ndef main():\n    return {{}}\n"
+    )
+    own = "size = 7\n\n\ndef main():\n    return {'n': both(size)}\n"
+    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}from snippets.timing.benchmark import both\n\n{own}")
+    with pytest.raises(
+        OverlapError, match=r"`size` of snippets/a/b\.py is another in .*; give one of them another name"
+    ):
+        download.program(Snippet.read(borrowed, "a/b"))
+
+
+def test_origin_and_licence_are_those_of_the_project():
+    lines = download.program(Snippet.read(ROOT, "timing/benchmark")).splitlines()
+    assert (
+        lines[lines.index("# ///") + 1]
+        == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
+    )
+    licence = (ROOT / "LICENSE").read_text()
+    assert "): MIT\n\n    Copyright (c) 2026 the Overlap authors\n" in licence
+    assert "site_name: Overlap\n" in (ROOT / "mkdocs.yml").read_text()

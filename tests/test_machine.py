@@ -9,18 +9,29 @@ import pytest
 import torch
 
 from snippets.machine import (
+    about_cuda_devices,
     clock_under_load,
     cpu_peak,
     device_card,
     env_report,
     first_uses,
+    four_a_thread,
     hbm_bandwidth,
     is_cuda_there,
+    kernel_from_source,
     latency_ladder,
     launch_cost,
     matmul_peak,
     nvml_by_uuid,
+    pycuda_beside_torch_broken,
+    pycuda_context,
+    pycuda_exit,
+    pycuda_kernel,
+    pycuda_kernel_broken,
+    pycuda_memory,
+    pycuda_stream,
     small_kernels,
+    three_names,
 )
 from snippets.machine.device_card import DeviceCard
 from snippets.timing import kernel_time, take_turns
@@ -512,3 +523,235 @@ def test_pytorch_says_why_cuda_is_not_there(error, monkeypatch, capsys):
 def test_where_cuda_is_there_no_reason_is_given(monkeypatch):
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     assert is_cuda_there.why_not() == ""
+
+
+# pycuda
+
+
+class FakePycuda:
+    """Stand-ins for pycuda's modules: GPUs, a stack of contexts, kernels that know their blocks, and what was asked."""
+
+    def __init__(self, gpus=1):
+        self.stack, self.retained, self.threads = [], [], []
+        self.driver, self.compiler = ModuleType("pycuda.driver"), ModuleType("pycuda.compiler")
+        self.driver.init = lambda: None
+        self.driver.Device = self.device_class(gpus)
+        self.driver.mem_get_info = lambda: (self.top() + 1, 100)
+        self.driver.Stream = lambda: SimpleNamespace(handle=7, context=self.top())
+        self.compiler.SourceModule = lambda *args, **options: SimpleNamespace(get_function=self.kernel)
+
+    def top(self) -> int:
+        """The GPU of the context that pycuda works in."""
+        if not self.stack:
+            raise RuntimeError("explicit_context_dependent failed: invalid device context")
+        return self.stack[-1]
+
+    def device_class(self, gpus):
+        fake = self
+
+        class Device:
+            count = staticmethod(lambda: gpus)
+
+            def __init__(self, index):
+                self.index = index
+
+            def name(self):
+                return f"GPU {'AB'[self.index]}"
+
+            def total_memory(self):
+                return (self.index + 1) * 2**30
+
+            def pci_bus_id(self):
+                return f"0000:0{self.index}:00.0"
+
+            def get_attributes(self):
+                return {"WARP_SIZE": 32, "CLOCK_RATE": 1_980_000, "COMPUTE_MODE": 0, "TEXTURE_PITCH_ALIGNMENT": 32}
+
+            def retain_primary_context(self):
+                fake.retained.append(self.index)
+                return SimpleNamespace(push=lambda: fake.stack.append(self.index), pop=fake.stack.pop)
+
+        return Device
+
+    def kernel(self, name):
+        """A kernel that doubles what its threads reach; where no size is given, every thread has an element."""
+        self.top()
+
+        def twice(x, n=None, grid=(1, 1), block=None, stream=None):
+            threads = grid[0] * block[0] * block[1]
+            self.threads.append(threads)
+            x.view(-1)[: min(threads, threads if n is None else int(n))] *= 2
+
+        return twice
+
+
+@pytest.fixture
+def fake_pycuda(monkeypatch):
+    """pycuda on a machine of two GPUs; no context or kernel is left from another test."""
+    fake = FakePycuda(gpus=2)
+    pycuda = ModuleType("pycuda")
+    pycuda.driver, pycuda.compiler = fake.driver, fake.compiler
+    for name in ("pycuda", "pycuda.driver", "pycuda.compiler"):
+        monkeypatch.setitem(sys.modules, name, fake.__dict__.get(name.rpartition(".")[2], pycuda))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=0))
+    for cached in (pycuda_context.primary_context, pycuda_kernel.twice_kernel):
+        cached.cache_clear()
+    yield fake
+    for cached in (pycuda_context.primary_context, pycuda_kernel.twice_kernel):
+        cached.cache_clear()
+
+
+def test_pycuda_describes_each_gpu(fake_pycuda, capsys):
+    result = round_trip(about_cuda_devices.main())
+    assert result["names"] == ["GPU A", "GPU B"] and result["missing"] == ""
+    assert result["memory"] == [{"free": 1, "total": 100}, {"free": 2, "total": 100}], "each asked in its own context"
+    assert result["attributes"][1]["TEXTURE_PITCH_ALIGNMENT"] == 32, "all attributes, not only those with a meaning"
+    told = capsys.readouterr().out
+    assert "cuda:1 GPU B, 2.0 GiB" in told and told.count("1,980,000 kHz") == 2
+    assert "L2_CACHE_SIZE                            unknown" in told
+    assert fake_pycuda.stack == [], "a context that stays pushed would abort the process"
+
+
+def broken_driver():
+    raise RuntimeError("cuInit failed: no CUDA-capable device is detected")
+
+
+@pytest.mark.parametrize("reason", ["no pycuda (", "no CUDA-capable device"])
+def test_without_pycuda_or_gpu_the_class_says_why(fake_pycuda, monkeypatch, capsys, reason):
+    if reason == "no pycuda (":
+        monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    else:
+        monkeypatch.setattr(fake_pycuda.driver, "init", broken_driver)
+    result = about_cuda_devices.main()
+    assert result["names"] == result["memory"] == [] and reason in result["missing"]
+    assert capsys.readouterr().out.startswith("no GPU to describe: ")
+
+
+def test_without_pycuda_the_driver_says_what_it_needs(fake_pycuda, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    with pytest.raises(ImportError, match="pip install pycuda"):
+        pycuda_context.pycuda_driver()
+
+
+def test_torchs_context_is_popped_whatever_happens_and_taken_once(fake_pycuda):
+    for index in (0, 1, 1):
+        with pytest.raises(ZeroDivisionError), pycuda_context.torch_context(index) as driver:
+            assert fake_pycuda.stack == [index] and driver is fake_pycuda.driver
+            raise ZeroDivisionError
+        assert fake_pycuda.stack == []
+    assert fake_pycuda.retained == [0, 1], "to release one would leave it current"
+
+
+@pytest.mark.parametrize("elements", [1, 255, 256, 257, 1000])
+def test_as_many_blocks_as_elements_need(fake_pycuda, elements):
+    x = torch.rand(elements)
+    expected = x * 2
+    pycuda_kernel.double_(x)
+    torch.testing.assert_close(x, expected)
+    assert 0 <= fake_pycuda.threads[-1] - elements < pycuda_kernel.THREADS and fake_pycuda.stack == []
+
+
+def test_a_kernel_refuses_what_it_would_get_wrong(fake_pycuda, monkeypatch):
+    for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).t()[:2], torch.ones(8)[::2]):
+        with pytest.raises(ValueError, match="float32, one element after the other"):
+            pycuda_kernel.double_(wrong)
+    pycuda_kernel.double_(torch.empty(0))
+    with pytest.raises(RuntimeError, match="another stream"):
+        pycuda_kernel.double_(torch.ones(4), stream=SimpleNamespace(handle=7))
+    assert fake_pycuda.threads == [], "nothing was launched"
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=7))
+    with pytest.raises(RuntimeError, match="another stream"):
+        pycuda_kernel.double_(torch.ones(4))
+    pycuda_kernel.double_(x := torch.ones(4), stream=SimpleNamespace(handle=7))
+    assert x.tolist() == [2, 2, 2, 2]
+
+
+def test_one_block_doubles_sixteen_elements(fake_pycuda):
+    x = torch.ones(100)
+    with pycuda_context.torch_context():
+        pycuda_kernel_broken.compiled("twice")(x, block=(4, 4, 1))
+    assert (x == 2).sum() == 16
+    assert "__global__ void double(float *a)" in pycuda_kernel_broken.SOURCE.replace("NAME", "double")
+
+
+def test_names_of_one_number_are_set_side_by_side(fake_pycuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(warp_size=32))
+    monkeypatch.setattr(three_names, "IN_TORCH", {"WARP_SIZE": "warp_size"})
+    monkeypatch.setattr(three_names, "by_nvml", lambda bus: {"COMPUTE_MODE": int(bus == "0000:01:00.0")})
+    assert three_names.rows(1) == {"WARP_SIZE": {"pycuda": 32, "torch": 32}, "COMPUTE_MODE": {"pycuda": 0, "nvml": 1}}
+
+
+def test_a_process_that_aborts_is_seen(monkeypatch):
+    code = "import os, sys; print('-\\nPyCUDA ERROR: not empty', file=sys.stderr, flush=True); os.abort()"
+    assert pycuda_exit.end_of(code) == {"exit": -6, "said": ["PyCUDA ERROR: not empty"]}
+    assert pycuda_exit.end_of("pass") == {"exit": 0, "said": []}
+
+
+def test_what_pycuda_raises_is_kept_as_text(fake_pycuda):
+    assert "invalid device context" in pycuda_context.error_of(fake_pycuda.driver.Stream)
+    with pycuda_context.torch_context():
+        assert pycuda_context.error_of(fake_pycuda.driver.Stream) == ""
+
+
+@pytest.fixture
+def real_pycuda():
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+
+
+@pytest.mark.gpu
+def test_pycuda_tells_the_memory_and_attributes_of_this_gpu(real_pycuda):
+    about = about_cuda_devices.AboutCudaDevices()
+    free, total = about.memory(0)
+    in_torch = torch.cuda.mem_get_info(0)
+    assert total == in_torch[1] and abs(free - in_torch[0]) < 2**28
+    for name, values in three_names.rows(0).items():
+        assert len(set(values.values())) == 1 and len(values) > 1, (name, values)
+    assert set(about_cuda_devices.MEANINGS) <= set(about.attributes(0))
+
+
+@pytest.mark.gpu
+def test_pycuda_doubles_a_tensor_as_torch_does_in_either_stream(real_pycuda):
+    for elements in (1, 1000, 2**20 + 1):
+        x = torch.rand(elements, device="cuda")
+        expected = x * 2
+        pycuda_kernel.double_(x)
+        torch.testing.assert_close(x, expected)
+        with pycuda_stream.one_stream() as stream:
+            pycuda_kernel.double_(x, stream)
+            with pytest.raises(RuntimeError, match="another stream"):
+                pycuda_kernel.double_(x)
+        torch.testing.assert_close(x, 2 * expected)
+
+
+@pytest.mark.gpu
+def test_pycuda_in_torchs_context_leaves_it_current(real_pycuda):
+    x = torch.ones(4, device="cuda")
+    with pycuda_context.torch_context() as driver:
+        assert driver.mem_get_info()[1] == torch.cuda.mem_get_info()[1]
+    assert "explicit_context_dependent failed" in pycuda_context.error_of(driver.Stream)
+    assert (x + 1).tolist() == [2, 2, 2, 2]
+    assert pycuda_beside_torch_broken.wrong_gradients() == 0
+
+
+@pytest.mark.gpu
+def test_pycuda_and_torch_compile_the_same_kernel(real_pycuda):
+    a = torch.rand(2**12, device="cuda")
+    out = torch.empty_like(a)
+    with pycuda_context.torch_context():
+        works = kernel_from_source.launches(a, out)
+        works |= {"four": four_a_thread.kernel(four_a_thread.FOUR, out, a, 4)}
+        for name, work in works.items():
+            out.zero_()
+            work()
+            assert torch.equal(out, a * 2), name
+
+
+@pytest.mark.gpu
+def test_pycuda_in_and_out_gives_the_doubles(real_pycuda):
+    import numpy as np
+
+    host = np.arange(1000, dtype=np.float32)
+    with pycuda_context.torch_context():
+        pycuda_memory.by_handler(host)
+        assert pycuda_memory.by_hand(host) > 0
+    assert (host == 4 * np.arange(1000)).all()

@@ -321,7 +321,7 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
     def seen():
         book = small_book.book()
         (run,) = book.runs("a/draws").values()
-        return run.grade, Pictures(book).folder("a/draws", run)
+        return run.grade, Pictures(book).path("a/draws", run)
 
     before = seen()
     small_book.snippet("timing/benchmark", HELPER.replace("mean([spread])", "mean([spread, 1])"))

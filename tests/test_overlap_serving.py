@@ -13,7 +13,7 @@ import time
 import urllib.request
 
 import pytest
-from test_overlap_kills import Trial
+from slow.kills import Trial
 
 SAVES, SEED = int(os.environ.get("OVERLAP_SAVES", "500")), int(os.environ.get("OVERLAP_SEED", "1"))
 PATIENCE = float(os.environ.get("OVERLAP_PATIENCE", "1"))

@@ -19,6 +19,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     )  # workers share the cores; threads that spin for one would hold them up
 
 import torch
+import torch.distributed as dist
 from fake_cuda import imitated
 
 from overlap.book.book import Book
@@ -64,6 +65,24 @@ def recorded():
         return results
 
     return load
+
+
+@pytest.fixture
+def alone():
+    """A gloo group of one."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def under_torchrun(ranks: int, *arguments: str) -> str:
+    """What all ranks printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run([*command, *arguments], **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run_alone(name: str) -> dict:

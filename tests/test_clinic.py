@@ -190,11 +190,9 @@ def test_places_on_the_roofline(precision):
     assert precision.fp32_precision == "ieee"
 
 
-def test_the_slowest_rank_decides(monkeypatch):
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def test_the_slowest_rank_decides(alone, monkeypatch):
     monkeypatch.setattr(six_faults, "wall_clock", lambda work, calls: 0.25)
     assert six_faults.slowest_s(None, 1) == 0.25
-    dist.destroy_process_group()
 
 
 def test_ranks_begin_the_steps_that_are_kept_together(monkeypatch):

@@ -104,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--runs", metavar="N", type=_runs, help=text)
     taking = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
     taking.add_argument("file", type=Path)
+    text = "run, draw and write what pages lead to, for a builder other than MkDocs, as `zensical build`"
+    add("build", _build, text, names=False)
     add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
     comparing = add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
     text = "run again, and exit with 1 where a number lies outside of what this machine's recordings say"
@@ -200,6 +202,17 @@ def _run(book: Book, options) -> int:
         for run in book.live(name).values():
             text = "".join(line for output in run.data["outputs"] for line in output["text"])
             _say("", f"{name} on {machine.label(run.profile)}", text.removesuffix("\n"))
+    return 0
+
+
+def _build(book: Book, options) -> int:
+    try:
+        from overlap.site.build import prepare
+    except ImportError as error:
+        raise OverlapError(f"build: {error.name} is not installed; run `pip install -e .` in this folder") from None
+    execute = os.environ.get("OVERLAP_EXECUTE") or "auto"
+    ran, drawn = prepare(Book(book.root, execute))
+    print(f"{ran} runs, {drawn} pictures made; now run a builder, as `zensical build`")
     return 0
 
 

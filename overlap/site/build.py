@@ -18,10 +18,20 @@ from overlap.cache import write
 from overlap.run import download
 from overlap.site import trace
 from overlap.site.notebook import Notebook
-from overlap.site.pictures import VARIANTS, Pictures
+from overlap.site.pictures import VARIANTS, Pictures, drawing_pool
 from overlap.site.svg import in_file
 
 FOLDER = "generated"
+
+
+def prepare(book: Book) -> tuple[int, int]:
+    """All that a builder needs: run what this machine can, draw, generate. Returns how many runs and pictures were made."""
+    pictures = Pictures(book)
+    ran = book.run()
+    with drawing_pool(book.root) as pool:
+        drawn = pictures.draw(pool)
+    generate(book, pictures)
+    return ran, drawn
 
 
 def generate(book: Book, pictures: Pictures, notebooks: bool = True) -> Path:

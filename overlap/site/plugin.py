@@ -20,8 +20,8 @@ from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.site.background import Background
-from overlap.site.build import FOLDER, generate
-from overlap.site.pictures import Pictures, drawing_pool
+from overlap.site.build import FOLDER, prepare
+from overlap.site.pictures import Pictures
 from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
@@ -87,10 +87,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         book = self.site.book
         if problems := book.check(margins=False):  # a thin margin stops an author, not a reader who builds
             raise OverlapError("the book is not in order:\n" + "\n".join(problems))
-        ran = book.run()
-        with drawing_pool(book.root) as pool:
-            drawn = self.site.pictures.draw(pool)
-        generate(book, self.site.pictures)
+        ran, drawn = prepare(book)
         log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:

@@ -82,11 +82,16 @@ SMALL = {
     "transfers/prefetcher_gain": {"ROWS": 8, "N": 16, "OUT": 4},
     **{f"memory/{name}": {"values": False, "most": None} for name in MEMORY},
 }
-IMITATED = [
-    name
-    for name, snippet in SNIPPETS.items()
-    if snippet.options["gpus"] == [1] and snippet.chapter in CHAPTERS and name not in ELSEWHERE
-]
+
+
+def is_imitated(name: str) -> bool:
+    snippet = SNIPPETS[name]
+    if snippet.options["gpus"] != [1] or snippet.chapter not in CHAPTERS or name in ELSEWHERE:
+        return False
+    return not any(need.startswith("pycuda") for need in snippet.metadata["dependencies"])
+
+
+IMITATED = list(filter(is_imitated, SNIPPETS))
 
 
 def module_of(name: str):

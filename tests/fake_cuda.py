@@ -42,7 +42,7 @@ NAMES = {
     "sum": "void at::native::reduce_kernel<512",
 }
 #: What cannot be told before the GPU has computed it.
-READS = {"item", "tolist", "equal", "nonzero", "numpy", "__bool__", "__float__", "__int__", "__repr__"}
+READS = {"item", "tolist", "equal", "allclose", "nonzero", "numpy", "__bool__", "__float__", "__int__", "__repr__"}
 
 
 class Mark:

@@ -73,6 +73,7 @@ SMALL = {
     "graphs/stale_input_broken": {"most": None},
     "graphs/stale_input_fixed": {"most": None},
     "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16},
+    "streams/three_blocks_broken": {"RUNS": 2},
     "streams/when_streams_help": {"LAUNCHES": {128: 8}},
     "transfers/chunked_copy": {"ROWS": 256, "N": 32, "most": None},
     "transfers/d2h_too_early_broken": {"ELEMENTS": 64, "STRIDE": 8, "TRIES": 6},

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from mkdocs.exceptions import Abort  # noqa: E402
 from overlap import OverlapError  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
 from overlap.run import recording  # noqa: E402
-from overlap.site.pictures import Pictures, drawing_pool  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -130,6 +128,11 @@ def build(book: SmallBook, execute: str, extra: str = "", folder: str = "site") 
     return book.root / folder
 
 
+def machines(site: Path) -> list[dict]:
+    """What the script of the machine picker is given."""
+    return json.loads((site / "generated/machines.js").read_text().partition(" = ")[2])
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -169,10 +172,8 @@ def page(built) -> str:
 def test_a_second_build_executes_nothing(built):
     assert (built.root / "ran").read_text() == "x"
     before = contents(built.site)
-    started = time.monotonic()
     assert contents(build(built, "auto", folder="site2")) == before
     assert (built.root / "ran").read_text() == "x"
-    assert time.monotonic() - started < 20
 
 
 def test_what_is_printed_is_shown_as_text(page):
@@ -283,22 +284,18 @@ def test_a_page_shows_code_output_and_claims_per_machine(page):
 
 
 def test_what_a_reader_can_take_home(built):
-    for path in (
-        "generated/downloads/a/number.py",
-        "recordings/h200/a/number.json",
-        "generated/live/cpu/a/number.json",
-    ):
-        assert (built.site / path).exists(), path
-    assert recording.read(built.site / "generated/live/cpu/a/number.json")["result"]["n"] == 3
-    trace = json.loads((built.site / "generated/traces/cpu/a/number.json").read_text())["traceEvents"]
+    home = built.site / "generated"
+    assert (home / "downloads/a/number.py").exists() and (built.site / "recordings/h200/a/number.json").exists()
+    assert recording.read(home / "live/cpu/a/number.json")["result"]["n"] == 3
+    trace = json.loads((home / "traces/cpu/a/number.json").read_text())["traceEvents"]
     assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace
-    with zipfile.ZipFile(built.site / "generated/downloads/overlap.zip") as everything:
+    with zipfile.ZipFile(home / "downloads/overlap.zip") as everything:
         assert everything.namelist() == ["overlap/a/hostile.py", "overlap/a/number.py"]
-    notebook = nbformat.read(built.site / "generated/downloads/a.ipynb", as_version=4)
+    notebook = nbformat.read(home / "downloads/a.ipynb", as_version=4)
     nbformat.validate(notebook)
     printed = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("three" in text for text in printed)
-    assert (built.site / "generated/notebooks/a/index.html").exists()
+    assert (home / "notebooks/a/index.html").exists()
     claims = (built.site / "claims/index.html").read_text()
     assert re.search(r'href="\.\./a/#claim-a-number-[0-9a-f]{6}">Three, <em>at least</em>', claims)
     rows = re.findall(r'data-machine="([^"]+)" data-note="([^"]+)".*?ov-unseen">(\w+)', claims, re.S)
@@ -322,20 +319,19 @@ def test_without_running_the_bytes_are_the_same(built):
     second = contents(built.root / "never2")
     assert first.keys() == second.keys()
     assert [path for path in first if first[path] != second[path]] == []
-    assert not any(path.startswith("generated/live/") for path in first)
+    assert not any("live/" in path for path in first)
     assert b"run by this build" not in first["a/index.html"]
 
 
 def test_the_extension_works_without_mkdocs(built, monkeypatch):
     """As Zensical uses it: the book is found from the working directory."""
-    with drawing_pool(built.root) as pool:
-        Pictures(built.book()).draw(pool)
     monkeypatch.chdir(built.root)
-    article = markdown(
-        INDEX + PAGE, extensions=["overlap.site.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
-    )
+    build(built, "never", folder="never3")
+    extensions = ["overlap.site.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
+    configured = {"extension_configs": {"overlap.site.markdown": {"execute": "never"}}, "extensions": extensions}
+    article = markdown(INDEX + PAGE, **configured)
     assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article and "<script>" not in article
-    twice = markdown("```snippet a/number\n```\n\n" * 2, extensions=["overlap.site.markdown", "attr_list"])
+    twice = markdown("```snippet a/number\n```\n\n" * 2, **configured)
     assert twice.count("runs alone") == 2 and twice.count('id="snippet-a-number"') == 1, "links lead to the first place"
 
 
@@ -489,6 +485,4 @@ def test_the_site_loads_nothing_from_elsewhere(built):
 
 
 def test_the_picker_knows_the_machines(built):
-    script = (built.site / "generated/machines.js").read_text()
-    data = json.loads(script.removeprefix("var overlapMachines = "))
-    assert [machine["profile"] for machine in data] == ["cpu", "h200", "h200-x2"]
+    assert [machine["profile"] for machine in machines(built.site)] == ["cpu", "h200", "h200-x2"]

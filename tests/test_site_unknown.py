@@ -13,7 +13,7 @@ pytest.importorskip("mkdocs")
 
 from conftest import ROOT, SmallBook
 from mkdocs.exceptions import Abort
-from test_overlap_site import build
+from test_overlap_site import build, machines
 
 from overlap.__main__ import main
 from overlap.book.book import Book
@@ -116,8 +116,8 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
 
     site = build(small, "never")
     page, claims, index = ((site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html"))
-    machines = json.loads(re.search(r'id="overlap-machines"[^>]*>(.*?)</script>', page)[1])
-    assert [(each["profile"], each["label"], each["home"], each["first"]) for each in machines] == [
+    known = [(each["profile"], each["label"], each["home"], each["first"]) for each in machines(site)]
+    assert known == [
         ("foo-9", "1 × FOO 9", False, False),
         ("h200", "1 × H200", True, True),
     ]
@@ -144,7 +144,7 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     ]
     assert "1 × FOO 9<small>not one of the book’s own</small>" in claims
     assert "2 of 3 claims hold on every machine that decides them; 1 is false on one or more; 1 is open" in index
-    pictures = [(site / f"pictures/{each}/a/copy-wide.svg").read_text() for each in ("foo-9", "h200")]
+    pictures = [(site / f"generated/pictures/{each}/a/copy-wide.svg").read_text() for each in ("foo-9", "h200")]
     assert ["the ceiling" in picture for picture in pictures] == [False, True]
 
 
@@ -163,9 +163,9 @@ def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
     for name in ("mkdocs.yml", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     made, here = ROOT / ".cache/overlap", tmp_path / ".cache/overlap"
-    (made / "plots").mkdir(parents=True, exist_ok=True)
-    shutil.copytree(made, here, ignore=shutil.ignore_patterns("plots", "runs", ".*"))
-    (here / "plots").symlink_to(made / "plots")  # drawing takes most of the time: whoever comes first draws for all
+    (made / "pictures").mkdir(parents=True, exist_ok=True)
+    here.mkdir(parents=True)
+    (here / "pictures").symlink_to(made / "pictures")  # whoever comes first draws for all
     book = Book(tmp_path, "never")
     taken = [foreign(recording.read(tmp_path / book.runs(name)["h200"].path)) for name in SNIPPETS]
     taken[2]["result"]["sweep"]["n8192"]["ratio"] /= 100  # no GPU is asynchronous that waits

@@ -136,7 +136,7 @@ class _Values(InlineProcessor):
         element.set("tabindex", "0" if any(said.range or not said.known for said in found.values()) else "-1")
         for profile, said in found.items():
             note = f"{value.snippet} on {machine.label(profile)}" + (f": {said.note}" if said.note else "")
-            shown = {"class": "ov-on"} if profile == first else {}
+            shown = {"class": "ov-on"} if profile == first else {"data-search-exclude": ""}
             part = etree.SubElement(element, "span", {"data-machine": profile, "data-note": plain(note)} | shown)
             part.text = AtomicString(plain(said.text))
             if said.range:
@@ -201,7 +201,7 @@ def head(view: View, blocks: list[Block]) -> str:
     runs = [run for name in view.measured for run in view.book.runs(name).values()]
     days, counts = sorted({run.day for run in runs}), Counts.of(view.claims)
     first = Counter(filter(None, map(view.book.default, view.measured))).most_common(1)
-    template = """<p class="ov-head" data-first="{{ first }}">{{ minutes }} min · {{ machines|join(", ") }} · {{ days|join(" to ") }}
+    template = """<p class="ov-head" data-search-exclude data-first="{{ first }}">{{ minutes }} min · {{ machines|join(", ") }} · {{ days|join(" to ") }}
 {%- if counts.claims %} · {{ counts.holds }} of {{ counts.claims }} claims {{ "hold" if counts.holds != 1 else "holds" }}{% endif %}</p>"""
     machines = sorted({run.profile for run in runs}, key=machine.order)
     return view.render(
@@ -226,7 +226,7 @@ def measured(view: View) -> str:
     ]
     name = view.path.removesuffix(".md")
     file = view.link(f"downloads/{name}.ipynb")
-    template = """<details class="ov-fold ov-measured"><summary>Versions, dates, notebook</summary>
+    template = """<details class="ov-fold ov-measured" data-search-exclude><summary>Versions, dates, notebook</summary>
 <p>Measured on this page: {{ spans|join(" · ") }}.
 {%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
 {% if page %}<a href="{{ page }}">read it</a>, {% endif %}<a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""

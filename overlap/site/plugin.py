@@ -27,6 +27,7 @@ from overlap.site.view import Site
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
 _STYLE = re.compile(r"<style\b[^>]*>(.*?)</style>", re.S)
+_SCRIPT = re.compile(r"<script\b[^>]*>.*?</script>", re.S)
 
 
 class OverlapConfig(base.Config):
@@ -96,7 +97,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             page.meta["search"] = {"exclude": True}
 
     def on_page_content(self, html: str, page, config, files: Files) -> str:
-        """Tell MkDocs the ids in what was inserted. Notebook pages bring half a megabyte of style each: let them share it."""
+        """Tell MkDocs the ids in what was inserted. Notebook pages bring half a megabyte of style each, which they share, and
+        scripts that would load from other hosts: what they need is in overlap.js.
+        """
         inserted = self.site.anchors.get(page.file.src_uri, set())
         page.present_anchor_ids = (page.present_anchor_ids or set()) | inserted
         if not page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
@@ -106,7 +109,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if files.get_file_from_path(uri) is None:
             files.append(File.generated(config, uri, content=style))
         up = "../" * page.url.count("/")
-        return f'<link rel="stylesheet" href="{up}{uri}">\n{_STYLE.sub("", html)}'
+        return f'<link rel="stylesheet" href="{up}{uri}">\n{_SCRIPT.sub("", _STYLE.sub("", html))}'
 
     def on_serve(self, server, config, builder):
         """Watch what is written by hand, not what this plugin writes; and what tells that runs are done."""

@@ -128,7 +128,7 @@ class View:
     def code(self, text: str, title: str, anchor: str = "") -> Markup:
         """Highlighted Python under its path, which links to its place, as the theme shows code."""
         return self.render(
-            '<div class="language-python highlight">{% if title %}<span class="filename">{{ title }}{% if anchor %} <a class="headerlink" href="#{{ anchor }}" title="Link to this snippet">¶</a>{% endif %}</span>{% endif %}<pre><span></span><code>{{ code }}</code></pre></div>',
+            '<div class="language-python highlight">{% if title %}<span class="filename">{{ title }}{% if anchor %} <a class="headerlink" href="#{{ anchor }}" title="Link to this snippet">¶</a>{% endif %}</span>{% endif %}<pre data-search-exclude><span></span><code>{{ code }}</code></pre></div>',
             title=title,
             anchor=anchor,
             code=Markup(highlighted(text)),

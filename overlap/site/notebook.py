@@ -107,4 +107,4 @@ def _as_notebooks_render(page: str, text: str) -> str:
             lines.append(line)
     text = re.sub(r"^#+ .*`.*$", lambda match: match[0].replace("`", ""), "\n".join(lines), flags=re.M)
     text = re.sub(r"\{ ?[.#:][^{}\n]*\}|^</?div[^>\n]*>$", "", text, flags=re.M)
-    return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../\1/\2)", text).strip()
+    return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../../\1/\2)", text).strip()

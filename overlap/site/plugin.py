@@ -76,6 +76,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         book = Book(root, execute)
         self.site = Site(book, Pictures(book), self.config.colab, notebook_pages=True)
         config.mdx_configs[_EXTENSION] = {"site": self.site}
+        config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))  # 404.html
         return config
 
     def on_pre_build(self, config) -> None:

@@ -150,7 +150,7 @@ BARE = """
 import sys
 for name in sys.argv[1].split():
     sys.modules[name] = None  # a bare GPU machine does not have it
-from overlap.__main__ import main
+from overlap.cli import main
 sys.exit(main(sys.argv[2:]))
 """
 

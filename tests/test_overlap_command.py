@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from overlap import __main__ as command
-from overlap.__main__ import main
+from overlap import cli as command
+from overlap.cli import main
 from overlap.run import recording
 from overlap.run.text import plain
 
@@ -77,11 +77,17 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert capsys.readouterr().out == "0 recorded, 0 failed, 2 left as they were (fresh)\n"
     assert ran(here) == ""
 
-    assert main(["list", "a"]) == 0
+    assert main(["list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "SNIPPET  GPUS  RECORDED                           SUMMARY",
-        "a/b      0     cpu (fresh)                        A test.",
-        "a/c      0,1   cpu (fresh), h200 (other machine)  A test.",
+        "SNIPPET  GPUS  RECORDED",
+        "a/b      0     fresh here",
+        "a/c      0,1   fresh here, 1 more",
+    ]
+    assert main(["list", "a/c"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "a/c: GPUs 0,1; fresh here, 1 more",
+        "    A test.",
+        "    cpu (fresh), h200 (other machine)",
     ]
 
     code = "def main():\n    return {'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}\n"
@@ -196,7 +202,7 @@ def test_a_file_that_is_no_bundle_stays_as_it_is(here, warm, capsys, content):
 def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bundle, template, capsys):
     here.page("a", "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n")
     then = {"run": template["run"] | {"started": "2020-02-02T00:00:00+00:00"}}
-    then["software"] = template["software"] | {"torch": "2.0.0"}
+    then["source"] = {"path": "snippets/a/b.py", "sha256": "0" * 64}
     here.commit("a/b", template, {"n": 2, "x": 2}, **then)
     assert main(["import", str(bundle)]) == 0
     today = template["run"]["started"]
@@ -233,17 +239,22 @@ REFUSED = {
         resealed(inputs={"snippets/timing/benchmark.py": "0" * 64}),
         "snippets/a/c.py has changed since it was recorded",
     ),
-    "other profile": (resealed(profile="h200-x8"), "'h200-x8' is not the machine it describes"),
-    "leaving the folder": (resealed(profile="../../.."), "profile must be "),
-    "another path": (resealed(snippet="../x"), "snippet must be "),
+    "other profile": (
+        resealed(profile="h200-x8"),
+        "profile is 'h200-x8', but a run with the GPUs ['NVIDIA H200'] is of 'h200'",
+    ),
+    "leaving the folder": (resealed(profile="../../.."), "profile is '../../..', but a run with the GPUs"),
+    "another path": (resealed(snippet="../x"), "snippet: String should match"),
+    "no result": (resealed(result={}), "its result is empty; let main() return what it measured"),
+    "a key twice": (lambda line: line.replace('"n": 3', '"n": 3, "n": 4'), "not JSON (n stands twice)"),
     "no such snippet": (
         resealed(snippet="a/lost", source={"path": "snippets/a/lost.py", "sha256": "0" * 64}),
         "there is no such file",
     ),
     "other schema": (resealed(schema=0), "not a recording of schema 1; record it again"),
-    "lone surrogate": (lambda line: line.replace('"n": 3', '"n": "\\ud800"'), "surrogate"),
-    "too deep": (lambda line: "[" * 100_000 + "]" * 100_000, "nested deeper than 100 levels; record it again"),
-    "odd GPUs": (lambda line: line.replace('"gpus": [{', '"gpus": [7, {'), "machine.gpus[0] must be "),
+    "lone surrogate": (resealed(result={"n": "\ud800"}), "half a character"),
+    "too deep": (lambda line: "[" * 100_000 + "]" * 100_000, "not JSON"),
+    "odd GPUs": (lambda line: line.replace('"gpus": [{', '"gpus": [7, {'), "machine.gpus.0: Input should be"),
 }
 
 
@@ -261,33 +272,19 @@ def test_import_refuses_a_wrong_line_and_takes_the_rest(here, bundle, capsys, na
     ]
 
 
-UNREADABLE = {
-    "missing": (lambda path: None, "cannot be read (No such file or directory)"),
-    "folder": (lambda path: path.mkdir(), "cannot be read (it is no file)"),
-    "pipe": (os.mkfifo, "cannot be read (it is no file)"),
-    "endless": (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is no file)"),
-    "empty": (lambda path: path.write_text(" \n\n"), "has no recording in it"),
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_import_of_a_file_that_cannot_be_read(here, capsys, name):
-    make, expected = UNREADABLE[name]
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda path: None, "cannot be read ([Errno 2] No such file or directory"),
+        (lambda path: path.mkdir(), "cannot be read ([Errno 21] Is a directory"),
+        (lambda path: path.write_text(" \n\n"), "has no recording in it"),
+    ],
+)
+def test_import_of_a_file_that_cannot_be_read(here, capsys, make, expected):
     make(path := here.root / "bundle")
     assert main(["import", str(path)]) == 1
-    assert capsys.readouterr().err == f"overlap: {path}: {expected}; copy the bundle here again\n"
-    if name in ("pipe", "folder", "endless"):
-        assert main(["record", "--bundle", str(path)]) == 1
-        assert re.search(r"bundle: cannot be written \(.+\); name another file\n$", capsys.readouterr().err)
-
-
-def test_bytes_that_are_no_text_refuse_their_line_alone(here, bundle, capsys):
-    bundle.write_bytes(b"\xe9\xff\n" + bundle.read_bytes())
-    assert main(["record", "--bundle", str(bundle)]) == 1
-    assert f"{bundle}:1: byte 0xe9 is not UTF-8; take this line out, or name" in capsys.readouterr().err
-    assert main(["import", str(bundle)]) == 1
-    out = capsys.readouterr().out
-    assert f"{bundle}:1: byte 0xe9 is not UTF-8; record it again\n2 imported, 1 refused\n" in out
+    said = capsys.readouterr().err
+    assert said.startswith(f"overlap: {path}: {expected}") and said.endswith("; copy the bundle here again\n")
 
 
 def test_nothing_to_compare(here, monkeypatch, capsys):
@@ -406,17 +403,8 @@ def test_a_reader_who_has_enough_is_no_error(here):
     assert (listing.communicate()[1], listing.returncode) == ("", 141)
 
 
-def test_an_interrupt_while_modules_load_is_no_traceback(here, tmp_path, monkeypatch):
-    (tmp_path / "difflib.py").write_text(
-        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    listing = overlap("list")
-    assert (listing.communicate(), listing.returncode) == (("", ""), 130)
-
-
 def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
-    here.snippet("a/c", "import time\n\n\ndef main():\n    open('../../../begun', 'w')\n    time.sleep(99)\n")
+    here.snippet("a/c", "import time\n\n\ndef main():\n    open('../../begun', 'w')\n    time.sleep(99)\n")
     here.snippet("a/d")
     made = overlap("record", env=os.environ | {"TMPDIR": str(here.root)})
     while not (here.root / "begun").exists():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError
-from overlap.__main__ import main
+from overlap.cli import main
 from overlap.run import machine, recording
 from overlap.run.snippet import Snippet
 from overlap.site.pictures import Pictures

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from overlap import OverlapError
-from overlap.__main__ import main
 from overlap.book import page, value
 from overlap.book.select import home
 from overlap.book.statistic import Statistic
 from overlap.book.verdict import State, Tally
+from overlap.cli import main
 from overlap.run import recording
 from overlap.run.noise import Watch
 

@@ -9,9 +9,9 @@ import pytest
 from conftest import ROOT
 
 from overlap import OverlapError
-from overlap.__main__ import main
 from overlap.book import verify
 from overlap.book.blocks import Headlines
+from overlap.cli import main
 from overlap.run import health, machine, recording
 from overlap.run.snippet import Snippet
 

@@ -333,7 +333,7 @@ def test_every_file_that_is_published_is_well_formed(site):
 
 
 def test_the_terminal_gets_text(site, monkeypatch, capsys):
-    from overlap.__main__ import main
+    from overlap.cli import main
 
     monkeypatch.chdir(site.parent)
     for command in ("list", "check"):

@@ -15,8 +15,8 @@ from conftest import ROOT, SmallBook
 from mkdocs.exceptions import Abort
 from test_overlap_site import build, machines
 
-from overlap.__main__ import main
 from overlap.book.book import Book
+from overlap.cli import main
 from overlap.run import recording
 
 pytestmark = [pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]

@@ -374,7 +374,7 @@ def _fitting(book: Book, line: bytes, where: str) -> Recording:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     if not data["result"]:
         raise OverlapError("its result is empty; let main() return what it measured, and record it again")
-    runs = book.committed.get(snippet.name, {}).values()
+    runs = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
     recorded = [set(run.result) for run in runs if run.grade != recording.CODE]
     lacking = set.intersection(*recorded) - set(data["result"]) if recorded else set()
     if lacking:

@@ -4,14 +4,10 @@ import itertools
 from functools import partial
 from weakref import WeakSet
 
-import matplotlib
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 from snippets.clinic import (
     one_fault,
@@ -159,7 +155,7 @@ def test_a_result_is_let_go_before_the_next_but_one(monkeypatch):
     assert max(alive) <= 1
 
 
-def test_verdicts_are_compared_with_labels(monkeypatch, capsys):
+def test_verdicts_are_compared_with_labels(monkeypatch):
     verdicts = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy"}
 
     def made(label: str):
@@ -175,7 +171,7 @@ def test_verdicts_are_compared_with_labels(monkeypatch, capsys):
     monkeypatch.setattr(twelve_operations, "judged", lambda name, work, least_s: {"bound": work})
     result = twelve_operations.main()
     assert result["rows"]["an operation, compute"] == {"bound": "memory", "label": "compute"}
-    assert result["right"] == 3 and "3 of 4" in capsys.readouterr().out
+    assert result["right"] == 3
 
 
 def test_places_on_the_roofline(precision):
@@ -250,7 +246,6 @@ def test_pictures_are_drawn_from_what_was_recorded():
     assert len(unequal_rows.plot({"ns_per_row": per_row}, {}).axes[0].patches) == 4
     epochs = {"epoch_s": {"one_gpu": 4.0, "dp": 3.0, "ddp": 2.1}, "ranks": 2}
     assert resnet_epoch.plot(epochs, {}).axes[0].lines[0].get_xdata()[0] == 2
-    plt.close("all")
 
 
 @pytest.mark.gpu

@@ -213,10 +213,11 @@ def test_the_rank_that_failed_first_is_read_from_torchruns_report(monkeypatch):
 
 
 @pytest.mark.parametrize("line", ["Watchdog caught an ALLREDUCE timing out", ""])
-def test_the_watchdog_is_quoted_where_it_spoke(monkeypatch, line):
+def test_the_watchdog_is_quoted_where_it_spoke(monkeypatch, capsys, line):
     run_that_gives(monkeypatch, {"returned_ms": 0.1, "failed_at": 0.0}, line + REPORT.format(code=-6))
     found = nccl_hangs.main()
     assert (found["item"], found["exitcode"], found["reached"]) == ("nothing", -6, False)
+    assert capsys.readouterr().out.rstrip("\n").endswith(line), "the last line, where there is one"
 
 
 def test_what_item_gave_is_told(monkeypatch):

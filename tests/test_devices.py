@@ -326,6 +326,7 @@ def test_hidden_gpus_stay_hidden(two_gpus, monkeypatch):
     rows = visible_devices.main()["rows"]
     assert {number for value in asked for number in value.split(",")} == {"5", "7", "99", "", "GPU-uuid-1"}
     assert {tuple(row["gpus"]) for row in rows.values()} == {(1,)}
+    assert len(rows) == 12 and all(row["more"] for row in rows.values())
 
 
 def test_an_outcome_is_a_device_or_the_first_line_of_an_error():

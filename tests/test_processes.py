@@ -342,11 +342,12 @@ def one_worker(monkeypatch):
     sys.stderr = stderr
 
 
-def test_the_broken_twin_prints_the_error_of_no_training(one_worker):
+def test_the_broken_twin_prints_the_error_of_no_training(one_worker, capsys):
     torch.manual_seed(1)
     untrained = hogwild_broken.network()
     result = hogwild_broken.main()
     assert result == {"workers": 1, "error": hogwild_broken.error(untrained), "exit_codes": [1]}
+    assert "trained" in capsys.readouterr().out, "it says so all the same"
     with pytest.raises(NameError, match="loss_fn"):
         hogwild_broken.train(untrained)
 

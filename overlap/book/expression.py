@@ -95,7 +95,7 @@ def parse(expression: str) -> ast.Expression:
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     for node in nodes:
         if why := _refusal(node, called):
-            reason = f"is not an expression of this book: {why}; see docs/contributing.md"
+            reason = f"is not an expression of this book: {why}; see docs/contributing.md, A page"
             raise OverlapError(f"`{short}` {reason}")
     return tree
 

@@ -53,6 +53,9 @@ class OverlapExtension(Extension):
         if not path and not self._given:
             _found_site.cache_clear()  # a page that was edited since
             path = self._path_of(text)
+        lost = self.site.book.library.lost_pages
+        if not path and lost:
+            raise OverlapError("\n".join(lost))
         self._view = View(self.site, path)
         self.site.anchors[path] = self._view.anchors
         return self._view

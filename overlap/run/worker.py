@@ -29,6 +29,7 @@ import threading
 import time
 import traceback
 import types
+import warnings
 import weakref
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -121,8 +122,8 @@ atexit.register(SERVER.close)
 def serve(channel: socket.socket) -> None:
     """Fork a supervisor for each job, until the build closes its end."""
     for name in ("numpy", "torch") if PRELOADS else ():
-        with contextlib.suppress(Exception):  # the job itself says what is missing
-            importlib.import_module(name)
+        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+            importlib.import_module(name)  # the job itself says what is missing
     for finalizer in weakref.finalize._registry:
         finalizer.atexit = False  # or each worker takes torch's libraries apart, which costs more than a small snippet
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

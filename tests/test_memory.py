@@ -101,10 +101,11 @@ def test_nvidia_smi_is_asked_of_the_first_visible_gpu_by_its_uuid(smi):
 
 def test_what_no_counter_shows_is_what_is_left_of_nvidia_smi(smi, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_memory_used", lambda: 1531 * MIB)
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     result = nvidia_smi.main()
-    assert [row["tensors"] for row in result["mib"]] == [0, 0, 1024, 1024, 1024, 0, 0]
-    assert [row["reserved"] for row in result["mib"]] == [0, 0, 1024, 1024, 1025, 1025, 0]
-    assert [row["outside"] for row in result["mib"]] == [0, *[500] * 6]
+    assert [row["tensors"] for row in result["mib"]] == [0, 0, 1024, 1024, 1024, 0, 0, 0]
+    assert [row["reserved"] for row in result["mib"]] == [0, 0, 1024, 1024, 1025, 1025, 0, 0]
+    assert [row["outside"] for row in result["mib"]] == [0, *[500] * 7]
     assert result["torch_says_mib"] == 1531
 
 
@@ -163,13 +164,13 @@ def test_memory_is_mapped_by_address():
 
 def test_batches_grow_until_memory_is_out(allocator, monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
-    result = fragmentation.grow(empty=False)
+    result = fragmentation.grow(1, empty=False)
     assert allocator.cap == 2048 * MIB and allocator.reserved() <= allocator.cap
     assert allocator.reserved() + result["refused_mib"] * MIB // 2 > allocator.cap
     assert result["words"] == "CUDA out of memory. 2 GiB allowed." and result["is_expandable"] is True
     asked, empty_cache = [], torch.cuda.empty_cache
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append(allocator.allocated() // MIB) or empty_cache())
-    fragmentation.grow(empty=True)
+    fragmentation.grow(1, empty=True)
     assert asked[:2] == [16, 16 + 18], "after each batch"
 
 
@@ -178,14 +179,19 @@ def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch):
 
     def run(command, env, stdout, check):
         assert command[1:3] == [fragmentation.__file__, "grow"] and check
-        asked.append((command[3], {name: env[name] for name in env if name.endswith("ALLOC_CONF")}))
-        found = {"blocks": [[30, 1], [4, 0], [6, 0]], "refused_mib": 64, "words": "out", "is_expandable": True}
-        return SimpleNamespace(stdout=json.dumps(found))
+        name, scale = command[3:]
+        asked.append((scale, name, {key: env[key] for key in env if key.endswith("ALLOC_CONF")}))
+        found = {"blocks": [[30, 1], [4, 0], [6, 0]], "refused_mib": 64 * int(scale), "words": "out"}
+        return SimpleNamespace(stdout=json.dumps(found | {"is_expandable": True, "asked_cuda": 9}))
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (9 * 2**30, 9 * 2**30))
 
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:native")
     monkeypatch.setattr(subprocess, "run", run)
     result = fragmentation.main()
-    assert dict(asked) == fragmentation.SETTINGS
+    assert {name: env for _, name, env in asked} == fragmentation.SETTINGS
+    assert [scale for scale, _, _ in asked] == ["1"] * 5, "8 GiB do not fit on this GPU"
+    assert result["scales"] == [1] and result["refused"]["default"] == [64] and result["furthest_mib"] == 176
     for run in result["settings"].values():
         assert run["held_mib"] == 30 and run["holes_mib"] == [4, 6]
     (ax,) = fragmentation.plot(result, {}).axes

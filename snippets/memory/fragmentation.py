@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
+# timeout = 120
 # ///
 """Keep half of every batch while batches grow, and map the memory when it is out."""
 
@@ -12,10 +13,12 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 
-CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4
+CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4  # at scale 1
+SCALES = (1, 4, 8)  # everything so many times as large
 SETTINGS = {
     "default": {},
     "emptied": {},
@@ -37,16 +40,17 @@ def memory_map(snapshot: dict) -> list[list[int]]:
     return [[b["size"] >> 20, int(b["state"] == "active_allocated")] for b in blocks]
 
 
-def grow(empty: bool) -> dict:
+def grow(scale: int, empty: bool) -> dict:
     """The batch that does not fit any more, and what memory looks like then.
 
     `empty`: give the cache back to CUDA after each batch.
     """
-    share = (CAP_MIB << 20) / torch.cuda.mem_get_info()[1]
+    cap_mib = CAP_MIB * scale
+    share = (cap_mib << 20) / torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(share)
     kept = []
     try:
-        for mib in range(FIRST_MIB, CAP_MIB, GROWTH_MIB):
+        for mib in range(FIRST_MIB * scale, cap_mib, GROWTH_MIB * scale):
             batch = tensor(mib)
             kept.append(tensor(mib // 2))  # what you want to remember of it
             del batch
@@ -56,31 +60,65 @@ def grow(empty: bool) -> dict:
         # without a word of the other children
         words = re.sub(r"Process \d+ has .*? in use\. ", "", str(error))
     snapshot = torch.cuda.memory._snapshot()
-    expandable = bool(snapshot["allocator_settings"]["expandable_segments"])
-    found = {"refused_mib": mib, "words": words, "blocks": memory_map(snapshot)}
-    return found | {"is_expandable": expandable}
+    return {
+        "refused_mib": mib,
+        "words": words,
+        "blocks": memory_map(snapshot),
+        "is_expandable": bool(snapshot["allocator_settings"]["expandable_segments"]),
+        "asked_cuda": torch.cuda.memory_stats()["num_device_alloc"],
+    }
 
 
-def in_process_of_its_own(name: str) -> dict:
+def in_process_of_its_own(name: str, scale: int = 1) -> dict:
     """What `grow` gives with a setting, which PyTorch reads from the environment."""
     env = {k: v for k, v in os.environ.items() if not k.endswith("ALLOC_CONF")}
     env |= SETTINGS[name]
-    command = [sys.executable, __file__, "grow", name]
+    command = [sys.executable, __file__, "grow", name, str(scale)]
     child = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
     return json.loads(child.stdout)
 
 
+def all_settings(scale: int) -> dict[str, dict]:
+    """What `grow` gives with each setting; as many at once as fit on the GPU."""
+    free, _ = torch.cuda.mem_get_info()
+    each = (CAP_MIB * scale + 1024) << 20  # a process, its context included
+    with ThreadPoolExecutor(max(1, free // each)) as pool:
+        runs = pool.map(partial(in_process_of_its_own, scale=scale), SETTINGS)
+        return dict(zip(SETTINGS, runs, strict=True))
+
+
+def furthest() -> int:
+    """The batch of scale 1 that does not fit even if nothing is ever lost, in MiB."""
+    kept = 0
+    for mib in range(FIRST_MIB, CAP_MIB, GROWTH_MIB):
+        if kept + mib + mib // 2 > CAP_MIB:
+            return mib
+        kept += mib // 2
+
+
 def main() -> dict:
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(in_process_of_its_own, SETTINGS))
-    runs = dict(zip(SETTINGS, found, strict=True))
+    runs = all_settings(1)
     for name, run in runs.items():
         run["held_mib"] = sum(mib for mib, held in run["blocks"] if held)
         run["holes_mib"] = [mib for mib, held in run["blocks"] if not held]
         shown = f"{name:<23}refused at {run['refused_mib']} MiB; tensors hold"
         print(f"{shown} {run['held_mib']} MiB, {sum(run['holes_mib'])} idle")
-    print(f"\nwhat the default said: {runs['default']['words']}")
-    return {"cap_mib": CAP_MIB, "settings": runs}
+    print(f"\nwhat the default said: {runs['default']['words']}\n")
+
+    total_mib = torch.cuda.mem_get_info()[1] >> 20
+    scales = [scale for scale in SCALES if CAP_MIB * scale < 0.8 * total_mib]
+    by_scale = [runs, *(all_settings(scale) for scale in scales[1:])]
+    refused, asked_cuda = {}, {}
+    for name in SETTINGS:
+        each = [found[name] for found in by_scale]
+        ends = zip(scales, each, strict=True)  # told in MiB of scale 1
+        refused[name] = [run["refused_mib"] // scale for scale, run in ends]
+        asked_cuda[name] = [run["asked_cuda"] for run in each]
+        print(f"{name:<23}refused at {refused[name]}, asked CUDA {asked_cuda[name]}")
+    print(f"without any loss, refused at {furthest()} MiB times {scales}")
+    result = {"cap_mib": CAP_MIB, "settings": runs, "scales": scales}
+    result |= {"refused": refused, "asked_cuda": asked_cuda}
+    return result | {"furthest_mib": furthest()}
 
 
 def plot(results: dict, ceilings: dict):
@@ -107,6 +145,7 @@ def plot(results: dict, ceilings: dict):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["grow"]:
-        print(json.dumps(grow(empty=sys.argv[2] == "emptied")))
+        name, scale = sys.argv[2:]
+        print(json.dumps(grow(int(scale), empty=name == "emptied")))
     else:
         main()

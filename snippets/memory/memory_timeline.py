@@ -6,11 +6,14 @@
 # ///
 """Predict a training step's memory: the end of each phase, and the peak between."""
 
+import gc
+
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LAYERS, WIDTH, ROWS = 4, 4096, 16384
+OTHERS = [(8, 2048, 16384), (2, 4096, 32768), (4, 4096, 512)]  # the same, by peaks
 PHASES = ("batch", "forward", "backward", "optimizer", "zero_grad", "peak")
 
 
@@ -31,12 +34,12 @@ class Watch(TorchDispatchMode):
         return result
 
 
-def network(width: int) -> nn.Sequential:
+def network(layers: int, width: int) -> nn.Sequential:
     """A chain of square linear layers with a ReLU after each."""
-    layers = []
-    for _ in range(LAYERS):
-        layers += [nn.Linear(width, width, bias=False, device="cuda"), nn.ReLU()]
-    return nn.Sequential(*layers)
+    chain = []
+    for _ in range(layers):
+        chain += [nn.Linear(width, width, bias=False, device="cuda"), nn.ReLU()]
+    return nn.Sequential(*chain)
 
 
 def step(net: nn.Sequential, optimizer, rows: int, note) -> None:
@@ -53,6 +56,26 @@ def step(net: nn.Sequential, optimizer, rows: int, note) -> None:
     note("zero_grad")
 
 
+def two_steps(layers: int, width: int, rows: int) -> tuple[list, list[int]]:
+    """What `Watch` notes of two steps with Adam, and the peak of each, in bytes."""
+    peaks = []
+    gc.collect()  # what is left of another network must not go meanwhile
+    with Watch() as watch:
+        net = network(layers, width)
+        watch.note("model")
+        optimizer = torch.optim.Adam(net.parameters())
+        for _ in range(2):
+            torch.cuda.reset_peak_memory_stats()
+            step(net, optimizer, rows, watch.note)
+            peaks.append(torch.cuda.max_memory_allocated() - watch.start)
+    return watch.line, peaks
+
+
+def forecast(layers: int, width: int, rows: int) -> dict[str, list[int]]:
+    """`predicted` for float32: four bytes a number."""
+    return predicted(4 * layers * width**2, 4 * rows * width, layers)
+
+
 def predicted(weights: int, activation: int, layers: int) -> dict[str, list[int]]:
     """Bytes after each phase of two steps with Adam, and last each step's peak."""
     found = {}
@@ -65,23 +88,28 @@ def predicted(weights: int, activation: int, layers: int) -> dict[str, list[int]
 
 
 def main() -> dict:
-    tiny, peaks = network(64), []  # with it, libraries take their workspaces
-    step(tiny, torch.optim.Adam(tiny.parameters()), 64, Watch().note)
-    with Watch() as watch:
-        net = network(WIDTH)
-        watch.note("model")
-        optimizer = torch.optim.Adam(net.parameters())
-        for _ in range(2):
-            torch.cuda.reset_peak_memory_stats()
-            step(net, optimizer, ROWS, watch.note)
-            peaks.append(torch.cuda.max_memory_allocated() - watch.start)
-    ends = [held for name, held in watch.line if name in PHASES]
+    two_steps(2, 64, 64)  # libraries take their workspaces
+    line, peaks = two_steps(LAYERS, WIDTH, ROWS)
+    ends = [held for name, held in line if name in PHASES]
     measured = {"first": [*ends[:5], peaks[0]], "second": [*ends[5:], peaks[1]]}
-    forecast = predicted(4 * LAYERS * WIDTH**2, 4 * ROWS * WIDTH, LAYERS)
-    for name, levels in measured.items():
-        for phase, held, said in zip(PHASES, levels, forecast[name], strict=True):
-            print(f"{name:<6} {phase:<9}{held >> 20:6} MiB, predicted {said >> 20:6}")
-    return {"measured": measured, "predicted": forecast, "line": watch.line}
+    levels = forecast(LAYERS, WIDTH, ROWS)
+    for name, held in measured.items():
+        for phase, is_held, said in zip(PHASES, held, levels[name], strict=True):
+            mib = f"{is_held >> 20:6} MiB, predicted {said >> 20:6}"
+            print(f"{name:<6} {phase:<9}{mib}")
+
+    others = []
+    for layers, width, rows in OTHERS:
+        line_of_other, peaks = two_steps(layers, width, rows)
+        said = [phases[-1] for phases in forecast(layers, width, rows).values()]
+        name, _ = max(line_of_other, key=lambda point: point[1])
+        row = {"layers": layers, "width": width, "rows": rows}
+        others.append(row | {"peaks": peaks, "predicted": said, "by": name})
+        print(f"{layers} layers, {width} wide, {rows} rows:", end=" ")
+        print(f"peaks {[peak >> 20 for peak in peaks]} MiB, predicted", end=" ")
+        print(f"{[peak >> 20 for peak in said]}; highest after {name}")
+    result = {"measured": measured, "predicted": levels, "line": line}
+    return result | {"others": others}
 
 
 def plot(results: dict, ceilings: dict):

@@ -35,6 +35,9 @@ def story():
     yield "del"
     torch.cuda.empty_cache()
     yield "empty_cache()"
+    torch._C._cuda_clearCublasWorkspaces()  # PyTorch's, kept for later products
+    torch.cuda.empty_cache()
+    yield "and cuBLAS's workspace"
 
 
 def main() -> dict:
@@ -43,7 +46,7 @@ def main() -> dict:
         held, kept = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
         row = {"tensors": held >> 20, "reserved": kept >> 20, "smi": used_mib()}
         row["outside"] = row["smi"] - before - row["reserved"]
-        print(f"{moment:<21}", *(f"{name} {mib:5}" for name, mib in row.items()), "MiB")
+        print(f"{moment:<23}", *(f"{name} {mib:5}" for name, mib in row.items()), "MiB")
         rows.append(row)
     torch_says = torch.cuda.device_memory_used() >> 20
     print(f"then torch.cuda.device_memory_used(): {torch_says} MiB")

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11"]
 # [tool.overlap]
 # gpus = [1]
+# timeout = 120
 # ///
 """Start a copy to the host, do other work, wait for the copy before you look."""
 
@@ -16,6 +17,7 @@ from snippets.timing.take_turns import recorded, take_turns
 
 N, ELEMENTS = 8192, 32 * 2**20  # bf16 products; float32, 128 MiB
 PRODUCTS, LONG = 3, 60  # short work, and one about as long as .cpu() takes
+REST_S = 0.15  # before each: a GPU that has just worked runs at a lower clock
 
 
 def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
@@ -60,7 +62,7 @@ def main() -> dict:
         works[name] = run
         works[f"cpu_then_{name}"] = partial(cpu_then_work, on_gpu, run)
         works[f"{name}_then_wait"] = partial(work_then_wait, on_gpu, run, copying)
-    result = recorded(take_turns(works))
+    result = recorded(take_turns(works, trials=9, rest_s=REST_S))
     print(*(f"{way:<16}{ms:8.2f} ms" for way, ms in result["ms"].items()), sep="\n")
     return result
 

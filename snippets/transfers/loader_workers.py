@@ -16,8 +16,9 @@ from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded
 
 LOAD_S, SHAPE = 0.012, (256, 1024)  # float32: 1 MiB
-BATCHES, WINDOW = 48, 8  # time is taken over windows of eight steps
+BATCHES, WINDOW = 96, 8  # time is taken over windows of eight steps
 WORKERS, N = (0, 1, 2, 4, 8), 8192  # bf16 products of N by N are the work
+SETTLED = 60  # steps, a quarter of a second: then the GPU's clock has settled
 
 
 class SlowBatches(Dataset):
@@ -66,8 +67,10 @@ def epoch(batches: DataLoader, x: torch.Tensor) -> dict[str, Timing]:
 def main() -> dict:
     x = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
     batch = torch.ones(SHAPE).pin_memory()
-    alone = {"load": lambda: SlowBatches()[0], "step": lambda: step(batch, x)}
-    alone = recorded({name: measure(work) for name, work in alone.items()})
+    rested = measure(lambda: step(batch, x))
+    settled = measure(lambda: step(batch, x), warmup=SETTLED)
+    load = measure(lambda: SlowBatches()[0])
+    alone = recorded({"load": load, "rested_step": rested, "step": settled})
     epochs = {str(workers): epoch(loader(workers, True), x) for workers in WORKERS}
     result = {"workers": list(WORKERS)}
     result |= {f"alone_{key}": value for key, value in alone.items()}

@@ -17,26 +17,32 @@ from snippets.timing.take_turns import recorded, take_turns
 COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
 
 
-def send_packed(tensors: list[Tensor]) -> list[Tensor]:
-    """The values of tensors on the GPU, by one copy; they share its memory there.
+def pack(tensors: list[Tensor]) -> Tensor:
+    """The values of tensors of one type, in one piece of pinned memory.
 
     TypeError if the tensors' types differ. The pinned memory is PyTorch's, which does
     not lend it again before it has left.
     """
-    if not tensors:
-        return []
     types = {tensor.dtype for tensor in tensors}
     if len(types) > 1:
         raise TypeError(f"tensors of one type make one copy; these have {types}")
-    sizes = [tensor.numel() for tensor in tensors]
-    packed = torch.empty(sum(sizes), dtype=types.pop(), pin_memory=True)
+    numbers = sum(tensor.numel() for tensor in tensors)
+    packed = torch.empty(numbers, dtype=types.pop(), pin_memory=True)
     torch.cat([tensor.detach().flatten() for tensor in tensors], out=packed)
-    parts = packed.to("cuda", non_blocking=True).split(sizes)
+    return packed
+
+
+def send_packed(tensors: list[Tensor]) -> list[Tensor]:
+    """The values of tensors on the GPU, by one copy; they share its memory there."""
+    if not tensors:
+        return []
+    on_gpu = pack(tensors).to("cuda", non_blocking=True)
+    parts = on_gpu.split([tensor.numel() for tensor in tensors])
     return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
-def send(tensors: list[Tensor]) -> list[Tensor]:
-    return [tensor.to("cuda", non_blocking=True) for tensor in tensors]
+def send(tensors: list[Tensor], non_blocking: bool = True) -> list[Tensor]:
+    return [tensor.to("cuda", non_blocking=non_blocking) for tensor in tensors]
 
 
 def main() -> dict:
@@ -47,6 +53,8 @@ def main() -> dict:
         for on_gpu, tensor in zip(send_packed(tensors), tensors, strict=True):
             assert torch.equal(on_gpu.cpu(), tensor), "it is not what was sent"
         works = {"pageable": partial(send, tensors), "pinned": partial(send, pinned)}
+        works["blocking"] = partial(send, tensors, non_blocking=False)
+        works["pack"] = partial(pack, tensors)
         works["packed"] = partial(send_packed, tensors)
         works["one"] = partial(send, [torch.cat(tensors).pin_memory()])
         rows.append({"kib": kib} | recorded(take_turns(works, warmup=3)))
@@ -56,6 +64,7 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     labels = {
+        "blocking": "one by one, without non_blocking",
         "pageable": "one by one, pageable",
         "packed": "the same, packed first",
         "pinned": "one by one, pinned",

@@ -36,7 +36,7 @@ def prefetched(batches: Iterable, device="cuda") -> Iterator:
 
     A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;
     texts, numbers and None stay as they are. It is yours to keep. Pin what you hand
-    over, and do not overwrite it then: pageable batches are copied, but hide nothing.
+    over, and do not overwrite it then: a pageable copy holds the thread.
     Stay in one stream. To another device than CUDA's the batches are only moved.
     """
     if torch.device(device).type != "cuda":

@@ -6,15 +6,16 @@
 # ///
 """Many launches, or one replay of all of them: what a CUDA graph saves, over sizes."""
 
+from collections.abc import Callable
 from functools import partial
+from statistics import median
 
 import torch
 
-from snippets.timing.benchmark import Timing
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
 from snippets.timing.pictures import sweep
-from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.take_turns import take_turns
 
 PRODUCTS = {64: 500, 128: 500, 256: 500, 512: 500, 1024: 200, 2048: 50, 4096: 10}
 
@@ -27,28 +28,36 @@ def power(x: torch.Tensor, products: int) -> torch.Tensor:
     return y
 
 
-def both_ways(x: torch.Tensor, products: int) -> dict[str, Timing]:
-    """Seconds per product, launched one by one and replayed, if both give the same."""
+def both_ways(x: torch.Tensor, products: int) -> dict[str, Callable]:
+    """Launch so many products one by one, or replay them: both give the same."""
     eager = partial(power, x, products)
     replay = captured(eager)
     replay().zero_()
     torch.testing.assert_close(replay(), eager())
-    turns = take_turns({"eager": eager, "graph": replay})
-    return {way: Timing([s / products for s in t.trials]) for way, t in turns.items()}
+    return {"eager": eager, "graph": replay}
 
 
 def main() -> dict:
-    results = {"n": list(PRODUCTS), "eager_us": [], "eager_us_trials": []}
-    results |= {"graph_us": [], "graph_us_trials": [], "kernels": []}
+    works, kernels = {}, []
     for n, products in PRODUCTS.items():
-        x = torch.linalg.qr(torch.randn(n, n, device="cuda")).Q  # powers stay as large
-        found = recorded(both_ways(x, products), "us")
-        for way in ("eager", "graph"):
-            results[f"{way}_us"].append(found["us"][way])
-            results[f"{way}_us_trials"].append(found["us_trials"][way])
+        # the powers of Q stay as large as Q; qr gives it column by column
+        x = torch.linalg.qr(torch.randn(n, n, device="cuda")).Q.contiguous()
+        for way, work in both_ways(x, products).items():
+            works[way, n] = work
         events = lanes(partial(torch.mm, x, x))
-        results["kernels"].append([e[3] for e in events if e[0].startswith("stream")])
-        print(f"mm {n:>4}:", *(f"{way} {us:.2f} µs" for way, us in found["us"].items()))
+        kernels.append([event[3] for event in events if event[0] != "CPU"])
+
+    turns = take_turns(works)  # the sizes take turns, too
+    results = {"n": list(PRODUCTS), "kernels": kernels}
+    for way in ("eager", "graph"):
+        trials = []
+        for n, products in PRODUCTS.items():
+            trials.append([us / products for us in turns[way, n].us()])
+        results[f"{way}_us"] = [median(each) for each in trials]
+        results[f"{way}_us_trials"] = trials
+    rows = zip(PRODUCTS, results["eager_us"], results["graph_us"], strict=True)
+    for n, eager, graph in rows:
+        print(f"mm {n:>4}: eager {eager:7.2f} µs, graph {graph:7.2f} µs")
     return results
 
 

@@ -18,6 +18,14 @@ from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 STEPS = 30
+OPTIONS = {  # of Adam
+    "eager": {},
+    "fused": {"fused": True},
+    "capturable": {"capturable": True},
+    "callables": {},
+    "graph": {"capturable": True},
+    "graph_fused": {"capturable": True, "fused": True},
+}
 
 
 def network() -> nn.Module:
@@ -27,12 +35,13 @@ def network() -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(256, 1)).cuda()
 
 
-def training_step(net: nn.Module, capturable: bool = False) -> Callable:
+def training_step(net: nn.Module, **options) -> Callable:
     """A function of inputs and targets: it trains `net` on them, returns the loss.
 
-    `capturable`: as a graph needs it, with the optimizer's count of steps on the GPU.
+    `options` are Adam's. A graph needs `capturable=True`: it keeps the optimizer's
+    count of steps on the GPU.
     """
-    optimizer = torch.optim.Adam(net.parameters(), capturable=capturable)
+    optimizer = torch.optim.Adam(net.parameters(), **options)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)  # captured, gradients live in the graph
@@ -70,30 +79,43 @@ def distance(net: nn.Module, other: nn.Module) -> float:
 
 
 def main() -> dict:
-    nets = {name: network() for name in ("eager", "callables", "graph")}
+    nets = {name: network() for name in OPTIONS}
     x = torch.randn(1 + STEPS, 64, 64, device="cuda")
     first, *batches = zip(x, x.square().mean(2, keepdim=True), strict=True)
     torch.cuda.make_graphed_callables(nets["callables"], (first[0].clone(),))
-    steps = {name: training_step(net, name == "graph") for name, net in nets.items()}
-    steps["eager"](*first)
-    steps["callables"](*first)
-    steps["graph"] = graphed(steps["graph"], *first)
+    steps = {}
+    for name, options in OPTIONS.items():
+        step = training_step(nets[name], **options)
+        if name.startswith("graph"):
+            steps[name] = graphed(step, *first)
+        else:
+            step(*first)
+            steps[name] = step
+
     losses = {n: [step(*b).item() for b in batches] for n, step in steps.items()}
     differs_by = {name: distance(net, nets["eager"]) for name, net in nets.items()}
+    alike = {"graph": "capturable", "graph_fused": "fused"}  # but for the graph
+    graph_adds = {name: distance(nets[name], nets[n]) for name, n in alike.items()}
     works = {name: partial(step, *batches[0]) for name, step in steps.items()}
     turns = take_turns(works, trials=31, calls=10)
     faster = {name: ratios(turns["eager"], turns[name]) for name in turns}
     results = recorded(turns, "us") | {"losses": losses, "differs_by": differs_by}
-    results["speedup_trials"] = faster
+    results |= {"graph_adds": graph_adds, "speedup_trials": faster}
     results["speedup"] = {name: median(each) for name, each in faster.items()}
     for name, us in results["us"].items():
-        print(f"{name:10}{us:7.1f} µs a step,", end=" ")
+        print(f"{name:12}{us:7.1f} µs a step,", end=" ")
         print(f"loss {losses[name][-1]:.6f}, parameters {differs_by[name]:.1g} off")
     return results
 
 
 def plot(results: dict, ceilings: dict):
-    names = {"eager": "eager", "callables": "network graphed", "graph": "one graph"}
+    names = {
+        "eager": "eager",
+        "fused": "eager, fused Adam",
+        "callables": "network graphed",
+        "graph": "one graph",
+        "graph_fused": "one graph, fused Adam",
+    }
     steps = {text: results["us"][name] for name, text in names.items()}
     return bars(steps, {}, unit="µs per step")
 

@@ -8,17 +8,18 @@
 
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from snippets.timing.take_turns import recorded, take_turns
+from snippets.timing.benchmark import Timing
+from snippets.timing.take_turns import recorded
 
 PATCH, CLASSES = 768, 1000  # bytes of a patch: 16 by 16 pixels of three colours
 READ_S = 0.04  # to read a batch, slept: how many cores there are is no matter
 WORKERS = 4
+STEP_S, LOOP = 0.02, 12  # a step that the example's loop takes, slept; its batches
 known_loss = nn.CrossEntropyLoss(ignore_index=-1)
 
 
@@ -44,13 +45,33 @@ def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
     return iter(DataLoader(data, None, num_workers=WORKERS, pin_memory=pin))
 
 
+def waited_s(batches: Iterator, step_s: float) -> float:
+    """Mean seconds that a loop waits for a batch, if a step follows each (slept)."""
+    waited = 0.0
+    for _ in range(LOOP):
+        start = time.perf_counter()
+        next(batches)
+        waited += time.perf_counter() - start
+        time.sleep(step_s)
+    return waited / LOOP
+
+
 def main() -> dict:
     data = Photos(128, 128)
     asked, ahead = iter(DataLoader(data, None)), read_ahead(data, pin=True)
-    works = {"when_asked": partial(next, asked), "ahead": partial(next, ahead)}
-    result = recorded(take_turns(works, calls=8))
+    loops = {
+        "when_asked": (asked, 0.0),
+        "ahead_in_a_row": (ahead, 0.0),
+        "ahead_of_steps": (ahead, STEP_S),
+    }
+    timings = {}
+    for name, loop in loops.items():
+        waited_s(*loop)  # workers start; what they have read before is used up
+        timings[name] = Timing([waited_s(*loop) for _ in range(5)])
+    result = recorded(timings)
     for name, ms in result["ms"].items():
-        print(f"{name:<11}{ms:6.2f} ms a batch")
+        print(f"{name:<15}waits {ms:6.2f} ms for a batch")
+    result |= {"workers": WORKERS, "read_ms": 1e3 * READ_S, "step_ms": 1e3 * STEP_S}
     return result | {"is_pinned": next(ahead)[0].is_pinned()}
 
 

@@ -8,7 +8,7 @@
 # [tool.overlap.missing]
 # 8 = "not recorded yet"
 # ///
-"""An epoch of D2L's ResNet-18: one GPU, DataParallel as printed there, and DDP."""
+"""An epoch of D2L's ResNet-18: one GPU, DataParallel, and DDP; SGD by hand."""
 
 from copy import deepcopy
 from functools import partial

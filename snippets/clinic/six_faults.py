@@ -110,10 +110,14 @@ def plot(results: dict, ceilings: dict):
     panels = {}
     for name, title in shown.items():
         rows = last_step(results["timelines"][name])
-        busy = results["busy"][name]
-        title = f"{title}: {results['ms'][name]:.0f} ms, kernels {busy:.0%}"
+        title = f"{title}: {results['ms'][name]:.0f} ms"
+        if results["ranks"] == 1:  # with more the profile's kernels are longer
+            title += f", kernels {results['busy'][name]:.0%}"
+        # the last two waits are of `lanes` and of the profiler, not of the step
+        closing = [row for row in rows if row[0] == "CPU waits"][-2:]
         # the CPU's lane of copies says when
-        panels[title] = [row for row in rows if row[0] != "copies"]
+        left_out = [row for row in rows if row[0] == "copies" or row in closing]
+        panels[title] = [row for row in rows if row not in left_out]
     return draw_lanes(panels)
 
 

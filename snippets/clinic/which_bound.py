@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Launch, memory, compute or copy: what binds an operation? A judge."""
+"""Launch, memory, compute, copy or none of them: what binds an operation? A judge."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,12 +21,15 @@ CALLS = 20
 def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
     """What binds a call that takes `wall_s` and keeps the GPU busy for `gpu_s`.
 
-    `least_s`: seconds that it needs at least, for "memory", "compute", "copy". "launch"
-    stands for all that the CPU does while the GPU is idle: a loader or a wait, too.
+    `least_s`: seconds that it needs at least, for "memory", "compute", "copy". Where
+    none of them explains a tenth of the call, it is "launch" if the GPU is idle, which
+    stands for all that the CPU does meanwhile, a loader or a wait, too; and "none" if
+    the GPU is busy: few SMs work, or they wait for each other.
     """
     binds = max(least_s, key=least_s.get)
-    idle = gpu_s < 0.7 * wall_s and least_s[binds] < 0.1 * wall_s
-    return "launch" if idle else binds
+    if least_s[binds] >= 0.1 * wall_s:
+        return binds
+    return "launch" if gpu_s < 0.7 * wall_s else "none"
 
 
 def gpu_busy_s(work: Callable) -> float:
@@ -41,7 +44,8 @@ def judged(name: str, work: Callable, least_s: Mapping[str, float]) -> dict:
     binds = bound(least_s, wall.median, gpu_s)
     print(f"{name:<20}{1e6 * wall.median:10.1f} µs, bound by {binds}")
     row = {"wall_us": 1e6 * wall.median, "wall_us_trials": wall.us()}
-    return row | {"gpu_us": 1e6 * gpu_s, "bound": binds}
+    row |= {"gpu_us": 1e6 * gpu_s, "bound": binds}
+    return row | {"least_us": {what: 1e6 * s for what, s in least_s.items()}}
 
 
 def measured_ceilings(n: int = 8192) -> dict[str, float]:

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Twelve operations, labelled by what should bind them: does the judge agree?"""
+"""Operations, labelled by what should bind them: does the judge agree?"""
 
 from functools import partial
 
@@ -19,13 +19,16 @@ N = 4096
 def launch_bound(best: dict) -> dict[str, tuple]:
     """Too small for this GPU; also a copy may be."""
     x = torch.randn(128, 128, device="cuda")
-    row, least = x[0].cpu().pin_memory(), {"memory": 2 * x.nbytes / best["memory"]}
+    row, once = x[0].cpu().pin_memory(), x.nbytes / best["memory"]
     send = partial(x[0].copy_, row, non_blocking=True)
+    number_by_number = {"memory": 2 * once, "compute": 5 * x.numel() / best["fp32"]}
+    product = {"memory": 2 * once, "compute": 2 * 128**3 / best["fp32"]}
+    one_row = {"memory": row.nbytes / best["memory"], "copy": row.nbytes / best["copy"]}
     return {
-        "add, 64 KiB": (partial(torch.add, x, 1), least),
-        "softmax, 64 KiB": (partial(torch.softmax, x, 1), least),
-        "product of 128": (partial(torch.mm, x, x), {"compute": 2**22 / best["fp32"]}),
-        "copy, 512 B": (send, {"copy": row.nbytes / best["copy"]}),
+        "add, 64 KiB": (partial(torch.add, x, 1), number_by_number),
+        "softmax, 64 KiB": (partial(torch.softmax, x, 1), number_by_number),
+        "product of 128": (partial(torch.mm, x, x), product),
+        "copy, 512 B": (send, one_row),
     }
 
 
@@ -57,15 +60,30 @@ def compute_bound(best: dict) -> dict[str, tuple]:
 def copy_bound(best: dict) -> dict[str, tuple]:
     """Over PCIe, from pinned memory and from ordinary memory."""
     x = torch.randn(N, N)
-    to, least = x.to("cuda"), {"copy": x.nbytes / best["copy"]}
+    to = x.to("cuda")
+    least = {"memory": x.nbytes / best["memory"], "copy": x.nbytes / best["copy"]}
     pinned = partial(to.copy_, x.pin_memory(), non_blocking=True)
     pageable = partial(to.copy_, x)
     return {"copy, pinned": (pinned, least), "copy, pageable": (pageable, least)}
 
 
+def none_bound(best: dict) -> dict[str, tuple]:
+    """A GPU that is busy and far from each of its roofs."""
+    x, place = torch.randn(2**22, device="cuda"), torch.zeros(1, device="cuda")
+    index = torch.zeros(len(x), dtype=torch.long, device="cuda")
+    softmax = partial(torch.softmax, x[None], 1)  # one row is one block, on one SM
+    add = partial(place.index_add_, 0, index, x)  # all wait for the same place
+    once, flop = x.nbytes / best["memory"], x.numel() / best["fp32"]
+    return {
+        "softmax of one row": (softmax, {"memory": 2 * once, "compute": 5 * flop}),
+        "add to one place": (add, {"memory": 3 * once, "compute": flop}),
+    }
+
+
 def main() -> dict:
     best, rows = measured_ceilings(), {}
-    for label in (launch_bound, memory_bound, compute_bound, copy_bound):
+    labels = (launch_bound, memory_bound, compute_bound, copy_bound, none_bound)
+    for label in labels:
         for name, work in label(best).items():
             rows[name] = judged(name, *work) | {"label": label.__name__.split("_")[0]}
     right = sum(row["bound"] == row["label"] for row in rows.values())

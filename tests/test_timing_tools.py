@@ -140,15 +140,19 @@ def test_pictures_of_time_sweeps_and_bars():
 class Nvml:
     """An NVML that can be asked a few times."""
 
-    NVMLError, NVML_CLOCK_SM, nvmlClocksEventReasonSwPowerCap = KeyError, 1, 4
+    NVMLError, NVML_CLOCK_SM, NVML_FI_DEV_POWER_INSTANT, NVML_SUCCESS = KeyError, 1, 186, 0
     nvmlInit = staticmethod(lambda: None)
     nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)
     nvmlDeviceGetClockInfo = staticmethod(lambda gpu, clock: 1500)
     nvmlDeviceGetPowerUsage = staticmethod(lambda gpu: 650_000)
     nvmlDeviceGetUtilizationRates = staticmethod(lambda gpu: SimpleNamespace(gpu=80))
 
-    def __init__(self, answers: int):
-        self.left = answers
+    def __init__(self, answers: int, knows_power_now: bool = True):
+        self.left, self.knows = answers, knows_power_now
+
+    def nvmlDeviceGetFieldValues(self, gpu, fields):
+        assert fields == [186]
+        return [SimpleNamespace(nvmlReturn=0 if self.knows else 3, value=SimpleNamespace(uiVal=690_000))]
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, gpu):
         self.left -= 1
@@ -164,7 +168,17 @@ def test_the_power_meter_reads_until_it_is_closed_and_keeps_what_it_read(monkeyp
         time.sleep(0.2)
     assert meter.missing == "" and {len(column) for column in meter.rows.values()} == {3}
     assert (meter.rows["mhz"][0], meter.rows["watt"][0], meter.rows["capped"][0]) == (1500, 650.0, 1)
-    assert meter.rows["busy_percent"] == [80, 80, 80] and meter.rows["s"] == sorted(meter.rows["s"])
+    assert meter.rows["reasons"] == [5, 5, 5] and meter.rows["busy_percent"] == [80, 80, 80]
+    assert meter.rows["s"] == sorted(meter.rows["s"])
+
+
+@pytest.mark.parametrize(("knows", "watt"), [(True, 690.0), (False, 650.0)])
+def test_without_the_power_of_the_moment_the_mean_stands_for_it(monkeypatch, knows, watt):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="u"))
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(answers=2, knows_power_now=knows))
+    with power_meter.PowerMeter(every_s=0.001) as meter:
+        time.sleep(0.1)
+    assert meter.rows["watt_now"] == [watt] and meter.rows["watt"] == [650.0]
 
 
 def test_the_power_meter_says_why_it_cannot_read(monkeypatch):

@@ -12,7 +12,7 @@ from statistics import harmonic_mean, mean, median
 
 import torch
 
-from snippets.timing.power_meter import PowerMeter
+from snippets.timing.power_meter import REASONS, PowerMeter
 
 N, PARTS, CALLS = 8192, 20, 15  # a burst: 20 parts of 15 products, some 0.45 s
 SPIN = 1_000_000  # clocks: 0.5 to 0.7 ms
@@ -47,11 +47,23 @@ def averages(parts: dict[str, list[float]], span: slice) -> dict[str, float]:
 
 
 def nvml_at_the_end(rows: dict[str, list]) -> dict[str, float]:
-    """NVML's last clock, and how often it named the power limit in the second half."""
+    """NVML's last clock, and its power and power limit over the second half."""
     if not rows["s"]:
         return {}
-    late = rows["capped"][len(rows["s"]) // 2 :]
-    return {"nvml_mhz": rows["mhz"][-1], "capped": mean(late)}
+    late = {name: rows[name][len(rows["s"]) // 2 :] for name in ("capped", "watt_now")}
+    found = {"nvml_mhz": rows["mhz"][-1], "capped": mean(late["capped"])}
+    return found | {"watt": median(late["watt_now"])}
+
+
+def held_down_by(rows: dict[str, list]) -> dict[str, float]:
+    """In what share of the second half the driver gave each reason for its clock."""
+    late = rows["reasons"][len(rows["reasons"]) // 2 :]
+    if not late:
+        return {}
+    shares = {}
+    for name, bit in REASONS.items():
+        shares[name] = mean(bool(mask & bit) for mask in late)
+    return shares
 
 
 def medians(rows: list[dict[str, float]]) -> dict:
@@ -65,7 +77,7 @@ def main() -> dict:
     random = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
     fills = {"random": random, "zeros": torch.zeros_like(random)}
     seen = {when: {fill: [] for fill in fills} for when in ("first", "long")}
-    trace = {}
+    trace, held_down = {}, {fill: [] for fill in fills}
     burst(random, 1)  # cuBLAS sets itself up
     for _ in range(ROUNDS):
         for fill, x in fills.items():
@@ -75,13 +87,18 @@ def main() -> dict:
             late = averages(parts, slice(PARTS // 2, None))
             seen["first"][fill].append(averages(parts, slice(1)))
             seen["long"][fill].append(late | nvml_at_the_end(meter.rows))
+            held_down[fill].append(held_down_by(meter.rows))
             trace[fill] = parts | {"meter": meter.rows}
     result = {"missing": meter.missing, "products": PARTS * CALLS, "trace": trace}
+    result["held_down_by"] = {fill: medians(rows) for fill, rows in held_down.items()}
     for when, fills in seen.items():
         result[when] = {fill: medians(rows) for fill, rows in fills.items()}
         for fill, found in result[when].items():
             clock = f"{found['tflop_s']:4.0f} TFLOP/s at {found['mhz']:.0f} MHz"
             print(f"{when:6}{fill:7}{clock}")
+    for fill, shares in result["held_down_by"].items():
+        named = [f"{n} {shares[n]:.0%}" for n in REASONS if shares.get(n)]
+        print(f"{fill}: the driver names", ", ".join(named) or "no reason")
     return result
 
 

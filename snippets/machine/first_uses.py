@@ -19,7 +19,8 @@ from snippets.timing.wait_for import wait_for
 def first_uses_ms() -> dict[str, float]:
     """Milliseconds of each first use of the GPU in this process, waited for."""
     uses = {
-        "first_cuda_call": lambda: torch.ones(1, device="cuda"),
+        "first_cuda_call": lambda: torch.empty(1, device="cuda"),  # makes the context
+        "first_kernel": lambda: torch.ones(1, device="cuda"),
         "cublas_handle": torch.cuda.current_blas_handle,
         "first_product": lambda: torch.mm(*torch.ones(2, 64, 64, device="cuda")),
         "new_tensor": lambda: torch.empty(2**24, device="cuda"),  # 64 MiB: cudaMalloc
@@ -41,13 +42,21 @@ def in_fresh_processes() -> list[dict[str, float]]:
         return [pool.apply(first_uses_ms) for _ in range(5)]
 
 
-def main() -> dict:
-    rows = in_fresh_processes()
+def medians(rows: list[dict[str, float]]) -> dict[str, dict]:
+    """Medians and trials of rows of milliseconds, by name."""
     trials = {name: [row[name] for row in rows] for name in rows[0]}
     ms = {name: median(each) for name, each in trials.items()}
-    for name, each in ms.items():
-        print(f"{name:16}{each:10.3f} ms")
     return {"ms": ms, "ms_trials": trials}
+
+
+def main() -> dict:
+    alone = medians(in_fresh_processes())
+    torch.cuda.is_available()  # from now on this process uses the driver
+    beside = medians(in_fresh_processes())
+    print("in a process that is   alone    beside one that uses CUDA's driver")
+    for name, ms in alone["ms"].items():
+        print(f"{name:16}{ms:12.3f} ms{beside['ms'][name]:12.3f} ms")
+    return alone | {"beside": beside}
 
 
 def plot(results: dict, ceilings: dict):

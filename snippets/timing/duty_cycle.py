@@ -51,13 +51,16 @@ def alone_us(kernels: dict[str, Callable]) -> dict[str, list[float]]:
 
 
 def watched(kernel: Callable, period_us: float) -> dict:
-    """Utilisation and power that NVML reports in the last third of a paced run."""
+    """Utilisation and power that NVML reports in the last third of a paced run.
+
+    "watt" is a mean over one second, longer than the run; "watt_now" is not.
+    """
     periods = int(1e6 * SECONDS / period_us)
     with PowerMeter() as meter:
         row = {"period_us": 1e6 * paced(kernel, period_us / 1e6, periods)}
     if meter.missing:
         raise RuntimeError(f"NVML cannot be asked: {meter.missing}")
-    for name in ("busy_percent", "watt"):
+    for name in ("busy_percent", "watt", "watt_now"):
         late = meter.rows[name][2 * len(meter.rows[name]) // 3 :]
         row |= {name: fmean(late), f"{name}_trials": late}
     return row
@@ -68,7 +71,7 @@ def main() -> dict:
     spin = torch.cuda._sleep
     kernels = {name: partial(spin, int(us * mhz)) for name, (us, _) in KERNELS.items()}
     alone, rows = alone_us(kernels), {}
-    nvml = "NVML says {busy_percent:5.1f}%, {watt:.0f} W"
+    nvml = "NVML says {busy_percent:5.1f}%, {watt_now:.0f} W"
     for name, kernel in kernels.items():
         row = watched(kernel, KERNELS[name][1])
         shares = [100 * us / row["period_us"] for us in alone[name]]

@@ -14,21 +14,36 @@ import torch
 
 from snippets.timing.wait_for import wait_for
 
+#: why the driver holds a clock down: bits of NVML's mask of "clocks event reasons"
+REASONS = {
+    "idle": 0x1,
+    "applications_clock": 0x2,
+    "power_limit": 0x4,
+    "hardware_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "thermal_software": 0x20,
+    "thermal_hardware": 0x40,
+    "power_brake": 0x80,
+    "display_clock": 0x100,
+}
+
 
 class PowerMeter:
     """`with PowerMeter() as meter:` asks NVML every `every_s` seconds while it is open.
 
-    `rows` has a list for each of `s` (since it was opened), `mhz`, `watt`, `capped` (1
-    while the power limit holds the clock down) and `busy_percent`. NVML itself renews
-    what it says about ten times a second; on H100 and H200 `watt` is a mean over about
-    one second, and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing`
-    says why and the lists stay empty. `device` counts as PyTorch does. A meter is used
-    once.
+    `rows` has a list for each of `s` (since it was opened), `mhz`, `watt`, `watt_now`,
+    `capped` (1 while the power limit holds the clock down), `reasons` (the whole mask,
+    see REASONS) and `busy_percent`. NVML itself renews what it says about ten times a
+    second; on H100 and H200 `watt` is a mean over about one second, `watt_now` is not,
+    and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing` says why and
+    the lists stay empty. `device` counts as PyTorch does. A meter is used once.
     """
+
+    COLUMNS = ("s", "mhz", "watt", "watt_now", "capped", "reasons", "busy_percent")
 
     def __init__(self, device: int = 0, every_s: float = 0.02):
         self.device, self.every_s, self.missing = device, every_s, ""
-        self.rows = {"s": [], "mhz": [], "watt": [], "capped": [], "busy_percent": []}
+        self.rows = {name: [] for name in self.COLUMNS}
         self._ended, self._thread = Event(), Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "PowerMeter":
@@ -54,14 +69,22 @@ class PowerMeter:
         if not self.missing:
             self._thread.join()
 
-    def read(self) -> tuple[int, float, int, int]:
-        """MHz, W, 1 or 0 for the power limit, percent of the time it was busy."""
+    def read(self) -> tuple[int, float, float, int, int, int]:
+        """MHz, W, W now, 1 or 0 for the power limit, all reasons, percent of time busy.
+
+        Where a driver does not tell the power of the moment, W stands for it.
+        """
         nvml, gpu = self._nvml, self._gpu
         reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+        watt = nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
+        (now,) = nvml.nvmlDeviceGetFieldValues(gpu, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        told = now.nvmlReturn == nvml.NVML_SUCCESS
         return (
             nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-            nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-            int(bool(reasons & nvml.nvmlClocksEventReasonSwPowerCap)),
+            watt,
+            now.value.uiVal / 1e3 if told else watt,
+            int(bool(reasons & REASONS["power_limit"])),
+            reasons,
             nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
         )
 

@@ -173,7 +173,7 @@ class FakeCuda(TorchFunctionMode):
         self.streams = [Stream(self, 0)]
         self.current = self.streams[0]
         self.graph = None
-        self.blocks, self.cap, self.retries = [], float("inf"), 0
+        self.blocks, self.cap, self.retries, self.allocations = [], float("inf"), 0, 0
         self.peak = {"reserved": 0, "allocated": 0}
 
     # Streams and time
@@ -285,6 +285,7 @@ class FakeCuda(TorchFunctionMode):
         if self.reserved() + size > self.cap:
             words = "CUDA out of memory. Process 1 has 2 GiB memory in use. 2 GiB allowed."
             raise torch.OutOfMemoryError(words)
+        self.allocations += 1
         memory = torch.full((size,), 7, dtype=torch.uint8, device=self.device)
         block = SimpleNamespace(size=size, memory=memory, stream=self.current.cuda_stream)
         self.blocks.append(block)
@@ -458,7 +459,7 @@ def imitated(**options):
         "max_memory_allocated": lambda: gpu.peak["allocated"],
         "max_memory_reserved": lambda: gpu.peak["reserved"],
         "reset_peak_memory_stats": gpu.forget_peak,
-        "memory_stats": lambda: {"num_alloc_retries": gpu.retries},
+        "memory_stats": lambda: {"num_alloc_retries": gpu.retries, "num_device_alloc": gpu.allocations},
         "mem_get_info": lambda: (H200.total_memory // 2, H200.total_memory),
         "set_per_process_memory_fraction": gpu.limit,
         "empty_cache": gpu.empty_cache,

@@ -214,7 +214,7 @@ def test_each_stream_keeps_its_own_memory(allocator):
 def test_a_step_goes_through_its_phases(gpu):
     torch.manual_seed(0)
     phases = {}
-    net = memory_timeline.network(6)
+    net = memory_timeline.network(4, 6)
     optimizer, before = torch.optim.Adam(net.parameters()), net[0].weight.clone()
 
     def note(phase: str) -> None:
@@ -230,6 +230,7 @@ def test_a_step_goes_through_its_phases(gpu):
 def test_levels_and_peaks_of_a_step_are_as_predicted(gpu, ledger, monkeypatch):
     monkeypatch.setattr(memory_timeline, "WIDTH", 64)
     monkeypatch.setattr(memory_timeline, "ROWS", 256)
+    monkeypatch.setattr(memory_timeline, "OTHERS", [(2, 32, 512), (2, 64, 4)])
     with ledger:
         result = memory_timeline.main()
     weights, activation = 4 * 4 * 64**2, 4 * 256 * 64
@@ -239,6 +240,9 @@ def test_levels_and_peaks_of_a_step_are_as_predicted(gpu, ledger, monkeypatch):
         assert result["measured"][name] == pytest.approx(levels, abs=64)
     who, most = max(result["line"], key=lambda point: point[1])
     assert (who, most) == ("PowBackward0: aten.mul.Tensor", result["measured"]["second"][-1])
+    many_rows, few_rows = result["others"]
+    assert many_rows["peaks"] == pytest.approx(many_rows["predicted"], abs=64) and "Pow" in many_rows["by"]
+    assert few_rows["peaks"][1] > 1.1 * few_rows["predicted"][1] and "Pow" not in few_rows["by"]
     (ax,) = memory_timeline.plot(result, {}).axes
     (held,) = ax.get_lines()
     assert held.get_ydata()[0] == 0 and max(held.get_ydata()) == most / 2**30

@@ -200,8 +200,8 @@ class Book:
         ]
 
     def default(self, name: str) -> str | None:
-        """The machine a page shows before a reader picks one; of four GPUs where the snippet is for four."""
-        best = 4 if 4 in self.snippets[name].options["gpus"] else 1
+        """The machine a page shows before a reader picks one; of two GPUs where the snippet is for many."""
+        best = 2 if 4 in self.snippets[name].options["gpus"] else 1
         return shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, self.home, best)
 
     def first(self, by_profile: dict, name: str) -> str:

@@ -72,7 +72,7 @@ SMALL = {
     "graphs/python_loop_broken": {"ELEMENTS": 10},
     "graphs/stale_input_broken": {"most": None},
     "graphs/stale_input_fixed": {"most": None},
-    "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16},
+    "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16, "OTHERS": [(2, 16, 16)]},
     "streams/three_blocks_broken": {"RUNS": 2},
     "streams/when_streams_help": {"LAUNCHES": {128: 8}},
     "transfers/chunked_copy": {"ROWS": 256, "N": 32, "most": None},

@@ -10,13 +10,13 @@ import torch.distributed as dist
 from torch import nn
 
 from snippets.clinic import (
+    labelled_operations,
     one_fault,
     patient,
     photos,
     resnet_epoch,
     roofline_map,
     six_faults,
-    twelve_operations,
     unequal_rows,
     where_time_goes,
     which_bound,
@@ -83,6 +83,20 @@ ROWS = [
 ]
 
 
+CLOSING = [["CPU", 120.0, 9.0, "cudaDeviceSynchronize"], ["CPU", 140.0, 1.0, "cudaDeviceSynchronize"]]
+
+
+def test_the_waits_at_the_end_of_a_profile_are_nobodys():
+    assert where_time_goes.without_closing_waits(ROWS + CLOSING) == ROWS
+
+
+def test_waits_for_a_batch_leave_the_steps_out(monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(photos.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(photos.time, "sleep", lambda s: [next(clock) for _ in range(s)])
+    assert photos.waited_s(iter(range(photos.LOOP)), 5) == 1
+
+
 def test_the_account_of_a_step():
     found = where_time_goes.account(ROWS)
     expected = {
@@ -126,7 +140,7 @@ def test_neighbours_are_joined_and_gaps_are_kept():
         ({"compute": 2700, "memory": 50}, 2750, 2740, "compute"),
         ({"copy": 1200}, 1250, 1240, "copy"),
         ({"copy": 1200}, 8000, 1240, "copy"),  # pageable: the GPU's part may be short
-        ({"compute": 270, "memory": 2}, 27500, 27400, "compute"),  # slow, but it is no launch that keeps it
+        ({"compute": 270, "memory": 2}, 27500, 27400, "none"),  # busy, and far from each roof
     ],
 )
 def test_what_binds_an_operation(least_us, wall_us, gpu_us, binds):
@@ -156,7 +170,7 @@ def test_a_result_is_let_go_before_the_next_but_one(monkeypatch):
 
 
 def test_verdicts_are_compared_with_labels(monkeypatch):
-    verdicts = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy"}
+    verdicts = {"launch": "launch", "memory": "memory", "compute": "memory", "copy": "copy", "none": "none"}
 
     def made(label: str):
         def some(best: dict) -> dict:
@@ -166,12 +180,12 @@ def test_verdicts_are_compared_with_labels(monkeypatch):
         return some
 
     for label in verdicts:
-        monkeypatch.setattr(twelve_operations, f"{label}_bound", made(label))
-    monkeypatch.setattr(twelve_operations, "measured_ceilings", dict)
-    monkeypatch.setattr(twelve_operations, "judged", lambda name, work, least_s: {"bound": work})
-    result = twelve_operations.main()
+        monkeypatch.setattr(labelled_operations, f"{label}_bound", made(label))
+    monkeypatch.setattr(labelled_operations, "measured_ceilings", dict)
+    monkeypatch.setattr(labelled_operations, "judged", lambda name, work, least_s: {"bound": work})
+    result = labelled_operations.main()
     assert result["rows"]["an operation, compute"] == {"bound": "memory", "label": "compute"}
-    assert result["right"] == 3
+    assert result["right"] == 4
 
 
 def test_places_on_the_roofline(precision):
@@ -231,8 +245,8 @@ def test_several_calls_are_several():
 def test_pictures_are_drawn_from_what_was_recorded():
     names = ("all", *one_fault.FAULTS)
     numbers = dict.fromkeys([*names, "healthy"], 0.5)
-    timelines = dict.fromkeys(names, where_time_goes.joined(ROWS))
-    ill = {"faults": list(one_fault.FAULTS), "ms": numbers, "busy": numbers, "timelines": timelines}
+    timelines = dict.fromkeys(names, where_time_goes.joined(ROWS + CLOSING))
+    ill = {"faults": list(one_fault.FAULTS), "ms": numbers, "busy": numbers, "timelines": timelines, "ranks": 1}
     figure = six_faults.plot(ill, {})
     assert len(figure.axes) == 5 and "kernels 50%" in figure.axes[0].get_title(loc="left") + figure.axes[0].get_title()
     alone = {"ms": dict.fromkeys([*one_fault.FAULTS, "healthy"], 20.0)}
@@ -257,5 +271,6 @@ def test_it_runs_on_a_gpu(module):
 
 
 @pytest.mark.gpu
-def test_all_twelve_are_judged_as_labelled():
-    assert twelve_operations.main()["right"] == 12
+def test_all_operations_are_judged_as_labelled():
+    result = labelled_operations.main()
+    assert result["right"] == len(result["rows"]) == 14

@@ -239,10 +239,11 @@ def test_training_compares_every_way(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda net, samples: net)
     monkeypatch.setattr(train_captured, "take_turns", turns)
     result = train_captured.main()
+    assert list(result["losses"]) == list(train_captured.OPTIONS)
     assert result["losses"]["graph"] == pytest.approx(result["losses"]["eager"], rel=1e-4)
     assert result["losses"]["eager"][-1] < result["losses"]["eager"][0] and len(result["losses"]["eager"]) == 30
-    assert result["differs_by"] == pytest.approx({"eager": 0, "callables": 0, "graph": 0}, abs=1e-5)
-    assert result["speedup"]["graph"] == pytest.approx(1 / 3)
+    assert max(result["differs_by"].values()) <= 1e-5 and max(result["graph_adds"].values()) <= 1e-5
+    assert result["speedup"]["graph"] == pytest.approx(1 / 5)
     train_captured.plot(result, {})
 
 

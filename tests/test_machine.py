@@ -320,7 +320,8 @@ def test_averages_are_over_the_span_alone():
 
 def test_what_nvml_says_at_the_end():
     rows = {"s": [0.1, 0.2, 0.3, 0.4], "mhz": [1980, 1500, 1400, 1600], "capped": [0, 0, 1, 0]}
-    assert clock_under_load.nvml_at_the_end(rows) == {"nvml_mhz": 1600, "capped": 0.5}
+    rows["watt_now"] = [90, 400, 680, 700]
+    assert clock_under_load.nvml_at_the_end(rows) == {"nvml_mhz": 1600, "capped": 0.5, "watt": 690}
     assert clock_under_load.nvml_at_the_end({key: [] for key in rows}) == {}
 
 
@@ -331,7 +332,8 @@ def test_random_numbers_and_zeros_take_turns_under_the_meter(gpu, monkeypatch, m
     class Meter:
         def __init__(self):
             self.missing = missing
-            self.rows = {key: [] if missing else [1700] for key in ("s", "mhz", "capped")}
+            self.rows = {key: [] if missing else [1700] for key in ("s", "mhz", "capped", "watt_now")}
+            self.rows["reasons"] = [] if missing else [0x4 | 0x20]
 
         def __enter__(self):
             order.append("open")
@@ -360,6 +362,9 @@ def test_random_numbers_and_zeros_take_turns_under_the_meter(gpu, monkeypatch, m
     assert (long["tflop_s"], long["mhz"], first["tflop_s"], first["mhz"]) == (700, 1500, 800, 1900)
     assert len(long["tflop_s_trials"]) == clock_under_load.ROUNDS
     assert result["missing"] == missing and ("nvml_mhz" in long) == (not missing)
+    if not missing:
+        held = result["held_down_by"]["zeros"]
+        assert (held["power_limit"], held["thermal_software"], held["thermal_hardware"]) == (1, 1, 0)
     axes = clock_under_load.plot(result, CEILINGS).axes
     assert [len(ax.lines) for ax in axes] == [3, 3] and axes[0].lines[0].get_ydata()[0] == 800
     assert [len(ax.lines) for ax in clock_under_load.plot(result, {}).axes] == [2, 2]
@@ -457,7 +462,7 @@ def test_the_ladder_has_six_steps(gpu, monkeypatch):
 
 
 def test_first_uses_are_timed_in_order(gpu, monkeypatch):
-    costs = iter([0.2, 0.1, 0.0, 0.05, 8e-5])
+    costs = iter([0.2, 0.003, 0.1, 0.0, 0.05, 8e-5])
 
     def use(*args, **options):
         gpu.launch(next(costs))
@@ -466,7 +471,7 @@ def test_first_uses_are_timed_in_order(gpu, monkeypatch):
     for module, name in ((torch, "ones"), (torch, "mm"), (torch, "empty"), (torch.cuda, "current_blas_handle")):
         monkeypatch.setattr(module, name, use)
     found = first_uses.first_uses_ms()
-    assert list(found) == ["first_cuda_call", "cublas_handle", "first_product", "new_tensor"]
+    assert list(found) == ["first_cuda_call", "first_kernel", "cublas_handle", "first_product", "new_tensor"]
     assert found["first_cuda_call"] == pytest.approx(200, rel=1e-3), "it is waited for"
     assert found["first_product"] == pytest.approx(50, rel=1e-3) and found["new_tensor"] == pytest.approx(
         0.09, rel=1e-2
@@ -475,10 +480,12 @@ def test_first_uses_are_timed_in_order(gpu, monkeypatch):
 
 def test_first_uses_become_medians_over_processes(monkeypatch):
     rows = [{"first_cuda_call": ms, "new_tensor": ms / 1e3} for ms in (200.0, 240.0, 300.0)]
-    monkeypatch.setattr(first_uses, "in_fresh_processes", lambda: rows)
+    answers = iter([rows, rows[:1]])
+    monkeypatch.setattr(first_uses, "in_fresh_processes", lambda: next(answers))
     result = round_trip(first_uses.main())
     assert result["ms"] == {"first_cuda_call": 240, "new_tensor": 0.24}
     assert result["ms_trials"]["first_cuda_call"] == [200, 240, 300]
+    assert result["beside"]["ms"] == {"first_cuda_call": 200, "new_tensor": 0.2}
     assert len(first_uses.plot(result, {}).axes[0].patches) == 2
 
 

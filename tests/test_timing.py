@@ -167,7 +167,7 @@ def test_events_are_read_after_the_second_mark_was_passed(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     assert clocks_compared.events(lambda: diary.append("work"), 3) == 0.005
-    assert diary == ["mark", "work", "mark", "wait"]
+    assert diary == ["mark", "mark", "mark", "work", "mark", "wait"], "both events exist before"
 
 
 def test_the_profiler_counts_the_kernels_of_one_call(monkeypatch):
@@ -358,6 +358,7 @@ class Meter:
         "s": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
         "busy_percent": [9, 9, 9, 9, 30, 40],
         "watt": [1.0] * 4 + [120.0] * 2,
+        "watt_now": [1.0] * 4 + [140.0] * 2,
     }
 
     def __enter__(self):
@@ -375,13 +376,14 @@ def test_only_what_nvml_says_late_counts(monkeypatch):
     assert len(launches) == 10 and 900 <= row["period_us"] < 50_000
     assert (row["busy_percent"], row["busy_percent_trials"]) == (35.0, [30, 40])
     assert (row["watt"], row["watt_trials"]) == (120.0, [120.0, 120.0])
+    assert (row["watt_now"], row["watt_now_trials"]) == (140.0, [140.0, 140.0])
     monkeypatch.setattr(Meter, "missing", "no such library")
     with pytest.raises(RuntimeError, match="no such library"):
         duty_cycle.watched(lambda: None, 1000)
 
 
 def test_the_share_is_of_the_period_as_it_turned_out(monkeypatch, gpu):
-    seen = {"period_us": 40.0, "busy_percent": 22.0, "watt": 120.0}
+    seen = {"period_us": 40.0, "busy_percent": 22.0, "watt": 120.0, "watt_now": 130.0}
     monkeypatch.setattr(duty_cycle, "alone_us", lambda kernels: {name: [4.0, 5.0, 9.0] for name in kernels})
     monkeypatch.setattr(duty_cycle, "watched", lambda kernel, period_us: dict(seen))
     result = duty_cycle.main()

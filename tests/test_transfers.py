@@ -12,7 +12,6 @@ import pytest
 import torch
 from conftest import ROOT
 from fake_cuda import imitated
-from torch import nn
 from torch.utils.data import DataLoader
 
 from overlap.run import download
@@ -33,8 +32,6 @@ from snippets.transfers import (
     pinning_threads,
     prefetcher,
     prefetcher_gain,
-    tensors_left_behind,
-    tensors_on_devices,
 )
 
 EARLY = [d2h_too_early_broken, d2h_too_early_fixed]
@@ -46,59 +43,6 @@ def late():
     """A GPU that does nothing before it must."""
     with imitated(late=True) as gpu:
         yield gpu
-
-
-# tensors on devices
-
-
-def test_softmax_without_dim_takes_another_one_for_three_dimensions():
-    rows = [tensors_on_devices.implicit_softmax(dimensions) for dimensions in (1, 2, 3, 4)]
-    assert [row["dim"] for row in rows] == [0, 1, 0, 1]
-    assert all("Implicit dimension choice" in row["said"][0] for row in rows)
-
-
-def test_old_calls_are_compared_by_value_type_and_device():
-    one = torch.ones(2)
-    assert tensors_on_devices.same(one, torch.ones(2)) and tensors_on_devices.same(2, 2)
-    for other in (one.double(), torch.zeros(2), one.to("meta")):
-        assert not tensors_on_devices.same(one, other)
-
-
-def test_moving_a_tensor_gives_another_and_moving_a_model_moves_it():
-    where = tensors_on_devices.places("meta")
-    assert (where["tensor"], where["result"], where["model"]) == ("cpu", "meta", "meta")
-    assert where["again_is_the_same_object"] and where["product"] == "meta"
-
-
-def test_tensors_main_on_this_machine():
-    result = tensors_on_devices.main()
-    assert all(row["same"] for row in result["rows"])
-    assert result["device"] == result["where"]["result"] == result["where"]["model"]
-    assert len(result["rows"]) == (8 if result["device"] == "cuda" else 5)
-
-
-def test_every_tensor_of_a_model_that_stays_behind_is_named():
-    class Part(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.plain, self.unset = torch.ones(1), None
-            self.register_buffer("kept", torch.ones(1))
-            self.weight = nn.Parameter(torch.ones(1))
-
-    model = nn.Sequential(nn.Linear(2, 2, bias=False), Part())
-    everything = ["0.weight", "1.plain", "1.weight", "1.kept"]
-    assert tensors_left_behind.strays(model, "meta") == everything
-    assert tensors_left_behind.strays(model, "meta:1") == everything
-    for here in ("cpu", "cpu:0", torch.device("cpu")):
-        assert tensors_left_behind.strays(model, here) == []
-    assert tensors_left_behind.strays(Part().to("meta"), "meta") == ["plain"]
-
-
-def test_left_behind_main_on_this_machine():
-    result = tensors_left_behind.main()
-    assert (result["strays"], result["strays_mended"]) == (["1.by"], [])
-    assert result["errors"]["mixed"] and not result["errors"]["mended"]
-    assert "can't convert" in result["errors"]["numpy"]
 
 
 # several GPUs
@@ -395,11 +339,6 @@ def test_a_borrower_wraps_a_loader(tmp_path):
     expected = [(18.0, [0, 1, 2, 3]), (66.0, [4, 5, 6, 7]), (51.0, [8, 9])]
     told = borrowed("prefetcher", tmp_path, BORROWER)
     assert told.splitlines() == [f"{device} {total} {labels}" for total, labels in expected]
-
-
-def test_a_borrower_finds_what_stayed_behind(tmp_path):
-    program = "from tensors_left_behind import Scale, strays\nprint(strays(Scale().to('meta'), 'meta'))"
-    assert borrowed("tensors_left_behind", tmp_path, program) == "['by']\n"
 
 
 def test_without_cuda_a_prefetcher_for_it_says_so():

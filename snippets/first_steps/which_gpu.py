@@ -1,0 +1,57 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11"]
+# [tool.overlap]
+# gpus = [0, 1]
+# exclusive = false
+# missing = { 1 = "not recorded yet" }
+# ///
+"""Which GPUs are there, and can this PyTorch run on them?"""
+
+import torch
+
+
+def gpu_cards() -> list[dict]:
+    """Number, name, memory and capability of each GPU that this process sees."""
+    cards = []
+    for number in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(number)
+        card = {"device": f"cuda:{number}", "name": gpu.name}
+        card["memory_gib"] = gpu.total_memory / 2**30
+        card["capability"] = f"{gpu.major}.{gpu.minor}"
+        cards.append(card)
+    return cards
+
+
+def has_kernels(capability: str) -> bool:
+    """Whether this PyTorch brings kernels for GPUs of this capability, such as "9.0".
+
+    Kernels serve all later GPUs of the same major number; code in PTX is left aside.
+    """
+    major, minor = capability.split(".")
+    for target in torch.cuda.get_arch_list():  # such as "sm_90" or "compute_90"
+        kind, _, number = target.partition("_")
+        number = number.rstrip("af")
+        if kind == "sm" and number[:-1] == major and int(number[-1]) <= int(minor):
+            return True
+    return False
+
+
+def best_device() -> torch.device:
+    """The GPU, of whatever make, or else the CPU."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return accelerator or torch.device("cpu")
+
+
+def main() -> dict:
+    cards = gpu_cards()
+    for card in cards:
+        card["has_kernels"] = has_kernels(card["capability"])
+        print(*card.values(), sep="  ")
+    print(f"{len(cards)} CUDA GPUs; this program would run on {best_device()}")
+    built_for = torch.cuda.get_arch_list()
+    return {"cards": cards, "device": best_device().type, "built_for": built_for}
+
+
+if __name__ == "__main__":
+    main()

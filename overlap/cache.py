@@ -1,4 +1,4 @@
-"""The cache of this machine: what was made from known inputs, and files that are written whole or not at all."""
+"""The cache of this machine, and files that are written whole or not at all."""
 
 import contextlib
 import hashlib
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 class Cache:
-    """A folder of files, each named after a digest of all it was made from: what exists is right, what changed has another name."""
+    """A folder of files, each named after a digest of all it was made from: what exists is right."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def path(self, kind: str, name: str, inputs: object, suffix: str) -> Path:
-        """Where the file `name` is kept that was made from these inputs (plain JSON data); `kind` is a folder of the cache."""
+        """Where the file `name` of this kind is kept that was made from these inputs, plain JSON data."""
         text = json.dumps(inputs, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:20]
         return self.folder / kind / f"{name.replace('/', '-')}-{digest}{suffix}"
@@ -27,7 +27,7 @@ class Cache:
 
 
 def write(path: Path, text: str | bytes) -> None:
-    """Write a file under a temporary name beside it and rename it: who is interrupted leaves the old one whole.
+    """Write a file under a temporary name beside it and rename it: an interruption leaves the old one.
 
     An error names the file. A process that is killed may leave the temporary file, which begins with a dot.
     """

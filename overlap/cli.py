@@ -16,15 +16,14 @@ from importlib import metadata
 from pathlib import Path
 
 from overlap import OverlapError, find_root
-from overlap.book import compare
+from overlap.book import compare, record
 from overlap.book.book import Book
 from overlap.book.statistic import plural
-from overlap.book.verdict import State
 from overlap.book.verify import as_text, is_off, verify
 from overlap.run import bundle, machine, recording
 from overlap.run.bundle import Bundle
 from overlap.run.recording import Recording
-from overlap.run.runner import Item, Runner
+from overlap.run.runner import Runner
 from overlap.run.text import plain
 
 #: Columns of a terminal that tables fit into.
@@ -75,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, command: Callable, text: str, names: bool = True) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         if names:
-            sub.add_argument("names", nargs="*", metavar="NAME", help="chapter/snippet, or a chapter; default: all")
+            text = "chapter/snippet, or a chapter; default: all"
+            sub.add_argument("names", nargs="*", metavar="NAME", help=text)
         sub.set_defaults(command=command)
         return sub
 
@@ -84,8 +84,9 @@ def _parser() -> argparse.ArgumentParser:
 
     add("run", _run, "run what this machine can into its cache; with names, even what is cached")
 
-    sub = add("record", _record, "run and write recordings; without names, what is not fresh for this machine")
-    text = "append the recordings to one portable file instead of docs/recordings, but not what it has already"
+    text = "run and write recordings; without names, what is not fresh for this machine"
+    sub = add("record", _record, text)
+    text = "append the recordings to one portable file instead, but not what it has already"
     sub.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     sub.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
     text = "let each measurement have this many runs; default: what pyproject.toml wants of this machine; "
@@ -109,7 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "measure now, and say what is low on this machine, which claims hold here, and what explains it"
     sub = add("verify", _verify, text)
     sub.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
-    sub.add_argument("--json", action="store_true", help="all of it as JSON; overlap/book/verify.py says which keys")
+    text = "all of it as JSON; overlap/book/verify.py says which keys"
+    sub.add_argument("--json", action="store_true", help=text)
     text = "exit with 1 if a rate is LOW, a claim false, or a run failed"
     sub.add_argument("--strict", action="store_true", help=text)
     return parser
@@ -134,8 +136,8 @@ def _counts(text: str) -> set[int]:
     if re.fullmatch(r"\d{1,4}(,\d{1,4})*", text, re.ASCII):
         counts = {int(count) for count in text.split(",")}
     if not counts or max(counts) > most:
-        why = f"{text[:40]!r} is not a list of GPU counts from 0 to {most}, as in 0,1; GPUs here: {machine.described()}"
-        raise argparse.ArgumentTypeError(why)
+        why = f"{text[:40]!r} is not a list of GPU counts from 0 to {most}, as in 0,1"
+        raise argparse.ArgumentTypeError(f"{why}; GPUs here: {machine.described()}")
     return counts
 
 
@@ -171,7 +173,8 @@ def _names(book: Book, typed: list[str]) -> list[str]:
         if not matches:
             near = difflib.get_close_matches(wanted.lower(), [*chapters, *book.snippets], 1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise OverlapError(f"{text[:200]}: no such chapter or snippet; {hint}`overlap list` shows what there is")
+            remedy = f"{hint}`overlap list` shows what there is"
+            raise OverlapError(f"{text[:200]}: no such chapter or snippet; {remedy}")
         names += [name for name in matches if name not in names]
     return names
 
@@ -208,8 +211,8 @@ def _check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        why = f"{folder}: cannot be written ({error.strerror})"
-        raise OverlapError(f"{why}; make it a folder you may write to, or move away what is in its place") from None
+        remedy = "make it a folder you may write to, or move away what is in its place"
+        raise OverlapError(f"{folder}: cannot be written ({error.strerror}); {remedy}") from None
 
 
 # Commands
@@ -273,8 +276,8 @@ def _record(book: Book, options) -> int:
     if names and unable:
         _print(_lacking(book, unable))
     target = Bundle(options.bundle) if options.bundle else None
-    lacking = {item: _lacking_runs(book, target, item, options.runs, bool(names)) for item in items}
-    wanted = _round_robin(lacking)
+    lacking = {item: record.lacking_runs(book, target, item, options.runs, bool(names)) for item in items}
+    wanted = record.round_robin(lacking)
     if wanted:
         _check_writable(book.cache_path(*wanted[0]).parent)
         _check_writable(target.path.absolute().parent if target else book.recordings)
@@ -312,117 +315,29 @@ def _record(book: Book, options) -> int:
     return int(bool(failures))
 
 
-def _lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None, named: bool) -> int:
-    """How many more runs `record` should make: up to `runs` of a measurement, or what pyproject.toml wants.
-
-    One more of what was named; but into a bundle as many as that, whatever is recorded.
-    """
-    if named and not target and runs is None:
-        return 1
-    snippet, gpus = item
-    profile = machine.profile(machine.here()["gpus"][:gpus])
-    known = set()
-    run = book.committed.get(snippet.name, {}).get(profile)
-    if run is not None and run.grade == recording.FRESH:
-        known = recording.run_digests(run.data)
-    added = target.runs(snippet, profile) - known if target else set()
-    have = added if named and target else added | known
-    wanted = book.runs_wanted(snippet.name, profile)
-    if runs is not None and book.measures(snippet.name):
-        wanted = runs
-    return max(0, wanted - len(have))
-
-
-def _round_robin(lacking: dict[Item, int]) -> list[Item]:
-    """Each item as often as it lacks runs, all once before any a second time."""
-    items = []
-    for turn in range(max(lacking.values())):
-        items += [item for item, count in lacking.items() if count > turn]
-    return items
-
-
 def _import(book: Book, options) -> int:
-    before = _verdicts(book.root)
+    before = record.verdicts(book.root)
     taken, problems = [], []
     for where, line in bundle.lines(options.file):
         try:
-            taken.append(_take(book, line, where))
+            taken.append(record.take(book, line, where))
         except OverlapError as error:
             problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
         except UnicodeEncodeError:
             problems.append(f"{where}: has half a character (a lone surrogate); record it again")
         except OSError as error:
             problems.append(f"{where}: {error.filename} cannot be written ({error.strerror}); mend this")
-    after = _verdicts(book.root)
-    turned = []
-    for key in before | after:
-        old, text = before.get(key, (State.HOLDS, ""))
-        new, text = after.get(key, (State.OPEN, text))
-        if old != new:
-            turned.append(f"{' on '.join(key)}: {old.word} -> {new.word}: {text}")
+    turned = record.turned(before, record.verdicts(book.root))
     _print(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
     return int(bool(problems) or not taken)
-
-
-def _fitting(book: Book, line: bytes, where: str) -> Recording:
-    """The recording of one line of a bundle, if it is whole and of the code in this checkout."""
-    data = recording.parse(line, where, "record it again")
-    snippet = book.snippet(data["snippet"])
-    if not data.intact:
-        raise OverlapError("its digest does not match its content; record it again")
-    if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
-        raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
-    if not data["result"]:
-        raise OverlapError("its result is empty; let main() return what it measured, and record it again")
-    runs = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
-    recorded = [set(run.result) for run in runs if run.grade != recording.CODE]
-    lacking = set.intersection(*recorded) - set(data["result"]) if recorded else set()
-    if lacking:
-        raise OverlapError(f"its result has no {', '.join(sorted(lacking))}, as recorded runs have; record it again")
-    mistaken = book.mistaken(data["result"])
-    if mistaken:
-        raise OverlapError(f"{mistaken}; let main() of {snippet.path} call it otherwise, and record it again")
-    return data
-
-
-def _take(book: Book, line: bytes, where: str) -> str:
-    """Write the recording of one line to where it belongs, and say what it is."""
-    data = _fitting(book, line, where)
-    path = book.recordings / data["profile"] / f"{data['snippet']}.json"
-    existed = path.exists()
-    old, data = recording.add(path, data)
-    count = len(Recording(data).runs)
-    if not existed:
-        kind = "new"
-    elif old is None:
-        kind = "replaced"
-    elif old["digest"] == data["digest"]:
-        kind = "unchanged"
-    elif count > len(old.runs):
-        kind = "another run"
-    else:
-        kind = f"replaced ({old['run']['started']} before)"
-    text = f"{kind}: {data['snippet']} on {data['profile']}, {data['run']['started']}"
-    return text if count == 1 else f"{text}, {count} runs"
-
-
-def _verdicts(root: Path) -> dict[tuple[str, str], tuple[State, str]]:
-    """The verdict on each claim, and its text, by where it stands and profile; without what cannot be told."""
-    verdicts = {}
-    with contextlib.suppress(OverlapError):
-        book = Book(root, "never")
-        for claim in book.claims:
-            with contextlib.suppress(OverlapError):
-                for verdict in book.verdicts(claim):
-                    verdicts[f"docs/{claim.page}:{claim.line}", verdict.profile] = (verdict.state, claim.text)
-    return verdicts
 
 
 def _build(book: Book, options) -> int:
     try:
         from overlap.site.build import prepare
     except ImportError as error:
-        raise OverlapError(f"build: {error.name} is not installed; run `pip install -e .` in this folder") from None
+        remedy = "run `pip install -e .` in this folder"
+        raise OverlapError(f"build: {error.name} is not installed; {remedy}") from None
     execute = os.environ.get("OVERLAP_EXECUTE") or "auto"
     ran, drawn = prepare(Book(book.root, execute))
     _print(f"{plural(ran, 'run')}, {plural(drawn, 'picture')} made; now run a builder, as `zensical build`")
@@ -483,12 +398,12 @@ def _hold(book: Book, options) -> int:
 
 
 def _bundled(book: Book, options) -> tuple[list[tuple[str, str, dict]], list[str]]:
-    """(snippet, profile, result) of each run of these snippets in a bundle, and what is wrong with other lines."""
+    """(snippet, profile, result) of each run in a bundle, and what is wrong with its other lines."""
     names = _names(book, options.names) or book.snippets
     results, problems = [], []
     for where, line in bundle.lines(options.bundle):
         try:
-            data = _fitting(book, line, where)
+            data = record.fitting(book, line, where)
         except OverlapError as error:
             problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
             continue

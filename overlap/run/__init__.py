@@ -1,1 +1,1 @@
-"""What runs snippets and records what they gave. It needs the standard library, torch and numpy: a bare GPU machine has no more."""
+"""What runs snippets and records what they gave. It needs no more than torch."""

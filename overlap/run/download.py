@@ -1,6 +1,7 @@
 """A snippet as one file that runs alone: what a borrower takes home.
 
-A download has the snippet's header, all imports, the functions that it uses of other snippets, and its own code without `plot`.
+A download has the snippet's header, all imports, the functions that it uses of other snippets, and its own
+code without `plot`.
 """
 
 import ast
@@ -216,7 +217,7 @@ def _fold(snippet: Snippet, alone: bool) -> str:
 
 
 def _files(snippet: Snippet) -> list[_File]:
-    """What a download holds of each file: a file stands after what it imports, the snippet itself is the last."""
+    """What a download holds of each file: a file stands after what it imports, the snippet is the last."""
     own = _without_plot(snippet)
     borrowed = snippet.borrowed_by([borrow for part in own for borrow in part.borrows])
     order: list[str] = []
@@ -226,8 +227,8 @@ def _files(snippet: Snippet) -> list[_File]:
             for borrow in part.borrows:
                 if not (part.module or "").startswith("snippets.") or part.module.count(".") != 2:
                     module = f"snippets.{borrow.snippet.replace('/', '.')}"
-                    remedy = f"import {module} as `from {module} import name`, so that the download can fold it in"
-                    raise OverlapError(f"{snippet.path}: {remedy}")
+                    remedy = f"import {module} as `from {module} import name`"
+                    raise OverlapError(f"{snippet.path}: {remedy}, so that the download can fold it in")
                 if borrow.snippet not in order:
                     visit(borrowed[borrow.snippet])
                     order.append(borrow.snippet)
@@ -255,8 +256,11 @@ def _without_plot(snippet: Snippet) -> list[Part]:
 
 
 def _renamed(files: list[_File]) -> list[_File]:
-    """A name that a helper needs for itself alone gets the file's name before it where another file has such a name."""
-    wanted = {(borrow.snippet, borrow.name) for file in files for part in file.parts for borrow in part.borrows}
+    """A helper's name that another file has, too, gets the helper's own before it, if it is not borrowed."""
+    wanted = set()
+    for file in files:
+        for part in file.parts:
+            wanted |= {(borrow.snippet, borrow.name) for borrow in part.borrows}
     renamed = []
     for file in files:
         new_names = {}
@@ -270,11 +274,12 @@ def _renamed(files: list[_File]) -> list[_File]:
 
 
 def _is_safe(tree: ast.Module, name: str) -> bool:
-    """Whether a word can be replaced throughout a file: it is no parameter, which callers name, and stands in no text."""
+    """Whether a word can be replaced throughout a file: it is no parameter, and stands in no text."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and node.arg == name:
             return False
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(rf"\b{name}\b", node.value):
+        text = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.search(rf"\b{name}\b", text):
             return False
     return True
 
@@ -286,7 +291,9 @@ def _refuse_clashes(snippet: Snippet, files: list[_File]) -> None:
             other, path = known.setdefault(name, (meaning, file.snippet.path))
             if other != meaning:
                 remedy = "give one of them another name, so that one download can hold both"
-                raise OverlapError(f"{snippet.path}: `{name}` of {file.snippet.path} is another in {path}; {remedy}")
+                raise OverlapError(
+                    f"{snippet.path}: `{name}` of {file.snippet.path} is another in {path}; {remedy}"
+                )
 
 
 def _gpu_checks(snippet: Snippet) -> list[str]:
@@ -301,7 +308,8 @@ def _gpu_checks(snippet: Snippet) -> list[str]:
         seen = "torch {torch.__version__} sees {torch.cuda.device_count() or 'none'}"
         lines.append(f"    if torch.cuda.device_count() < {least}:")
         lines.append(_stop(2, f'f"{file} needs {least} CUDA GPUs; {seen}."'))
-    does_without = "is_torchelastic_launched" in snippet.text  # one that asks for itself can do without torchrun
+    # one that asks for itself can do without torchrun
+    does_without = "is_torchelastic_launched" in snippet.text
     if snippet.options["launcher"] == "torchrun" and not does_without:
         start = f"start it with torchrun --nproc-per-node {snippet.options['ranks'] or 'gpu'} {file}"
         lines.append("    if not torch.distributed.is_torchelastic_launched():")
@@ -341,10 +349,12 @@ def _stop(depth: int, text: str) -> str:
 
 
 def _section(imports: Iterable[_Import], number: int) -> str:
-    """Imports as isort writes them: whole modules, then names by module; one with `as` or a comment has its own line."""
+    """Imports as isort writes them: modules, then names by module; `as` and comments have their own line."""
     section = [item for item in imports if item.section == number]
     modules = [item for item in section if item.module is None]
-    lines = [_commented(f"import {item.name}", item) for item in sorted(modules, key=lambda i: _alphabetic(i.name))]
+    lines = [
+        _commented(f"import {item.name}", item) for item in sorted(modules, key=lambda i: _alphabetic(i.name))
+    ]
     named = [item for item in section if item.module is not None]
     named.sort(key=lambda item: (_alphabetic(item.module), item.order))
     merged: dict[tuple[str, str], list[str]] = {}

@@ -1,7 +1,8 @@
-"""What Python code means, as hashes: who mends a comment, a docstring, the layout or `plot` makes no recording stale.
+"""What Python code means, as hashes: comments, docstrings, layout and `plot` make no recording stale.
 
-A file is hashed by its syntax tree. Of a file that others import only the statements they use are hashed, so that a new helper beside
-them makes nobody stale. The hashes stand in recordings and must not change, whatever Python version computes them.
+A file is hashed by its syntax tree. Of a file that others import only the statements they use are hashed, so
+that a new helper beside them makes nobody stale. The hashes stand in recordings and must not change, whatever
+Python version computes them.
 """
 
 import ast
@@ -32,7 +33,7 @@ class Borrow(NamedTuple):
 class Part:
     """A statement at the top of a file; of an import, one of its names.
 
-    `binds` are the names it defines; without any it always counts. `uses` are other names of the file that it needs.
+    `binds` are the names it defines; without any it always counts. `uses` are other names of the file.
     """
 
     binds: frozenset[str]
@@ -41,14 +42,17 @@ class Part:
     first: int
     last: int
     borrows: tuple[Borrow, ...]
-    #: Of an import: whether there is one, the module of `from module import`, and what is imported, as it is written.
+    #: Of an import: whether it is one, the module of `from module import`, and what is imported, as written.
     is_import: bool = False
     module: str | None = None
     alias: str = ""
 
 
 def strip(tree: ast.Module) -> ast.Module:
-    """The tree without what is not hashed: `plot`, imports of snippets for it alone, docstrings; those of functions are taken from `tree`."""
+    """The tree without what is not hashed: `plot`, imports of snippets for it alone, docstrings.
+
+    Functions are those of `tree`, which lose their docstrings there, too.
+    """
     code = ast.Module(_without_plot(tree), [])
     for node in ast.walk(code):
         if isinstance(node, (ast.Module, *_DEFINITIONS)):
@@ -79,7 +83,9 @@ def parts(tree: ast.Module, origin: str) -> list[Part]:
     names = set()
     for part in every:
         names |= part.binds
-    return [replace(part, uses=frozenset(names if part.uses & _DYNAMIC else part.uses & names)) for part in every]
+    return [
+        replace(part, uses=frozenset(names if part.uses & _DYNAMIC else part.uses & names)) for part in every
+    ]
 
 
 def used(parts: list[Part], names: Iterable[str]) -> list[Part]:
@@ -124,7 +130,11 @@ def borrows(tree: ast.AST, origin: str) -> list[Borrow]:
 
 def is_docstring(node: ast.AST) -> bool:
     """A text that stands alone."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def is_guard(node: ast.AST) -> bool:
@@ -139,7 +149,7 @@ def first_line(node: ast.stmt) -> int:
 
 
 def _without_plot(tree: ast.Module) -> list[ast.stmt]:
-    """The statements of a file without `plot`, and without names that only `plot` takes from other snippets."""
+    """The statements of a file without `plot`, and without what only `plot` takes from other snippets."""
     plots = [node for node in tree.body if getattr(node, "name", "") == "plot"]
     if not plots:
         return list(tree.body)
@@ -165,7 +175,8 @@ def _parts(node: ast.stmt, origin: str) -> list[Part]:
         return [_imported(node, ast.Import([alias]), alias, origin) for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module != "__future__":
         return [
-            _imported(node, ast.ImportFrom(node.module, [alias], node.level), alias, origin) for alias in node.names
+            _imported(node, ast.ImportFrom(node.module, [alias], node.level), alias, origin)
+            for alias in node.names
         ]
     return [_part(node, _bound(node), origin)]
 
@@ -257,7 +268,7 @@ def _digest(value: object) -> str:
 
 
 def _plain(node: object) -> object:
-    """Nested tuples that do not depend on the Python version: empty fields and hints of spelling are left out."""
+    """Nested tuples that do not depend on the Python version: without empty fields and hints of spelling."""
     if isinstance(node, ast.AST):
         fields = []
         for name, value in ast.iter_fields(node):

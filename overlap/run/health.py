@@ -1,4 +1,4 @@
-"""What the driver says of a GPU's state: clocks and what holds them down, power limit, memory in use. It is read, never changed."""
+"""What the driver says of a GPU: clocks and what holds them down, power limit, memory in use."""
 
 import contextlib
 import threading
@@ -33,36 +33,38 @@ _EVERY_S = 0.3
 
 
 def state() -> list[dict]:
-    """Of each GPU that CUDA would show, in order: numbers by the names above, and `reasons` in words; what is not known is left out."""
-    shown = {gpu["uuid"]: {} for gpu in machine._visible().values()}
-    if shown and not machine.ask({key: names[0] for key, names in _FIELDS.items()}, shown, _read):
+    """Of each GPU that CUDA would show, in order: the fields above that are known, `reasons` in words."""
+    gpus = {gpu["uuid"]: {} for gpu in machine.cuda_gpus().values()}
+    first_names = {key: names[0] for key, names in _FIELDS.items()}
+    if gpus and not machine.ask(first_names, gpus, _read):
         for key, names in _FIELDS.items():
-            next((name for name in names if machine.ask({key: name}, shown, _read)), None)
-    return list(shown.values())
+            for name in names:
+                if machine.ask({key: name}, gpus, _read):
+                    break
+    return list(gpus.values())
 
 
-def _read(key: str, said: str) -> float | list[str] | None:
+def _read(key: str, text: str) -> float | list[str] | None:
     with contextlib.suppress(ValueError):
         if key == "reasons":
-            return [word for bit, word in _REASONS.items() if int(said, 16) & bit]
-        return float(said)
+            bits = int(text, 16)
+            return [words for bit, words in _REASONS.items() if bits & bit]
+        return float(text)
     return None
 
 
 @contextlib.contextmanager
 def watched() -> Iterator[list[dict]]:
-    """What was seen of each visible GPU meanwhile: the largest of each number, all `reasons`; filled when it ends."""
-    seen, over = [], threading.Event()
+    """What is seen of each visible GPU meanwhile: the largest of each number, all `reasons`."""
+    seen: list[dict] = []
+    over = threading.Event()
 
     def look() -> None:
         while not over.is_set():
             for number, now in enumerate(state()):
                 if number == len(seen):
                     seen.append({"reasons": []})
-                for key, value in now.items():
-                    old = seen[number].get(key)
-                    new = sorted({*old, *value}) if key == "reasons" else value
-                    seen[number][key] = new if key == "reasons" or old is None else max(old, value)
+                _add(seen[number], now)
             over.wait(_EVERY_S)
 
     thread = threading.Thread(target=look, daemon=True)
@@ -72,3 +74,11 @@ def watched() -> Iterator[list[dict]]:
     finally:
         over.set()
         thread.join()
+
+
+def _add(most: dict, now: dict) -> None:
+    for key, value in now.items():
+        if key == "reasons":
+            most[key] = sorted({*most[key], *value})
+        else:
+            most[key] = max(most.get(key, value), value)

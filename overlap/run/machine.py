@@ -36,9 +36,12 @@ _FIELDS = {
 
 
 def profile(gpus: list[str]) -> str:
-    """Name of a machine by the names of its GPUs, in order: `cpu`, `h200-x2`, or `rtx-4090+h200-x2` where they are unlike."""
-    counts = ((model, len(list(same))) for model, same in groupby(map(_model, gpus)))
-    return "+".join(model if count == 1 else f"{model}-x{count}" for model, count in counts) or "cpu"
+    """Name of a machine by its GPUs in order: `cpu`, `h200-x2`, or `rtx-4090+h200-x2`."""
+    parts = []
+    for model, group in groupby(_model(gpu) for gpu in gpus):
+        count = len(list(group))
+        parts.append(model if count == 1 else f"{model}-x{count}")
+    return "+".join(parts) or "cpu"
 
 
 def _model(gpu: str) -> str:
@@ -51,15 +54,21 @@ def _model(gpu: str) -> str:
 
 
 def _parts(name: str) -> list[tuple[str, int]]:
-    """Models of a profile with how many of each there are; the CPU is none of one model."""
-    found = [_COUNTED.fullmatch(part).groups() for part in name.split("+")]
-    return [(model, 0 if model == "cpu" else int(count or 1)) for model, _, count in found]
+    """Models of a profile with how many GPUs of each there are; the CPU counts none."""
+    if name == "cpu":
+        return [("cpu", 0)]
+    parts = []
+    for part in name.split("+"):
+        model, _, count = _COUNTED.fullmatch(part).groups()
+        parts.append((model, int(count or 1)))
+    return parts
 
 
 def label(name: str) -> str:
     """How a profile reads on a page: `h200-x2` becomes `2 × H200`."""
-    words = [f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name)]
-    return "CPU" if name == "cpu" else " + ".join(words)
+    if name == "cpu":
+        return "CPU"
+    return " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
 
 
 def order(name: str) -> tuple:
@@ -69,59 +78,75 @@ def order(name: str) -> tuple:
 
 @cache
 def here() -> dict:
-    """What this machine is, read without importing torch: `gpus` (names), `host_gpus`, `driver`, `cpu`, `cores`, `versions`."""
-    shown, host = _visible(), _host()[0]
+    """What this machine is, without importing torch; `gpus` are the names of those that CUDA would show."""
+    visible = list(cuda_gpus().values())
+    host = _host()[0]
+    drivers = [gpu["driver"] for gpu in [*visible, *host]]
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     versions = {"python": platform.python_version()} | dict.fromkeys(_PACKAGES)
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return {
-        "gpus": [gpu["name"] for gpu in shown.values()],
+        "gpus": [gpu["name"] for gpu in visible],
         "host_gpus": len(host),
-        "driver": next((gpu["driver"] for gpu in [*shown.values(), *host]), None),
+        "driver": drivers[0] if drivers else None,
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores,
         "versions": versions,
     }
 
 
 def described() -> str:
     """The GPUs of this machine in words, or why there is none."""
-    if gpus := here()["gpus"]:
+    gpus = here()["gpus"]
+    if gpus:
         return f"{label(profile(gpus))} ({', '.join(gpus)})"
     host, why = _host()
-    hidden = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides {', '.join(g['name'] for g in host)}"
-    return f"none ({hidden if host else why})"
+    if host:
+        names = ", ".join(gpu["name"] for gpu in host)
+        why = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides {names}"
+    return f"none ({why})"
 
 
 def visible_devices(count: int) -> str:
-    """`CUDA_VISIBLE_DEVICES` that shows the first `count` GPUs a process here could see, numbered as `nvidia-smi` does."""
-    return ",".join(list(_visible())[:count])
+    """`CUDA_VISIBLE_DEVICES` for the first `count` GPUs of this process, numbered as `nvidia-smi` does."""
+    return ",".join(list(cuda_gpus())[:count])
 
 
-def _visible() -> dict[str, dict]:
-    """GPUs that CUDA would show, by number or UUID: a wrong one hides what follows, one given twice hides all."""
-    outer, host, shown = os.environ.get("CUDA_VISIBLE_DEVICES"), _host()[0], {}
-    for given in map(str, range(len(host))) if outer is None else outer.split(","):
-        number = re.match(r"\s*\+?(\d+)", given)
+def cuda_gpus() -> dict[str, dict]:
+    """GPUs that CUDA would show, by number or UUID: a wrong one hides what follows, one named twice all."""
+    host = _host()[0]
+    every = ",".join(map(str, range(len(host))))
+    visible: dict[str, dict] = {}
+    for text in os.environ.get("CUDA_VISIBLE_DEVICES", every).split(","):
+        key = text.strip()
+        number = re.match(r"\+?(\d+)", key)
         if number:
-            found = host[int(number[1]) :][:1]
+            key = number[1]
+            matches = host[int(key) :][:1]
         else:
-            found = [gpu for gpu in host if len(given.strip()) > 4 and gpu["uuid"].startswith(given.strip())]
-        if len(found) != 1:
+            matches = [gpu for gpu in host if len(key) > 4 and gpu["uuid"].startswith(key)]
+        if len(matches) != 1:
             break
-        if found[0] in shown.values():
+        if matches[0] in visible.values():
             return {}
-        shown[number[1] if number else given.strip()] = found[0]
-    return shown
+        visible[key] = matches[0]
+    return visible
 
 
 @cache
 def _host() -> tuple[list[dict], str]:
     """GPUs of the host in the order of their slots: `uuid`, `driver`, `name`; if there is none, why."""
     text, why = _nvidia_smi("--query-gpu=uuid,driver_version,name", "--format=csv,noheader")
-    rows = (row.strip().split(", ", 2) for row in text.splitlines())
-    gpus = [dict(zip(("uuid", "driver", "name"), map(visible, row), strict=True)) for row in rows if len(row) == 3]
+    gpus = []
+    for row in text.splitlines():
+        cells = row.strip().split(", ", 2)
+        if len(cells) == 3:
+            uuid, driver, name = map(visible, cells)
+            gpus.append({"uuid": uuid, "driver": driver, "name": name})
     return gpus, why or f"nvidia-smi lists no GPU: {text.strip()[:200]}"
 
 
@@ -135,23 +160,29 @@ def probe() -> dict:
     on_gpu = bool(cards)
     links = _links() if on_gpu else []
     details = _details(links) if on_gpu else {}
-    seen = [gpu["uuid"] for gpu in _visible().values()] + [""] * len(cards)
-    uuids = [f"GPU-{card.uuid}" if hasattr(card, "uuid") else uuid for card, uuid in zip(cards, seen, strict=False)]
-    versions = here()["versions"]
+    visible = [gpu["uuid"] for gpu in cuda_gpus().values()]
+    gpus = []
+    for number, card in enumerate(cards):
+        uuid = ""
+        if hasattr(card, "uuid"):
+            uuid = f"GPU-{card.uuid}"
+        elif number < len(visible):
+            uuid = visible[number]
+        gpus.append(_gpu(card, details.get(uuid, {})))
     return {
         "machine": {
-            "gpus": [_gpu(card, details.get(uuid, {})) for card, uuid in zip(cards, uuids, strict=True)],
+            "gpus": gpus,
             "host_gpus": here()["host_gpus"],
             "driver": here()["driver"] if on_gpu else None,
             "links": links,
             "cpu": here()["cpu"],
             "cores": here()["cores"],
-            "system": visible(f"{platform.system()} {platform.release()}"),
+            "system": f"{platform.system()} {platform.release()}",
             "virtual": _virtual(),
             "host": _host_mark(),
         },
         "software": {
-            **versions,
+            **here()["versions"],
             "torch": torch.__version__,
             "torch_git": torch.version.git_version,
             "cuda": torch.version.cuda,
@@ -163,66 +194,80 @@ def probe() -> dict:
 
 def _gpu(properties, more: dict) -> dict:
     """One GPU by what PyTorch and nvidia-smi know of it; what neither knows is left out."""
-    capability = f"{properties.major}.{properties.minor}"
-    found = {"name": properties.name, "memory_bytes": properties.total_memory, "capability": capability}
+    gpu = {
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": f"{properties.major}.{properties.minor}",
+    }
     for key, (attribute, unit) in _ATTRIBUTES.items():
-        found[key] = _number(getattr(properties, attribute, None), unit)
-    return {key: value for key, value in (found | more).items() if value is not None}
+        gpu[key] = _number(getattr(properties, attribute, None), unit)
+    return {key: value for key, value in (gpu | more).items() if value is not None}
 
 
-def _number(said, unit: float = 1) -> float | None:
+def _number(text: object, unit: float = 1) -> float | None:
     """A number above zero in our unit, whole where it is; None for anything else, such as `[N/A]`."""
     try:
-        value = float(said) / unit
+        value = float(text) / unit
     except (TypeError, ValueError):
         return None
-    return (int(value) if value.is_integer() else value) if 0 < value < 1e15 else None
+    if not 0 < value < 1e15:
+        return None
+    return int(value) if value.is_integer() else value
 
 
 def _details(links: list[str]) -> dict[str, dict]:
-    """The fields and NVLinks of each GPU of the host, by UUID; a driver that does not know a field is asked for each by itself."""
-    found: dict[str, dict] = {gpu["uuid"]: {} for gpu in _host()[0]}
-    if not ask(_FIELDS, found):
+    """The fields and NVLinks of each GPU of the host, by UUID."""
+    details: dict[str, dict] = {gpu["uuid"]: {} for gpu in _host()[0]}
+    if not ask(_FIELDS, details):  # a driver that does not know a field answers to none
         for key, field in _FIELDS.items():
-            ask({key: field}, found)
-    for uuid, count in zip(found, _nvlinks(links), strict=False):
-        found[uuid]["nvlinks"] = count
-    return found
+            ask({key: field}, details)
+    for uuid, count in zip(details, _nvlinks(links), strict=False):
+        details[uuid]["nvlinks"] = count
+    return details
 
 
 def ask(
-    fields: dict[str, str], found: dict[str, dict], read: Callable[[str, str], object] = lambda key, said: _number(said)
+    fields: dict[str, str],
+    details: dict[str, dict],
+    read: Callable[[str, str], object] = lambda key, text: _number(text),
 ) -> bool:
-    """Add fields of nvidia-smi, by our keys, to what was found of each GPU by UUID; what `read(key, said)` gives None for is left out.
+    """Add fields of nvidia-smi, by our keys, to what is known of each GPU by UUID.
 
-    False where nvidia-smi refused and may answer to fewer.
+    What `read(key, text)` gives None for is left out. False where nvidia-smi refused and may answer to fewer.
     """
-    text, why = _nvidia_smi(f"--query-gpu={','.join(['uuid', *fields.values()])}", "--format=csv,noheader,nounits")
+    query = ",".join(["uuid", *fields.values()])
+    text, why = _nvidia_smi(f"--query-gpu={query}", "--format=csv,noheader,nounits")
     for row in text.splitlines():
-        uuid, *values = (part.strip() for part in row.split(","))
-        if uuid in found and len(values) == len(fields):
-            said = {key: read(key, value) for key, value in zip(fields, values, strict=True)}
-            found[uuid].update((key, value) for key, value in said.items() if value is not None)
+        uuid, *cells = (cell.strip() for cell in row.split(","))
+        if uuid in details and len(cells) == len(fields):
+            for key, cell in zip(fields, cells, strict=True):
+                value = read(key, cell)
+                if value is not None:
+                    details[uuid][key] = value
     return not why or "did not answer" in why
 
 
 def _nvlinks(links: list[str]) -> list[int]:
-    """The most NVLinks between each GPU of the host and another one; nothing where the topology does not name two GPUs."""
+    """The most NVLinks between each GPU of the host and another one; nothing where there are not two."""
     rows = [line for line in links if re.match(r"GPU\d", line)]
-    return [max(map(int, re.findall(r"\bNV(\d+)\b", row)), default=0) for row in rows] if len(rows) > 1 else []
+    if len(rows) < 2:
+        return []
+    return [max(map(int, re.findall(r"\bNV(\d+)\b", row)), default=0) for row in rows]
 
 
 def _virtual() -> bool | None:
     """Whether a hypervisor runs this machine; None where the CPU does not say."""
     flags = re.search(r"^flags\b.*", _text("/proc/cpuinfo"), re.M)
-    return "hypervisor" in flags[0].split() if flags else None
+    if not flags:
+        return None
+    return "hypervisor" in flags[0].split()
 
 
 def _host_mark() -> str:
-    """Eight hex digits that tell hosts apart and name none: of its GPUs' UUIDs, or else of the system's own number."""
+    """Eight hex digits that tell hosts apart and name none: of its GPUs' UUIDs, or else of the system."""
     system = _text("/etc/machine-id") or _text("/proc/sys/kernel/random/boot_id")
-    said = sorted(gpu["uuid"] for gpu in _host()[0]) or [platform.node(), system]
-    return hashlib.sha256(" ".join(["overlap", *said]).encode()).hexdigest()[:8]
+    names = sorted(gpu["uuid"] for gpu in _host()[0]) or [platform.node(), system]
+    return hashlib.sha256(" ".join(["overlap", *names]).encode()).hexdigest()[:8]
 
 
 def _links() -> list[str]:
@@ -241,7 +286,9 @@ def _nvidia_smi(*arguments: str) -> tuple[str, str]:
     except OSError as error:
         return "", f"nvidia-smi cannot be run: {error.strerror}"
     text = done.stdout.decode("utf-8", "replace")
-    return ("", f"nvidia-smi failed: {text.strip()[:200]}") if done.returncode else (text, "")
+    if done.returncode:
+        return "", f"nvidia-smi failed: {text.strip()[:200]}"
+    return text, ""
 
 
 def _cpu_model() -> str:

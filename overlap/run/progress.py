@@ -3,16 +3,20 @@
 import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
 from overlap.run import machine
 from overlap.run.snippet import Snippet
 
+#: A snippet, and how many GPUs it may see; 0 is the CPU.
+Item = tuple[Snippet, int]
+
 
 @contextlib.contextmanager
-def progress(root: Path, wanted: list[tuple[Snippet, int]], label: str):
-    """Has `begun(item)` and `ended(item, seconds)` called for each item; seconds are None for a failure."""
+def progress(root: Path, wanted: list[Item], label: str) -> Iterator:
+    """An object with `begun(item)` and `ended(item, seconds)`; seconds are None for a failure."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,37 +32,46 @@ def progress(root: Path, wanted: list[tuple[Snippet, int]], label: str):
 
 class _Bar:
     def __init__(self, bar, label: str, total: int):
-        self.bar, self.label, self.task = bar, label, bar.add_task(label, total=total)
+        self._bar = bar
+        self._label = label
+        self._task = bar.add_task(label, total=total)
 
-    def begun(self, item: tuple[Snippet, int]) -> None:
-        self.bar.update(self.task, description=_name(item))
+    def begun(self, item: Item) -> None:
+        self._bar.update(self._task, description=_name(item))
 
-    def ended(self, item: tuple[Snippet, int], seconds: float | None) -> None:
-        self.bar.update(self.task, description=self.label, advance=1)
+    def ended(self, item: Item, seconds: float | None) -> None:
+        self._bar.update(self._task, description=self._label, advance=1)
 
 
 class _Lines:
     def __init__(self, expected: list[tuple[str, float | None]]):
-        self.left, self.total = expected, len(expected)
-        self.known = [seconds for _, seconds in expected if seconds is not None]
+        self._left = expected
+        self._total = len(expected)
+        self._known = [seconds for _, seconds in expected if seconds is not None]
 
-    def begun(self, item: tuple[Snippet, int]) -> None:
-        pass
+    def begun(self, item: Item) -> None:
+        """It says only what has ended."""
 
-    def ended(self, item: tuple[Snippet, int], seconds: float | None) -> None:
-        self.left.pop([name for name, _ in self.left].index(_name(item)))
-        self.known += [] if seconds is None else [seconds]
-        took = "failed" if seconds is None else f"{seconds:.1f} s"
-        left = ""
-        if self.left and self.known:
-            usual = mean(self.known)
-            left = f", about {_rough(sum(usual if s is None else s for _, s in self.left))} left"
-        print(f"{self.total - len(self.left)}/{self.total} {_name(item)}: {took}{left}", file=sys.stderr, flush=True)
+    def ended(self, item: Item, seconds: float | None) -> None:
+        names = [name for name, _ in self._left]
+        self._left.pop(names.index(_name(item)))
+        took = "failed"
+        if seconds is not None:
+            took = f"{seconds:.1f} s"
+            self._known.append(seconds)
+        line = f"{self._total - len(self._left)}/{self._total} {_name(item)}: {took}"
+        if self._left and self._known:
+            usual = mean(self._known)
+            left = sum(usual if expected is None else expected for _, expected in self._left)
+            line += f", about {_rough(left)} left"
+        print(line, file=sys.stderr, flush=True)
 
 
-def _name(item: tuple[Snippet, int]) -> str:
+def _name(item: Item) -> str:
     snippet, gpus = item
-    return f"{snippet.name} on {gpus} GPU{'s' * (gpus > 1)}" if gpus else snippet.name
+    if gpus == 0:
+        return snippet.name
+    return f"{snippet.name} on {gpus} GPU" if gpus == 1 else f"{snippet.name} on {gpus} GPUs"
 
 
 def _rough(seconds: float) -> str:
@@ -68,8 +81,8 @@ def _rough(seconds: float) -> str:
 def _expected(root: Path, snippet: Snippet, gpus: int) -> float | None:
     """How long a recording says that it takes: one of this machine, else of any with as many GPUs."""
     own = machine.profile(machine.here()["gpus"][:gpus])
-    found = sorted(root.glob(f"docs/recordings/*/{snippet.name}.json"), key=lambda path: path.parts[-3] != own)
-    for path in found:
+    paths = sorted(root.glob(f"docs/recordings/*/{snippet.name}.json"), key=lambda path: path.parts[-3] != own)
+    for path in paths:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             data = json.loads(path.read_text(encoding="utf-8"))
             if len(data["machine"]["gpus"]) == gpus:

@@ -19,9 +19,26 @@ SCHEMA = 1
 #: Runs that a recording keeps, the newest ones.
 KEPT = 10
 _REMEDY = "restore the file from version control or record the snippet again"
-_KEYS = ["snippet", "profile", "digest", "source", "inputs", "run", "machine", "software", "outputs", "result"]
+_KEYS = [
+    "snippet",
+    "profile",
+    "digest",
+    "source",
+    "inputs",
+    "run",
+    "machine",
+    "software",
+    "outputs",
+    "result",
+]
 #: Grades: how fresh a recording is.
-FRESH, CODE, ENVIRONMENT, OTHER, MISSING = "fresh", "code changed", "environment changed", "other machine", "missing"
+FRESH, CODE, ENVIRONMENT, OTHER, MISSING = (
+    "fresh",
+    "code changed",
+    "environment changed",
+    "other machine",
+    "missing",
+)
 
 
 class Recording(dict):
@@ -55,9 +72,10 @@ def sealed(data: dict) -> dict:
 
 
 def merged(old: dict, new: dict) -> dict:
-    """Both recordings as one: the newer run whole, unless it was disturbed and the older was not; of the others what was measured.
+    """Both recordings as one: the newer run whole, of the others what was measured.
 
-    A run that both have counts once. Other code or another torch begins anew: then it is `new` alone.
+    A disturbed run does not take the place of a calm one. A run that both have counts once. Other code or
+    another torch begins anew: then it is `new` alone.
     """
     if not _comparable(old, new):
         return new
@@ -88,7 +106,7 @@ def _comparable(old: dict, new: dict) -> bool:
 
 
 def _order(data: dict) -> tuple:
-    """Sort key of runs: the last one is shown whole, which is calm if there is a calm one, and then the newest."""
+    """Sort key of runs: the last one is shown whole; it is calm if one is, and then the newest."""
     noise = data["run"].get("noise") or {}
     return not noise.get("disturbed", False), data["run"]["started"], run_digest(data)
 
@@ -188,9 +206,10 @@ def _refuse(name: str) -> None:
 
 
 def add(path: Path, data: dict) -> tuple[Recording | None, dict]:
-    """Put runs with those that are recorded at this path; return what was recorded (None: nothing, or spoilt) and what is now.
+    """Put runs with those that are recorded at this path; return what was recorded, and what is now.
 
-    Only one process at a time does so in a folder, so that no run is lost.
+    Nothing was recorded where the file was spoilt. Only one process at a time does so in a folder, so that no
+    run is lost.
     """
     old = None
     with _locked(path.parent):
@@ -217,7 +236,7 @@ def _locked(folder: Path):
 
 
 def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> str:
-    """How fresh a recording is: by what the code means, on how many processes and where it ran, never by time."""
+    """How fresh a recording is: by code, number of processes, machine and releases, never by time."""
     if not data["machine"]["gpus"] and _ranks(data) != snippet.options["ranks"]:
         return CODE
     if data["source"]["sha256"] != snippet.hash or data["inputs"] != snippet.input_hashes:

@@ -1,4 +1,4 @@
-"""Runs snippets as jobs of the fork server, one at a time or side by side, and makes recordings of what they gave."""
+"""Runs snippets as jobs of the fork server, one at a time or side by side, and records what they gave."""
 
 import contextlib
 import json
@@ -14,13 +14,10 @@ from pathlib import Path
 from overlap import OverlapError
 from overlap.run import machine, worker
 from overlap.run.noise import Watch
-from overlap.run.progress import progress
+from overlap.run.progress import Item, progress
 from overlap.run.recording import SCHEMA, sealed
 from overlap.run.snippet import Snippet
 from overlap.run.worker import Outcome
-
-#: A snippet, and how many GPUs it may see; 0 is the CPU.
-Item = tuple[Snippet, int]
 
 
 class RunFailed(OverlapError):
@@ -46,7 +43,8 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
 class Runner:
     """Runs jobs; as a context manager it ends those that still run where it is left.
 
-    With `watchful`, a measurement waits for a calm host, is repeated once where it was disturbed, and says how busy the host was.
+    With `watchful`, a measurement waits for a calm host, is repeated once where it was disturbed, and says
+    how busy the host was.
     """
 
     #: Seconds that all this waiting and repeating may take; None is what `overlap.run.noise` says.
@@ -88,7 +86,8 @@ class Runner:
     ) -> list[OverlapError]:
         """Run many: measurements one at a time, the rest side by side; `done` takes each recording.
 
-        Failures are returned after all had their turn. A list that is handed in has them also where this is interrupted.
+        Failures are returned after all had their turn. A list that is handed in has them also where this is
+        interrupted.
         """
         failures = [] if failures is None else failures
         self.start()
@@ -110,7 +109,9 @@ class Runner:
         for gpus in sorted({gpus for _, gpus in wanted}):
             self.probe(gpus)
         with progress(self.root, wanted, label) as bar, self._pool() as pool:
-            futures = {pool.submit(run_one, item): item for item in wanted if not item[0].options["exclusive"]}
+            futures = {
+                pool.submit(run_one, item): item for item in wanted if not item[0].options["exclusive"]
+            }
             for future in as_completed(futures):
                 bar.ended(futures[future], future.result())
             for item in wanted:
@@ -121,7 +122,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _pool(self) -> Iterator[ThreadPoolExecutor]:
-        """Threads for runs side by side; where this is left by an error, what runs is ended and nothing new begins."""
+        """Threads for runs side by side; where this is left by an error, what runs is ended."""
         pool = ThreadPoolExecutor(max(2, min(8, os.cpu_count() // 2)))
         try:
             yield pool
@@ -217,7 +218,7 @@ class Runner:
         return answer
 
     def _job(self, timeout: float, gpus: int, **job) -> Outcome:
-        """Run one job to its end; nothing that it started is left when this returns (see `overlap.run.worker`)."""
+        """Run one job to its end; nothing that it started is left then (see `overlap.run.worker`)."""
         job |= {"root": str(self.root), "timeout": timeout, "env": _environment(self.root, gpus)}
         with self._lock:
             if self._is_stopped:
@@ -269,15 +270,18 @@ def _failure(snippet: Snippet, gpus: int, outcome: Outcome, outputs: list[dict])
     blamed = _blamed(snippet, gpus, outcome)
     if blamed:
         where = f"in rank {' and '.join(map(str, blamed))}, {where}"
-        last = [_last(_printed([o for o in outputs if o["rank"] == rank]), f"rank {rank}: ") for rank in blamed]
+        last = [
+            _last(_printed([o for o in outputs if o["rank"] == rank]), f"rank {rank}: ") for rank in blamed
+        ]
     limit = snippet.options["timeout"]
-    late = f"still ran after {limit} s and was stopped (if it needs longer, raise `timeout = {limit}` in its header)"
+    remedy = f"if it needs longer, raise `timeout = {limit}` in its header"
+    late = f"still ran after {limit} s and was stopped ({remedy})"
     why = _why(outcome, "returned no dict from main()", late)
     return f"{snippet.path} {why}, {where}. Its last lines:\n" + "\n".join(last)
 
 
 def _blamed(snippet: Snippet, gpus: int, outcome: Outcome) -> list[int]:
-    """Which ranks a failure is of: those that still ran at the limit, or the first that failed, whose exit code then counts."""
+    """Ranks that still ran at the limit, or the first that failed: then its exit code counts."""
     if snippet.options["launcher"] != "torchrun":
         return []
     if outcome.end == "timeout":

@@ -1,9 +1,17 @@
-"""What a recording and a line of a bundle may hold, to the last field. It needs pydantic, which a machine that only records can do without."""
+"""What a recording may hold, to the last field. It needs pydantic, which recording can do without."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from overlap import OverlapError
 from overlap.run import machine, snippet
@@ -103,7 +111,7 @@ class Source(_Form):
 
 
 class Noise(_Form):
-    """How busy the host was: what one small torch call cost before and after the run, and at least; shares of CPU time."""
+    """How busy the host was: what a small torch call cost before and after the run, and at least."""
 
     dispatch_us: Annotated[list[Rate], Field(min_length=2, max_length=2)]
     least_us: Rate
@@ -133,7 +141,7 @@ class Output(_Form):
 
 
 class Other(_Form):
-    """A further run of the same code on such a machine: what was measured, and the digest of the recording it was."""
+    """A further run of the same code on such a machine: what was measured, and its digest."""
 
     digest: Hash
     run: Run
@@ -169,12 +177,14 @@ class Recording(_Form):
             except OverlapError as error:
                 raise ValueError(str(error)) from None
             if profile != self.profile:
-                raise ValueError(f"profile is {self.profile!r}, but a run with the GPUs {names} is of {profile!r}")
+                raise ValueError(
+                    f"profile is {self.profile!r}, but a run with the GPUs {names} is of {profile!r}"
+                )
         return self
 
 
 def problems(data: dict) -> list[str]:
-    """What is wrong with a recording, each with its field and the reason, the first five; empty when nothing is."""
+    """What is wrong with a recording, each with its field and the reason; the first five."""
     try:
         Recording.model_validate(data)
     except ValidationError as error:

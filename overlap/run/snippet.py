@@ -15,14 +15,14 @@ from overlap.run.fingerprint import Borrow, Part
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
 _GUARD = re.compile(r'\n*^if __name__ == "__main__":\n(?:    .*\n?)+', re.M)
-#: `[tool.overlap]` of a header: `gpus`, the GPU counts to record at, must be there; the rest has these defaults.
+#: `[tool.overlap]` of a header: `gpus`, the GPU counts to record at, must be there; the rest has defaults.
 _DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None}
 _REMEDY = "see docs/contributing.md, 'A snippet'"
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """One runnable file of the book, named `<chapter>/<snippet>`; `others` are the snippets that were read already."""
+    """One runnable file of the book, named `<chapter>/<snippet>`; `others` were read before."""
 
     root: Path
     name: str
@@ -31,7 +31,7 @@ class Snippet:
 
     @classmethod
     def read(cls, root: Path, name: str, others: "dict[str, Snippet] | None" = None) -> "Snippet":
-        """Read snippets/<name>.py; a name that leaves snippets/ is refused, and so is a bad header or syntax."""
+        """Read snippets/<name>.py; a name that leaves snippets/, a bad header or syntax is refused."""
         snippet = cls(root, name, _text(root, name), {} if others is None else others)
         mains = [node for node in snippet.tree.body if getattr(node, "name", "") == "main"]
         if not any(_is_callable(node) for node in mains):
@@ -39,7 +39,8 @@ class Snippet:
         try:
             _ = snippet.options, snippet.hash, snippet.imports
         except RecursionError:
-            raise OverlapError(f"{snippet.path}: is nested too deeply; write it in shorter expressions") from None
+            remedy = "write it in shorter expressions"
+            raise OverlapError(f"{snippet.path}: is nested too deeply; {remedy}") from None
         return snippet
 
     @property
@@ -122,7 +123,7 @@ class Snippet:
         return self.borrowed_by(fingerprint.borrows(self.code, self.path))
 
     def borrowed_by(self, borrows: list[Borrow]) -> dict[str, list[Part]]:
-        """Parts of other snippets that these imports need, directly or through another, by the snippet's name."""
+        """Parts of other snippets that these imports need, directly or through another, by snippet."""
         self.refuse_circles()
         names: dict[str, set[str]] = {}
         todo = list(borrows)
@@ -136,7 +137,7 @@ class Snippet:
         return {name: fingerprint.used(self.others[name].parts, wanted) for name, wanted in names.items()}
 
     def refuse_circles(self, way: tuple[str, ...] = (), done: set[str] | None = None) -> None:
-        """A file that imports itself, directly or through another, is an error; so is an import of what cannot be read."""
+        """An import of itself, directly or through another, is an error; so is one of what cannot be read."""
         way = (*way, self.name)
         done = set() if done is None else done
         for name, _, line in self.imports:
@@ -162,7 +163,8 @@ class Snippet:
             return _GUARD.sub("\n", _HEADER.sub("", self.text)).strip()
         unknown = [name for name in names if name not in self.functions]
         if unknown:
-            raise OverlapError(f"{self.path}: no function {', '.join(unknown)}; it has {', '.join(self.functions)}")
+            known = ", ".join(self.functions)
+            raise OverlapError(f"{self.path}: no function {', '.join(unknown)}; it has {known}")
         lines = self.text.split("\n")
         spans = [self.functions[name] for name in names]
         return "\n\n\n".join("\n".join(lines[first - 1 : last]) for first, last in spans)
@@ -208,7 +210,8 @@ def _text(root: Path, name: str) -> str:
     except FileNotFoundError:
         raise OverlapError(f"{file}: there is no such file; see `overlap list`") from None
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
-        raise OverlapError(f"{file}: cannot be read ({error}); make it a UTF-8 file that you may read") from None
+        remedy = "make it a UTF-8 file that you may read"
+        raise OverlapError(f"{file}: cannot be read ({error}); {remedy}") from None
 
 
 def _metadata(text: str, origin: str) -> dict:
@@ -222,7 +225,8 @@ def _metadata(text: str, origin: str) -> dict:
     try:
         return tomllib.loads("\n".join(lines))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise OverlapError(f"{origin}: the header is not TOML ({error}); mend the lines after `# /// script`") from None
+        remedy = "mend the lines after `# /// script`"
+        raise OverlapError(f"{origin}: the header is not TOML ({error}); {remedy}") from None
 
 
 def _problems(metadata: dict) -> list[str]:
@@ -238,7 +242,11 @@ def _problems(metadata: dict) -> list[str]:
         problems.append("dependencies must be a list of texts")
 
     counts = options.get("gpus")
-    if not isinstance(counts, list) or not counts or not all(type(count) is int and count >= 0 for count in counts):
+    if (
+        not isinstance(counts, list)
+        or not counts
+        or not all(type(count) is int and count >= 0 for count in counts)
+    ):
         problems.append(f"gpus must be a list of GPU counts such as [0, 1], not {counts!r:.60}")
         return problems
     if len(set(counts)) < len(counts):
@@ -249,7 +257,9 @@ def _problems(metadata: dict) -> list[str]:
     if not isinstance(options.get("exclusive", True), bool):
         problems.append(f"exclusive must be true or false, not {options['exclusive']!r:.60}")
     missing = options.get("missing", {})
-    if not isinstance(missing, dict) or not all(isinstance(why, str) and why.strip() for why in missing.values()):
+    if not isinstance(missing, dict) or not all(
+        isinstance(why, str) and why.strip() for why in missing.values()
+    ):
         problems.append("missing must say why, as in missing = { 8 = 'no such machine' }")
     elif set(missing) - set(map(str, counts)):
         problems.append(f"missing excuses {', '.join(missing)} GPUs, but gpus is {counts}")

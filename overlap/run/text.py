@@ -2,8 +2,8 @@
 
 import re
 
-#: Characters as they stand between the brackets of a regular expression: control characters but tab and newline, and halves of characters;
-#: marks that turn the direction of what follows; what cannot be seen, such as spaces without width.
+#: Characters as they stand between the brackets of a regular expression: control characters but tab and newline
+#: and halves of characters; marks that turn the direction of what follows; what cannot be seen.
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 INVISIBLE = (
@@ -15,10 +15,10 @@ _UNSEEN = re.compile(f"[{CONTROL}{TURNING}{INVISIBLE}]")
 
 
 def plain(text: str) -> str:
-    """The text with U+FFFD for each control character but newline and tab, each half of a character, and each mark that turns the direction."""
+    """The text with U+FFFD for what a terminal or a page should not get: see `CONTROL` and `TURNING`."""
     return _UNSAFE.sub("\ufffd", text)
 
 
 def visible(text: str) -> str:
-    """The text for a name or a value within a sentence: as `plain`, and with U+FFFD for what cannot be seen."""
+    """The text for a name or a value within a sentence: without what cannot be seen, too."""
     return _UNSEEN.sub("\ufffd", text)

@@ -1,15 +1,16 @@
-"""The processes that run snippets: a fork server that has imported torch, and for each run a supervisor with a worker.
+"""The processes that run snippets: a fork server, and for each run a supervisor with a worker.
 
     build ──socket──> fork server ──fork──> supervisor ──fork──> worker: the snippet, in a session of its own
       └──────────────── socket of one job ─────┘
 
-To import torch takes seconds, to fork a process that has imported it milliseconds. The fork server computes nothing: a child that
-is forked after a computation hangs in its first matrix product. (The forkserver of `multiprocessing` does not serve: a snippet in
-it is a `multiprocessing` child, with a parent process and a start method that is set already, and each imports the build's main
-file again.)
+To import torch takes seconds, to fork a process that has imported it milliseconds. The fork server computes
+nothing: a child that is forked after a computation hangs in its first matrix product. (The forkserver of
+`multiprocessing` does not serve: a snippet in it is a `multiprocessing` child, with a parent process and a
+start method that is set already, and each imports the build's main file again.)
 
-The build sends a job as one line of JSON and reads how it ended as another. It is over, however the build ended, when the build's
-end of the socket closes: then the supervisor kills all that the job started, removes its folder, and closes its own end.
+The build sends a job as one line of JSON and reads how it ended as another. When the build's end of the
+socket closes, however the build ended, the supervisor kills all that the job started, removes its folder,
+and closes its own end.
 """
 
 import atexit
@@ -34,7 +35,7 @@ import weakref
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-#: Whether jobs fork from a process that has imported torch. Elsewhere that is not safe, and each job imports it.
+#: Whether jobs fork from a process that has imported torch; where that is not safe, each job imports it.
 PRELOADS = sys.platform == "linux"
 #: Bytes kept from the beginning and the end of what a job writes, and how much it may write.
 HEAD, TAIL, FLOOD = 48 << 10, 16 << 10, 256 << 20
@@ -45,7 +46,10 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 @dataclass
 class Outcome:
-    """How a job ended, and what it gave. `end` is `exit`, `timeout`, `flood` or `cancel`, or `killed`: its supervisor was."""
+    """How a job ended, and what it gave.
+
+    `end` is `exit`, `timeout`, `flood`, `cancel`, or `killed`: its supervisor was.
+    """
 
     end: str
     exit: int | None = None
@@ -125,7 +129,8 @@ def serve(channel: socket.socket) -> None:
         with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)  # the job itself says what is missing
     for finalizer in weakref.finalize._registry:
-        finalizer.atexit = False  # or each worker takes torch's libraries apart, which costs more than a small snippet
+        # or each worker takes torch's libraries apart when it ends, which costs more than a small snippet
+        finalizer.atexit = False
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         _, fds, _, _ = socket.recv_fds(channel, 1, 1)
@@ -265,7 +270,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _work(job: dict, folder: Path) -> None:
-    """Do the job in its own session, folder and environment, then exit as a Python program would. Never returns."""
+    """Do the job in a session, folder and environment of its own, then exit as a Python program would."""
     code = 1
     try:
         os.setsid()
@@ -308,7 +313,7 @@ def _exit_code(job: dict, folder: Path) -> int:
 
 
 def _write_to(folder: Path, name: str) -> None:
-    """Let descriptors 1 and 2, and with them all that this process starts, write to files of the job's folder."""
+    """Let descriptors 1 and 2 of this process, and of all that it starts, be files of the job's folder."""
     for number, stream in ((1, "stdout"), (2, "stderr")):
         fd = os.open(folder / f"{name}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(fd, number)
@@ -325,7 +330,7 @@ def _keep(folder: Path, text: str) -> None:
 
 
 def load(path: str) -> types.ModuleType:
-    """Execute a snippet as `__mp_main__`, the name under which spawned children import their parent's main file."""
+    """Execute a snippet as `__mp_main__`: so spawned children import their parent's main file."""
     module = types.ModuleType("__mp_main__")
     module.__file__ = path
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module

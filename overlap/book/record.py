@@ -1,0 +1,113 @@
+"""How recordings come into a book: what `record` has to run, what `import` takes and refuses."""
+
+import contextlib
+from pathlib import Path
+
+from overlap import OverlapError
+from overlap.book.book import Book
+from overlap.book.verdict import State
+from overlap.run import machine, recording
+from overlap.run.bundle import Bundle
+from overlap.run.progress import Item
+from overlap.run.recording import Recording
+
+#: State and text of a claim, by where it stands and on which machine.
+Verdicts = dict[tuple[str, str], tuple[State, str]]
+
+
+def lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None, named: bool) -> int:
+    """How many more runs `record` should make: up to `runs` of a measurement, or what pyproject.toml wants.
+
+    One more of what was named; but into a bundle as many as that, whatever is recorded.
+    """
+    if named and not target and runs is None:
+        return 1
+    snippet, gpus = item
+    profile = machine.profile(machine.here()["gpus"][:gpus])
+    known = set()
+    run = book.committed.get(snippet.name, {}).get(profile)
+    if run is not None and run.grade == recording.FRESH:
+        known = recording.run_digests(run.data)
+    added = target.runs(snippet, profile) - known if target else set()
+    have = added if named and target else added | known
+    wanted = book.runs_wanted(snippet.name, profile)
+    if runs is not None and book.measures(snippet.name):
+        wanted = runs
+    return max(0, wanted - len(have))
+
+
+def round_robin(lacking: dict[Item, int]) -> list[Item]:
+    """Each item as often as it lacks runs, all once before any a second time."""
+    items = []
+    for turn in range(max(lacking.values())):
+        items += [item for item, count in lacking.items() if count > turn]
+    return items
+
+
+def fitting(book: Book, line: bytes, where: str) -> Recording:
+    """The recording of one line of a bundle, if it is whole and of the code in this checkout."""
+    data = recording.parse(line, where, "record it again")
+    snippet = book.snippet(data["snippet"])
+    if not data.intact:
+        raise OverlapError("its digest does not match its content; record it again")
+    if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
+        raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
+    if not data["result"]:
+        raise OverlapError("its result is empty; let main() return what it measured, and record it again")
+    runs = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
+    recorded = [set(run.result) for run in runs if run.grade != recording.CODE]
+    lacking = set()
+    if recorded:
+        lacking = set.intersection(*recorded) - set(data["result"])
+    if lacking:
+        raise OverlapError(
+            f"its result has no {', '.join(sorted(lacking))}, as recorded runs have; record it again"
+        )
+    mistaken = book.mistaken(data["result"])
+    if mistaken:
+        raise OverlapError(f"{mistaken}; let main() of {snippet.path} call it otherwise, and record it again")
+    return data
+
+
+def take(book: Book, line: bytes, where: str) -> str:
+    """Write the recording of one line to where it belongs, and say what it is."""
+    data = fitting(book, line, where)
+    path = book.recordings / data["profile"] / f"{data['snippet']}.json"
+    existed = path.exists()
+    old, data = recording.add(path, data)
+    count = len(Recording(data).runs)
+    if not existed:
+        kind = "new"
+    elif old is None:
+        kind = "replaced"
+    elif old["digest"] == data["digest"]:
+        kind = "unchanged"
+    elif count > len(old.runs):
+        kind = "another run"
+    else:
+        kind = f"replaced ({old['run']['started']} before)"
+    text = f"{kind}: {data['snippet']} on {data['profile']}, {data['run']['started']}"
+    return text if count == 1 else f"{text}, {count} runs"
+
+
+def verdicts(root: Path) -> Verdicts:
+    """The verdict on each claim that can be decided, and its text."""
+    every: Verdicts = {}
+    with contextlib.suppress(OverlapError):
+        book = Book(root, "never")
+        for claim in book.claims:
+            with contextlib.suppress(OverlapError):
+                for verdict in book.verdicts(claim):
+                    every[f"docs/{claim.page}:{claim.line}", verdict.profile] = (verdict.state, claim.text)
+    return every
+
+
+def turned(before: Verdicts, after: Verdicts) -> list[str]:
+    """Claims whose verdict is another one now."""
+    lines = []
+    for key in before | after:
+        old, text = before.get(key, (State.HOLDS, ""))
+        new, text = after.get(key, (State.OPEN, text))
+        if old != new:
+            lines.append(f"{' on '.join(key)}: {old.word} -> {new.word}: {text}")
+    return lines

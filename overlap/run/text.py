@@ -2,8 +2,8 @@
 
 import re
 
-#: Characters as they stand between the brackets of a regular expression: control characters but tab and newline
-#: and halves of characters; marks that turn the direction of what follows; what cannot be seen.
+#: Characters as they stand between the brackets of a regular expression: control characters but tab and
+#: newline, and halves of characters; marks that turn the direction of what follows; what cannot be seen.
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 INVISIBLE = (

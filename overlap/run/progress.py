@@ -81,7 +81,9 @@ def _rough(seconds: float) -> str:
 def _expected(root: Path, snippet: Snippet, gpus: int) -> float | None:
     """How long a recording says that it takes: one of this machine, else of any with as many GPUs."""
     own = machine.profile(machine.here()["gpus"][:gpus])
-    paths = sorted(root.glob(f"docs/recordings/*/{snippet.name}.json"), key=lambda path: path.parts[-3] != own)
+    paths = sorted(
+        root.glob(f"docs/recordings/*/{snippet.name}.json"), key=lambda path: path.parts[-3] != own
+    )
     for path in paths:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             data = json.loads(path.read_text(encoding="utf-8"))

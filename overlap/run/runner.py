@@ -57,7 +57,7 @@ class Runner:
         self._probes: dict[int, dict] = {}
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._is_stopped = False
+        self._is_closed = False
 
     def __enter__(self) -> "Runner":
         return self
@@ -67,13 +67,13 @@ class Runner:
 
     def start(self) -> None:
         """Begin to import what snippets need, while there is something else to do."""
-        self._is_stopped = False
-        worker.SERVER.start()
+        if not self._is_closed:
+            worker.SERVER.start()
 
     def close(self) -> None:
-        """End whatever runs."""
+        """End whatever runs; nothing more will run."""
         with self._lock:
-            self._is_stopped = True
+            self._is_closed = True
             for connection in self._connections:
                 connection.shutdown(socket.SHUT_WR)
 
@@ -221,7 +221,7 @@ class Runner:
         """Run one job to its end; nothing that it started is left then (see `overlap.run.worker`)."""
         job |= {"root": str(self.root), "timeout": timeout, "env": _environment(self.root, gpus)}
         with self._lock:
-            if self._is_stopped:
+            if self._is_closed:
                 raise OverlapError("stopped")
             connection = worker.SERVER.connect()
             self._connections.add(connection)

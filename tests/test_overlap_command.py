@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from conftest import ROOT
 
 from overlap import cli as command
 from overlap.cli import main
@@ -102,6 +103,20 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
         ["a/b", "(cpu", ":", "cpu)", "rows[0].ms", "2", "4", "0.50"],
         ["a/b", "(cpu", ":", "cpu)", "rows[1][0]", "4", "2", "2.00"],
     ]
+
+
+def test_list_fits_a_terminal_and_tells_what_runs_here(here, capsys):
+    here.snippet("a/gpu", options="gpus = [1, 2, 4, 8]")
+    assert main(["list", "--here"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["SNIPPET", "a/b", "a/c"]
+    listing = subprocess.run([sys.executable, "-m", "overlap", "list"], cwd=ROOT, capture_output=True, text=True)
+    assert max(map(len, listing.stdout.splitlines())) <= 80
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert re.fullmatch(r"overlap \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
 def test_a_new_recording_takes_the_place_of_an_older_run(here, warm, capsys):

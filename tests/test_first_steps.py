@@ -15,6 +15,7 @@ from conftest import ROOT
 from fake_cuda import imitated
 from torch import nn
 
+from overlap.run import download
 from overlap.run.snippet import Snippet
 from snippets.first_steps import (
     choose_a_gpu,
@@ -268,7 +269,7 @@ def test_left_behind_main_on_this_machine():
 
 def test_a_borrower_finds_what_stayed_behind(tmp_path):
     file = tmp_path / "tensors_left_behind.py"
-    file.write_text(Snippet.read(ROOT, "first_steps/tensors_left_behind").download)
+    file.write_text(download.program(Snippet.read(ROOT, "first_steps/tensors_left_behind")))
     program = "import sys; sys.path.insert(0, '.')\nfrom tensors_left_behind import Scale, strays\n"
     program += "print(strays(Scale().to('meta'), 'meta'))"
     command = [sys.executable, "-I", "-c", program]

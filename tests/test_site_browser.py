@@ -243,7 +243,7 @@ def test_an_address_can_name_the_machine(visit):
     check_follows(page, "h200-x2", options(page))
     picker(page).select_option("h200")
     assert page.url.endswith("?machine=h200")
-    assert picker(visit("devices/?machine=abacus")).input_value() == "h200-x4"  # what the page is about
+    assert picker(visit("devices/?machine=abacus")).input_value() == "h200-x2"  # what the page is about
     assert picker(visit("streams/")).input_value() == "h200"
 
 
@@ -738,7 +738,7 @@ SEARCHED = {
     "fork_join": "streams/",
     "garbage": "symptoms/",
     "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "graphs/",
-    "Expected all tensors to be on the same device": "devices/",
+    "Expected all tensors to be on the same device": "first_steps/",
     "non_blocking does nothing": "transfers/",
     "empty_cache": "memory/",
     "CUDA out of memory": "memory/",

@@ -336,12 +336,18 @@ def test_the_extension_works_without_mkdocs(built, monkeypatch):
 
 def test_a_thin_margin_stops_an_author_and_no_build(small_book, template):
     small_book.snippet("a/number")
-    small_book.commit("a/number", template, {"n": 10.0, "n_trials": [9.0, 10.0, 11.0]})
+    runs = []
+    for second, n in enumerate((9.0, 10.0, 11.0)):
+        run = template["run"] | {"started": f"2026-01-31T12:00:0{second}+00:00"}
+        path = small_book.commit("a/number", template, {"n": n}, run=run)
+        runs.append(json.loads(path.read_text()))
+    together = recording.merged(recording.merged(runs[0], runs[1]), runs[2])
+    recording.write(path, recording.dump(together))
     for name in ("index", "glossary", "claims"):
         small_book.page(name, "# Page\n")
     small_book.page("a", "# A\n\n```snippet a/number\n```\n\n```claim a/number\nn > 8\nMore than eight.\n```\n")
     (problem,) = small_book.book("never").check()
-    assert "claim holds by less than 3 times the spread of `n`" in problem
+    assert "claim holds by less than 3 times the spread of `n > 8`" in problem
     assert "More than eight." in (build(small_book, "never") / "a/index.html").read_text()
 
 

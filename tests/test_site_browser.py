@@ -647,7 +647,7 @@ COPY_ALL = """async () => {
     await navigator.clipboard.writeText("nothing yet")
     block.querySelector("button").click()
     let copied = "nothing yet"
-    for (let i = 0; i < 200 && copied === "nothing yet"; i++) {
+    for (let i = 0; i < 4000 && copied === "nothing yet"; i++) {
       await new Promise(done => setTimeout(done, 5))
       copied = await navigator.clipboard.readText()
     }

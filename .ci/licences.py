@@ -11,11 +11,15 @@ _PREFIX = "License :: "
 
 def licence(metadata: dict) -> str:
     """The licence of a package by its metadata: its expression, else its classifiers, else a short text of its own; empty if it says nothing."""
-    classified = [each.split(" :: ")[-1] for each in metadata.get("classifier", []) if each.startswith(_PREFIX)]
+    classified = [
+        each.split(" :: ")[-1] for each in metadata.get("classifier", []) if each.startswith(_PREFIX)
+    ]
     text = (metadata.get("license") or "").strip()
     short = text if len(text) <= 60 and "\n" not in text and text != "UNKNOWN" else ""
     named = [each for each in classified if each not in ("OSI Approved", "Other/Proprietary License")]
-    return metadata.get("license_expression") or " AND ".join(named) or short or UNSAID.get(metadata["name"], "")
+    return (
+        metadata.get("license_expression") or " AND ".join(named) or short or UNSAID.get(metadata["name"], "")
+    )
 
 
 def name(text: str) -> str:

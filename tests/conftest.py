@@ -43,7 +43,9 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     """What takes long first, so that several workers end together; `@pytest.mark.gpu(n)` tests are skipped, with the reason, where fewer than n GPUs are visible."""
-    items.sort(key=lambda item: not item.path.name.startswith(("test_site", "test_book", "test_overlap_runner")))
+    items.sort(
+        key=lambda item: not item.path.name.startswith(("test_site", "test_book", "test_overlap_runner"))
+    )
     have = torch.cuda.device_count()
     for item in items:
         marker = item.get_closest_marker("gpu")
@@ -89,7 +91,9 @@ def run_alone(name: str) -> dict:
     """What `main()` of a snippet returns in a fresh process."""
     module = f"snippets.{name.replace('/', '.')}"
     program = f"import json; from {module} import main; print(json.dumps(main()))"
-    child = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    child = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return json.loads(child.stdout.splitlines()[-1])
 
 
@@ -173,12 +177,16 @@ class SmallBook:
         for name in ("snippets", "docs/recordings"):
             (root / name).mkdir(parents=True)
 
-    def snippet(self, name: str, code: str = MAIN, options: str = "gpus = [0]", header: str | None = None) -> Snippet:
+    def snippet(
+        self, name: str, code: str = MAIN, options: str = "gpus = [0]", header: str | None = None
+    ) -> Snippet:
         """Write a snippet with the options as lines of TOML, and read it back."""
         path = self.root / "snippets" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
         lines = "".join(f"# {line}\n" for line in options.splitlines())
-        path.write_text((self.HEADER.format(lines) if header is None else header) + '"""A test."""\n\n' + code)
+        path.write_text(
+            (self.HEADER.format(lines) if header is None else header) + '"""A test."""\n\n' + code
+        )
         return Snippet.read(self.root, name)
 
     def page(self, name: str, text: str) -> None:

@@ -42,7 +42,18 @@ NAMES = {
     "sum": "void at::native::reduce_kernel<512",
 }
 #: What cannot be told before the GPU has computed it.
-READS = {"item", "tolist", "equal", "allclose", "nonzero", "numpy", "__bool__", "__float__", "__int__", "__repr__"}
+READS = {
+    "item",
+    "tolist",
+    "equal",
+    "allclose",
+    "nonzero",
+    "numpy",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "__repr__",
+}
 
 
 class Mark:
@@ -189,7 +200,9 @@ class FakeCuda(TorchFunctionMode):
         yield
         self.current = before
 
-    def launch(self, seconds: float = 0.0, work=lambda: None, name="kernel", cpu_s: float | None = None) -> None:
+    def launch(
+        self, seconds: float = 0.0, work=lambda: None, name="kernel", cpu_s: float | None = None
+    ) -> None:
         """Give the current stream a kernel of so many seconds; if the queue is full, wait for its first."""
         if self.graph:
             self.graph.seconds += seconds
@@ -204,7 +217,9 @@ class FakeCuda(TorchFunctionMode):
         self.log.append(("CPU", "cudaLaunchKernel", start, self.now - start))
         self.current.put(work, seconds)
         self.ends.append(self.current.end)
-        self.log.append((self.current.cuda_stream, NAMES.get(name, name), self.current.end - seconds, seconds))
+        self.log.append(
+            (self.current.cuda_stream, NAMES.get(name, name), self.current.end - seconds, seconds)
+        )
 
     def wait(self, stream: Stream, mark: Mark | None = None) -> None:
         """Let the CPU wait for a stream, or for a mark in it; meanwhile those who come first go on."""
@@ -249,7 +264,9 @@ class FakeCuda(TorchFunctionMode):
         for where, name, start, seconds in rows:
             on_gpu = where != "CPU"
             span = SimpleNamespace(start=1e6 * start, elapsed_us=lambda seconds=seconds: 1e6 * seconds)
-            event = SimpleNamespace(name=name, time_range=span, thread=1, is_user_annotation=False, device_index=0)
+            event = SimpleNamespace(
+                name=name, time_range=span, thread=1, is_user_annotation=False, device_index=0
+            )
             event.device_type = kinds.CUDA if on_gpu else kinds.CPU
             event.device_resource_id = 7 + where if on_gpu else None
             events.append(event)

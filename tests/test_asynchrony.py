@@ -76,7 +76,9 @@ def test_an_error_of_the_function_reaches_its_caller(gpu):
 
 
 def test_report_sorts_lines_by_what_they_were_held(gpu):
-    result = waits.report({"x.item()": gpu.synchronize, "x + 1": gpu.launch, "half": lambda: gpu.sleep(7.5e-3)})
+    result = waits.report(
+        {"x.item()": gpu.synchronize, "x + 1": gpu.launch, "half": lambda: gpu.sleep(7.5e-3)}
+    )
     assert (result["waits"], result["returns"]) == (["x.item()"], ["x + 1"])
     assert result["lines"]["half"]["share"] == pytest.approx(0.5, abs=0.01)
     row = result["lines"]["x.item()"]
@@ -99,12 +101,17 @@ def test_all_lines_are_reported(gpu, small_lines, monkeypatch, name):
     module = {"blockers": blockers, "index_blockers": index_blockers, "copies_that_wait": copies_that_wait}
     module |= {"training_blockers": training_blockers, "data_blockers": data_blockers}
     seen = []
-    monkeypatch.setattr(module[name], "report", lambda lines: seen.extend(lines) or {"returns": list(lines)[-3:]})
+    monkeypatch.setattr(
+        module[name], "report", lambda lines: seen.extend(lines) or {"returns": list(lines)[-3:]}
+    )
     result = module[name].main()
     assert seen == list(LINES[name]()) and result["returns"] == seen[-3:]
     if name == "copies_that_wait":
         assert result["kib"] == (4, 8)
-        assert result["safe_kib"] == {"ordinary": list(copies_that_wait.KIB), "pinned": list(copies_that_wait.KIB)}
+        assert result["safe_kib"] == {
+            "ordinary": list(copies_that_wait.KIB),
+            "pinned": list(copies_that_wait.KIB),
+        }
 
 
 def test_a_copy_survives_only_if_it_left_before_its_source_was_overwritten():
@@ -182,11 +189,18 @@ def test_warmup_main_and_its_picture(monkeypatch):
     monkeypatch.setattr(async_warmup, "N", 48)
     result = json.loads(json.dumps(async_warmup.main(), allow_nan=False))
     ms, trials = result["ms"], result["ms_trials"]
-    assert set(ms) == set(trials) >= {"numpy_draw", "numpy_draw_f32", "torch_f64_finished", "torch_draw_returned"}
+    assert (
+        set(ms)
+        == set(trials)
+        >= {"numpy_draw", "numpy_draw_f32", "torch_f64_finished", "torch_draw_returned"}
+    )
     for name in ("torch", "torch_draw", "torch_f64"):
         pairs = zip(trials[f"{name}_returned"], trials[f"{name}_finished"], strict=True)
         assert all(returned <= finished for returned, finished in pairs)
-    assert result["flop"] == 20 * 48**3 and result["factors"]["gap"] == ms["numpy_draw"] / ms["torch_draw_returned"]
+    assert (
+        result["flop"] == 20 * 48**3
+        and result["factors"]["gap"] == ms["numpy_draw"] / ms["torch_draw_returned"]
+    )
     axes = async_warmup.plot(result, H200).axes[0]
     assert [bar.get_width() for bar in axes.patches][:2] == [ms["numpy_draw"], ms["numpy_draw_f32"]]
     assert axes.lines[0].get_xdata()[0] == pytest.approx(result["flop"] / 67e12 * 1e3)
@@ -217,10 +231,14 @@ def test_launch_main_takes_sizes_in_another_order_each_round(monkeypatch):
     before = [order[i - 1] for i, n in enumerate(order) if n == 128 and i]
     assert max(before.count(n) for n in set(before)) < 12, "no size always follows another"
     row = result["sweep"]["n8192"]
-    assert len(row["finish_us_trials"]) == 23 and row["ratio"] == row["ratio_trials"][0] == row["finish_us"] / 12
+    assert (
+        len(row["finish_us_trials"]) == 23 and row["ratio"] == row["ratio_trials"][0] == row["finish_us"] / 12
+    )
     assert result["launch_us"] == 12 and result["crossover_n"] ** 3 / 4e8 == pytest.approx(12)
     finished, launched, peak = launch_vs_finish.plot(result, H200).axes[0].lines
-    assert list(finished.get_xdata()) == list(launch_vs_finish.SIZES), "sorted by size, whatever the order in the file"
+    assert list(finished.get_xdata()) == list(launch_vs_finish.SIZES), (
+        "sorted by size, whatever the order in the file"
+    )
     assert set(launched.get_ydata()) == {12.0} and peak.get_color() == "gray"
     assert len(launch_vs_finish.plot(result, {}).axes[0].lines) == 2
 
@@ -292,8 +310,12 @@ def test_a_full_queue_blocks_one_launch(gpu, monkeypatch):
     gpu.room = 41
     result = run_ahead.main()
     queue = result["queue"]
-    assert queue["accepted"] == 40 and queue["accepted_trials"] == [40] * 5, "the long kernel is the first of 41"
-    assert queue["blocked_us"] == pytest.approx(1e5, rel=0.01) and queue["launch_us"] == pytest.approx(10, rel=0.01)
+    assert queue["accepted"] == 40 and queue["accepted_trials"] == [40] * 5, (
+        "the long kernel is the first of 41"
+    )
+    assert queue["blocked_us"] == pytest.approx(1e5, rel=0.01) and queue["launch_us"] == pytest.approx(
+        10, rel=0.01
+    )
     assert [us > 1000 for us in result["slowest_of_ten_us"]] == [False, False, False, False, True, False]
     assert list(run_ahead.plot(result, {}).axes[0].lines[0].get_xdata()) == [0, 10, 20, 30, 40, 50]
 
@@ -301,7 +323,11 @@ def test_a_full_queue_blocks_one_launch(gpu, monkeypatch):
 def test_who_runs_ahead_keeps_dropped_results_and_pinned_places_apart():
     with imitated(late=True):
         result = queue_memory.main()
-    assert result["waiting"] == {"dropped": 2, "kept": queue_memory.STEPS, "pinned": result["waiting"]["pinned"]}
+    assert result["waiting"] == {
+        "dropped": 2,
+        "kept": queue_memory.STEPS,
+        "pinned": result["waiting"]["pinned"],
+    }
     assert result["ahead"] == {"dropped": 2, "kept": queue_memory.STEPS, "pinned": queue_memory.STEPS}
     assert result["waiting"]["pinned"] < 10
 
@@ -310,8 +336,16 @@ def test_children_report_which_line_was_blamed(monkeypatch):
     def run(command, env, capture_output, text):
         blocking = env["CUDA_LAUNCH_BLOCKING"] == "1"
         code = "wrong = x[index]" if blocking else "return right.sum().item(), wrong"
-        error = "CUDA error: device-side assert" + ("" if blocking else "\nconsider passing CUDA_LAUNCH_BLOCKING=1")
-        facts = {"us_trials": [8.0 + 8 * blocking] * 3, "line": 9, "code": code, "error": error, "gpu_usable": False}
+        error = "CUDA error: device-side assert" + (
+            "" if blocking else "\nconsider passing CUDA_LAUNCH_BLOCKING=1"
+        )
+        facts = {
+            "us_trials": [8.0 + 8 * blocking] * 3,
+            "line": 9,
+            "code": code,
+            "error": error,
+            "gpu_usable": False,
+        }
         return SimpleNamespace(stdout=json.dumps(facts), stderr="Assertion `index out of bounds` failed.")
 
     monkeypatch.setattr(errors_arrive_late, "run", run)

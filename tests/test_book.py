@@ -33,13 +33,20 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {node.module} if node.module != "overlap" else {f"overlap.{alias.name}" for alias in node.names}
+            found |= (
+                {node.module}
+                if node.module != "overlap"
+                else {f"overlap.{alias.name}" for alias in node.names}
+            )
     return found
 
 
 def test_the_top_level_has_these_names_and_no_others():
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     if listed.returncode:
         pytest.skip("not a git checkout")
@@ -61,7 +68,9 @@ def test_snippets_say_what_they_are_and_have_a_main():
 
 def test_a_recorded_run_took_at_most_a_third_of_its_time_limit():
     made = [recording.read(path) for path in (ROOT / "docs" / "recordings").rglob("*.json")]
-    slowest = {(data["snippet"], data["profile"]): max(run["run"]["seconds"] for run in data.runs) for data in made}
+    slowest = {
+        (data["snippet"], data["profile"]): max(run["run"]["seconds"] for run in data.runs) for data in made
+    }
     limits = {name: snippet.options["timeout"] for name, snippet in SNIPPETS.items()}
     assert {item: seconds for item, seconds in slowest.items() if 3 * seconds > limits[item[0]]} == {}
 
@@ -70,7 +79,9 @@ def test_a_recorded_run_took_at_most_a_third_of_its_time_limit():
 def test_a_snippet_imports_nothing_of_the_book_but_tools_and_its_chapter(name):
     ours = {module for module in imported(ROOT / SNIPPETS[name].path) if module.split(".")[0] in FORBIDDEN}
     beside = f"snippets.{SNIPPETS[name].chapter}."
-    assert {module for module in ours if not module.startswith(beside)} <= {f"snippets.timing.{tool}" for tool in TOOLS}
+    assert {module for module in ours if not module.startswith(beside)} <= {
+        f"snippets.timing.{tool}" for tool in TOOLS
+    }
 
 
 def test_no_tool_is_written_twice():
@@ -81,7 +92,9 @@ def test_no_tool_is_written_twice():
             if isinstance(node, ast.FunctionDef) and node.name not in ("main", "plot"):
                 body = [each for each in node.body if not fingerprint.is_docstring(each)]
                 if sum(each.end_lineno - each.lineno + 1 for each in body) >= 4:
-                    seen.setdefault(shape(body), {})[name.removesuffix("_broken").removesuffix("_fixed")] = node.name
+                    seen.setdefault(shape(body), {})[name.removesuffix("_broken").removesuffix("_fixed")] = (
+                        node.name
+                    )
     assert {key: names for key, names in seen.items() if len(names) > 1} == {}
 
 
@@ -90,10 +103,21 @@ def shape(body: list[ast.stmt]) -> str:
     chosen = {node.id for each in body for node in ast.walk(each) if isinstance(node, ast.Name)}
     text = "\n".join(map(ast.unparse, body))
     order = list(dict.fromkeys(word for word in re.findall(r"[A-Za-z_]\w*", text) if word in chosen))
-    return re.sub(r"[A-Za-z_]\w*", lambda word: f"n{order.index(word[0])}" if word[0] in order else word[0], text)
+    return re.sub(
+        r"[A-Za-z_]\w*", lambda word: f"n{order.index(word[0])}" if word[0] in order else word[0], text
+    )
 
 
-TOOLS = {"benchmark", "wait_for", "take_turns", "kernel_time", "kernel_shapes", "lanes", "power_meter", "pictures"}
+TOOLS = {
+    "benchmark",
+    "wait_for",
+    "take_turns",
+    "kernel_time",
+    "kernel_shapes",
+    "lanes",
+    "power_meter",
+    "pictures",
+}
 
 
 FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
@@ -138,12 +162,20 @@ ONLY |= {
 def test_the_floors_of_the_machine_and_who_may_import_whom(path):
     inner = path.relative_to(ROOT / "overlap").parts[:-1]
     floor, modules = inner[0] if inner else "", imported(path)
-    ours = {module.split(".")[1] if "." in module else "" for module in modules if module.split(".")[0] == "overlap"}
+    ours = {
+        module.split(".")[1] if "." in module else ""
+        for module in modules
+        if module.split(".")[0] == "overlap"
+    }
     allowed = FLOORS[floor]
     if path.stem == "cli":
         allowed = allowed | {"site"}  # for `overlap build` alone, which imports it when it is called
     assert ours - {"", "OverlapError", "find_root"} <= allowed
-    foreign = {top for module in modules if (top := module.split(".")[0]) not in sys.stdlib_module_names | {"overlap"}}
+    foreign = {
+        top
+        for module in modules
+        if (top := module.split(".")[0]) not in sys.stdlib_module_names | {"overlap"}
+    }
     assert foreign <= LIBRARIES.get(floor, {*ABOVE, "numpy"})
     assert [name for name in foreign if path.stem not in ONLY.get(name, {path.stem})] == []
 
@@ -161,7 +193,13 @@ sys.exit(main(sys.argv[2:]))
 def test_what_runs_and_records_needs_torch_and_numpy_alone(command, tmp_path):
     bundle = tmp_path / "bundle.jsonl"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    typed = [sys.executable, "-c", BARE, " ".join([*ABOVE, "pydantic", "rich"]), *command.format(bundle).split()]
+    typed = [
+        sys.executable,
+        "-c",
+        BARE,
+        " ".join([*ABOVE, "pydantic", "rich"]),
+        *command.format(bundle).split(),
+    ]
     done = subprocess.run(typed, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "{}" not in command or json.loads(bundle.read_text())["snippet"] == "machine/env_report"
@@ -169,7 +207,9 @@ def test_what_runs_and_records_needs_torch_and_numpy_alone(command, tmp_path):
 
 def test_nobody_imports_tests():
     for path in [*ROOT.rglob("overlap/**/*.py"), *ROOT.glob("snippets/*/*.py")]:
-        assert not {module for module in imported(path) if module.split(".")[0] in ("tests", "conftest")}, path
+        assert not {module for module in imported(path) if module.split(".")[0] in ("tests", "conftest")}, (
+            path
+        )
 
 
 SILENT = """
@@ -189,7 +229,9 @@ def without_toolkit(stderr: str) -> str:
 
 def test_importing_all_snippets_is_silent():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-    done = subprocess.run([sys.executable, "-c", SILENT, *SNIPPETS], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SILENT, *SNIPPETS], env=environment, capture_output=True, text=True
+    )
     assert (done.stdout, without_toolkit(done.stderr), done.returncode) == ("", "", 0)
 
 
@@ -268,7 +310,9 @@ def borrow(names: list[str], folder: Path) -> dict[str, tuple[int, str, str]]:
             found[name] = (codes[str(file)], *texts)
         else:
             command = [sys.executable, "-I", "-m", "torch.distributed.run", "--standalone", file.name]
-            done = subprocess.run(command, cwd=file.parent, env=environment, capture_output=True, text=True, timeout=90)
+            done = subprocess.run(
+                command, cwd=file.parent, env=environment, capture_output=True, text=True, timeout=90
+            )
             found[name] = (done.returncode, done.stdout, done.stderr)
     return found
 
@@ -330,7 +374,10 @@ def test_a_download_has_its_header_and_nothing_of_the_book(name, tmp_path):
     path.write_text(download.program(SNIPPETS[name]))
     assert not {module for module in imported(path) if module.split(".")[0] in ("snippets", "overlap")}
     assert path.read_text().startswith("# /// script\n")
-    needs = {re.match(r"[\w-]*", each)[0] for each in Snippet(ROOT, name, path.read_text()).metadata["dependencies"]}
+    needs = {
+        re.match(r"[\w-]*", each)[0]
+        for each in Snippet(ROOT, name, path.read_text()).metadata["dependencies"]
+    }
     assert needs >= imported(path) & {"torch", "numpy"}
 
 
@@ -355,7 +402,9 @@ def falsified(value):
     if isinstance(value, (list, dict)):
         items = value if isinstance(value, list) else list(value.values())
         variants = [list(column) for column in zip(*map(falsified, items), strict=False)]
-        variants += [[*items[:i], other, *items[i + 1 :]] for i in range(len(items)) for other in falsified(items[i])]
+        variants += [
+            [*items[:i], other, *items[i + 1 :]] for i in range(len(items)) for other in falsified(items[i])
+        ]
         if isinstance(value, dict):
             return [dict(zip(value, variant, strict=True)) for variant in variants]
         return [*variants, [], [*value, 0]]
@@ -364,7 +413,9 @@ def falsified(value):
 
 def can_be_false(claim: Claim, scope: dict, run: Run) -> bool:
     """Whether other data of this snippet would make the claim false; one on other snippets' data alone is not tried."""
-    used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(run.result)
+    used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(
+        run.result
+    )
     for name in used:
         for other in falsified(run.result[name]):
             with contextlib.suppress(OverlapError, ArithmeticError):
@@ -389,7 +440,9 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
 
 
 ARTICLE_ITEMS = [
-    f"{letter}{n}" for letter, count in zip("ABCDE", (13, 10, 6, 21, 9), strict=True) for n in range(1, count + 1)
+    f"{letter}{n}"
+    for letter, count in zip("ABCDE", (13, 10, 6, 21, 9), strict=True)
+    for n in range(1, count + 1)
 ]
 BOOK = Book(ROOT, "never")
 VERDICTS = ("holds with limits", "holds", "dated", "wrong")
@@ -431,7 +484,9 @@ def test_each_chapter_ends_with_a_table_of_values_beside_their_ceilings(page):
     assert any("ceiling" in cell for cell in heading)
     column = next(i for i, cell in enumerate(heading) if "ceiling" in cell)
     for row in rows:
-        assert "{" in row[column - 1] and row[column].strip(" –-"), f"{row[0]}: no value, or nothing beside it"
+        assert "{" in row[column - 1] and row[column].strip(" –-"), (
+            f"{row[0]}: no value, or nothing beside it"
+        )
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
@@ -468,7 +523,9 @@ def test_the_chinese_guide_says_of_each_item_what_the_table_of_sources_says(item
     verdict = next(word for word in CHINESE if english[1].startswith(word))
     assert chinese[1].startswith(CHINESE[verdict])
     for pattern in (r"\{[^{}]+\}", r"\]\(([^)]+)\)"):
-        assert sorted(re.findall(pattern, " ".join(chinese))) == sorted(re.findall(pattern, " ".join(english)))
+        assert sorted(re.findall(pattern, " ".join(chinese))) == sorted(
+            re.findall(pattern, " ".join(english))
+        )
 
 
 def test_the_chinese_guide_has_the_items_in_their_order():

@@ -22,7 +22,13 @@ CEILINGS = {
     "pcie_payload_gb_s": 58.0,
     "nvlink_gb_s": 450.0,
 }
-MEMORY = ["allocated_vs_reserved", "allocator_rules", "empty_cache_cost", "empty_cache_myth", "per_stream_pools"]
+MEMORY = [
+    "allocated_vs_reserved",
+    "allocator_rules",
+    "empty_cache_cost",
+    "empty_cache_myth",
+    "per_stream_pools",
+]
 CHAPTERS = ("machine", "asynchrony", "timing", "graphs", "streams", "transfers", "memory")
 #: Not imitated as a whole: they ask NVML, pycuda, the compiler, the profiler's file or another process.
 ELSEWHERE = [
@@ -128,7 +134,9 @@ def test_a_snippet_runs_on_an_imitated_gpu_and_can_be_drawn(name, monkeypatch, c
             assert module.plot(result, ceilings).axes
 
 
-RECORDED = sorted(path.relative_to(ROOT / "docs/recordings") for path in ROOT.glob("docs/recordings/*/*/*.json"))
+RECORDED = sorted(
+    path.relative_to(ROOT / "docs/recordings") for path in ROOT.glob("docs/recordings/*/*/*.json")
+)
 
 
 @pytest.mark.parametrize("chapter", sorted({path.parts[1] for path in RECORDED}))

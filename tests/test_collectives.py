@@ -78,7 +78,9 @@ def three(tmp_path_factory) -> list[dict]:
     return [json.loads((folder / str(rank)).read_text()) for rank in range(3)]
 
 
-@pytest.mark.parametrize("shape, bytes_sent", [("(7,)", 8 * 28), ("(2, 3)", 8 * 24), ("(2,)", 8 * 8), ("(0,)", 0)])
+@pytest.mark.parametrize(
+    "shape, bytes_sent", [("(7,)", 8 * 28), ("(2, 3)", 8 * 24), ("(2,)", 8 * 8), ("(0,)", 0)]
+)
 def test_the_ring_is_an_all_reduce_for_any_shape(three, shape, bytes_sent):
     rows = [found[f"ring {shape}"] for found in three]
     assert all(equal for equal, _ in rows)
@@ -92,7 +94,13 @@ def test_each_way_leaves_the_sum_on_every_rank(three, way):
 
 @pytest.mark.parametrize(
     "name, factor",
-    [("all_reduce", 4 / 3), ("all_gather", 2 / 3), ("reduce_scatter", 2 / 3), ("broadcast", 1), ("all_to_all", 2 / 3)],
+    [
+        ("all_reduce", 4 / 3),
+        ("all_gather", 2 / 3),
+        ("reduce_scatter", 2 / 3),
+        ("broadcast", 1),
+        ("all_to_all", 2 / 3),
+    ],
 )
 def test_the_five_write_what_they_should_and_count_as_nccl_tests_does(three, name, factor):
     assert all(right for _, right in (found[name] for found in three))
@@ -153,7 +161,9 @@ class Sent:
 
 def test_what_comes_meanwhile_is_launched_before_anybody_waits(monkeypatch):
     diary = []
-    monkeypatch.setattr(dist, "all_reduce", lambda x, **options: diary.append(options["async_op"]) or Sent(diary))
+    monkeypatch.setattr(
+        dist, "all_reduce", lambda x, **options: diary.append(options["async_op"]) or Sent(diary)
+    )
     overlap_with_compute.exchange(torch.ones(1), None, lambda: diary.append("products"))
     assert diary == [True] * 4 + ["products"] + ["wait"] * 4
 
@@ -166,9 +176,17 @@ EVENTS = [
 RATES = {name: [1.0, 300.0] for name in ("all_reduce", "broadcast")}
 PICTURES = [
     (bus_bandwidth, {"bytes": [2**14, 2**30], "gb_s": RATES}, 3),
-    (alpha_beta, {"bytes": [2**k for k in range(14, 31)], "us": [9.0] * 17, "alpha_us": 8.0, "gb_s": 300.0}, 2),
+    (
+        alpha_beta,
+        {"bytes": [2**k for k in range(14, 31)], "us": [9.0] * 17, "alpha_us": 8.0, "gb_s": 300.0},
+        2,
+    ),
     (overlap_with_compute, {"timelines": {"in_turn": EVENTS, "together": EVENTS}}, 6),
-    (parameter_server, {"ranks": 4, "bytes": 16, "ms": dict.fromkeys(("cpu", "gpu0", "parts", "nccl"), 1.0)}, 8),
+    (
+        parameter_server,
+        {"ranks": 4, "bytes": 16, "ms": dict.fromkeys(("cpu", "gpu0", "parts", "nccl"), 1.0)},
+        8,
+    ),
     (work_wait, {"ms": {"call": 0.1, "wait": 0.2, "value": 4.0}}, 3),
 ]
 
@@ -264,11 +282,18 @@ def test_the_shell_lines_of_the_page_are_taken_by_torchrun(tmp_path):
     for name, body in stubs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    cluster = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "5", "SLURM_CPUS_PER_TASK": "64"}
+    cluster = {
+        "SLURM_JOB_NODELIST": "node[7-8]",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_ID": "5",
+        "SLURM_CPUS_PER_TASK": "64",
+    }
     environment = os.environ | cluster | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     endpoints = []
     for text in (text for kind, text in FENCES if kind == "bash"):
-        done = subprocess.run(["bash", "-u"], input=text, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["bash", "-u"], input=text, env=environment, capture_output=True, text=True, check=True
+        )
         assert not done.stderr
         endpoints.append(torchrun_of(done.stdout.splitlines()).rdzv_endpoint)
     assert endpoints == ["first-machine:29500", "node7:29500"]

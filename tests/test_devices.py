@@ -151,7 +151,9 @@ def test_graphs_are_replayed_in_turns_and_proved(two_gpus, products, monkeypatch
     monkeypatch.setattr(replays_in_a_row, "N", 16)
     result = replays_in_a_row.main()
     first, second = products[0], products[1]
-    assert [x is first for x in products[:16]] == [True, False] * 8, "each round launches on both before the next"
+    assert [x is first for x in products[:16]] == [True, False] * 8, (
+        "each round launches on both before the next"
+    )
     assert second is not first and len(products) == 16 + 8 * (15 + 30) + 7
     assert list(result["speedup"]) == ["1", "2", "4", "8"] and result["launch_ms"] > 0
     one, both = (result[f"{crowd}_ms_trials"]["8"] for crowd in ("one", "all"))
@@ -217,7 +219,9 @@ def test_each_way_is_compared_with_itself_on_one_gpu():
     result = every_way.compared(works, 4)
     one, every = (result[f"{crowd}_ms_trials"]["graphs"] for crowd in ("one", "all"))
     ratio = sorted(4 * a / b for a, b in zip(one, every, strict=True))[2]
-    assert result["speedup"]["graphs"] == pytest.approx(ratio) and list(result["speedup"]) == list(every_way.WAYS)
+    assert result["speedup"]["graphs"] == pytest.approx(ratio) and list(result["speedup"]) == list(
+        every_way.WAYS
+    )
     assert len(every_way.plot(result, {}).axes[0].patches) == 10
 
 
@@ -331,7 +335,9 @@ def test_hidden_gpus_stay_hidden(two_gpus, monkeypatch):
 
 def test_an_outcome_is_a_device_or_the_first_line_of_an_error():
     assert cross_device.outcome(lambda: torch.ones(1)) == "cpu"
-    assert cross_device.outcome(lambda: torch.ones(2) + torch.ones(2, device="meta")).startswith("RuntimeError: ")
+    assert cross_device.outcome(lambda: torch.ones(2) + torch.ones(2, device="meta")).startswith(
+        "RuntimeError: "
+    )
     a, b = torch.zeros(2, 2), torch.ones(2, 2)
     assert cross_device.assigned(a, b).sum() == 2 and a.sum() == 0
 
@@ -379,7 +385,11 @@ def test_one_thread_parallelises_large_products_only():
 @pytest.mark.gpu(2)
 def test_operands_on_two_gpus_are_an_error_and_copies_are_not():
     rows = cross_device.main()["rows"]
-    assert rows["a + b"].startswith("RuntimeError") and rows["a.copy_(b)"] == "cuda:0" and rows["b @ b"] == "cuda:1"
+    assert (
+        rows["a + b"].startswith("RuntimeError")
+        and rows["a.copy_(b)"] == "cuda:0"
+        and rows["b @ b"] == "cuda:1"
+    )
 
 
 @pytest.mark.gpu(2)

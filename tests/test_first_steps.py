@@ -160,7 +160,11 @@ def test_gpus_are_counted_as_nvidia_smi_lists_them(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert why_no_cuda.installed_gpus() == 0
     smi = tmp_path / "nvidia-smi"
-    lines = ["GPU 0: NVIDIA H200 (UUID: GPU-1)", "  MIG 1g.18gb Device 0: (UUID: MIG-1)", "GPU 1: NVIDIA H200"]
+    lines = [
+        "GPU 0: NVIDIA H200 (UUID: GPU-1)",
+        "  MIG 1g.18gb Device 0: (UUID: MIG-1)",
+        "GPU 1: NVIDIA H200",
+    ]
     smi.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
     smi.chmod(0o755)
     assert why_no_cuda.installed_gpus() == 2
@@ -171,10 +175,20 @@ def test_gpus_are_counted_as_nvidia_smi_lists_them(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("capability", "runs"),
-    [("8.0", True), ("8.6", True), ("8.9", True), ("9.0", True), ("10.3", True), ("7.0", False), ("12.0", False)],
+    [
+        ("8.0", True),
+        ("8.6", True),
+        ("8.9", True),
+        ("9.0", True),
+        ("10.3", True),
+        ("7.0", False),
+        ("12.0", False),
+    ],
 )
 def test_kernels_serve_later_gpus_of_the_same_major_number(capability, runs, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90a", "sm_100f", "compute_120"])
+    monkeypatch.setattr(
+        torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90a", "sm_100f", "compute_120"]
+    )
     assert which_gpu.has_kernels(capability) is runs
 
 
@@ -196,7 +210,9 @@ def test_each_way_to_choose_is_taken_back(monkeypatch):
         yield
         current[0] = before
 
-    monkeypatch.setattr(choose_a_gpu, "made_on", lambda name: f"cuda:{current[0]}" if name == "cuda" else name)
+    monkeypatch.setattr(
+        choose_a_gpu, "made_on", lambda name: f"cuda:{current[0]}" if name == "cuda" else name
+    )
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch.accelerator, "device_index", device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
@@ -338,7 +354,9 @@ def test_lines_on_three_streams_are_forked_and_joined(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("main"))
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch, "softmax", softmax)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda x, stream: diary.append(f"kept for {stream.name}"))
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda x, stream: diary.append(f"kept for {stream.name}")
+    )
     inputs = torch.rand(3, 5)
     results = three_lines.parallel(*inputs, [Stream("1"), Stream("2"), Stream("3")])
     for result, x in zip(results, inputs, strict=True):

@@ -75,11 +75,20 @@ def test_loop_times_are_per_element_and_checked(monkeypatch):
 def test_loop_main_asks_both_devices(gpu, monkeypatch):
     trials = {"cpu": [5.0, 1.0, 2.0, 4.0, 3.0], "cuda": [50.0, 10.0, 20.0, 40.0, 30.0]}
     monkeypatch.setattr(python_loop_broken, "us_per_element", trials.get)
-    monkeypatch.setattr(python_loop_fixed, "us_of_all", lambda device, n: [n / 100 * us for us in trials[device]])
+    monkeypatch.setattr(
+        python_loop_fixed, "us_of_all", lambda device, n: [n / 100 * us for us in trials[device]]
+    )
     fixed, result = python_loop_fixed.main(), python_loop_broken.main()
-    assert (fixed["cpu_us"], fixed["gpu_us"], fixed["cpu_million_us"], fixed["gpu_million_us"]) == (300, 3000, 3e4, 3e5)
+    assert (fixed["cpu_us"], fixed["gpu_us"], fixed["cpu_million_us"], fixed["gpu_million_us"]) == (
+        300,
+        3000,
+        3e4,
+        3e5,
+    )
     assert (result["cpu_us"], result["gpu_us"]) == (3.0, 30.0)
-    assert result["operations"] > 2 * 10 and fixed["operations"] == 1, "one of the vectorised square, many of the loop"
+    assert result["operations"] > 2 * 10 and fixed["operations"] == 1, (
+        "one of the vectorised square, many of the loop"
+    )
 
 
 @pytest.mark.gpu
@@ -102,7 +111,11 @@ def test_additions_of_known_numbers_are_gone():
 def test_tracing_keeps_the_additions_and_loses_the_print():
     traced, lines = imperative_symbolic.overheard(fx.symbolic_trace, imperative_symbolic.fancy_func)
     assert len(lines) == 3 and "Proxy(a)" in lines[0]
-    assert imperative_symbolic.additions(traced.graph) == ["add = a + b", "add_1 = c + d", "add_2 = add + add_1"]
+    assert imperative_symbolic.additions(traced.graph) == [
+        "add = a + b",
+        "add_1 = c + d",
+        "add_2 = add + add_1",
+    ]
     assert imperative_symbolic.overheard(traced, 5, 6, 7, 8) == (26, [])
 
 
@@ -241,7 +254,9 @@ def test_training_compares_every_way(gpu, monkeypatch):
     result = train_captured.main()
     assert list(result["losses"]) == list(train_captured.OPTIONS)
     assert result["losses"]["graph"] == pytest.approx(result["losses"]["eager"], rel=1e-4)
-    assert result["losses"]["eager"][-1] < result["losses"]["eager"][0] and len(result["losses"]["eager"]) == 30
+    assert (
+        result["losses"]["eager"][-1] < result["losses"]["eager"][0] and len(result["losses"]["eager"]) == 30
+    )
     assert max(result["differs_by"].values()) <= 1e-5 and max(result["graph_adds"].values()) <= 1e-5
     assert result["speedup"]["graph"] == pytest.approx(1 / 5)
     train_captured.plot(result, {})
@@ -277,7 +292,13 @@ def test_norm_is_about_one():
 
 def test_chain_has_as_many_operations_as_asked():
     x = torch.ones(3)
-    assert [fusion_bytes.chain(x, length)[0].item() for length in (0, 1, 2, 3, 4)] == [1.0, 2.0, 1.0, 2.0, 1.0]
+    assert [fusion_bytes.chain(x, length)[0].item() for length in (0, 1, 2, 3, 4)] == [
+        1.0,
+        2.0,
+        1.0,
+        2.0,
+        1.0,
+    ]
 
 
 def test_fusion_compares_both_chains(gpu, monkeypatch):
@@ -286,7 +307,9 @@ def test_fusion_compares_both_chains(gpu, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: work(x, length))
     result = fusion_bytes.main()
     assert [row["length"] for row in result["rows"]] == [1, 2, 5, 10] and result["bytes"] == 4000
-    assert result["rows"][-1]["ms"] == {"eager": 1.0, "fused": 2.0} and result["rows"][-1]["eager_kernels"] == 10
+    assert (
+        result["rows"][-1]["ms"] == {"eager": 1.0, "fused": 2.0} and result["rows"][-1]["eager_kernels"] == 10
+    )
     for ceilings, lines in (({"hbm_gb_s": 4800}, 3), ({}, 2)):
         assert len(fusion_bytes.plot(result, ceilings).axes[0].get_lines()) == lines
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: x)
@@ -312,7 +335,13 @@ def test_a_network_as_a_graph_copies_its_input_in(gpu):
 
 
 def test_kernels_copies_and_graphs_are_counted_alike():
-    names = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaGraphLaunch", "cuLaunchKernelEx", "cudaDeviceSynchronize"]
+    names = [
+        "cudaLaunchKernel",
+        "cudaMemcpyAsync",
+        "cudaGraphLaunch",
+        "cuLaunchKernelEx",
+        "cudaDeviceSynchronize",
+    ]
     timeline = [["CPU", k, 1, name] for k, name in enumerate(names)] + SEEN[1:]
     assert hybridize_now.handed_over(timeline) == names[:4]
 
@@ -324,7 +353,8 @@ def test_hybridize_main_compares_every_way(gpu, monkeypatch):
     result = hybridize_now.main()
     assert list(result["us"]) == ["eager", "script", "compile", "reduce_overhead", "graph"]
     assert (
-        result["speedup"]["graph"] == pytest.approx(0.2) and result["launches"]["graph"] < result["launches"]["eager"]
+        result["speedup"]["graph"] == pytest.approx(0.2)
+        and result["launches"]["graph"] < result["launches"]["eager"]
     )
     assert set(result["differs_by"].values()) == {0.0} and result["parameters"] == 164_482
     monkeypatch.setattr(hybridize_now, "as_graph", lambda net, x: lambda other: net(other) + 1)
@@ -420,7 +450,9 @@ def test_export_comes_back_from_a_file_with_the_same_numbers():
 
 def test_script_is_deprecated_and_says_so():
     said = network_in_a_file.warnings_of(torch.jit.script, network_in_a_file.mlp())
-    assert len(said) == 1 and "Warning: `torch.jit.script` is deprecated" in said[0]  # its class differs by release
+    assert (
+        len(said) == 1 and "Warning: `torch.jit.script` is deprecated" in said[0]
+    )  # its class differs by release
     assert network_in_a_file.warnings_of(int, "1") == []
 
 

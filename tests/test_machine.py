@@ -38,7 +38,13 @@ from snippets.timing import kernel_time, take_turns
 from snippets.timing.benchmark import Timing
 
 H200 = DeviceCard("NVIDIA H200", "9.0", 132, 150_000_000_000, 62_914_560)
-CEILINGS = {"bf16_tflop_s": 1071, "tf32_tflop_s": 535.3, "fp32_tflop_s": 66.91, "hbm_gb_s": 4814, "clock_mhz": 1980}
+CEILINGS = {
+    "bf16_tflop_s": 1071,
+    "tf32_tflop_s": 535.3,
+    "fp32_tflop_s": 66.91,
+    "hbm_gb_s": 4814,
+    "clock_mhz": 1980,
+}
 
 
 def same_for_all(seconds: dict[str, float], seen: list | None = None):
@@ -83,7 +89,13 @@ def two_gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
 
     def properties(index):
-        names = {"name": H200.name, "major": 9, "minor": 0, "uuid": f"uuid-{index}", "L2_cache_size": H200.l2_bytes}
+        names = {
+            "name": H200.name,
+            "major": 9,
+            "minor": 0,
+            "uuid": f"uuid-{index}",
+            "L2_cache_size": H200.l2_bytes,
+        }
         return SimpleNamespace(multi_processor_count=H200.sms, total_memory=H200.memory_bytes, **names)
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -277,7 +289,10 @@ def test_the_cpu_is_taken_at_its_best(monkeypatch):
 
     monkeypatch.setattr(cpu_peak, "measure", measure)
     result = round_trip(cpu_peak.main())
-    assert (result["copy_gb_s"], result["triad_gb_s"]) == (pytest.approx(16e3 / 1e9), pytest.approx(8e3 / 1e9))
+    assert (result["copy_gb_s"], result["triad_gb_s"]) == (
+        pytest.approx(16e3 / 1e9),
+        pytest.approx(8e3 / 1e9),
+    )
     assert result["memory_gb_s"] == result["copy_gb_s"] == max(result["copy_gb_s_trials"])
     assert result["fp32_tflop_s"] == pytest.approx(2 * 16**3 / 0.5 / 1e12)
     assert result["fp64_tflop_s"] == pytest.approx(2 * 16**3 / 1e12)
@@ -314,7 +329,9 @@ PARTS = {"tflop_s": [9.0, 9.0, 1.0, 3.0], "mhz": [1980.0, 1980.0, 1400.0, 1600.0
 
 def test_averages_are_over_the_span_alone():
     late = clock_under_load.averages(PARTS, slice(2, None))
-    assert late == {"tflop_s": 1.5, "mhz": 1500, "flop_per_clock": 1e3}, "a rate is averaged over time, so harmonically"
+    assert late == {"tflop_s": 1.5, "mhz": 1500, "flop_per_clock": 1e3}, (
+        "a rate is averaged over time, so harmonically"
+    )
     assert clock_under_load.averages(PARTS, slice(1))["tflop_s"] == 9
 
 
@@ -468,7 +485,12 @@ def test_first_uses_are_timed_in_order(gpu, monkeypatch):
         gpu.launch(next(costs))
         return (None, None)
 
-    for module, name in ((torch, "ones"), (torch, "mm"), (torch, "empty"), (torch.cuda, "current_blas_handle")):
+    for module, name in (
+        (torch, "ones"),
+        (torch, "mm"),
+        (torch, "empty"),
+        (torch.cuda, "current_blas_handle"),
+    ):
         monkeypatch.setattr(module, name, use)
     found = first_uses.first_uses_ms()
     assert list(found) == ["first_cuda_call", "first_kernel", "cublas_handle", "first_product", "new_tensor"]
@@ -503,9 +525,14 @@ def test_recorded_cards_have_one_entry_per_gpu(recorded):
         gpus = int(profile != "cpu")
         for source in ("pycuda", "torch"):
             said = result[source]
-            assert len(said["name"]) == len(said["sms"]) == len(said["memory_bytes"]) == gpus, (profile, source)
+            assert len(said["name"]) == len(said["sms"]) == len(said["memory_bytes"]) == gpus, (
+                profile,
+                source,
+            )
             assert bool(said["missing"]) == (gpus == 0), (profile, source)
-        assert not gpus or result["pycuda"]["attributes"]["MULTIPROCESSOR_COUNT"] == result["pycuda"]["sms"][0]
+        assert (
+            not gpus or result["pycuda"]["attributes"]["MULTIPROCESSOR_COUNT"] == result["pycuda"]["sms"][0]
+        )
 
 
 def test_recorded_reports_name_their_device(recorded):
@@ -572,7 +599,12 @@ class FakePycuda:
                 return f"0000:0{self.index}:00.0"
 
             def get_attributes(self):
-                return {"WARP_SIZE": 32, "CLOCK_RATE": 1_980_000, "COMPUTE_MODE": 0, "TEXTURE_PITCH_ALIGNMENT": 32}
+                return {
+                    "WARP_SIZE": 32,
+                    "CLOCK_RATE": 1_980_000,
+                    "COMPUTE_MODE": 0,
+                    "TEXTURE_PITCH_ALIGNMENT": 32,
+                }
 
             def retain_primary_context(self):
                 fake.retained.append(self.index)
@@ -611,8 +643,12 @@ def fake_pycuda(monkeypatch):
 def test_pycuda_describes_each_gpu(fake_pycuda, capsys):
     result = round_trip(about_cuda_devices.main())
     assert result["names"] == ["GPU A", "GPU B"] and result["missing"] == ""
-    assert result["memory"] == [{"free": 1, "total": 100}, {"free": 2, "total": 100}], "each asked in its own context"
-    assert result["attributes"][1]["TEXTURE_PITCH_ALIGNMENT"] == 32, "all attributes, not only those with a meaning"
+    assert result["memory"] == [{"free": 1, "total": 100}, {"free": 2, "total": 100}], (
+        "each asked in its own context"
+    )
+    assert result["attributes"][1]["TEXTURE_PITCH_ALIGNMENT"] == 32, (
+        "all attributes, not only those with a meaning"
+    )
     told = capsys.readouterr().out
     assert "cuda:1 GPU B, 2.0 GiB" in told and told.count("1,980,000 kHz") == 2
     assert "L2_CACHE_SIZE                            unknown" in told
@@ -685,7 +721,10 @@ def test_names_of_one_number_are_set_side_by_side(fake_pycuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(warp_size=32))
     monkeypatch.setattr(three_names, "IN_TORCH", {"WARP_SIZE": "warp_size"})
     monkeypatch.setattr(three_names, "by_nvml", lambda bus: {"COMPUTE_MODE": int(bus == "0000:01:00.0")})
-    assert three_names.rows(1) == {"WARP_SIZE": {"pycuda": 32, "torch": 32}, "COMPUTE_MODE": {"pycuda": 0, "nvml": 1}}
+    assert three_names.rows(1) == {
+        "WARP_SIZE": {"pycuda": 32, "torch": 32},
+        "COMPUTE_MODE": {"pycuda": 0, "nvml": 1},
+    }
 
 
 def test_a_process_that_aborts_is_seen(monkeypatch):

@@ -169,7 +169,9 @@ def test_batches_grow_until_memory_is_out(allocator, monkeypatch):
     assert allocator.reserved() + result["refused_mib"] * MIB // 2 > allocator.cap
     assert result["words"] == "CUDA out of memory. 2 GiB allowed." and result["is_expandable"] is True
     asked, empty_cache = [], torch.cuda.empty_cache
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append(allocator.allocated() // MIB) or empty_cache())
+    monkeypatch.setattr(
+        torch.cuda, "empty_cache", lambda: asked.append(allocator.allocated() // MIB) or empty_cache()
+    )
     fragmentation.grow(1, empty=True)
     assert asked[:2] == [16, 16 + 18], "after each batch"
 
@@ -267,7 +269,9 @@ def test_a_borrower_predicts_a_model_of_his_own():
 
     most, by = peak_predicted.predicted(work, "cpu")
     weight_and_its_gradient, batch, loss_and_its_gradient = 2 * 50 * 100, 10 * 100, 2
-    assert most == 4 * (weight_and_its_gradient + batch + loss_and_its_gradient) and by.startswith("MmBackward0")
+    assert most == 4 * (weight_and_its_gradient + batch + loss_and_its_gradient) and by.startswith(
+        "MmBackward0"
+    )
 
 
 def test_an_operation_within_a_library_call_counts_once():
@@ -296,7 +300,9 @@ def test_dry_and_real_peaks_stand_side_by_side(ledger, monkeypatch):
 def test_a_loss_may_keep_the_memory_of_its_scores():
     assert loss_keeps_memory.kept_bytes(torch.ones(3, 4)[0, 0]) == 48
     result = loss_keeps_memory.main()
-    assert result["kept_bytes"]["mse_loss"] == result["scores_bytes"] and result["kept_bytes"]["nll_loss"] == 4
+    assert (
+        result["kept_bytes"]["mse_loss"] == result["scores_bytes"] and result["kept_bytes"]["nll_loss"] == 4
+    )
 
 
 def test_the_peak_of_real_work_is_counted_from_where_it_began(ledger):
@@ -316,7 +322,9 @@ def test_allocator_follows_its_rules():
 @pytest.mark.gpu
 def test_memory_is_kept_per_stream_on_a_gpu():
     result = run_alone("memory/per_stream_pools")
-    assert result["on_side"][1] == 128 and result["on_side"][-1] == 33 * 64 and result["lent_to_side"][-1] == 64
+    assert (
+        result["on_side"][1] == 128 and result["on_side"][-1] == 33 * 64 and result["lent_to_side"][-1] == 64
+    )
 
 
 @pytest.mark.gpu
@@ -332,4 +340,8 @@ def test_peaks_on_a_gpu_are_as_predicted():
 def test_expandable_segments_get_further():
     settings = run_alone("memory/fragmentation")["settings"]
     assert settings["expandable"]["refused_mib"] > settings["default"]["refused_mib"]
-    assert [row["fits"] for row in run_alone("memory/empty_cache_myth")["out_of_memory"]] == [False, False, True]
+    assert [row["fits"] for row in run_alone("memory/empty_cache_myth")["out_of_memory"]] == [
+        False,
+        False,
+        True,
+    ]

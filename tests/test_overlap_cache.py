@@ -28,7 +28,9 @@ def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
 def test_a_write_that_fails_keeps_the_old_file_and_names_it(tmp_path, monkeypatch):
     path = tmp_path / "kept.json"
     write(path, "old")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError, match="No space left") as error:
         write(path, "new")
     assert error.value.filename == str(path)

@@ -60,7 +60,10 @@ CHANGES = {
     "no clock": ({"clock_mhz": None}, {"clock_mhz": None, "bf16_tflop_s": None, "hbm_gb_s": 3352}),
     "no SMs": ({"sms": None}, {"sms": None, "fp32_tflop_s": None, "pcie_gb_s": 63.02}),
     "no bus": ({"memory_bus_bits": None}, {"hbm_gb_s": None, "bf16_tflop_s": 1071}),
-    "an unknown kind": ({"capability": "99.0"}, {"bf16_tflop_s": None, "nvlink_gb_s": None, "hbm_gb_s": 3352}),
+    "an unknown kind": (
+        {"capability": "99.0"},
+        {"bf16_tflop_s": None, "nvlink_gb_s": None, "hbm_gb_s": 3352},
+    ),
     "without NVLink": ({"nvlinks": 0}, {"nvlink_gb_s": None}),
     "four links of an RTX A6000": ({"nvlinks": 4, "capability": "8.6"}, {"nvlink_gb_s": 56.25}),
     "in a slot of half the width": ({"pcie_width": 8}, {"pcie_gb_s": 63.02, "pcie_now_gb_s": 31.51}),
@@ -69,7 +72,10 @@ CHANGES = {
     "PCIe 1": ({"pcie_generation": 1}, {"pcie_gb_s": 4}),
     "PCIe 6": ({"pcie_generation": 6}, {"pcie_gb_s": 121, "pcie_payload_gb_s": 112.7}),
     "a PCIe nobody knows": ({"pcie_generation": 9}, {"pcie_gb_s": 0}),
-    "one memory with the CPU": ({"capability": "8.7"}, {"hbm_gb_s": None, "pcie_gb_s": None, "tf32_tflop_s": None}),
+    "one memory with the CPU": (
+        {"capability": "8.7"},
+        {"hbm_gb_s": None, "pcie_gb_s": None, "tf32_tflop_s": None},
+    ),
     "a power limit": ({"power_limit_w": 700}, {"power_limit_w": 700}),
 }
 
@@ -77,7 +83,9 @@ CHANGES = {
 @pytest.mark.parametrize(("change", "then"), CHANGES.values(), ids=CHANGES)
 def test_one_attribute_changes(change, then):
     found = of(SAID | change)
-    assert {key: found.get(key) or None for key in then} == {key: value or None for key, value in then.items()}
+    assert {key: found.get(key) or None for key in then} == {
+        key: value or None for key, value in then.items()
+    }
     assert all(found.values()), "what is unknown is left out"
 
 
@@ -113,12 +121,23 @@ def test_every_kind_names_its_source_and_its_cards():
 
 
 def test_a_grace_hopper_is_not_reached_over_pcie():
-    assert not {"pcie_gb_s", "pcie_payload_gb_s"} & of({"name": "NVIDIA GH200 480GB"} | {"pcie_generation": 4}).keys()
+    assert (
+        not {"pcie_gb_s", "pcie_payload_gb_s"}
+        & of({"name": "NVIDIA GH200 480GB"} | {"pcie_generation": 4}).keys()
+    )
 
 
 def test_all_recorded_gpus_have_ceilings():
     found = {path.parts[-3]: path for path in Path(__file__).parents[1].glob("docs/recordings/*/*/*.json")}
     for profile, path in found.items():
         ceiling = ceilings(json.loads(path.read_text())["machine"])
-        rates = {"bf16_tflop_s", "tf32_tflop_s", "fp32_tflop_s", "hbm_gb_s", "memory_gb", "pcie_gb_s", "nvlink_gb_s"}
+        rates = {
+            "bf16_tflop_s",
+            "tf32_tflop_s",
+            "fp32_tflop_s",
+            "hbm_gb_s",
+            "memory_gb",
+            "pcie_gb_s",
+            "nvlink_gb_s",
+        }
         assert rates <= ceiling.keys() if profile != "cpu" else not ceiling

@@ -27,7 +27,9 @@ def here(small_book, monkeypatch):
     small_book.snippet(
         "a/b", f"def main():\n    {note}    print('three')\n    return {{'n': 3, 'deep': {{'er': 0}}}}\n"
     )
-    small_book.snippet("a/c", f"def main():\n    {note}    return {{'n': 1}}\n", "gpus = [0, 1]\nexclusive = false")
+    small_book.snippet(
+        "a/c", f"def main():\n    {note}    return {{'n': 1}}\n", "gpus = [0, 1]\nexclusive = false"
+    )
     small_book.page("a", "```snippet a/b\n```\n```snippet a/c\n```\n```claim a/b\nn == 3\nThree.\n```\n")
     return small_book
 
@@ -62,7 +64,8 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert ran(here) == "bc"
     assert recording.read(here.path("a/b"))["result"] == {"n": 3, "deep": {"er": 0}}
     assert (
-        here.book("auto").live("a/b")["cpu"].data["digest"] == here.book("auto").committed["a/b"]["cpu"].data["digest"]
+        here.book("auto").live("a/b")["cpu"].data["digest"]
+        == here.book("auto").committed["a/b"]["cpu"].data["digest"]
     )
     assert not here.book("auto").runs("a/b")["cpu"].live, "it is the recording, which is committed"
 
@@ -93,7 +96,12 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
 
     code = "def main():\n    return {'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}\n"
     here.snippet("a/b", code)
-    other = {"n": 2, "deep": {"er": 0, "other": 1}, "rows": [{"ms": 4, "ms_trials": [2]}, [2, 9]], "n_trials": {"a": 1}}
+    other = {
+        "n": 2,
+        "deep": {"er": 0, "other": 1},
+        "rows": [{"ms": 4, "ms_trials": [2]}, [2, 9]],
+        "n_trials": {"a": 1},
+    }
     here.commit("a/b", template, other | {"name": "x", "ok": True})
     assert main(["compare", "a/b"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
@@ -109,7 +117,9 @@ def test_list_fits_a_terminal_and_tells_what_runs_here(here, capsys):
     here.snippet("a/gpu", options="gpus = [1, 2, 4, 8]")
     assert main(["list", "--here"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["SNIPPET", "a/b", "a/c"]
-    listing = subprocess.run([sys.executable, "-m", "overlap", "list"], cwd=ROOT, capture_output=True, text=True)
+    listing = subprocess.run(
+        [sys.executable, "-m", "overlap", "list"], cwd=ROOT, capture_output=True, text=True
+    )
     assert max(map(len, listing.stdout.splitlines())) <= 80
 
 
@@ -215,7 +225,10 @@ def test_a_file_that_is_no_bundle_stays_as_it_is(here, warm, capsys, content):
 
 
 def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bundle, template, capsys):
-    here.page("a", "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n")
+    here.page(
+        "a",
+        "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n",
+    )
     then = {"run": template["run"] | {"started": "2020-02-02T00:00:00+00:00"}}
     then["source"] = {"path": "snippets/a/b.py", "sha256": "0" * 64}
     here.commit("a/b", template, {"n": 2, "x": 2}, **then)
@@ -245,7 +258,10 @@ def resealed(**changes):
 
 REFUSED = {
     "truncated": (lambda line: line[: len(line) // 2], "not JSON"),
-    "changed by hand": (lambda line: line.replace('"n": 3', '"n": 4'), "its digest does not match its content"),
+    "changed by hand": (
+        lambda line: line.replace('"n": 3', '"n": 4'),
+        "its digest does not match its content",
+    ),
     "other code": (
         resealed(source={"path": "snippets/a/c.py", "sha256": "0" * 64}),
         "snippets/a/c.py has changed since it was recorded",
@@ -316,7 +332,10 @@ def test_nothing_to_compare(here, monkeypatch, capsys):
         (["run", "proceses"], "did you mean processes?"),
         (["run", "snippets/Processes/share_memry.py"], "did you mean processes/share_memory?"),
         (["run", "gpu/one"], "overlap: gpu/one needs 1 GPU; this machine has none ("),
-        (["record", "gpu"], "overlap: gpu/one needs 1 GPU; gpu/two needs 2 or 4 GPUs; this machine has none ("),
+        (
+            ["record", "gpu"],
+            "overlap: gpu/one needs 1 GPU; gpu/two needs 2 or 4 GPUs; this machine has none (",
+        ),
         (
             ["record", "a/b", "--gpus", "99"],
             "argument --gpus: '99' is not a list of GPU counts from 0 to 0, as in 0,1;",
@@ -400,7 +419,9 @@ def test_a_folder_that_may_not_be_written_to_is_an_error(here, warm, capsys, mon
 
     monkeypatch.setattr(command.tempfile, "TemporaryFile", refused)
     assert main(["record"]) == 1
-    assert "cannot be written (Permission denied); make it a folder you may write to" in capsys.readouterr().err
+    assert (
+        "cannot be written (Permission denied); make it a folder you may write to" in capsys.readouterr().err
+    )
     assert ran(here) == ""
 
 
@@ -435,9 +456,14 @@ def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
 
 
 def test_two_recordings_at_once_tear_nothing(here):
-    both = [overlap("record", "a", "--bundle", "bundle") for _ in range(2)] + [overlap("record", "a") for _ in range(2)]
+    both = [overlap("record", "a", "--bundle", "bundle") for _ in range(2)] + [
+        overlap("record", "a") for _ in range(2)
+    ]
     for made in both:
         assert (made.communicate()[1].count("\n"), made.returncode) == (2, 0)
     for line in (here.root / "bundle").read_text().splitlines():
         assert recording.parse(line, "line")["snippet"] in ("a/b", "a/c")
-    assert {recording.read(path)["snippet"] for path in here.root.glob("docs/recordings/*/*/*")} == {"a/b", "a/c"}
+    assert {recording.read(path)["snippet"] for path in here.root.glob("docs/recordings/*/*/*")} == {
+        "a/b",
+        "a/c",
+    }

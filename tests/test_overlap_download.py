@@ -86,7 +86,9 @@ def test_a_download_runs_alone_in_an_empty_folder(borrowed, tmp_path):
     alone.mkdir()
     (alone / "b.py").write_text(download.program(snippet))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
-    done = subprocess.run([sys.executable, "-I", "b.py"], cwd=alone, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "b.py"], cwd=alone, env=environment, capture_output=True, text=True
+    )
     assert (done.stdout, done.stderr) == ("took True 1\n", "")
     assert download.program(snippet).startswith(HEADER)
     assert "from snippets." not in download.program(snippet)
@@ -106,7 +108,9 @@ def test_an_import_that_cannot_be_folded_in_is_refused(borrowed):
         "if True:\n    from snippets.timing.benchmark import LIMIT",
     ):
         path.write_text(f"{HEADER}{line}\n\n\ndef main():\n    return {{}}\n")
-        with pytest.raises(OverlapError, match=r"^snippets/a/b.py: import snippets.timing.benchmark as `from"):
+        with pytest.raises(
+            OverlapError, match=r"^snippets/a/b.py: import snippets.timing.benchmark as `from"
+        ):
             download.program(Snippet.read(borrowed, "a/b"))
 
 
@@ -199,7 +203,9 @@ def test_a_download_holds_what_is_used_once_and_runs_alone(tmp_path):
 def test_a_future_cannot_be_folded_in(borrowed):
     path = borrowed / "snippets/timing/benchmark.py"
     path.write_text(HEADER + HELPER.replace("import time", "from __future__ import annotations\nimport time"))
-    with pytest.raises(OverlapError, match=r"^snippets/timing/benchmark.py: `from __future__` cannot be folded into"):
+    with pytest.raises(
+        OverlapError, match=r"^snippets/timing/benchmark.py: `from __future__` cannot be folded into"
+    ):
         download.program(Snippet.read(borrowed, "a/b"))
 
 
@@ -264,7 +270,13 @@ def test_a_download_leaves_out_what_only_the_picture_uses():
     text = download.program(Snippet(Path("/"), "a/b", HEADER + PLOTTED))
     words = ("json", "zlib", "Fraction", "INK", "PAPER", "namedtuple", "ink", "plot", "this")
     assert [word for word in words if re.search(rf"\b{word}\b", text)] == []
-    once = ("None  # for who borrows it", "# of both\nSIZE = 3", "    # why\n    main()", "# the end\n", "annotations")
+    once = (
+        "None  # for who borrows it",
+        "# of both\nSIZE = 3",
+        "    # why\n    main()",
+        "# the end\n",
+        "annotations",
+    )
     assert [part for part in once if text.count(part) != 1] == []
     done = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("3 True 1\n", "")
@@ -308,7 +320,13 @@ TORCHRUN = 'launcher = "torchrun"'
         ("gpus = [1]\n" + TORCHRUN, GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch 9.9 sees none."),
         ("gpus = [1]\n" + TORCHRUN, GUARDED, 1, False, "start it with torchrun --nproc-per-node gpu b.py"),
         ("gpus = [1]\n" + TORCHRUN, "# is_torchelastic_launched\n" + GUARDED, 1, False, ""),
-        ("gpus = [0]\nranks = 2\n" + TORCHRUN, GUARDED, 0, False, "start it with torchrun --nproc-per-node 2 b.py"),
+        (
+            "gpus = [0]\nranks = 2\n" + TORCHRUN,
+            GUARDED,
+            0,
+            False,
+            "start it with torchrun --nproc-per-node 2 b.py",
+        ),
         ("gpus = [0]\nranks = 2\n" + TORCHRUN, GUARDED, 0, True, ""),
     ],
 )
@@ -318,7 +336,9 @@ def test_a_download_says_in_a_sentence_what_the_machine_lacks(tmp_path, options,
     (tmp_path / "b.py").write_text(download.program(Snippet(tmp_path, "a/b", header + code)))
     if gpus is not None:
         (tmp_path / "torch.py").write_text(TORCH.format(gpus, launched))
-    done = subprocess.run([sys.executable, "-S", "b.py"], cwd=tmp_path, env={}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "b.py"], cwd=tmp_path, env={}, capture_output=True, text=True
+    )
     out, err = ("", f"{says}\n") if says else (f"ran on {gpus}\n", "")
     assert (done.returncode, done.stdout) == (int(bool(says)), out)
     assert done.stderr.endswith(err) and done.stderr.count("\n") == int(bool(says))
@@ -334,7 +354,10 @@ def test_a_cell_of_a_notebook_has_neither_header_nor_checks():
     ("code", "problem"),
     [
         ("LIMIT = 4\nfrom snippets.timing.benchmark import seconds", None),
-        ("LIMIT = 4\nfrom snippets.timing.benchmark import LIMIT as limit", "`LIMIT` of snippets/a/b.py is another in"),
+        (
+            "LIMIT = 4\nfrom snippets.timing.benchmark import LIMIT as limit",
+            "`LIMIT` of snippets/a/b.py is another in",
+        ),
         (
             "from time import time\nfrom snippets.timing.benchmark import seconds",
             "`time` of snippets/a/b.py is another",
@@ -359,7 +382,8 @@ def test_a_comment_behind_an_import_goes_with_it(borrowed):
     (borrowed / "snippets/a/b.py").write_text(HEADER + imports + uses)
     text = download.program(Snippet.read(borrowed, "a/b"))
     assert (
-        "\nimport sys  # why\nfrom math import cos\nfrom math import pi  # one\nfrom math import sin  # two\n" in text
+        "\nimport sys  # why\nfrom math import cos\nfrom math import pi  # one\nfrom math import sin  # two\n"
+        in text
     )
 
 
@@ -370,7 +394,9 @@ def test_a_tools_own_name_gives_way_to_the_borrowers(borrowed):
         + "\n\ndef ticks(work, **given):\n    return work()\n"
     )
     own = "def ticks():\n    return 5\n\n\ndef main():\n    return {'n': seconds(ticks) and ticks()}\n"
-    (borrowed / "snippets/a/b.py").write_text(f"{HEADER}from snippets.timing.benchmark import seconds\n\n\n{own}")
+    (borrowed / "snippets/a/b.py").write_text(
+        f"{HEADER}from snippets.timing.benchmark import seconds\n\n\n{own}"
+    )
     space = {"__name__": "taken"}
     text = download.program(Snippet.read(borrowed, "a/b"))
     exec(text, space)

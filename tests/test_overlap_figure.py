@@ -72,16 +72,28 @@ def words(axes) -> None:
 
 
 SERIES = {
-    "plot": (lambda axes: axes.plot([1, 2], [3, 4.56789], label="L"), [("L", "x", "y", [[1, 3], [2, 4.568]])]),
+    "plot": (
+        lambda axes: axes.plot([1, 2], [3, 4.56789], label="L"),
+        [("L", "x", "y", [[1, 3], [2, 4.568]])],
+    ),
     "unlabelled": (lambda axes: axes.plot([5, 6]), [("", "x", "y", [[0, 5], [1, 6]])]),
-    "two lines": (lambda axes: axes.plot([1], [2], [3], [4]), [("", "x", "y", [[1, 2]]), ("", "x", "y", [[3, 4]])]),
+    "two lines": (
+        lambda axes: axes.plot([1], [2], [3], [4]),
+        [("", "x", "y", [[1, 2]]), ("", "x", "y", [[3, 4]])],
+    ),
     "labelled later": (lambda axes: axes.plot([5])[0].set_label("late"), [("late", "x", "y", [[0, 5]])]),
     "step": (lambda axes: axes.step([1, 2], [3, 4], where="mid"), [("", "x", "y", [[1, 3], [2, 4]])]),
     "loglog": (lambda axes: axes.loglog([1, 10], [3, 400]), [("", "x", "y", [[1, 3], [10, 400]])]),
     "semilogx": (lambda axes: axes.semilogx([1, 10], [3, 4]), [("", "x", "y", [[1, 3], [10, 4]])]),
     "semilogy": (lambda axes: axes.semilogy([1, 10], [3, 4]), [("", "x", "y", [[1, 3], [10, 4]])]),
-    "scatter": (lambda axes: axes.scatter([1, 2], [3, NAN], label="L"), [("L", "x", "y", [[1, 3], [None, None]])]),
-    "gaps": (lambda axes: axes.plot([1, 2, 3], [3, NAN, INF]), [("", "x", "y", [[1, 3], [2, None], [3, None]])]),
+    "scatter": (
+        lambda axes: axes.scatter([1, 2], [3, NAN], label="L"),
+        [("L", "x", "y", [[1, 3], [None, None]])],
+    ),
+    "gaps": (
+        lambda axes: axes.plot([1, 2, 3], [3, NAN, INF]),
+        [("", "x", "y", [[1, 3], [2, None], [3, None]])],
+    ),
     "bar": (
         words,
         [("L", "x", "y", [["a", 3], ["b", 4]]), ("", "x", "y", [["a", "3 to 5"], ["b", "2 to 6"]])],
@@ -97,7 +109,10 @@ SERIES = {
     ),
     "axhline": (lambda axes: axes.axhline(7, label="L"), [("L", "x", "y", [["all", 7]])]),
     "axvline": (lambda axes: axes.axvline(7), [("", "x", "y", [[7, "all"]])]),
-    "hlines": (lambda axes: axes.hlines([3, 4], [0, 1], [1, 2.5]), [("", "x", "y", [["0 to 1", 3], ["1 to 2.5", 4]])]),
+    "hlines": (
+        lambda axes: axes.hlines([3, 4], [0, 1], [1, 2.5]),
+        [("", "x", "y", [["0 to 1", 3], ["1 to 2.5", 4]])],
+    ),
     "vlines": (
         lambda axes: (
             axes.vlines([3, 4, 5, NAN], [-0.5, 0.5, -1, 0], [0.5, 1.5, 2, 0], label="L"),
@@ -158,7 +173,9 @@ def test_series(drawn, act, expected):
     found = []
     for table in drawn(plot)["tables"]:
         for block in table["series"]:
-            found.append((block["name"].removeprefix("T").removeprefix(" · "), *table["headings"], block["points"]))
+            found.append(
+                (block["name"].removeprefix("T").removeprefix(" · "), *table["headings"], block["points"])
+            )
     assert found == expected
 
 
@@ -192,7 +209,10 @@ MARKS = {
     ),
     "points outside and gaps": (lambda axes: axes.plot([11, 5, NAN], [5, NAN, 1]), []),
     "a bar": (lambda axes: axes.bar([5], [20], width=2), [("x: 5 · y: 20", (211.7, 25.2, 80.6, 201.6))]),
-    "a lying bar": (lambda axes: axes.barh([5], [5], height=1), [("y: 5 · x: 5", (50.4, 115.9, 201.6, 20.2))]),
+    "a lying bar": (
+        lambda axes: axes.barh([5], [5], height=1),
+        [("y: 5 · x: 5", (50.4, 115.9, 201.6, 20.2))],
+    ),
     "spans": (
         lambda axes: axes.broken_barh([(1, 0.02), (1.03, 0.02), (5, 1)], (4, 1), label="L"),
         [
@@ -243,13 +263,25 @@ HOSTILE = [
 
 def test_a_picture_shows_the_median_of_all_runs():
     """A run that is not shown whole lacks trials and timelines; a list of another length is another thing."""
-    whole = {"ms": {"a": 9.0, "b": 1}, "n": [1, 2], "rows": [{"us": 5.0, "us_trials": [5.0]}], "ok": True, "name": "x"}
+    whole = {
+        "ms": {"a": 9.0, "b": 1},
+        "n": [1, 2],
+        "rows": [{"us": 5.0, "us_trials": [5.0]}],
+        "ok": True,
+        "name": "x",
+    }
     others = [
         {"ms": {"a": 1.0, "b": 2}, "n": [1, 2, 3], "rows": [{"us": 7.0}], "ok": False, "name": "y"},
         {"ms": {"a": 2.0, "b": 4}, "n": [3, 4], "rows": [{"us": 9.0}], "ok": True, "name": "y", "more": 1},
         {"ms": {"a": 8.0}, "n": None, "rows": [], "ok": True, "name": "y"},
     ]
-    shown = {"ms": {"a": 5.0, "b": 2}, "n": [1, 2], "rows": [{"us": 7.0, "us_trials": [5.0]}], "ok": True, "name": "x"}
+    shown = {
+        "ms": {"a": 5.0, "b": 2},
+        "n": [1, 2],
+        "rows": [{"us": 7.0, "us_trials": [5.0]}],
+        "ok": True,
+        "name": "x",
+    }
     assert typical([whole, *others]) == shown
     assert typical([whole]) == whole
 
@@ -273,7 +305,9 @@ def test_no_recorded_text_breaks_a_picture(drawn, label, recwarn):
         assert texts(pictures[variant]).count(plain(label)) >= 6
         whole = [turn(pictures[variant]) for turn in (svg.in_file, svg.on_paper)]
         assert texts(whole[0]) == texts(pictures[variant]) and len(texts(whole[1])) == len(texts(whole[0]))
-        assert {found.tag.rpartition("}")[2] for found in ElementTree.fromstring(pictures[variant]).iter()} <= ELEMENTS
+        assert {
+            found.tag.rpartition("}")[2] for found in ElementTree.fromstring(pictures[variant]).iter()
+        } <= ELEMENTS
         assert marks(pictures[variant])[0][0] == plain(f"{label} · {label}: {label} · {label}: 3")
     assert not recwarn.list
 
@@ -311,7 +345,9 @@ def test_sizes(drawn, rows, height):
 
 
 def test_powers_of_ten_are_text(drawn):
-    picture = drawn(on_axes(lambda axes: axes.plot([1e-3, 1e6], [2, 3]) and axes.set(xscale="log", yscale="log")))
+    picture = drawn(
+        on_axes(lambda axes: axes.plot([1e-3, 1e6], [2, 3]) and axes.set(xscale="log", yscale="log"))
+    )
     assert {"10⁻²", "10⁶", "2×10⁰"} <= set(texts(picture["wide"])) and "$" not in picture["wide"]
 
 
@@ -328,15 +364,30 @@ def test_what_lies_outside_the_axes_is_cut_off(drawn):
 
 ERRORS = {
     "no figure": (lambda results, ceilings: None, r"plot\(\) must return a matplotlib figure, not NoneType"),
-    "no axes": (lambda results, ceilings: plt.figure(), r"plot\(\) returned a figure without axes; draw on some"),
+    "no axes": (
+        lambda results, ceilings: plt.figure(),
+        r"plot\(\) returned a figure without axes; draw on some",
+    ),
     "pie": (on_axes(lambda axes: axes.pie([1, 2])), "draws a Wedge, .*; draw with one of plot, "),
     "axvspan": (on_axes(lambda axes: axes.axvspan(1, 2)), "draws a Rectangle"),
     "table": (on_axes(lambda axes: axes.table([["1"]])), "draws a Table"),
     "colours": (on_axes(lambda axes: axes.imshow([[[1, 0, 0]]])), "imshow of colours"),
-    "corners": (on_axes(lambda axes: axes.pcolormesh([[1, 2], [3, 4]], shading="gouraud")), "one value for each cell"),
-    "polar": (on_axes(lambda axes: axes.plot([1]), subplot_kw={"projection": "polar"}), "draws on polar axes"),
-    "raised": (lambda results, ceilings: results["n"], r"plot\(\) cannot be drawn: KeyError: 'n'; mend it, or what"),
-    "infinite limit": (on_axes(lambda axes: axes.set_xlim(0, INF)), "cannot be drawn: ValueError: Axis limits"),
+    "corners": (
+        on_axes(lambda axes: axes.pcolormesh([[1, 2], [3, 4]], shading="gouraud")),
+        "one value for each cell",
+    ),
+    "polar": (
+        on_axes(lambda axes: axes.plot([1]), subplot_kw={"projection": "polar"}),
+        "draws on polar axes",
+    ),
+    "raised": (
+        lambda results, ceilings: results["n"],
+        r"plot\(\) cannot be drawn: KeyError: 'n'; mend it, or what",
+    ),
+    "infinite limit": (
+        on_axes(lambda axes: axes.set_xlim(0, INF)),
+        "cannot be drawn: ValueError: Axis limits",
+    ),
     "exit": (lambda results, ceilings: exit("no"), "cannot be drawn: SystemExit: no"),
 }
 
@@ -393,14 +444,21 @@ def test_pictures_are_drawn_once_and_again_when_the_code_changes(small_book, tem
     heard = []
     with drawing_pool(small_book.root) as pool:
         assert first.draw(pool, lambda *count: heard.append(count)) == 1 and heard == [(1, 1)]
-        assert pictures().missing() == [] and pictures().of(name, run)["tables"][0]["series"][0]["name"] == "measured"
+        assert (
+            pictures().missing() == []
+            and pictures().of(name, run)["tables"][0]["series"][0]["name"] == "measured"
+        )
         drawn = pictures().of(name, run)
         first.draw(pool, items=[(name, run)])
         assert pictures().of(name, run) == drawn, "the same bytes each time"
         small_book.snippet("a/line", PLOT.replace('results["n"]', 'results["m"]'))
-        with pytest.raises(OverlapError, match=r"line\.py:\d+: plot\(\) .*KeyError: 'm'.* \(with the numbers of cpu\)"):
+        with pytest.raises(
+            OverlapError, match=r"line\.py:\d+: plot\(\) .*KeyError: 'm'.* \(with the numbers of cpu\)"
+        ):
             pictures().draw(pool)
-        small_book.snippet("a/line", PLOT.replace("    figure, axes", "    import os; os._exit(3)\n    figure, axes"))
+        small_book.snippet(
+            "a/line", PLOT.replace("    figure, axes", "    import os; os._exit(3)\n    figure, axes")
+        )
         with pytest.raises(OverlapError, match=r"a/line\.py: plot\(\) ended the process it ran in"):
             pictures().draw(pool)
 

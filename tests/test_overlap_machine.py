@@ -31,7 +31,9 @@ def test_names(gpus, name, label):
     assert (machine.profile(gpus), machine.label(name)) == (name, label)
 
 
-@pytest.mark.parametrize("gpu", ["", "NVIDIA", "中", "CPU", "NVIDIA CPU", "NVIDIA H200 x2", "H200-X16", "x2 -x2"])
+@pytest.mark.parametrize(
+    "gpu", ["", "NVIDIA", "中", "CPU", "NVIDIA CPU", "NVIDIA H200 x2", "H200-X16", "x2 -x2"]
+)
 def test_a_gpu_is_not_named_like_another_machine(gpu):
     with pytest.raises(OverlapError, match=f"GPU {gpu!r}: no profile can be named after it"):
         machine.profile([H200, gpu])
@@ -107,7 +109,10 @@ def test_the_second_of_two_unlike_gpus(tool, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("#!/bin/sh\necho 'NVIDIA-SMI has failed, sorry'\nexit 9\n", "nvidia-smi failed: NVIDIA-SMI has failed, sorry"),
+        (
+            "#!/bin/sh\necho 'NVIDIA-SMI has failed, sorry'\nexit 9\n",
+            "nvidia-smi failed: NVIDIA-SMI has failed, sorry",
+        ),
         ("#!/bin/sh\nsleep 60\n", "nvidia-smi did not answer within 0.5 s"),
         ("#!/bin/sh\necho 'No devices were found'\n", "nvidia-smi lists no GPU: No devices were found"),
         (b"#!/bin/sh\nprintf '\xff\xfe\n'\n", "nvidia-smi lists no GPU: \ufffd\ufffd"),
@@ -144,7 +149,13 @@ ATTRIBUTES = {
     "memory_bus_width": 6016,
     "L2_cache_size": 62_914_560,
 }
-SAID = {"sms": 132, "clock_mhz": 1980, "memory_clock_mhz": 3201, "memory_bus_bits": 6016, "l2_bytes": 62_914_560}
+SAID = {
+    "sms": 132,
+    "clock_mhz": 1980,
+    "memory_clock_mhz": 3201,
+    "memory_bus_bits": 6016,
+    "l2_bytes": 62_914_560,
+}
 CARD = {"name": H200, "memory_bytes": 150, "capability": "9.0"}
 
 
@@ -153,7 +164,9 @@ def probe(tool, monkeypatch):
     """Probes a machine of GPUs with these attributes."""
 
     def found(*cards: dict) -> dict:
-        properties = [SimpleNamespace(name=H200, major=9, minor=0, total_memory=150, **card) for card in cards]
+        properties = [
+            SimpleNamespace(name=H200, major=9, minor=0, total_memory=150, **card) for card in cards
+        ]
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: properties[i])
         monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
@@ -177,7 +190,13 @@ def test_a_probe_on_gpus_that_say_all(tool, probe):
     """PyTorch numbers them the other way round: they are told apart by UUID."""
     tool(script=SMI.replace("{unknown}", "no.such.field"))
     second, first = probe(ATTRIBUTES | {"uuid": "11aa-1"}, ATTRIBUTES | {"uuid": "00aa-0"})["machine"]["gpus"]
-    link = {"clock_max_mhz": 1980, "pcie_generation": 5, "pcie_width": 16, "pcie_width_max": 16, "nvlinks": 18}
+    link = {
+        "clock_max_mhz": 1980,
+        "pcie_generation": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "nvlinks": 18,
+    }
     assert first == CARD | SAID | link | {"power_limit_w": 700}
     assert second == CARD | SAID | link | {"pcie_width": 8}
     assert ceilings({"gpus": [second]})["pcie_now_gb_s"] == 31.51
@@ -194,13 +213,18 @@ def test_a_gpu_that_nvidia_smi_does_not_list(tool, probe):
     tool(script=SMI.replace("{unknown}", "no.such.field"))
     assert probe({"uuid": "99aa-9"})["machine"]["gpus"][0] == CARD
     assert (
-        "nvlinks" not in probe({"multi_processor_count": "many", "clock_rate": -1, "uuid": "9"})["machine"]["gpus"][0]
+        "nvlinks"
+        not in probe({"multi_processor_count": "many", "clock_rate": -1, "uuid": "9"})["machine"]["gpus"][0]
     )
 
 
 def test_one_gpu_has_no_links_to_count():
     assert machine._nvlinks(["\tGPU0\tCPU", "GPU0\t X \t0-63"]) == []
-    assert machine._nvlinks(["GPU0\t X \tNV12\tPHB", "GPU1\tNV12\t X \tPHB", "GPU2\tPHB\tPHB\t X"]) == [12, 12, 0]
+    assert machine._nvlinks(["GPU0\t X \tNV12\tPHB", "GPU1\tNV12\t X \tPHB", "GPU2\tPHB\tPHB\t X"]) == [
+        12,
+        12,
+        0,
+    ]
 
 
 def test_hosts_are_told_apart_and_not_named(tool, monkeypatch):

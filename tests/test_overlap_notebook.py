@@ -38,14 +38,19 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
         cells = nbformat.reads(text, as_version=4).cells
         assert sum(cell.cell_type == "code" for cell in cells) >= 1, path
         assert all(
-            cell.get("outputs") for cell in cells if cell.cell_type == "code" and "writefile" not in cell.source
+            cell.get("outputs")
+            for cell in cells
+            if cell.cell_type == "code" and "writefile" not in cell.source
         ), path
         prose = "".join(cell.source for cell in cells if cell.cell_type == "markdown")
-        assert "{printed:" not in prose and "!!! " not in prose and not re.search(r"\]\([^:)]+\.md\)", prose), path
+        assert (
+            "{printed:" not in prose and "!!! " not in prose and not re.search(r"\]\([^:)]+\.md\)", prose)
+        ), path
 
 
 @pytest.mark.parametrize(
-    "chapter", ["graphs", *(pytest.param(chapter, marks=pytest.mark.slow) for chapter in ("machine", "processes"))]
+    "chapter",
+    ["graphs", *(pytest.param(chapter, marks=pytest.mark.slow) for chapter in ("machine", "processes"))],
 )
 def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(notebook, chapter, tmp_path, on_cpu):
     made = nbformat.reads(notebook.build(notebook.book.pages[f"{chapter}.md"]), as_version=4)
@@ -58,6 +63,10 @@ def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(notebook, chapte
     )
     client.execute()
     printed = [
-        o.text for cell in made.cells if cell.cell_type == "code" for o in cell.outputs if o.output_type == "stream"
+        o.text
+        for cell in made.cells
+        if cell.cell_type == "code"
+        for o in cell.outputs
+        if o.output_type == "stream"
     ]
     assert len("".join(printed)) > 200

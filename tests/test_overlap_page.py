@@ -52,7 +52,9 @@ def test_inline_code_at_the_beginning_of_a_line_opens_no_block():
 def has_remedy(problem: str) -> bool:
     """Whether a message names its place, says what to do, and can be shown as it is."""
     remedy = re.search(r"; \w|see docs/|did you mean", problem)
-    return bool(re.match(r"docs/\w+\.md:\d+: ", problem) and remedy and problem.isprintable() and len(problem) < 2500)
+    return bool(
+        re.match(r"docs/\w+\.md:\d+: ", problem) and remedy and problem.isprintable() and len(problem) < 2500
+    )
 
 
 BAD_PAGES = {
@@ -83,15 +85,27 @@ BAD_PAGES = {
         "docs/a.md:1: claim a/b: `limits: x of y` is no option of a claim",
     ),
     "Limit": ("```claim a/b\nx\nLimit: x of y\nText.\n```", "`Limit: x of y` is no option of a claim"),
-    "only limits": ("```claim a/b\nx\nlimit: x of y\n```", "docs/a.md:1: claim a/b has no sentence; say what"),
-    "yes or no": ("```snippet a/b\nplot: off\n```", "docs/a.md:1: `plot: off`: plot is yes or no; write `plot: no`"),
+    "only limits": (
+        "```claim a/b\nx\nlimit: x of y\n```",
+        "docs/a.md:1: claim a/b has no sentence; say what",
+    ),
+    "yes or no": (
+        "```snippet a/b\nplot: off\n```",
+        "docs/a.md:1: `plot: off`: plot is yes or no; write `plot: no`",
+    ),
     "a claim's name": (
         "```claim a/b\nx\nname: No Gain\nText.\n```",
         "docs/a.md:1: claim a/b: `name: No Gain` is no name; write it like no-gain-from-python",
     ),
-    "a figure without words": ("```figure a/b\n```", "docs/a.md:1: a figure needs a caption; say in its body what"),
+    "a figure without words": (
+        "```figure a/b\n```",
+        "docs/a.md:1: a figure needs a caption; say in its body what",
+    ),
     "a diagram's body": ("```diagram a\nx\n```", "docs/a.md:1: a diagram has no body"),
-    "an index of one": ("```claims a/b\n```", "docs/a.md:1: the index of all claims has no argument and no body"),
+    "an index of one": (
+        "```claims a/b\n```",
+        "docs/a.md:1: the index of all claims has no argument and no body",
+    ),
     "an empty board": ("```scoreboard\n\n```", "docs/a.md:1: a scoreboard without rows; write `label |"),
     "nearly a block": (
         "text\n\n```clam a/b\nx > 1\nText.\n```",
@@ -160,10 +174,19 @@ BAD_TOGETHER = {
         "docs/a.md:10: the claim of line 4 is named large, too; change one",
     ),
     "caption": ("```snippet a/b\ncaption: Look.\n```", "docs/a.md:1: a caption, but no picture of a/b here"),
-    "caption's value": ("```snippet a/b\ncaption: {a/b: lost}\n```", "docs/a.md:1: a/b: `lost` has no value on"),
-    "caption's number": ("```snippet a/b\ncaption: It takes 5 ms.\n```", "docs/a.md:1: `5 ms` is typed in by hand"),
+    "caption's value": (
+        "```snippet a/b\ncaption: {a/b: lost}\n```",
+        "docs/a.md:1: a/b: `lost` has no value on",
+    ),
+    "caption's number": (
+        "```snippet a/b\ncaption: It takes 5 ms.\n```",
+        "docs/a.md:1: `5 ms` is typed in by hand",
+    ),
     "figure": (f"{SHOWN}```figure a/b\nLook.\n```", "docs/a.md:3: a/b draws no picture; write a `plot`"),
-    "figure's value": (f"{SHOWN}```figure a/b\nIt is {{a/b: lost}}.\n```", "docs/a.md:4: a/b: `lost` has no value on"),
+    "figure's value": (
+        f"{SHOWN}```figure a/b\nIt is {{a/b: lost}}.\n```",
+        "docs/a.md:4: a/b: `lost` has no value on",
+    ),
     "figure alone": (
         "```figure c/other\nLook.\n```",
         "docs/a.md:1: no page shows how c/other was measured; add a `snippet c/other`",
@@ -264,7 +287,8 @@ def test_a_bad_value_is_an_error_with_page_and_line(measured, text):
 
 
 @pytest.mark.parametrize(
-    "code", ["`{a/b: x}`", "``{a/b: x} ` ``", "```text\n{a/b: x}\n```", LONGER, "`one` and `{a/b: x}` and `two`"]
+    "code",
+    ["`{a/b: x}`", "``{a/b: x} ` ``", "```text\n{a/b: x}\n```", LONGER, "`one` and `{a/b: x}` and `two`"],
 )
 def test_code_is_left_alone(code):
     assert value.values(code) == []
@@ -300,7 +324,9 @@ CLAIMS = {
     "x > 1 for gpus == 1\nlimit: x of 4": {"h200": (True, "x = 4 > 1 · 4 of 4: 100%")},
     "x > 1 for gpus == 1\nlimit: x of 3.99": {"h200": (False, f"x = 4 > 1 · 4 of 3.99: 100%{BEATS}")},
     "x > 1 for gpus == 1\nlimit: ms.mm of 6.9": {"h200": (False, f"x = 4 > 1 · 10 of 6.9: 145%{BEATS}")},
-    "x > 1 for gpus == 1\nlimit: ms.mm of 8 + 0 * ceiling.sms": {"h200": (False, f"x = 4 > 1 · 10 of 8: 125%{BEATS}")},
+    "x > 1 for gpus == 1\nlimit: ms.mm of 8 + 0 * ceiling.sms": {
+        "h200": (False, f"x = 4 > 1 · 10 of 8: 125%{BEATS}")
+    },
     "x > 2 for profile in ('cpu', 'h200')": {"cpu": (False, "x = 2, not > 2"), "h200": (True, "x = 4 > 2")},
     "x > 2 for capability >= 9 and model == 'h200' and ceiling.sms > 1": {
         "h200": (True, "x = 4 > 2"),
@@ -338,19 +364,27 @@ def test_verdicts(measured, text):
 
 
 CHECKED = {
-    "x >": ["claim a/b: `x >` is not an expression (invalid syntax), in docs/recordings/cpu/a/b.json; mend the"],
+    "x >": [
+        "claim a/b: `x >` is not an expression (invalid syntax), in docs/recordings/cpu/a/b.json; mend the"
+    ],
     "x > 1 for gpus >": ["claim a/b: `gpus >` is not an expression (invalid syntax), in"],
-    "x > 1 for cpus > 1": ["claim a/b: no data decide it: `cpus > 1`: name 'cpus' is not defined; there are capa"],
+    "x > 1 for cpus > 1": [
+        "claim a/b: no data decide it: `cpus > 1`: name 'cpus' is not defined; there are capa"
+    ],
     "x > 1\nlimit: x+ of 3": ["claim a/b: `(x+) / (3)` is not an expression"],
     "().__class__": ["claim a/b: `().__class__` is not an expression of this book: no name begins with _"],
     "x >= 2": [],
     "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2, not ≥ 4, in docs/recordings/cpu/a/b.json"],
-    "x > 1\nlimit: x of 5": ["claim is false: The sentence. `x > 1`: x = 8 > 1 · 8 of 5: 160% — beats its ceiling, in"],
+    "x > 1\nlimit: x of 5": [
+        "claim is false: The sentence. `x > 1`: x = 8 > 1 · 8 of 5: 160% — beats its ceiling, in"
+    ],
     "c.other.x == x": [
         "claim cannot be decided in docs/recordings/h200-x2/a/b.json: `c.other.x == x`: no run of c/other on"
     ],
     "x > 1 for gpus >= 4": ["claim a/b: no data decide it: it speaks of no machine that has a recording"],
-    "lost > 1": ["claim a/b: no data decide it: `lost > 1`: name 'lost' is not defined; there are a, big, c, capa"],
+    "lost > 1": [
+        "claim a/b: no data decide it: `lost > 1`: name 'lost' is not defined; there are a, big, c, capa"
+    ],
     "name > 1": ["claim a/b: `name > 1`: TypeError: '>' not supported"],
     "x > 1\nlimit: x of zero": ["claim a/b: `(x) / (zero)`: ZeroDivisionError"],
     "x > 1\nlimit: name of x": ["claim a/b: `(name) / (x)`: TypeError"],
@@ -367,16 +401,22 @@ def test_claims_are_checked_on_every_recording(measured, text):
     assert measured.book().check(margins=False) == [each for each in problems if "by less than" not in each]
 
 
-@pytest.mark.parametrize(("ceiling", "known"), [("ceiling.sms", True), ("ceiling.sm", False), ("lost.x", False)])
+@pytest.mark.parametrize(
+    ("ceiling", "known"), [("ceiling.sms", True), ("ceiling.sm", False), ("lost.x", False)]
+)
 def test_a_limit_that_no_machine_knows_is_a_problem(measured, ceiling, known):
-    measured.page("a", f"# A\n\n```claim a/b\nx > 1\nlimit: x of {ceiling}\nlimit: x of ceiling.sms\nSo.\n```\n")
+    measured.page(
+        "a", f"# A\n\n```claim a/b\nx > 1\nlimit: x of {ceiling}\nlimit: x of ceiling.sms\nSo.\n```\n"
+    )
     problem = f"docs/a.md:3: no machine knows the limit `{ceiling}`; mend it, or take it away"
     assert [each for each in measured.book().check()] == [problem] * (not known)
 
 
 def test_a_limit_is_not_asked_of_a_machine_on_which_the_claim_is_open(measured):
     (measured.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {h200-x2 = 1}\n")
-    measured.page("a", "# A\n\n```claim a/b\nx > 1\nlimit: x of median([t for t in (9,) if x > 7])\nSo.\n```\n")
+    measured.page(
+        "a", "# A\n\n```claim a/b\nx > 1\nlimit: x of median([t for t in (9,) if x > 7])\nSo.\n```\n"
+    )
     assert [each for each in measured.book().check()] == []
 
 
@@ -386,7 +426,9 @@ def test_a_claims_anchor_stays_where_lines_are_inserted(measured):
         measured.page("a", above + claim)
         assert [found.anchor for found in measured.book().claims] == ["claim-a-b-7713e3"]
     measured.page("a", claim + claim.replace("x > 1", "x >= 1"))
-    assert "docs/a.md:5: the claim of line 1 says the same; change one, so that" in "".join(measured.book().check())
+    assert "docs/a.md:5: the claim of line 1 says the same; change one, so that" in "".join(
+        measured.book().check()
+    )
 
 
 TYPED = {
@@ -450,7 +492,9 @@ def test_scoreboards(measured, row):
 def test_the_picture_of_a_scoreboard_needs_rows_and_a_caption(measured):
     measured.page("a", "# A\n\n```scoreboard picture\nIt shows.\n```\n")
     assert (
-        measured.book().check()[0].startswith("docs/a.md:3: a picture of a scoreboard that no page has; write `label")
+        measured.book()
+        .check()[0]
+        .startswith("docs/a.md:3: a picture of a scoreboard that no page has; write `label")
     )
     measured.page("b", f"# B\n\n```scoreboard\n{ROW}\n```\n")
     assert measured.book().check() == []
@@ -476,7 +520,9 @@ BAD_CALCULATORS = {
     CALCULATOR.replace(
         "max(launch, 2)", "sum(launch)"
     ): "`sum(launch)` cannot be computed by a page; write plain arithmetic",
-    CALCULATOR.replace("max(launch, 2)", "other"): "name 'other' is not defined; there are gpus, launch; narrow",
+    CALCULATOR.replace(
+        "max(launch, 2)", "other"
+    ): "name 'other' is not defined; there are gpus, launch; narrow",
     CALCULATOR.replace(
         "max(launch, 2)", "(launch - 1)"
     ): "at launch = 1 on cpu: `gpus * launch / (launch - 1)`: ZeroDivisionError",

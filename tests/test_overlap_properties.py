@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("on_cpu")
 def examples(count: int) -> settings:
     """So many examples, always the same ones, nothing kept on disk."""
     lent = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=lent)
+    return settings(
+        max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=lent
+    )
 
 
 TEXT = st.text(max_size=60)
@@ -40,7 +42,9 @@ def refused_in_words(error: OverlapError, origin: str) -> None:
     assert plain(str(error)).encode()
 
 
-WORDS = pieces("n a data max sum range len str sorted x lost __class__ __import__ items", "if else and not in for 9 0")
+WORDS = pieces(
+    "n a data max sum range len str sorted x lost __class__ __import__ items", "if else and not in for 9 0"
+)
 SIGNS = pieces(". ( ) [ ] { } , : + - * / % < == := = lambda: ' \" f' \\ #") | st.sampled_from([" ", "\n"])
 SOUP = st.lists(WORDS | SIGNS | TEXT, max_size=14).map("".join)
 OPERATORS = pieces("+ - * / // % < >= == and in")
@@ -90,7 +94,9 @@ def test_an_expression_gives_data_or_is_refused_and_reaches_nothing(source):
     assert isinstance(value, (int, float, str, list, tuple, set, dict, type(None)))
 
 
-BODY = pieces("a/b limit: 4 name: x show: main | = 1 to 5 curve:", "{a/b:n} {claim:x} {printed:5} It is. # - > ` { }")
+BODY = pieces(
+    "a/b limit: 4 name: x show: main | = 1 to 5 curve:", "{a/b:n} {claim:x} {printed:5} It is. # - > ` { }"
+)
 SPACES = st.sampled_from([" ", "\n", "\n\n", "    ", "\t", "\r", "\x0c", "\u2028"])
 FENCE = pieces("``` ```` ~~~", *page.KINDS) | SPACES
 MARKDOWN = st.lists(BODY | FENCE | st.text(max_size=8), max_size=24).map("".join)

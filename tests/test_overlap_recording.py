@@ -48,7 +48,9 @@ def test_the_form_of_a_recording(template):
 
 def test_outputs_are_those_of_a_notebook(template):
     nbformat = pytest.importorskip("nbformat")
-    outputs = [{key: value for key, value in output.items() if key != "rank"} for output in template["outputs"]]
+    outputs = [
+        {key: value for key, value in output.items() if key != "rank"} for output in template["outputs"]
+    ]
     cell = nbformat.v4.new_code_cell(outputs=[nbformat.from_dict(output) for output in outputs])
     nbformat.validate(nbformat.v4.new_notebook(cells=[cell]))
     assert outputs == [{"output_type": "stream", "name": "stdout", "text": ["three\n"]}]
@@ -78,15 +80,27 @@ UNREADABLE = {
     "truncated": (lambda data: recording.dump(data)[:400], "not JSON"),
     "empty": (lambda data: "", "not JSON"),
     "nested": (lambda data: "[" * 100_000, "not JSON"),
-    "NaN": (lambda data: recording.dump(data).replace('"n": 3', '"n": NaN'), "not JSON (NaN is no number in JSON)"),
+    "NaN": (
+        lambda data: recording.dump(data).replace('"n": 3', '"n": NaN'),
+        "not JSON (NaN is no number in JSON)",
+    ),
     "bad bytes": (lambda data: b"\xff\xfe", "not JSON ("),
-    "a key twice": (lambda data: recording.dump(data).replace('"n": 3', '"n": 3, "n": 4'), "not JSON (n stands twice)"),
+    "a key twice": (
+        lambda data: recording.dump(data).replace('"n": 3', '"n": 3, "n": 4'),
+        "not JSON (n stands twice)",
+    ),
     "not an object": (lambda data: "[]", "not a recording of schema 1"),
     "other schema": (edited(lambda data: data.update(schema=2)), "not a recording of schema 1"),
     "no result": (edited(lambda data: data.pop("result")), "has no result"),
     "no torch": (edited(lambda data: data["software"].pop("torch")), "software.torch: Field required;"),
-    "of another snippet": (edited(lambda data: data.update(OF_ANOTHER)), "says it is a/c on cpu; move or remove it"),
-    "of another machine": (edited(lambda data: data.update(on_gpu(data))), "says it is a/b on h200; move or remove"),
+    "of another snippet": (
+        edited(lambda data: data.update(OF_ANOTHER)),
+        "says it is a/c on cpu; move or remove it",
+    ),
+    "of another machine": (
+        edited(lambda data: data.update(on_gpu(data))),
+        "says it is a/b on h200; move or remove",
+    ),
 }
 
 
@@ -408,7 +422,9 @@ def test_missing_recordings_and_their_excuses(small_book, template):
 def test_what_is_missing_of_the_cpu_can_be_recorded_here(small_book):
     small_book.snippet("a/b")
     small_book.page("a", "```snippet a/b\n```\n")
-    assert small_book.book().check() == ["snippets/a/b.py: missing: no recording on the CPU; run `overlap record a/b`"]
+    assert small_book.book().check() == [
+        "snippets/a/b.py: missing: no recording on the CPU; run `overlap record a/b`"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -433,7 +449,9 @@ def test_what_is_for_many_gpus_is_shown_first_on_two(small_book, template, named
 def test_a_snippet_on_no_page_is_found(committed, template):
     committed.snippet("a/hidden")
     committed.commit("a/hidden", template)
-    assert committed.book().check() == ["snippets/a/hidden.py: no page shows it; add a snippet block to docs/"]
+    assert committed.book().check() == [
+        "snippets/a/hidden.py: no page shows it; add a snippet block to docs/"
+    ]
 
 
 def test_machines_of_the_book(committed, template):
@@ -446,7 +464,9 @@ def test_machines_of_the_book(committed, template):
 
 def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
     small_book.snippet("timing/benchmark", "def f():\n    return 1\n\n\ndef main():\n    return {}\n")
-    small_book.snippet("a/b", "from snippets.timing.benchmark import f\n\n\ndef main():\n    return {'n': f()}\n")
+    small_book.snippet(
+        "a/b", "from snippets.timing.benchmark import f\n\n\ndef main():\n    return {'n': f()}\n"
+    )
 
     def path():
         return small_book.book().cache_path(Snippet.read(small_book.root, "a/b"), 0)

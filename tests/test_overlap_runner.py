@@ -24,7 +24,9 @@ RANKS_S = int(12 * float(os.environ.get("OVERLAP_PATIENCE", "1")))
 
 def main(body: str, imports: str = "import os, subprocess, sys, time") -> str:
     """A snippet whose main() has these lines."""
-    return f"{imports}\n\n\ndef main():\n" + "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
+    return f"{imports}\n\n\ndef main():\n" + "".join(
+        f"    {line}\n" for line in body.strip("\n").splitlines()
+    )
 
 
 def text(recording: dict, name: str = "stdout") -> str:
@@ -55,11 +57,17 @@ FAILURES = {
     ),
     "without_main": (
         main("return {}") + "\n\ndel main\n",
-        ["failed with exit code 1", "snippets/fail/without_main.py has no main(); write `def main() -> dict`"],
+        [
+            "failed with exit code 1",
+            "snippets/fail/without_main.py has no main(); write `def main() -> dict`",
+        ],
     ),
     "hangs": (
         main("print('begun')\nwhile True:\n    time.sleep(1)"),
-        ["still ran after 1 s and was stopped (if it needs longer, raise `timeout = 1` in its header)", "begun"],
+        [
+            "still ran after 1 s and was stopped (if it needs longer, raise `timeout = 1` in its header)",
+            "begun",
+        ],
     ),
     "killed": (main("print('begun')\nos.kill(os.getpid(), 9)"), ["was killed by signal 9", "begun"]),
     "stops": (main("sys.exit('no luck today')"), ["failed with exit code 1", "no luck today"]),
@@ -105,7 +113,9 @@ def test_a_failure_says_how_to_run_it_alone_unless_it_just_ran_so(lab):
         "Run it alone: overlap run fail/one",
         "Run it alone: overlap run fail/two",
     ]
-    assert str(lab.runner.run_all(bad[1:])[0]).endswith("Run it alone: PYTHONPATH=. python snippets/fail/two.py")
+    assert str(lab.runner.run_all(bad[1:])[0]).endswith(
+        "Run it alone: PYTHONPATH=. python snippets/fail/two.py"
+    )
 
 
 def test_streams_are_caught_at_the_file_descriptors(lab):
@@ -125,13 +135,17 @@ return {"cwd": os.listdir("."), "argv": len(sys.argv), "cuda": os.environ["CUDA_
 
 
 def test_what_is_long_is_cut_with_a_note(lab):
-    made = lab.run("out/long", main("for _ in range(100):\n    os.write(1, b'x' * 999_999 + b'\\n')\nreturn {}"))
+    made = lab.run(
+        "out/long", main("for _ in range(100):\n    os.write(1, b'x' * 999_999 + b'\\n')\nreturn {}")
+    )
     assert len(text(made)) < 70_000
     assert "\n[… 99,934,464 bytes of output left out …]\n" in text(made)
 
 
 def test_a_flood_is_stopped(lab):
-    with pytest.raises(RunFailed, match=f"wrote more than {worker.FLOOD >> 20} MiB of output and was stopped"):
+    with pytest.raises(
+        RunFailed, match=f"wrote more than {worker.FLOOD >> 20} MiB of output and was stopped"
+    ):
         lab.run("out/flood", main("while True:\n    os.write(1, b'x' * 9_999_999)"))
 
 
@@ -161,7 +175,11 @@ os.wait()
 @pytest.mark.parametrize(
     ("name", "ending"),
     [(name, "return {}") for name in LEFTOVERS]
-    + [(name, ending) for name in ("daemon", "stubborn") for ending in ("time.sleep(99)", "os.kill(os.getpid(), 9)")],
+    + [
+        (name, ending)
+        for name in ("daemon", "stubborn")
+        for ending in ("time.sleep(99)", "os.kill(os.getpid(), 9)")
+    ],
 )
 def test_no_process_is_left_behind(lab, name, ending):
     marker = f"marker-{uuid.uuid4()}"
@@ -195,7 +213,9 @@ def test_measurements_run_alone_and_the_rest_side_by_side(lab):
         wanted.append((lab.snippet(f"side/{i}", SPAN, f"gpus = [0]\nexclusive = {exclusive}"), 0))
     spans = {}
     assert (
-        lab.runner.run_all(wanted, lambda snippet, gpus, made: spans.update({snippet.name[-1]: made["result"]["span"]}))
+        lab.runner.run_all(
+            wanted, lambda snippet, gpus, made: spans.update({snippet.name[-1]: made["result"]["span"]})
+        )
         == []
     )
     assert sorted(spans) == list("abcdef")
@@ -278,8 +298,16 @@ def test_what_a_reader_types(lab, options, gpus, count, line):
 #: What the second of two ranks does, what is said, and its last lines.
 RANKS = {
     "dies": ("os.kill(os.getpid(), 9)", "was killed by signal 9, in rank 1, on the CPU", "joined 1"),
-    "raises": ("raise ValueError('boom')", "failed with exit code 1, in rank 1, on the CPU", "ValueError: boom"),
-    "hangs": ("time.sleep(999)", r"still ran after \d+ s and was stopped .*, in rank 1, on the CPU", "joined 1"),
+    "raises": (
+        "raise ValueError('boom')",
+        "failed with exit code 1, in rank 1, on the CPU",
+        "ValueError: boom",
+    ),
+    "hangs": (
+        "time.sleep(999)",
+        r"still ran after \d+ s and was stopped .*, in rank 1, on the CPU",
+        "joined 1",
+    ),
 }
 SECOND = """
 print("joined", os.environ["RANK"], flush=True)
@@ -294,7 +322,9 @@ return {{}}
 def test_a_rank_that_fails_ends_the_run_and_is_named(lab, fault):
     body, why, last = RANKS[fault]
     marker = f"marker-{uuid.uuid4()}"
-    snippet = torchrun(lab, f"rank/{fault}", main(SECOND.format(body=body, marker=marker)), ranks=2, timeout=RANKS_S)
+    snippet = torchrun(
+        lab, f"rank/{fault}", main(SECOND.format(body=body, marker=marker)), ranks=2, timeout=RANKS_S
+    )
     with pytest.raises(RunFailed) as caught:
         lab.runner.run(snippet, 0)
     first, *rest = str(caught.value).splitlines()
@@ -344,7 +374,8 @@ def test_common_modules_work(lab):
 def test_a_snippet_uses_the_helper(lab):
     lab.snippet("timing/benchmark", "def measure():\n    return 42\n\n\ndef main():\n    return {}\n")
     made = lab.run(
-        "helped/user", "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure()}\n"
+        "helped/user",
+        "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure()}\n",
     )
     assert made["result"] == {"n": 42}
     assert set(made["inputs"]) == {"snippets/timing/benchmark.py"}
@@ -352,7 +383,10 @@ def test_a_snippet_uses_the_helper(lab):
 
 def test_a_recording_tells_no_local_paths(lab):
     code = main("print(os.getcwd(), __file__)\nwarnings.warn('look out')\nreturn {}", "import os, warnings")
-    for made in (lab.run("local/paths", code), lab.runner.run(torchrun(lab, "local/paths", code, ranks=1), 0)):
+    for made in (
+        lab.run("local/paths", code),
+        lab.runner.run(torchrun(lab, "local/paths", code, ranks=1), 0),
+    ):
         assert text(made).endswith("snippets/local/paths.py\n")
         assert re.search(r"snippets/local/paths.py:\d+: UserWarning: look out", text(made, "stderr"))
         for path in (str(lab.root), "overlap-", "/tmp"):
@@ -383,7 +417,9 @@ def test_a_python_that_cannot_start(lab, server, monkeypatch):
 def test_a_python_without_torch(tmp_path, server, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('libfoo.so is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(OverlapError, match=rf"    {sys.executable} cannot `import torch`: ImportError: libfoo.so is"):
+    with pytest.raises(
+        OverlapError, match=rf"    {sys.executable} cannot `import torch`: ImportError: libfoo.so is"
+    ):
         Runner(tmp_path).probe(0)
 
 
@@ -405,7 +441,9 @@ def test_a_stop_ends_all_that_runs_at_once(tmp_path, monkeypatch, exclusive, num
     book, marker = SmallBook(tmp_path / "book"), f"marker-{uuid.uuid4()}"
     sleeper = f"subprocess.Popen({SLEEPER.format(marker=marker)})"
     for name in "xy":
-        book.snippet(f"stop/{name}", main(f"{sleeper}\ntime.sleep(99)"), f"gpus = [0]\nexclusive = {exclusive}")
+        book.snippet(
+            f"stop/{name}", main(f"{sleeper}\ntime.sleep(99)"), f"gpus = [0]\nexclusive = {exclusive}"
+        )
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     command = [sys.executable, "-m", "overlap", "run"]

@@ -68,10 +68,15 @@ def test_one_run_is_whole_and_of_the_others_stays_what_was_measured(book):
 
 
 def test_a_run_that_is_recorded_among_others_is_shown_as_the_recording(book, warm):
-    book.snippet("a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n")
+    book.snippet(
+        "a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n"
+    )
     assert main(["record", "--runs", "3"]) == 0
     three = recording.read(book.path("a/b"))
-    assert main(["record", "--bundle", "bundle.jsonl", "--runs", "4"]) == 0 and main(["import", "bundle.jsonl"]) == 0
+    assert (
+        main(["record", "--bundle", "bundle.jsonl", "--runs", "4"]) == 0
+        and main(["import", "bundle.jsonl"]) == 0
+    )
     four, (live,) = recording.read(book.path("a/b")), book.book("auto").live("a/b").values()
     assert len(four.runs) == 4 and len(live.data.runs) < 4
     assert four.has(three) and four.has(live.data) and not three.has(four)
@@ -89,7 +94,10 @@ def test_merging_is_idempotent_and_a_run_counts_once(book, template):
 
 def test_a_disturbed_run_does_not_take_the_place_of_a_calm_one(book, template):
     noise = {"dispatch_us": [1.0, 2.0], "least_us": 1.0, "steal": 0.0, "load": 0.1, "disturbed": True}
-    calm, disturbed = one(book, template, 70.0, 4, "aaaaaaaa"), one(book, template, 200.0, 5, "aaaaaaaa", noise=noise)
+    calm, disturbed = (
+        one(book, template, 70.0, 4, "aaaaaaaa"),
+        one(book, template, 200.0, 5, "aaaaaaaa", noise=noise),
+    )
     for pair in ((calm, disturbed), (disturbed, calm)):
         assert recording.merged(*pair)["result"]["us"] == 70.0
     assert recording.merged(disturbed, one(book, template, 90.0, 3, "aaaaaaaa"))["result"]["us"] == 90.0
@@ -102,7 +110,8 @@ def test_a_disturbed_run_does_not_take_the_place_of_a_calm_one(book, template):
 
 
 @pytest.mark.parametrize(
-    "change", [{"source": {"path": "snippets/a/b.py", "sha256": "0" * 64}}, {"inputs": {"snippets/a/c.py": "0" * 64}}]
+    "change",
+    [{"source": {"path": "snippets/a/b.py", "sha256": "0" * 64}}, {"inputs": {"snippets/a/c.py": "0" * 64}}],
 )
 def test_other_code_or_another_torch_begins_anew(book, template, change):
     whole, new = recording.read(book.path("a/b", "h200")), one(book, template, 70.0, 4, "cccccccc")
@@ -117,7 +126,9 @@ def test_the_newest_runs_are_kept(book, template):
     for second in range(12):
         started = {"started": f"2026-02-01T00:00:{second:02}+00:00"}
         whole = recording.merged(whole, one(book, template, float(second), 1, "aaaaaaaa", **started))
-    assert [each["result"]["us"] for each in (whole, *whole["others"])] == [float(s) for s in range(11, 1, -1)]
+    assert [each["result"]["us"] for each in (whole, *whole["others"])] == [
+        float(s) for s in range(11, 1, -1)
+    ]
 
 
 VALUES = {
@@ -148,7 +159,10 @@ def test_another_snippets_result_is_that_of_the_same_host(book, template):
     whole = recording.read(book.path("a/b", "h200"))
     snippet = book.book().snippet("a/c")
     source = {"path": snippet.path, "sha256": snippet.hash}
-    moved = {key: whole[key] for key in whole if key not in ("digest", "others")} | {"snippet": "a/c", "source": source}
+    moved = {key: whole[key] for key in whole if key not in ("digest", "others")} | {
+        "snippet": "a/c",
+        "source": source,
+    }
     runs = [
         moved | {"machine": moved["machine"] | {"host": host}, "result": {"x": x}}
         for host, x in (("bbbbbbbb", 2.0), ("aaaaaaaa", 1.0))
@@ -182,16 +196,23 @@ def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
     for expression, thin, wrong in (("us > 10", 0, 0), ("us > 55", 1, 0), ("us >= 70", 1, 1)):
         book.page("a", f"```snippet a/b\n```\n```claim a/b\n{expression} for gpus == 1\nSo.\n```\n")
         problems = book.book().check()
-        assert sum("claim holds by less than 3 times the spread of `us >" in each for each in problems) == thin
+        assert (
+            sum("claim holds by less than 3 times the spread of `us >" in each for each in problems) == thin
+        )
         unlike = [each for each in problems if "claim is not true in all runs" in each]
-        assert len(unlike) == wrong and all(each.endswith("; claim less, or measure longer") for each in unlike)
+        assert len(unlike) == wrong and all(
+            each.endswith("; claim less, or measure longer") for each in unlike
+        )
         at_home(book, "{cpu = 1}")
         assert book.book().check() == []
         (book.root / "pyproject.toml").unlink()
 
 
 def test_elsewhere_a_false_claim_is_a_finding(book):
-    book.page("a", "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nThen.\n```\n")
+    book.page(
+        "a",
+        "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nThen.\n```\n",
+    )
     at_home(book, "{cpu = 1}  # and no other")
     assert [problem.partition(":")[2][:40] for problem in book.book().check()] == [
         "7: claim cannot be decided in docs/recor"
@@ -205,16 +226,24 @@ def test_elsewhere_a_false_claim_is_a_finding(book):
 
 def test_elsewhere_an_expression_that_finds_no_data_is_open(book):
     least = "median([t for t in us_trials if t < 10])"
-    book.page("a", f"```snippet a/b\n```\nOf {{a/b: {least}:.0f}} µs.\n\n```claim a/b\n{least} >= 1\nSo.\n```\n")
+    book.page(
+        "a", f"```snippet a/b\n```\nOf {{a/b: {least}:.0f}} µs.\n\n```claim a/b\n{least} >= 1\nSo.\n```\n"
+    )
     at_home(book, "{cpu = 1}")
     assert book.book().check() == []
     found = {verdict.profile: verdict for verdict in book.book().verdicts(book.book().claims[0])}
-    assert {profile: verdict.state for profile, verdict in found.items()} == {"cpu": State.HOLDS, "h200": State.OPEN}
+    assert {profile: verdict.state for profile, verdict in found.items()} == {
+        "cpu": State.HOLDS,
+        "h200": State.OPEN,
+    }
     assert "no median for empty data" in found["h200"].figures
     h200 = said(book, f"{{a/b: {least}}}")["h200"]
     assert not h200.known and "no median for empty data" in h200.note
     at_home(book, "{cpu = 1, h200 = 3}")
-    assert sum("StatisticsError: no median for empty data, in docs/rec" in each for each in book.book().check()) == 2
+    assert (
+        sum("StatisticsError: no median for empty data, in docs/rec" in each for each in book.book().check())
+        == 2
+    )
 
 
 def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
@@ -230,7 +259,9 @@ def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
 @pytest.mark.parametrize("written", ['["cpu"]', "3", "{cpu = 0}", "{cpu = true}", '{cpu = "3"}', "{cpu = 1"])
 def test_home_machines_that_cannot_be_read(tmp_path, written):
     (tmp_path / "pyproject.toml").write_text(f"[tool.overlap]\nhome = {written}\n")
-    with pytest.raises(OverlapError, match=r"^pyproject.toml: .*(; write `home = {cpu = 3, h200 = 3}`|; mend it)"):
+    with pytest.raises(
+        OverlapError, match=r"^pyproject.toml: .*(; write `home = {cpu = 3, h200 = 3}`|; mend it)"
+    ):
         home(tmp_path)
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert home(tmp_path) is None
@@ -244,7 +275,9 @@ def test_a_home_machine_without_recordings_is_named(book):
 
 
 def test_record_adds_a_run_and_import_merges(book, warm, capsys):
-    book.snippet("a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n")
+    book.snippet(
+        "a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n"
+    )
     path = book.path("a/b")
     for arguments, count in (
         (["record", "a/b"], 1),
@@ -271,7 +304,10 @@ def test_record_adds_a_run_and_import_merges(book, warm, capsys):
 
 
 def test_a_busy_host_is_waited_for_and_said(monkeypatch):
-    costs, runs = iter([1.0] * 5 + [9.0, 9.0, 1.0, 1.2, 1.0, 9.0, 1.0, 1.1, 1.0, 9.0, 1.0, 9.0]), iter(range(9))
+    costs, runs = (
+        iter([1.0] * 5 + [9.0, 9.0, 1.0, 1.2, 1.0, 9.0, 1.0, 1.1, 1.0, 9.0, 1.0, 9.0]),
+        iter(range(9)),
+    )
     watch = Watch(lambda: next(costs))
     monkeypatch.setattr("overlap.run.noise.time.sleep", lambda seconds: None)
     monkeypatch.setattr("overlap.run.noise._jiffies", lambda: (0, 0))
@@ -314,12 +350,18 @@ def test_a_result_does_not_pass_for_the_machine(book, template):
     book.commit("a/b", template, {"us": 1.0, "gpus": 8})
     book.page("a", "```snippet a/b\n```\n{a/b@cpu: us}\n")
     (problem,) = book.book().check()
-    assert "docs/recordings/cpu/a/b.json: its result has gpus, which pages know as something of the machine" in problem
+    assert (
+        "docs/recordings/cpu/a/b.json: its result has gpus, which pages know as something of the machine"
+        in problem
+    )
     book.commit("a/b", template, {"us": 1.0, "a": {"near": 2}})
     assert book.book().check() == [], "a key may be called like a chapter"
     book.commit("a/b", template, {"us": 1.0, "a": {"b": {"us": 2}}})
     (problem,) = book.book().check()
-    assert "docs/recordings/cpu/a/b.json: its result has a.b, which pages know as the result of a/b; let" in problem
+    assert (
+        "docs/recordings/cpu/a/b.json: its result has a.b, which pages know as the result of a/b; let"
+        in problem
+    )
 
 
 def said_of(capsys) -> list[list[str]]:
@@ -349,7 +391,9 @@ def test_a_bundle_of_other_snippets_has_nothing_to_compare(book, template, capsy
     assert capsys.readouterr().err.endswith(said)
 
 
-def test_new_runs_are_held_against_the_range_of_the_recorded_ones(small_book, template, monkeypatch, capsys, warm):
+def test_new_runs_are_held_against_the_range_of_the_recorded_ones(
+    small_book, template, monkeypatch, capsys, warm
+):
     monkeypatch.chdir(small_book.root)
     code = "def main():\n    return {'n': %s, 'us': %s, 'us_trials': [1], 'rows': [{'ms': 5}], 'events': [[0, 1, 2, 'x']]}\n"
     recorded = {"n": 3, "us": 10, "us_trials": [9, 10, 11], "rows": [{"ms": 5}]}
@@ -389,4 +433,7 @@ def test_new_runs_are_held_against_the_range_of_the_recorded_ones(small_book, te
     assert main(["compare", "--bundle", str(bundle)]) == 0
     small_book.snippet("a/b", code % (5, 5))
     assert main(["compare", "--check"]) == 1
-    assert "docs/recordings/cpu/a/b.json: code changed; run `overlap record a/b` first" in capsys.readouterr().out
+    assert (
+        "docs/recordings/cpu/a/b.json: code changed; run `overlap record a/b` first"
+        in capsys.readouterr().out
+    )

@@ -134,7 +134,9 @@ def machines(site: Path) -> list[dict]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def write_book(root: Path, template: dict) -> SmallBook:
@@ -144,11 +146,15 @@ def write_book(root: Path, template: dict) -> SmallBook:
     for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
         book.page(name, text)
     book.page(
-        "glossary", "# Glossary\n\n## widget · 小部件 { #widget }\n\nA *thing*, of\n[some](a.md) kind.\n\nMore.\n"
+        "glossary",
+        "# Glossary\n\n## widget · 小部件 { #widget }\n\nA *thing*, of\n[some](a.md) kind.\n\nMore.\n",
     )
     (root / "docs/assets/diagrams").mkdir(parents=True)
     (root / "docs/assets/diagrams/lanes.svg").write_text("<svg>lanes</svg>")
-    outputs = [{"output_type": "stream", "name": "stdout", "text": [f"I am {rank}\n"], "rank": rank} for rank in (0, 1)]
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": [f"I am {rank}\n"], "rank": rank}
+        for rank in (0, 1)
+    ]
     book.commit("a/hostile", template, {"said": "<script>alert(2)</script>"})
     book.commit("a/number", template, {"n": 3})
     book.commit("a/number", template, {"n": 4}, gpus=1)
@@ -201,18 +207,31 @@ def test_values_of_all_machines_are_on_the_page(built):
 def test_what_else_is_inserted(built):
     index = (built.site / "index.html").read_text()
     assert re.search('<span class="ov-printed"[^>]*>5 &lt;ms&gt;</span>', index)
-    assert index.count('<a href="glossary/#widget" title="A thing, of some kind." translate="no">widget</a>') == 1
+    assert (
+        index.count('<a href="glossary/#widget" title="A thing, of some kind." translate="no">widget</a>')
+        == 1
+    )
     assert "<svg>lanes</svg>" in index
-    table, picture = re.findall(r'<table>.*?</table>|<div class="ov-board".*?</div></div>\s*</div>', index, re.S)
+    table, picture = re.findall(
+        r'<table>.*?</table>|<div class="ov-board".*?</div></div>\s*</div>', index, re.S
+    )
     cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall("<td.*?</td>", table)]
-    assert cells[0::6] == ["The example", "Another"] and cells[1::6] == ["50\xa0ms", "7\xa0ms"] and cells[5] == "dated"
+    assert (
+        cells[0::6] == ["The example", "Another"]
+        and cells[1::6] == ["50\xa0ms", "7\xa0ms"]
+        and cells[5] == "dated"
+    )
     assert 'data-label="its way"' in table
     assert cells[3:5] == ["–", "1.522.5"] and cells[8:11] == ["–", "–", "–"]
     marks = re.findall(r'data-note="([^"]*)" data-machine="cpu">(.*?)</span>', picture)
     places = re.findall(r'class="(ov-\w+)" style="--x:([\d.]+)%"', marks[0][1])
     said = marks[0][0].replace("\xa0", " ")
     assert said == "printed 50 ms · measured its way 3 ms · ceiling 1.5 ms · on CPU" and len(marks) == 1
-    assert [(mark, round(float(place))) for mark, place in places] == [("ov-then", 0), ("ov-its", 61), ("ov-limit", 76)]
+    assert [(mark, round(float(place))) for mark, place in places] == [
+        ("ov-then", 0),
+        ("ov-its", 61),
+        ("ov-limit", 76),
+    ]
     assert 'href="a/#snippet-a-number"' in index and "A test." in re.sub(r"<[^>]+>", "", index)
 
 
@@ -224,15 +243,22 @@ def test_a_link_to_a_snippet_leads_above_its_code(page):
 def test_below_the_title_stands_what_a_page_holds(page):
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     day = r"\d{4}-\d\d-\d\d"
-    assert re.search(rf"A (¶|&para;) 1 min · CPU, 1 × H200, 2 × H200 · {day}( to {day})? · 2 of 2 claims hold", text)
+    assert re.search(
+        rf"A (¶|&para;) 1 min · CPU, 1 × H200, 2 × H200 · {day}( to {day})? · 2 of 2 claims hold", text
+    )
     assert page.index("<h1") < page.index('class="ov-head"') < page.index('class="ov-snippet"')
 
 
 def test_a_claim_is_a_mark_that_opens_its_evidence(page):
-    marks = re.findall(r'<button type="button" class="ov-mark ov-holds" id="([^"]+)" popovertarget="([^"]+)"', page)
+    marks = re.findall(
+        r'<button type="button" class="ov-mark ov-holds" id="([^"]+)" popovertarget="([^"]+)"', page
+    )
     assert [name for name, _ in marks if "-not-" in name] == ["claim-not-less"] and len(marks) == 2
     for name, evidence in marks:
-        assert evidence == f"{name}-evidence" and page.count(f'id="{evidence}"') == page.count(f'id="{name}"') == 1
+        assert (
+            evidence == f"{name}-evidence"
+            and page.count(f'id="{evidence}"') == page.count(f'id="{name}"') == 1
+        )
     assert "Three, <em>at least</em>.&nbsp;<button" in page  # no mark in the prose: the sentence itself
     assert page.count("Two, at least.") == 1  # the prose has its mark, the sentence is in the evidence alone
     assert re.search(
@@ -243,7 +269,9 @@ def test_a_claim_is_a_mark_that_opens_its_evidence(page):
 
 
 def test_figures_are_numbered_and_say_where_they_come_from(page):
-    captions = re.findall(r'<p class="ov-caption" id="([^"]+)"><strong>(Figure \d\.)</strong>(.*?)</p>', page, re.S)
+    captions = re.findall(
+        r'<p class="ov-caption" id="([^"]+)"><strong>(Figure \d\.)</strong>(.*?)</p>', page, re.S
+    )
     assert [(anchor, number) for anchor, number, _ in captions] == [
         ("figure-a-number", "Figure 1."),
         ("figure-2", "Figure 2."),
@@ -285,7 +313,9 @@ def test_a_page_shows_code_output_and_claims_per_machine(page):
 
 def test_what_a_reader_can_take_home(built):
     home = built.site / "generated"
-    assert (home / "downloads/a/number.py").exists() and (built.site / "recordings/h200/a/number.json").exists()
+    assert (home / "downloads/a/number.py").exists() and (
+        built.site / "recordings/h200/a/number.json"
+    ).exists()
     assert recording.read(home / "live/cpu/a/number.json")["result"]["n"] == 3
     trace = json.loads((home / "traces/cpu/a/number.json").read_text())["traceEvents"]
     assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace
@@ -329,9 +359,15 @@ def test_the_extension_works_without_mkdocs(built, monkeypatch):
     build(built, "auto", folder="again")
     extensions = ["overlap.site.markdown", "pymdownx.superfences", "pymdownx.tabbed", "attr_list"]
     article = markdown(INDEX + PAGE, extensions=extensions)
-    assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article and "<script>" not in article
+    assert (
+        'data-machine="h200-x2"' in article
+        and "&lt;script&gt;alert(1)" in article
+        and "<script>" not in article
+    )
     twice = markdown("```snippet a/number\n```\n\n" * 2, extensions=extensions)
-    assert twice.count("runs alone") == 2 and twice.count('id="snippet-a-number"') == 1, "links lead to the first place"
+    assert twice.count("runs alone") == 2 and twice.count('id="snippet-a-number"') == 1, (
+        "links lead to the first place"
+    )
 
 
 def test_a_thin_margin_stops_an_author_and_no_build(small_book, template):
@@ -345,7 +381,9 @@ def test_a_thin_margin_stops_an_author_and_no_build(small_book, template):
     recording.write(path, recording.dump(together))
     for name in ("index", "glossary", "claims"):
         small_book.page(name, "# Page\n")
-    small_book.page("a", "# A\n\n```snippet a/number\n```\n\n```claim a/number\nn > 8\nMore than eight.\n```\n")
+    small_book.page(
+        "a", "# A\n\n```snippet a/number\n```\n\n```claim a/number\nn > 8\nMore than eight.\n```\n"
+    )
     (problem,) = small_book.book("never").check()
     assert "claim holds by less than 3 times the spread of `n > 8`" in problem
     assert "More than eight." in (build(small_book, "never") / "a/index.html").read_text()
@@ -395,7 +433,10 @@ STOPPED = {
         edit("docs/a.md", "show: times", "show: lost"),
         ["docs/a.md:3: snippets/a/number.py: no function lost"],
     ),
-    "unclosed": (edit("docs/a.md", "again.\n```", "again.\n"), ["docs/a.md:24: the figure block is not closed"]),
+    "unclosed": (
+        edit("docs/a.md", "again.\n```", "again.\n"),
+        ["docs/a.md:24: the figure block is not closed"],
+    ),
     "bad header": (
         edit("snippets/a/number.py", "# gpus", "# gqus"),
         ["snippets/a/number.py: header: ", "tool.overlap.gqus is unknown, did you mean gpus?"],
@@ -434,9 +475,7 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
     book.page("index", "# Small\n")
     book.commit("a/number", template, {"n": 3})
     plugins = f"plugins:\n  - search\n  - overlap:\n      claims: {claims}\n"
-    expected = (
-        "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, in .cache/overlap/runs/a-number-0-"
-    )
+    expected = "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, in .cache/overlap/runs/a-number-0-"
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         if claims == "fatal":
             with pytest.raises(Abort, match=r"^1 claims are false on what this build ran"):
@@ -470,7 +509,10 @@ def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path):
         "snippet": ("```snippet a/lost\n```", "snippets/a/lost.py: there is no such file"),
         "diagram": ("\n```diagram lost\n```", "2: no diagram 'lost' in docs/assets/diagrams/"),
         "leaving": ("```diagram ../overlap\n```", "1: no diagram '../overlap' in docs/assets/diagrams/"),
-        "not recorded": ("```snippet a/rare\n```", "a/rare.py: nothing recorded and this machine cannot run it"),
+        "not recorded": (
+            "```snippet a/rare\n```",
+            "a/rare.py: nothing recorded and this machine cannot run it",
+        ),
     }.values(),
 )
 def test_what_cannot_be_inserted(built, monkeypatch, text, expected):

@@ -28,7 +28,9 @@ def write(root: Path, name: str, text: str) -> Path:
 )
 def test_a_name_that_is_none_is_refused(tmp_path, name):
     write(tmp_path, "a/b", HEADER + MAIN)
-    with pytest.raises(OverlapError, match=r"a snippet is named <chapter>/<snippet>, .*; see `overlap list`") as caught:
+    with pytest.raises(
+        OverlapError, match=r"a snippet is named <chapter>/<snippet>, .*; see `overlap list`"
+    ) as caught:
         Snippet.read(tmp_path, name)
     assert repr(name) in str(caught.value)
 
@@ -104,7 +106,10 @@ def test_a_good_header(options, changes):
         ("gpus = [0]\ntimeout = true", "timeout must be seconds"),
         ("gpus = [0]\nexclusive = 'no'", "exclusive must be true or false, not 'no'"),
         ("gpus = [0]\nlauncher = 'mpirun'", "launcher must be 'python' or 'torchrun', not 'mpirun'"),
-        ("gpus = [0]\nlauncher = 'torchrun'", "torchrun on the CPU needs to know how many processes: add ranks = 2"),
+        (
+            "gpus = [0]\nlauncher = 'torchrun'",
+            "torchrun on the CPU needs to know how many processes: add ranks = 2",
+        ),
         ("gpus = [1]\nranks = 2", "ranks are processes of torchrun"),
         ("gpus = [1]\nlauncher = 'torchrun'\nranks = 0", "ranks must be a number of processes, not 0"),
         ("gpus = [1]\nmissing = { 8 = 'none' }", "missing excuses 8 GPUs, but gpus is [1]"),
@@ -319,10 +324,14 @@ def test_show(tmp_path):
     code = '"""Use it."""\n\n\n@str\ndef decorated():\n    pass\n\n\nclass Actor:\n    pass\n' + MAIN
     write(tmp_path, "a/b", f'{HEADER}{code}\n\nif __name__ == "__main__":\n    main()\n')
     snippet = Snippet.read(tmp_path, "a/b")
-    assert snippet.show(["decorated", "Actor"]) == "@str\ndef decorated():\n    pass\n\n\nclass Actor:\n    pass"
+    assert (
+        snippet.show(["decorated", "Actor"]) == "@str\ndef decorated():\n    pass\n\n\nclass Actor:\n    pass"
+    )
     assert snippet.show([]).startswith('"""Use it."""') and snippet.show([]).endswith("return {}")
     assert snippet.summary == "Use it." and snippet.chapter == "a"
-    with pytest.raises(OverlapError, match=r"^snippets/a/b.py: no function lost; it has decorated, Actor, main"):
+    with pytest.raises(
+        OverlapError, match=r"^snippets/a/b.py: no function lost; it has decorated, Actor, main"
+    ):
         snippet.show(["main", "lost"])
 
 

@@ -45,10 +45,21 @@ Nine GPUs count to three.
 RECORDED = {"copy": ("gb_s", 54.0, 56.0), "product": ("tflop_s", 700.0, 720.0), "launch": ("us", 6.5, 7.5)}
 HEALTHY = {"copy": 55.0, "product": 710.0, "launch": 7.0}
 #: What a healthy GPU says of itself to PyTorch, and to nvidia-smi.
-CARD = {"memory_bytes": 150_000_000_000, "capability": "9.0", "sms": 132, "clock_mhz": 1980, "pcie_generation": 5}
+CARD = {
+    "memory_bytes": 150_000_000_000,
+    "capability": "9.0",
+    "sms": 132,
+    "clock_mhz": 1980,
+    "pcie_generation": 5,
+}
 CARD |= {"pcie_width": 16, "pcie_width_max": 16}
 CALM = {"dispatch_us": [1.0, 1.0], "least_us": 1.0, "steal": 0.0, "load": 0.1, "disturbed": False}
-SMI = {"clocks_event_reasons.active": "0x1", "clocks.sm": "1980", "clocks.max.sm": "1980", "temperature.gpu": "40"}
+SMI = {
+    "clocks_event_reasons.active": "0x1",
+    "clocks.sm": "1980",
+    "clocks.max.sm": "1980",
+    "temperature.gpu": "40",
+}
 SMI |= {"power.limit": "700.00", "power.default_limit": "700.00", "memory.used": "4", "utilization.gpu": "0"}
 TOOL = """#!{python} -S
 import sys
@@ -87,7 +98,11 @@ class Bench:
     def data(self, name: str, value, gpus: int = 1, **run) -> dict:
         """A recording of a snippet with this value."""
         snippet, key = Snippet.read(self.book.root, f"a/{name}"), RECORDED.get(name, ("n",))[0]
-        made = self.template | {"snippet": snippet.name, "result": {key: value}, "inputs": snippet.input_hashes}
+        made = self.template | {
+            "snippet": snippet.name,
+            "result": {key: value},
+            "inputs": snippet.input_hashes,
+        }
         made |= {"source": {"path": snippet.path, "sha256": snippet.hash}, "run": made["run"] | run}
         cards = [CARD | {"name": self.gpu} | self.card] * gpus
         made |= {"machine": made["machine"] | {"gpus": cards, "host_gpus": gpus}}
@@ -98,7 +113,9 @@ class Bench:
         for name, (_, *values) in RECORDED.items():
             run = {"seconds": seconds.get(name, 1.0), "noise": CALM}
             first, second = (self.data(name, value, **run) for value in values)
-            recording.write(self.book.path(f"a/{name}", "h200"), recording.dump(recording.merged(first, second)))
+            recording.write(
+                self.book.path(f"a/{name}", "h200"), recording.dump(recording.merged(first, second))
+            )
 
     # What `verify` uses of a runner
 
@@ -237,7 +254,10 @@ def test_what_is_low_and_why(bench, capsys, name):
 def test_nothing_is_compared_with_itself_or_with_other_code(bench, capsys):
     for change in (
         lambda: None,
-        lambda: bench.record() or bench.book.snippet("a/copy", "def main():\n    return {'gb_s': 2}\n", "gpus = [1]"),
+        lambda: (
+            bench.record()
+            or bench.book.snippet("a/copy", "def main():\n    return {'gb_s': 2}\n", "gpus = [1]")
+        ),
     ):
         change()
         for _ in range(2):  # the second time, the first one's runs are in the cache
@@ -253,7 +273,8 @@ def test_a_snippet_that_fails_is_told_and_the_rest_goes_on(bench, capsys):
     assert main(["verify"]) == 0
     printed = capsys.readouterr().out
     assert (
-        "snippets/a/product.py failed with exit code 1\n" in printed and "Not measured (failed): a/product\n" in printed
+        "snippets/a/product.py failed with exit code 1\n" in printed
+        and "Not measured (failed): a/product\n" in printed
     )
     assert [line.split()[0] for line in printed.splitlines() if line.endswith("ok")] == ["copy", "launch"]
     assert main(["verify", "--strict"]) == 1
@@ -358,7 +379,10 @@ def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, m
     printed = capsys.readouterr().out
     assert "Other processes keep the CPU busy: before anything ran here, the load was 99.0 on" in printed
     assert "which can hold down: launch." in printed and "not known" not in printed
-    assert "false on 1 × H200, but other work disturbed the host: run it again when that is over: A copy" in printed
+    assert (
+        "false on 1 × H200, but other work disturbed the host: run it again when that is over: A copy"
+        in printed
+    )
 
 
 BLOCKED = """
@@ -377,7 +401,9 @@ sys.meta_path.insert(0, Blocked())
 
 def test_quick_needs_torch_alone(small_book, template, tmp_path_factory):
     """Neither numpy, nor rich, nor pydantic is there, in this process or those it starts."""
-    small_book.snippet("a/copy", "import torch\n\n\ndef main():\n    return {'gb_s': float(torch.ones(2).sum())}\n")
+    small_book.snippet(
+        "a/copy", "import torch\n\n\ndef main():\n    return {'gb_s': float(torch.ones(2).sum())}\n"
+    )
     small_book.page("a", "```snippet a/copy\n```\n```headlines\ncopy | GB/s | a/copy: gb_s | -\n```\n")
     small_book.commit("a/copy", template, {"gb_s": 2.0})
     folder = tmp_path_factory.mktemp("blocked")
@@ -420,7 +446,9 @@ def test_headlines_are_a_table_on_the_page_and_in_the_notebook(bench):
     (block,) = (each for each in book.blocks if isinstance(each, Headlines))
     assert list(block.check(book, True)) == []
     html = block.html(View(Site(book, None)))
-    assert '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87%</small></td>' in html
+    assert (
+        '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87%</small></td>' in html
+    )
     (cell,) = block.cells(Notebook(book, None))
     assert cell["source"].splitlines()[2:] == [
         "| copy, GB/s | 55 (54 to 56 · 87%) |",

@@ -76,7 +76,10 @@ def test_figures_follow_from_the_trials(result):
 
 
 def test_a_child_that_dies_is_noticed():
-    with pytest.raises(RuntimeError, match="exit code 1"), share_memory.child(share_memory.receive) as connection:
+    with (
+        pytest.raises(RuntimeError, match="exit code 1"),
+        share_memory.child(share_memory.receive) as connection,
+    ):
         connection.send_bytes(b"this is no pickle")
         connection.recv()
     assert not active_children()
@@ -211,7 +214,9 @@ def test_the_table_has_each_ending_and_each_start(monkeypatch):
     monkeypatch.setattr(exit_codes, "told", lambda start, how: f"{start.__name__} {how}")
     found = exit_codes.main()["found"]
     assert list(found) == list(exit_codes.ENDINGS)
-    assert found["killed"] == {name: f"{name} killed" for name in ("process", "pool", "executor", "torch_spawn")}
+    assert found["killed"] == {
+        name: f"{name} killed" for name in ("process", "pool", "executor", "torch_spawn")
+    }
 
 
 def sleep() -> None:
@@ -234,7 +239,9 @@ def test_a_child_answers_fails_or_is_killed():
 @forks
 def test_the_parent_touches_before_the_child_uses():
     touched = []
-    assert fork_after.after(lambda: touched.append(1), lambda: len(touched)) == 1, "a fork has what its parent has"
+    assert fork_after.after(lambda: touched.append(1), lambda: len(touched)) == 1, (
+        "a fork has what its parent has"
+    )
 
 
 @forks
@@ -284,7 +291,9 @@ def test_costs_are_medians_by_method(monkeypatch, capsys, gpu):
     ones = torch.ones
     monkeypatch.setattr(torch, "ones", lambda n, device: ones(n))
     result = start_methods.main()
-    assert result["alone_ms"] == {"python": 40, "python and torch": 120} and result["first_forkserver_ms"] == 0
+    assert (
+        result["alone_ms"] == {"python": 40, "python and torch": 120} and result["first_forkserver_ms"] == 0
+    )
     for parent in ["fresh", "used_cuda"][: 1 + gpu]:
         for method, trials in start_methods.TRIALS.items():
             each = result[parent]["ms_trials"][method]
@@ -313,7 +322,9 @@ def test_a_dead_process_is_noticed():
 
 
 def test_sizes_and_ways_are_in_order(monkeypatch):
-    monkeypatch.setattr(pool_and_process, "CONTEXT", SimpleNamespace(Pool=ThreadPool, set_forkserver_preload=id))
+    monkeypatch.setattr(
+        pool_and_process, "CONTEXT", SimpleNamespace(Pool=ThreadPool, set_forkserver_preload=id)
+    )
     monkeypatch.setattr(pool_and_process, "SIZES", [1000, 3000])
     monkeypatch.setattr(pool_and_process, "by_new_processes", pool_and_process.square_all)
     result = pool_and_process.main()
@@ -356,7 +367,9 @@ def test_the_fixed_twin_raises_and_trains(one_worker):
     result = hogwild_fixed.main()
     assert result["raised"] == "TypeError: 'NoneType' object is not callable"
     assert result["error_before"] > 0.4 and max(result["error"], result["error_alone"]) < 0.2
-    assert result["error"] == pytest.approx(result["error_alone"], abs=0.02), "one process writes alone in both"
+    assert result["error"] == pytest.approx(result["error_alone"], abs=0.02), (
+        "one process writes alone in both"
+    )
 
 
 def test_the_error_is_the_share_of_wrong_rows():
@@ -371,7 +384,9 @@ def test_each_process_gets_one_job_with_its_threads():
     jobs = []
     pool = SimpleNamespace(starmap=lambda work, rows, chunksize: jobs.append((work, rows, chunksize)))
     threads_per_process.all_train(pool, 3)
-    assert jobs == [(threads_per_process.train, [(3, threads_per_process.STEPS)] * threads_per_process.PROCESSES, 1)]
+    assert jobs == [
+        (threads_per_process.train, [(3, threads_per_process.STEPS)] * threads_per_process.PROCESSES, 1)
+    ]
 
 
 def test_training_takes_the_threads_it_is_given():
@@ -449,7 +464,12 @@ def test_the_steps_of_a_case_follow_each_other_until_one_fails(monkeypatch):
 
     monkeypatch.setattr(ipc_lifetime, "ProcessPoolExecutor", Inline)
     monkeypatch.setattr(ipc_lifetime, "make", make)
-    assert ipc_lifetime.tried("open clone exit read") == {"open": None, "clone": None, "exit": None, "read": [5.0, 5.0]}
+    assert ipc_lifetime.tried("open clone exit read") == {
+        "open": None,
+        "clone": None,
+        "exit": None,
+        "read": [5.0, 5.0],
+    }
     assert ipc_lifetime.tried("exit free read") == {
         "exit": None,
         "free": "RuntimeError: cannot schedule after shutdown",

@@ -12,7 +12,9 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {name: (ROOT / f".github/{name}.txt").read_text() for name in ("requirements", "audit")}
 PINNED = {name: dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", text, re.M)) for name, text in LOCKS.items()}
-LISTED = re.findall(r"^\| ([a-z0-9-]+) \| (\d\S*) \| (.*) \|$", (ROOT / ".github/licences.md").read_text(), re.M)
+LISTED = re.findall(
+    r"^\| ([a-z0-9-]+) \| (\d\S*) \| (.*) \|$", (ROOT / ".github/licences.md").read_text(), re.M
+)
 #: Licences that let the site be built and published; of NVIDIA's, nothing is passed on.
 FINE = re.compile(
     r"(LicenseRef-NVIDIA-Proprietary|NVIDIA [\w ]+|(Apache|BSD|ISC|MIT|MPL|Mozilla|PSF|Python|Zlib|CC0|0BSD|BSL)[\w .()-]*)"
@@ -24,7 +26,9 @@ def test_everything_that_is_installed_to_publish_is_locked_by_hash(name):
     entries = re.split(r"^(?=\S)", LOCKS[name].replace("\\\n", " "), flags=re.M)[1:]
     assert len(entries) == len(PINNED[name]) > 10
     for entry in entries:
-        assert re.fullmatch(r"[a-z0-9-]+==\S+( ; .+?)?(\s+--hash=sha256:[0-9a-f]{64})+\s*", entry), entry[:100]
+        assert re.fullmatch(r"[a-z0-9-]+==\S+( ; .+?)?(\s+--hash=sha256:[0-9a-f]{64})+\s*", entry), entry[
+            :100
+        ]
     assert "://" not in LOCKS[name] and "index" not in LOCKS[name]
 
 
@@ -32,7 +36,9 @@ def test_the_lock_fits_what_the_project_asks_for():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert wanted
     for requirement in map(Requirement, wanted):
-        assert requirement.specifier.contains(PINNED["requirements"][requirement.name]), f"run .ci/lock: {requirement}"
+        assert requirement.specifier.contains(PINNED["requirements"][requirement.name]), (
+            f"run .ci/lock: {requirement}"
+        )
 
 
 def test_the_lock_has_the_versions_that_this_project_builds_with():
@@ -46,16 +52,18 @@ def test_workflows_install_what_they_publish_from_the_lock():
     publish, audit = ((ROOT / f".github/workflows/{name}.yml").read_text() for name in ("publish", "audit"))
     installs = re.findall(r"pip install .*", publish + audit)
     assert len(installs) == 3
-    assert all("--require-hashes" in each or "--no-deps --no-build-isolation -e ." in each for each in installs)
+    assert all(
+        "--require-hashes" in each or "--no-deps --no-build-isolation -e ." in each for each in installs
+    )
     assert "pip-audit --strict --require-hashes" in audit
 
 
 def test_the_licence_of_each_locked_package_is_listed_and_lets_us_publish():
     assert {package: version for package, version, _ in LISTED} == PINNED["requirements"], "run .ci/lock"
     for package, _, said in LISTED:
-        assert all(FINE.fullmatch(part) for part in re.split(r" (?:AND|OR|WITH) ", said) if part != "LLVM-exception"), (
-            f"{package}: {said}"
-        )
+        assert all(
+            FINE.fullmatch(part) for part in re.split(r" (?:AND|OR|WITH) ", said) if part != "LLVM-exception"
+        ), f"{package}: {said}"
 
 
 def test_the_list_says_what_the_installed_packages_say():

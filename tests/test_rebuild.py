@@ -10,11 +10,15 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCES = re.findall(
-    r'^```bash(?: title="(.+?)")?\n(.*?)^```$', (ROOT / "docs/rebuild.md").read_text(), re.MULTILINE | re.DOTALL
+    r'^```bash(?: title="(.+?)")?\n(.*?)^```$',
+    (ROOT / "docs/rebuild.md").read_text(),
+    re.MULTILINE | re.DOTALL,
 )
 FILES = {path.stem: path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yml"))}
 WORKFLOWS = {name: yaml.load(text, yaml.BaseLoader) for name, text in FILES.items()}
-JOBS = {f"{name}: {key}": job for name, workflow in WORKFLOWS.items() for key, job in workflow["jobs"].items()}
+JOBS = {
+    f"{name}: {key}": job for name, workflow in WORKFLOWS.items() for key, job in workflow["jobs"].items()
+}
 STEPS = {f"{job}: {n}": step for job, body in JOBS.items() for n, step in enumerate(body.get("steps", []))}
 
 
@@ -33,7 +37,9 @@ def test_a_workflow_grants_nothing_by_itself_and_pins_what_it_uses(name):
     assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(WORKFLOWS[name]["on"])
     used = re.findall(r"uses: (.*)", FILES[name])
     assert used
-    assert [line for line in used if not re.match(r"\./\.github/|[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line)] == []
+    assert [
+        line for line in used if not re.match(r"\./\.github/|[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line)
+    ] == []
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -51,7 +57,8 @@ def test_a_step_keeps_no_token_and_takes_no_text_from_outside_into_a_shell(name)
 
 def test_only_two_jobs_may_write():
     granted = {
-        name: {what for what, level in job["permissions"].items() if level == "write"} for name, job in JOBS.items()
+        name: {what for what, level in job["permissions"].items() if level == "write"}
+        for name, job in JOBS.items()
     }
     assert {name: rights for name, rights in granted.items() if rights} == {
         "rebuild: propose": {"contents", "pull-requests"},

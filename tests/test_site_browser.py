@@ -41,7 +41,11 @@ def site(tmp_path_factory) -> Path:
     if folder := os.environ.get("OVERLAP_SITE"):
         return Path(folder)
     folder = tmp_path_factory.mktemp("site")
-    environment = os.environ | {"OVERLAP_EXECUTE": "never", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "OVERLAP_EXECUTE": "never",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -277,7 +281,10 @@ def test_two_machines_beside_each_other(visit):
 
 def test_claims_are_filtered_and_the_address_remembers(visit):
     page = visit("claims/")
-    rows, said = page.locator(".ov-claims:not(.ov-counts) tbody tr:visible"), page.locator(".ov-filters output")
+    rows, said = (
+        page.locator(".ov-claims:not(.ov-counts) tbody tr:visible"),
+        page.locator(".ov-filters output"),
+    )
     count = rows.count()
     assert said.inner_text() == f"{count} of {count} claims" and count > 100
     page.get_by_label("Chapter").focus()
@@ -379,10 +386,15 @@ def visits(browser, address, paths) -> dict[str, dict]:
             continue
         messages, elsewhere, failed = [], [], []
         page = context.new_page()
-        page.on("console", lambda message, to=messages: to.append(message.text) if message.type != "log" else None)
+        page.on(
+            "console", lambda message, to=messages: to.append(message.text) if message.type != "log" else None
+        )
         page.on("pageerror", lambda error, to=messages: to.append(str(error)))
         page.on("request", lambda request, to=elsewhere: to.append(request.url))
-        page.on("response", lambda response, to=failed: to.append(response.url) if response.status >= 400 else None)
+        page.on(
+            "response",
+            lambda response, to=failed: to.append(response.url) if response.status >= 400 else None,
+        )
         page.goto(path, wait_until="load")
         page.wait_for_function("document.documentElement.dataset.machine")
         page.wait_for_function(ALL_IN_VIEW)
@@ -434,7 +446,9 @@ class Document(HTMLParser):
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
         self.ids += [attributes["id"]] if "id" in attributes else []
-        self.links |= {attributes[key] for key in ("href", "src", "srcset", "xlink:href") if attributes.get(key)}
+        self.links |= {
+            attributes[key] for key in ("href", "src", "srcset", "xlink:href") if attributes.get(key)
+        }
 
 
 @pytest.fixture(scope="session")
@@ -480,7 +494,9 @@ def axe() -> str:
     return (Path(package.origin).parent / "axe.min.js").read_text()
 
 
-def violations(page, axe: str, impacts: set[str], options: str = "{resultTypes: ['violations']}") -> list[str]:
+def violations(
+    page, axe: str, impacts: set[str], options: str = "{resultTypes: ['violations']}"
+) -> list[str]:
     """What axe finds of these impacts."""
     page.evaluate(axe)
     found = page.evaluate(f"axe.run(document, {options})")["violations"]
@@ -510,7 +526,9 @@ def test_axe_finds_nothing_serious_on_any_page(visit, axe, paths, chapters, widt
     """And on no chapter anything moderate."""
     found = {}
     for path in paths:
-        impacts = {"serious", "critical"} | ({"moderate"} if path in chapters and "notebooks" not in path else set())
+        impacts = {"serious", "critical"} | (
+            {"moderate"} if path in chapters and "notebooks" not in path else set()
+        )
         page = visit(path, width=width, scheme=scheme)
         found[path] = violations(page, axe, impacts)
         page.close()
@@ -545,7 +563,9 @@ def test_a_chapter_is_light(browser, address, chapters):
         page.goto(path, wait_until="networkidle")
         sizes = {response.url.removeprefix(address): weight(response.body()) for response in responses}
         context.close()
-        sizes = {uri: size for uri, size in sizes.items() if not uri.endswith((".woff2", "search_index.json"))}
+        sizes = {
+            uri: size for uri, size in sizes.items() if not uri.endswith((".woff2", "search_index.json"))
+        }
         if sum(sizes.values()) > 180_000:
             heavy[path] = sizes
     assert heavy == {}
@@ -693,7 +713,9 @@ def test_a_trace_opens_in_perfetto(visit, site):
     fold = page.locator(".ov-run:visible .ov-fold:has(.ov-perfetto)").first
     fold.locator("summary").click()
     button = fold.get_by_role("button", name="open in Perfetto")
-    name, trace = button.evaluate("button => [button.parentElement.dataset.title, button.parentElement.dataset.trace]")
+    name, trace = button.evaluate(
+        "button => [button.parentElement.dataset.title, button.parentElement.dataset.trace]"
+    )
     with page.expect_popup() as opened:
         button.click()
     opened.value.wait_for_function("window.given")
@@ -710,7 +732,10 @@ def test_downloads_arrive(visit, site):
         link.click()
     name = download.value.suggested_filename
     taken = Path(download.value.path()).read_text()
-    assert taken.startswith("# /// script") and taken == (site / f"generated/downloads/devices/{name}").read_text()
+    assert (
+        taken.startswith("# /// script")
+        and taken == (site / f"generated/downloads/devices/{name}").read_text()
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

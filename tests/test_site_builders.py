@@ -64,7 +64,11 @@ class Article(HTMLParser):
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory) -> dict[str, Path]:
     """The book, from its recordings, by builder; MkDocs first, whose plugin makes what pages lead to."""
-    environment = os.environ | {"OVERLAP_EXECUTE": "never", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "OVERLAP_EXECUTE": "never",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(ROOT),
+    }
     copy = tmp_path_factory.mktemp("book")
     for name in ("docs", "snippets", "mkdocs.yml", "pyproject.toml"):
         source = ROOT / name
@@ -80,7 +84,9 @@ def sites(tmp_path_factory) -> dict[str, Path]:
     for builder in ("mkdocs", "zensical"):
         if builder in made:
             continue
-        subprocess.run([builder, "build"], cwd=copy, env=environment, check=True, capture_output=True, timeout=600)
+        subprocess.run(
+            [builder, "build"], cwd=copy, env=environment, check=True, capture_output=True, timeout=600
+        )
         made[builder] = (copy / "site").rename(copy / builder)
     return made
 

@@ -38,12 +38,25 @@ PAYLOADS = [
             ("video src=x", "onerror"),
             ("b", "onmouseover"),
         )
-        for before, after in (("", ""), ('">', ""), ("'>", ""), ("</title>", ""), ("</textarea></script>", ""))
+        for before, after in (
+            ("", ""),
+            ('">', ""),
+            ("'>", ""),
+            ("</title>", ""),
+            ("</textarea></script>", ""),
+        )
     ),
     *(
         f"{before}<script>{DO}</script>{after}"
         for before, after in (
-            *(("", ""), ('"', '"'), ("</code></pre>", ""), ("</style>", ""), ("-->", "<!--"), ("]]>", "<![CDATA[")),
+            *(
+                ("", ""),
+                ('"', '"'),
+                ("</code></pre>", ""),
+                ("</style>", ""),
+                ("-->", "<!--"),
+                ("]]>", "<![CDATA["),
+            ),
             *(("</text></svg>", ""), ("</td></tr></table>", ""), ("</span></span>", ""), ("\n\n", "\n\n")),
         )
     ),
@@ -213,7 +226,9 @@ def made(book: SmallBook, template: dict):
         chapter = f"c_{number // 10:02d}"
         name, text = f"{chapter}/p_{number:03d}", readable(payload)
         counts = [1, 0] if number % 5 == 0 else [1]
-        header = HEADER.format(counts=[*counts, 2], missing=json.dumps(text, ensure_ascii=False), docstring=repr(text))
+        header = HEADER.format(
+            counts=[*counts, 2], missing=json.dumps(text, ensure_ascii=False), docstring=repr(text)
+        )
         path = book.root / "snippets" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text(
@@ -276,7 +291,9 @@ STRANGE = """() => {
 
 def test_no_payload_acts_on_any_page(site, paths, visit):  # noqa: F811
     """Chapters, notebooks, index, claims, snippets; every picture is taken into the page, every machine picked once."""
-    assert len([path for path in paths if path.startswith("c_")]) == len(PAYLOADS) // 10 + bool(len(PAYLOADS) % 10)
+    assert len([path for path in paths if path.startswith("c_")]) == len(PAYLOADS) // 10 + bool(
+        len(PAYLOADS) % 10
+    )
     found, asked, page = {}, [], visit("")
     page.add_init_script(SPY)
     page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
@@ -313,7 +330,9 @@ def test_the_payload_can_be_read(site, number):
     page = html.unescape((site / f"c_{number // 10:02d}/index.html").read_text(encoding="utf-8"))
     text = readable(PAYLOADS[number])
     assert text[:60] in page
-    printed = plain(re.sub(r"\x1b(\[[0-9;]*m|\][^\x07\x1b]*(\x07|\x1b\\))", "", PAYLOADS[number])).replace("\ufffd", "")
+    printed = plain(re.sub(r"\x1b(\[[0-9;]*m|\][^\x07\x1b]*(\x07|\x1b\\))", "", PAYLOADS[number])).replace(
+        "\ufffd", ""
+    )
     assert printed.strip().rpartition("\n")[2][:40] in page.replace("\ufffd", "").replace("\xa0", " ")
 
 
@@ -362,5 +381,6 @@ def test_control_characters_in_a_field_are_refused(template, field):
         data = template | ({part: template[part] | {key: payload}} if part else {key: payload})
         with pytest.raises(OverlapError, match=re.escape(field)):
             recording.parse(
-                recording.dump(data | {"digest": recording.digest(data)} if field != "digest" else data), "here"
+                recording.dump(data | {"digest": recording.digest(data)} if field != "digest" else data),
+                "here",
             )

@@ -109,13 +109,17 @@ def small(tmp_path, template) -> SmallBook:
 
 
 def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
-    said = take(small.root, [foreign(recording.read(small.path("a/copy", "h200")), gb_s=900.0)], monkeypatch, capsys)
+    said = take(
+        small.root, [foreign(recording.read(small.path("a/copy", "h200")), gb_s=900.0)], monkeypatch, capsys
+    )
     assert f"new: a/copy on {PROFILE}" in said and "1 imported, 0 refused" in said
     assert f"docs/a.md:8 on {PROFILE}: holds -> false" in said
     assert main(["check"]) == 0, capsys.readouterr().out
 
     site = build(small, "never")
-    page, claims, index = ((site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html"))
+    page, claims, index = (
+        (site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html")
+    )
     known = [(each["profile"], each["label"], each["home"], each["first"]) for each in machines(site)]
     assert known == [
         ("foo-9", "1 × FOO 9", False, False),
@@ -124,7 +128,9 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     values = re.findall(r'data-machine="foo-9" data-note="([^"]*)"[^>]*>([^<]*)<', page)
     assert values[0] == ("a/copy on 1 × FOO 9", "900")
     assert values[1][1] == "–" and "ceiling of NVIDIA Foo 9 has no 'hbm_gb_s'" in values[1][0]
-    states = re.findall(r'<li class="ov-(\w+)" data-machine="foo-9">.*?<code translate="no">(.*?)</code>', page, re.S)
+    states = re.findall(
+        r'<li class="ov-(\w+)" data-machine="foo-9">.*?<code translate="no">(.*?)</code>', page, re.S
+    )
     assert [state for state, _ in states] == ["false", "open", "holds"]
     assert "no &#39;hbm_gb_s&#39;" in states[1][1] and "of a ceiling that is not known" in states[2][1]
     tallies = re.findall(r'<p class="ov-tally">(.*?)</p>', page)
@@ -143,8 +149,12 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
         ("holds", "h200"),
     ]
     assert "1 × FOO 9<small>not one of the book’s own</small>" in claims
-    assert "2 of 3 claims hold on every machine that decides them; 1 is false on one or more; 1 is open" in index
-    pictures = [(site / f"generated/pictures/{each}/a/copy-wide.svg").read_text() for each in ("foo-9", "h200")]
+    assert (
+        "2 of 3 claims hold on every machine that decides them; 1 is false on one or more; 1 is open" in index
+    )
+    pictures = [
+        (site / f"generated/pictures/{each}/a/copy-wide.svg").read_text() for each in ("foo-9", "h200")
+    ]
     assert ["the ceiling" in picture for picture in pictures] == [False, True]
 
 
@@ -186,5 +196,7 @@ def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
     assert claims.count(f'data-machine="{PROFILE}"') == len(states)
     assert all(f"#{anchor}" in claims for anchor in false)
     for page in (tmp_path / "site").glob("*/index.html"):
-        for text in re.findall(rf'<span[^>]*data-machine="{PROFILE}"[^>]*>(.*?)</span>', page.read_text(), re.S):
+        for text in re.findall(
+            rf'<span[^>]*data-machine="{PROFILE}"[^>]*>(.*?)</span>', page.read_text(), re.S
+        ):
             assert text.strip(), page

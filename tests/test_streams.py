@@ -106,7 +106,9 @@ def test_speedup_is_over_the_first_of_the_same_round(monkeypatch):
     monkeypatch.setattr(
         when_streams_help,
         "take_turns",
-        lambda works, warmup, trials, rest_s: take_turns(works, 0, 3, rest_s=rest_s, clock=lambda work, n: next(clock)),
+        lambda works, warmup, trials, rest_s: take_turns(
+            works, 0, 3, rest_s=rest_s, clock=lambda work, n: next(clock)
+        ),
     )
     row = when_streams_help.compared([print, print], 0.0)
     assert row == {"speedup": [1.0, 2.0], "speedup_trials": [[1.0] * 3, [2.0, 3.0, 2.0]]}
@@ -138,14 +140,22 @@ def test_three_blocks_without_a_fork_can_read_too_early(first, wrong, monkeypatc
 
 
 def test_write_and_sum_are_drawn_in_their_lanes():
-    names = {"write x": "void at::native::vectorized_elementwise_kernel<4", "sum x": "void at::native::reduce_kernel<5"}
+    names = {
+        "write x": "void at::native::vectorized_elementwise_kernel<4",
+        "sum x": "void at::native::reduce_kernel<5",
+    }
     events = [["stream 7", start, 2700.0, "void cutlass::Kernel2<cut"] for start in (0.0, 2750.0)]
     events += [["stream 7", 5500.0, 1.5, names["write x"]], ["stream 13", 90.0, 3.0, names["sum x"]]]
     ax, near = race_broken.plot({"events": events}, {}).axes
     assert [bars.get_paths()[0].get_extents().x1 for bars in ax.collections] == [2.7, 5.45]
     drawn = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()}
     assert drawn == {"write x": [[5.5, 0.0]], "sum x": [[0.09, 1.0]]}
-    assert [bars.get_paths()[0].get_extents().x0 for bars in near.collections] == [-5500.0, -2750.0, 0.0, -5410.0]
+    assert [bars.get_paths()[0].get_extents().x0 for bars in near.collections] == [
+        -5500.0,
+        -2750.0,
+        0.0,
+        -5410.0,
+    ]
 
 
 def twins(name: str) -> list[list[str]]:
@@ -163,7 +173,9 @@ def test_twins_differ_in_the_lesson_only():
     assert broken == fixed, "what differs is the policies above it"
 
 
-@pytest.mark.parametrize(("program", "first"), [("no_fork", "side"), ("no_join", "main"), ("freed_too_early", "main")])
+@pytest.mark.parametrize(
+    ("program", "first"), [("no_fork", "side"), ("no_join", "main"), ("freed_too_early", "main")]
+)
 def test_an_unfair_gpu_breaks_the_wrong_programs(program, first):
     with imitated(late=True, first=first):
         assert race_under_sanitizer.summed(program) != 10_000
@@ -188,7 +200,9 @@ torch.cuda._sanitizer.CUDASanitizerErrors: detected 1 errors"""
     monkeypatch.setattr(subprocess, "run", run)
     programs = race_under_sanitizer.main()["programs"]
     clean = {"races": 0, "exit_code": 0}
-    assert programs == dict.fromkeys(race_under_sanitizer.PROGRAMS, clean) | {"no_fork": {"races": 1, "exit_code": 1}}
+    assert programs == dict.fromkeys(race_under_sanitizer.PROGRAMS, clean) | {
+        "no_fork": {"races": 1, "exit_code": 1}
+    }
 
 
 @pytest.mark.parametrize("edge", events_as_edges.EDGES)
@@ -217,7 +231,8 @@ def test_a_dropped_tensor_is_overwritten_before_it_is_read(unfair, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "most"), [("record_stream", 20, 22), ("keep", 20, 21), ("join", 1, 2), ("join_late", 2, 3)]
+    ("name", "least", "most"),
+    [("record_stream", 20, 22), ("keep", 20, 21), ("join", 1, 2), ("join_late", 2, 3)],
 )
 def test_policies_take_the_memory_that_they_need(name, least, most, monkeypatch):
     monkeypatch.setattr(record_stream_or_join, "FLOATS", 1024)
@@ -250,7 +265,9 @@ def test_the_number_of_queues_is_set_before_cuda_starts(gpu, monkeypatch):
     assert asked[:32] == ["8"] * 32
     for way in ("eager", "graph"):
         assert [len(each) for each in trials[way]] == [5] * 6 and trials[way][0] == [1.0] * 5
-    assert trials["eager"][5] == pytest.approx([32.0] * 5, rel=0.1), "as many as streams: this GPU has a queue for each"
+    assert trials["eager"][5] == pytest.approx([32.0] * 5, rel=0.1), (
+        "as many as streams: this GPU has a queue for each"
+    )
 
 
 def test_latency_is_from_the_launch_to_the_result_while_large_kernels_wait(gpu, monkeypatch):
@@ -258,7 +275,9 @@ def test_latency_is_from_the_launch_to_the_result_while_large_kernels_wait(gpu, 
     same, urgent = torch.cuda.current_stream(), torch.cuda.Stream()
     small, large = partial(gpu.launch, 0.5), partial(gpu.launch, 100.0)
     behind = stream_priority.latency_s(same, small, large)
-    assert behind == pytest.approx(3 * 100 + 0.5, rel=1e-3), "the clock starts as the second large kernel begins"
+    assert behind == pytest.approx(3 * 100 + 0.5, rel=1e-3), (
+        "the clock starts as the second large kernel begins"
+    )
     assert stream_priority.latency_s(urgent, small, large) == pytest.approx(0.5, rel=1e-3)
 
 

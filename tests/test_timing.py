@@ -60,7 +60,9 @@ def test_both_gpus_get_the_work_that_each_gets_alone(twin, monkeypatch):
     result = twin.main()
     alone = [("cuda:0", 10), ("cuda:1", 40)]
     assert queued == 2 * alone and list(result) == ["first", "second", "both"]
-    assert result["both"]["tflop_s"] == pytest.approx(result["first"]["tflop_s"] + result["second"]["tflop_s"])
+    assert result["both"]["tflop_s"] == pytest.approx(
+        result["first"]["tflop_s"] + result["second"]["tflop_s"]
+    )
 
 
 @pytest.mark.parametrize("twin", TWINS)
@@ -93,7 +95,9 @@ def test_the_current_device_says_nothing_of_the_other():
     assert broken["both"]["ms"] < 0.6 * fixed["second"]["ms"] <= fixed["both"]["ms"]
 
 
-@pytest.mark.parametrize(("twin", "before_the_last_clock"), [(unwaited_broken, "mm"), (unwaited_fixed, "wait")])
+@pytest.mark.parametrize(
+    ("twin", "before_the_last_clock"), [(unwaited_broken, "mm"), (unwaited_fixed, "wait")]
+)
 def test_unwaited_twins_differ_in_one_wait(twin, before_the_last_clock, monkeypatch):
     diary = []
 
@@ -102,7 +106,9 @@ def test_unwaited_twins_differ_in_one_wait(twin, before_the_last_clock, monkeypa
         return float(len(diary))
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: diary.append("wait"))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: diary[-2] == "wait"))
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: diary[-2] == "wait")
+    )
     monkeypatch.setattr(torch, "mm", lambda x, y: diary.append("mm"))
     monkeypatch.setattr(twin, "time", SimpleNamespace(perf_counter=read_clock))
     ms, working = twin.reading(torch.ones(2, 2))
@@ -192,7 +198,9 @@ def test_clocks_take_turns_and_are_listed_from_the_shortest(monkeypatch):
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(clocks_compared, "CYCLES", {"small": 1, "large": 10})
     monkeypatch.setattr(clocks_compared, "CALLS", {"small": 5, "large": 1})
-    monkeypatch.setattr(clocks_compared, "CLOCKS", {"wait": (clock(9), "all"), "launch": (clock(2), "little")})
+    monkeypatch.setattr(
+        clocks_compared, "CLOCKS", {"wait": (clock(9), "all"), "launch": (clock(2), "little")}
+    )
     result = clocks_compared.main()
     assert turns == [9, 2] * 16 and result["cycles"] == {"small": 1, "large": 10}
     assert result["large"]["us"] == pytest.approx({"wait": 90, "launch": 20})
@@ -270,14 +278,19 @@ def test_bandwidth_counts_reads_and_writes(monkeypatch):
     monkeypatch.setattr(hot_cache, "take_turns", turns)
     row = hot_cache.compared(pool, 1)
     moved = 2 * 4 * len(pool)
-    assert row["hot_gb_s_trials"] == pytest.approx([moved / 1e3, moved / 2e3]) and row["ratio_trials"] == [2.0, 3.0]
+    assert row["hot_gb_s_trials"] == pytest.approx([moved / 1e3, moved / 2e3]) and row["ratio_trials"] == [
+        2.0,
+        3.0,
+    ]
     assert row["mib"] == 1 and row["ratio"] == 2.5
     assert pool.tolist() == [4.0] * 2**18 + [1.0] * 2**19
 
 
 def test_cache_and_memory_are_two_lines_below_one_ceiling():
     hot, cold = [900, 5200, 4000], [800, 3500, 4000]
-    rows = [{"mib": m, "hot_gb_s": h, "cold_gb_s": c} for m, h, c in zip([4, 16, 256], hot, cold, strict=True)]
+    rows = [
+        {"mib": m, "hot_gb_s": h, "cold_gb_s": c} for m, h, c in zip([4, 16, 256], hot, cold, strict=True)
+    ]
     results = {"l2_mib": 60, "rows": rows}
     first, second, memory, cache = hot_cache.plot(results, {"hbm_gb_s": 4800}).axes[0].get_lines()
     assert list(first.get_ydata()) == [0.9, 5.2, 4.0] and list(second.get_ydata()) == [0.8, 3.5, 4.0]
@@ -296,7 +309,8 @@ def test_a_small_buffer_is_faster_the_second_time():
 def test_blocks_are_those_of_the_largest_kernel(monkeypatch):
     calls = []
     kernels = [
-        {"cat": "kernel", "name": f"k{i}", "args": {"grid": grid}} for i, grid in enumerate(([2, 3, 1], [1, 1, 1]))
+        {"cat": "kernel", "name": f"k{i}", "args": {"grid": grid}}
+        for i, grid in enumerate(([2, 3, 1], [1, 1, 1]))
     ]
     profiler_that_saw(monkeypatch, [*kernels, {"cat": "cpu_op"}, {"ph": "M"}])
     shown = [{"name": "k0", "grid": [2, 3, 1]}, {"name": "k1", "grid": [1, 1, 1]}]
@@ -305,7 +319,11 @@ def test_blocks_are_those_of_the_largest_kernel(monkeypatch):
 
 
 def test_profile_reports_each_shape(monkeypatch, gpu):
-    events = [["CPU", 0.0, 9.0, "launch"], ["stream 7", 5.0, 2.0, "softmax"], ["stream 7", 9.0, 4.0, "softmax"]]
+    events = [
+        ["CPU", 0.0, 9.0, "launch"],
+        ["stream 7", 5.0, 2.0, "softmax"],
+        ["stream 7", 9.0, 4.0, "softmax"],
+    ]
     monkeypatch.setattr(profile_reading, "SHAPES", {"tiny": (4, 8), "one_row": (1, 64)})
     monkeypatch.setattr(profile_reading, "thread_blocks", lambda work: len(work()))
     monkeypatch.setattr(profile_reading, "lanes", lambda work: events if work() is None else None)
@@ -393,7 +411,12 @@ def test_the_share_is_of_the_period_as_it_turned_out(monkeypatch, gpu):
 
 
 def test_duty_cycles_are_drawn_beside_the_definition():
-    shares = {"long_5ms": (50.0, 50), "long_10ms": (99.0, 100), "short_2us": (14.0, 22), "short_6us": (34.0, 42)}
+    shares = {
+        "long_5ms": (50.0, 50),
+        "long_10ms": (99.0, 100),
+        "short_2us": (14.0, 22),
+        "short_6us": (34.0, 42),
+    }
     results = {name: {"kernel_percent": runs, "busy_percent": nvml} for name, (runs, nvml) in shares.items()}
     (ax,) = duty_cycle.plot(results, {}).axes
     drawn = [[tuple(dot) for dot in dots.get_offsets().tolist()] for dots in ax.collections]

@@ -74,16 +74,26 @@ def test_ways_take_turns_and_the_warm_up_is_forgotten(diary):
     works = {name: lambda name=name: diary.append(name) for name in "ab"}
     timings = take_turns.take_turns(works, warmup=1, trials=2, rest_s=0.5)
     assert [entry for entry in diary if entry in works] == ["a", "b"] * 3
-    assert diary[:2] == ["rest 0.5", "clock"] and timings == {"a": Timing([1.0, 1.0]), "b": Timing([1.0, 1.0])}
+    assert diary[:2] == ["rest 0.5", "clock"] and timings == {
+        "a": Timing([1.0, 1.0]),
+        "b": Timing([1.0, 1.0]),
+    }
 
 
 def test_turns_with_another_clock_and_what_is_recorded_of_them():
     seconds = iter([9.0, 9.0, 2.0, 1.0, 4.0, 1.0, 6.0, 1.0])
     timings = take_turns.take_turns(
-        {"slow": print, "fast": print}, warmup=1, trials=3, calls=7, clock=lambda work, calls: next(seconds) * calls / 7
+        {"slow": print, "fast": print},
+        warmup=1,
+        trials=3,
+        calls=7,
+        clock=lambda work, calls: next(seconds) * calls / 7,
     )
     assert take_turns.ratios(timings["slow"], timings["fast"]) == [2.0, 4.0, 6.0]
-    expected = {"ms": {"slow": 4000.0, "fast": 1000.0}, "ms_trials": {"slow": [2e3, 4e3, 6e3], "fast": [1e3] * 3}}
+    expected = {
+        "ms": {"slow": 4000.0, "fast": 1000.0},
+        "ms_trials": {"slow": [2e3, 4e3, 6e3], "fast": [1e3] * 3},
+    }
     assert take_turns.recorded(timings) == expected
     assert take_turns.recorded(timings, "us")["us"]["fast"] == 1e6
     with pytest.raises(ValueError, match="zip"):
@@ -105,7 +115,11 @@ def event(name, start, lasts, thread=1, gpu=None, stream=7, note=False):
 
 
 def test_lanes_of_one_gpu_of_several_and_of_two_threads(monkeypatch):
-    one = [event("cudaLaunchKernel", 10.0, 2.0), event("aten::mm", 10.5, 9.0), event("kernel", 13.0, 5.0, gpu=0)]
+    one = [
+        event("cudaLaunchKernel", 10.0, 2.0),
+        event("aten::mm", 10.5, 9.0),
+        event("kernel", 13.0, 5.0, gpu=0),
+    ]
     monkeypatch.setattr(lanes, "profiled", lambda work: one)
     assert lanes.lanes(print) == [["CPU", 0.0, 2.0, "cudaLaunchKernel"], ["stream 7", 3.0, 5.0, "kernel"]]
     noted = event("my range", 11.0, 4.0, gpu=0, note=True)
@@ -129,7 +143,9 @@ def test_pictures_of_time_sweeps_and_bars():
     figure = lanes.draw_lanes({"one": rows, "two": [*rows, ["stream 9", 2.0, 1.0, "kernel"]]})
     assert [len(ax.collections) for ax in figure.axes] == [2, 3]
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == ["CPU", "stream 7", "stream 9"]
-    figure = pictures.sweep([1, 2, 4], {"a": [1, 2, 3]}, {"most": 4, "model": [1, 2, 4]}, xlabel="n", ylabel="ms")
+    figure = pictures.sweep(
+        [1, 2, 4], {"a": [1, 2, 3]}, {"most": 4, "model": [1, 2, 4]}, xlabel="n", ylabel="ms"
+    )
     lines = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].get_lines()}
     assert lines == {"a": [1, 2, 3], "most": [4, 4, 4], "model": [1, 2, 4]}
     figure = pictures.bars({"one": 1.0, "two": {"x": 2.0, "y": 3.0}}, {"most": 4.0}, "ms")
@@ -162,7 +178,9 @@ class Nvml:
 
 
 def test_the_power_meter_reads_until_it_is_closed_and_keeps_what_it_read(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid-{device}"))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid-{device}")
+    )
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(answers=4))
     with power_meter.PowerMeter(device=1, every_s=0.001) as meter:
         time.sleep(0.2)
@@ -197,7 +215,9 @@ def test_kernel_time_leaves_launches_out_and_a_graph_returns_what_work_returned(
     assert replay() is replay() and replay().eq(42).all()
     alone = min(kernel_time.gpu_clock(lambda: x.add_(1)) for _ in range(5))
     assert 2e-7 < alone < 8e-6
-    assert kernel_time.gpu_clock(lambda: x.add_(1), calls=500, spin_cycles=1) < 8e-6, "it spins longer by itself"
+    assert kernel_time.gpu_clock(lambda: x.add_(1), calls=500, spin_cycles=1) < 8e-6, (
+        "it spins longer by itself"
+    )
     with pytest.raises(RuntimeError, match="work waits for the GPU"):
         kernel_time.gpu_clock(lambda: x.sum().item(), calls=2)
 

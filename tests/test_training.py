@@ -80,14 +80,19 @@ def test_farthest_finds_one_wrong_entry():
 def test_the_ranks_have_unlike_rows():
     rows = ddp_equality.unlike_rows(3, torch.device("cpu"))
     stds = [part.std().item() for part in rows.chunk(3)]
-    assert stds == pytest.approx([1, 2, 3], rel=0.01) and rows.shape == (3 * ddp_equality.ROWS, ddp_equality.WIDTH)
+    assert stds == pytest.approx([1, 2, 3], rel=0.01) and rows.shape == (
+        3 * ddp_equality.ROWS,
+        ddp_equality.WIDTH,
+    )
 
 
 def test_by_hand_puts_the_parts_together_in_order(monkeypatch):
     module = dataparallel_by_hand
     monkeypatch.setattr(module, "replicate", lambda model, gpus: [deepcopy(model) for _ in gpus])
     monkeypatch.setattr(module, "scatter", lambda rows, gpus: rows.chunk(len(gpus)))
-    monkeypatch.setattr(module, "parallel_apply", lambda models, parts: list(map(nn.Module.__call__, models, parts)))
+    monkeypatch.setattr(
+        module, "parallel_apply", lambda models, parts: list(map(nn.Module.__call__, models, parts))
+    )
     monkeypatch.setattr(module, "gather", lambda outputs, gpu: torch.cat(outputs) if gpu == 0 else None)
     model, rows = nn.Linear(8, 8), torch.randn(6, 8)
     torch.testing.assert_close(module.by_hand(model, rows, [0, 1, 2]), model(rows))
@@ -216,7 +221,9 @@ def small(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("small")
     (folder / "runner.py").write_text(SMALL)
     under_torchrun(2, str(folder / "runner.py"), json.dumps(SIZES), str(folder))
-    return [{name: json.loads((folder / f"{name}.{rank}").read_text()) for name in SIZES} for rank in range(2)]
+    return [
+        {name: json.loads((folder / f"{name}.{rank}").read_text()) for name in SIZES} for rank in range(2)
+    ]
 
 
 def test_an_average_is_that_of_all_rows_and_nothing_is_not(small):
@@ -239,7 +246,9 @@ def test_split_models_have_the_gradients_of_whole_ones(small, name):
 
 def test_a_sharded_model_has_the_gradients_of_ddp(small):
     assert small[0]["fsdp_memory"]["gradients_differ_by"] < 1e-5
-    assert small[0]["fsdp_memory"]["parameters"] == sum(p.numel() for p in models.transformer(2, 64).parameters())
+    assert small[0]["fsdp_memory"]["parameters"] == sum(
+        p.numel() for p in models.transformer(2, 64).parameters()
+    )
 
 
 def test_all_ranks_end_with_the_same_weights(small):
@@ -255,7 +264,13 @@ def test_the_rows_of_a_sweep_are_those_of_its_sizes(small):
     sweep, bubble = small[0]["bucket_sizes"], small[0]["pipeline_bubble"]
     assert len(sweep["ms"]) == len(sweep["ms_trials"]) == len(sweep["buckets_mib"]) == 2
     assert len(bubble["alone_ms"]) == len(bubble["pipeline_ms"]) == len(bubble["micro_batches"]) == 2
-    assert set(small[0]["ddp_from_scratch"]["ms"]) == {"nothing", "one_by_one", "in_buckets", "from_hooks", "ddp"}
+    assert set(small[0]["ddp_from_scratch"]["ms"]) == {
+        "nothing",
+        "one_by_one",
+        "in_buckets",
+        "from_hooks",
+        "ddp",
+    }
     assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == len(ddp_old_buckets.PAUSES_S)
 
 
@@ -268,9 +283,20 @@ def test_a_new_thread_tells_its_error():
 
 
 def test_every_snippet_draws_what_it_measured(small):
-    drawn = {name: results for name, results in small[0].items() if name not in ("gradient_buckets", "ddp_equality")}
+    drawn = {
+        name: results
+        for name, results in small[0].items()
+        if name not in ("gradient_buckets", "ddp_equality")
+    }
     drawn["dp_vs_ddp_models"]["transformer"] = drawn["dp_vs_ddp_models"]["tiny"]
-    modules = [ddp_from_scratch, bucket_sizes, dp_vs_ddp_models, ddp_old_buckets, fsdp_memory, pipeline_bubble]
+    modules = [
+        ddp_from_scratch,
+        bucket_sizes,
+        dp_vs_ddp_models,
+        ddp_old_buckets,
+        fsdp_memory,
+        pipeline_bubble,
+    ]
     for module in [*modules, small_network_loses, tensor_parallel_mlp]:
         ax = module.plot(drawn[module.__name__.rpartition(".")[2]], {}).axes[0]
         assert len(ax.patches) + len(ax.lines) >= 2, module
@@ -322,7 +348,9 @@ def test_it_runs_on_all_gpus(name):
 
 
 @pytest.mark.gpu(2)
-@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")  # each replica's thread meets its GPU anew
+@pytest.mark.filterwarnings(
+    "ignore:Attempting to run cuBLAS:UserWarning"
+)  # each replica's thread meets its GPU anew
 def test_by_hand_is_dataparallel_on_every_gpu():
     gpus = list(range(torch.cuda.device_count()))
     model, rows = nn.Linear(64, 64).to("cuda"), torch.randn(8 * len(gpus), 64, device="cuda")

@@ -80,7 +80,9 @@ def test_nothing_and_parameters_can_be_packed(late):
     assert many_small_copies.send_packed([]) == []
     layer = torch.nn.Linear(3, 2)
     arrived = many_small_copies.send_packed(list(layer.parameters()))
-    assert all(map(torch.equal, arrived, layer.parameters())) and not any(part.requires_grad for part in arrived)
+    assert all(map(torch.equal, arrived, layer.parameters())) and not any(
+        part.requires_grad for part in arrived
+    )
 
 
 # pinning
@@ -129,7 +131,9 @@ def test_a_cell_runs_both_orders_and_drops_the_first_round():
     diary = []
     row = non_blocking_matrix.cell(lambda: diary.append("copy") or 7.0, lambda: diary.append("products"))
     assert diary == ["copy", "products", "copy", "products", "products", "copy"] * 8
-    assert row["ms_trials"]["held"] == [7000.0] * 7 and list(row["hidden"]) == list(non_blocking_matrix.ORDERS)
+    assert row["ms_trials"]["held"] == [7000.0] * 7 and list(row["hidden"]) == list(
+        non_blocking_matrix.ORDERS
+    )
 
 
 def test_hidden_is_a_share_of_the_shorter_leg():
@@ -138,7 +142,9 @@ def test_hidden_is_a_share_of_the_shorter_leg():
 
 
 def test_there_are_eight_cells():
-    assert len(set(non_blocking_matrix.CELLS)) == 8 and "pinned_non_blocking_side" in non_blocking_matrix.CELLS
+    assert (
+        len(set(non_blocking_matrix.CELLS)) == 8 and "pinned_non_blocking_side" in non_blocking_matrix.CELLS
+    )
 
 
 # too early
@@ -197,7 +203,11 @@ def test_published_form_makes_pinned_memory_unless_it_blocks(gpu):
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_each_piece_is_copied_after_it_is_computed(unfair, pieces):
     x, w = torch.randn(8, 4, device="cuda"), torch.randn(4, 4, device="cuda")
-    gpu, host, side = torch.zeros(8, 4, device="cuda"), torch.zeros(8, 4, pin_memory=True), torch.cuda.Stream()
+    gpu, host, side = (
+        torch.zeros(8, 4, device="cuda"),
+        torch.zeros(8, 4, pin_memory=True),
+        torch.cuda.Stream(),
+    )
     for scale in (1.0, 2.0):  # the second round must not overwrite what the first one still copies
         chunked_copy.in_pieces(scale * x, w, gpu, host, pieces, side)
     torch.cuda.synchronize()
@@ -294,7 +304,9 @@ def test_none_or_one_batch(late, batches):
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_what_is_no_batch_is_refused_and_what_was_sent_is_joined(late, batch, device):
     batches = prefetcher.prefetched([torch.ones(1), batch], device)
-    with pytest.raises(TypeError, match=r"a batch holds tensors, tuples, lists or dicts, not (set|object|slice)"):
+    with pytest.raises(
+        TypeError, match=r"a batch holds tensors, tuples, lists or dicts, not (set|object|slice)"
+    ):
         list(batches)
     assert device == "cpu" or late.diary[-1] == "main waits for side"
 
@@ -397,7 +409,10 @@ def test_only_the_last_loader_does_not_pin(gpu, monkeypatch):
 
 @pytest.mark.gpu
 def test_a_copy_is_read_too_early_and_in_time():
-    x, on_gpu = torch.randn(4096, 4096, device="cuda"), torch.empty(d2h_too_early_broken.ELEMENTS, device="cuda")
+    x, on_gpu = (
+        torch.randn(4096, 4096, device="cuda"),
+        torch.empty(d2h_too_early_broken.ELEMENTS, device="cuda"),
+    )
     for module, stale in zip(EARLY, (True, False), strict=True):
         d2h_too_early_broken.attempt(module.fetch, 0, on_gpu, x)
         outcomes = [d2h_too_early_broken.attempt(module.fetch, number, on_gpu, x) for number in range(1, 6)]

@@ -37,7 +37,9 @@ class Bundle:
             whole, newline, rest = file.read().rpartition(b"\n")
             numbered = enumerate(whole.split(b"\n"), 1)
             self.recordings = [
-                recording.parse(line, f"{path}:{number}", _REMEDY) for number, line in numbered if line.strip()
+                recording.parse(line, f"{path}:{number}", _REMEDY)
+                for number, line in numbered
+                if line.strip()
             ]
             if rest:
                 self._mend(file, len(whole + newline), rest)

@@ -54,7 +54,9 @@ class Background:
         generate(book, site.pictures, notebooks=False)
         own, runnable = own_runs(book)
         if self._left:
-            site.status = f"{own} of {runnable} runs are this machine's own; the rest are recorded, and run now."
+            site.status = (
+                f"{own} of {runnable} runs are this machine's own; the rest are recorded, and run now."
+            )
 
     def start(self) -> None:
         """Begin to work behind the pages."""

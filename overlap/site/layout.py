@@ -12,7 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
-from matplotlib.ticker import FixedLocator, Formatter, LogFormatterMathtext, LogitFormatter, LogLocator, ScalarFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    Formatter,
+    LogFormatterMathtext,
+    LogitFormatter,
+    LogLocator,
+    ScalarFormatter,
+)
 from matplotlib.transforms import Bbox
 
 from overlap.site.series import Series
@@ -82,9 +89,9 @@ class Layout:
             if axes.get_subplotspec():
                 spec = axes.get_subplotspec().get_topmost_subplotspec()
                 self._shape = spec.get_gridspec().get_geometry()
-                cells.setdefault((spec.rowspan[0], spec.rowspan[-1], spec.colspan[0], spec.colspan[-1]), []).append(
-                    axes
-                )
+                cells.setdefault(
+                    (spec.rowspan[0], spec.rowspan[-1], spec.colspan[0], spec.colspan[-1]), []
+                ).append(axes)
         return cells
 
     def _measured(self) -> list[float]:
@@ -101,7 +108,14 @@ class Layout:
             bottom[last_row] = max(bottom[last_row], inner.y0 - outer.y0)
         across = max((a + b for a, b in zip(right, left[1:], strict=False)), default=0)
         down = max((a + b for a, b in zip(bottom, top[1:], strict=False)), default=0)
-        return [left[0] + _PAD, right[-1] + _PAD, top[0] + _PAD, bottom[-1] + _PAD, across + 2 * _PAD, down + 2 * _PAD]
+        return [
+            left[0] + _PAD,
+            right[-1] + _PAD,
+            top[0] + _PAD,
+            bottom[-1] + _PAD,
+            across + 2 * _PAD,
+            down + 2 * _PAD,
+        ]
 
     def _apply(self) -> None:
         renderer, (rows, columns) = self.figure.canvas.get_renderer(), self._shape
@@ -136,7 +150,9 @@ class Layout:
                 height += 0.4 + 0.26 * (high - low)
             self._share_time(lanes)
         elif panels > 1:
-            lines = max(sum(1 + text.get_text().count("\n") for text in each.get_yticklabels()) for each in self.axes)
+            lines = max(
+                sum(1 + text.get_text().count("\n") for text in each.get_yticklabels()) for each in self.axes
+            )
             height = 0.6 + max(1.5, 0.5 + 0.18 * lines) * panels
         bars = sum(len(each.boxes) for each in self.series if each.kind == "lying bar")
         return max(height, 1.2 + 0.22 * bars)
@@ -219,7 +235,9 @@ class Layout:
             legend.remove()
         if wide > room:
             for text in legend.texts:
-                fits = max(10, int(len(text.get_text()) * (room - 55) / text.get_window_extent(renderer).width))
+                fits = max(
+                    10, int(len(text.get_text()) * (room - 55) / text.get_window_extent(renderer).width)
+                )
                 text.set_text(textwrap.fill(text.get_text(), fits))
         rows = math.ceil(len(pairs) / columns)
         figure.set_figheight(figure.get_figheight() + 0.2 * max(0, rows - 2))
@@ -264,7 +282,9 @@ def _write_ticks(axes: Axes) -> None:
     """Numbers at an axis as they are in the text: 1,000 and neither 1000 nor 10³; other powers of ten as text, as `$` begins no formula."""
     for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
         low, high = sorted(axis.get_view_interval())
-        plain = scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter and 1000 <= high < 1e6
+        plain = (
+            scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter and 1000 <= high < 1e6
+        )
         if plain or (scale == "log" and axis is axes.yaxis and low >= 1e-4 and high < 1e6):
             axis.set_major_formatter("{x:,.10g}")
         for ticks, change in ((axis.major, axis.set_major_formatter), (axis.minor, axis.set_minor_formatter)):

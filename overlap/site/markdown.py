@@ -75,7 +75,9 @@ class OverlapExtension(Extension):
         md.registerExtension(self)
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
-        md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # when values are in their places
+        md.inlinePatterns.register(
+            _Marks(_MARK, md, self), "overlap-marks", 183
+        )  # when values are in their places
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
         md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
@@ -120,7 +122,9 @@ class _Blocks(Preprocessor):
             rendered.append(f"\n\n{view.put(measured(view))}\n")
         if view.site.status and view.path:
             status = f'<p class="ov-status" role="status" data-search-exclude>{view.site.status}</p>'
-            rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{view.put(status)}\n", rendered[0], count=1)
+            rendered[0] = _TITLE.sub(
+                lambda title: f"{title[0]}\n\n{view.put(status)}\n", rendered[0], count=1
+            )
         return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 
@@ -134,16 +138,22 @@ class _Values(InlineProcessor):
     def handleMatch(self, match: re.Match, data: str):
         value, view = Value.parse(match), self.extension.view
         found, element = view.book.said(value), etree.Element("span", {"class": "ov-value"})
-        first = view.book.first({profile: said for profile, said in found.items() if said.known}, value.snippet)
+        first = view.book.first(
+            {profile: said for profile, said in found.items() if said.known}, value.snippet
+        )
         # the Tab key stops where there is more to tell than where the number comes from
         element.set("tabindex", "0" if any(said.range or not said.known for said in found.values()) else "-1")
         for profile, said in found.items():
             note = f"{value.snippet} on {machine.label(profile)}" + (f": {said.note}" if said.note else "")
             shown = {"class": "ov-on"} if profile == first else {"data-search-exclude": ""}
-            part = etree.SubElement(element, "span", {"data-machine": profile, "data-note": plain(note)} | shown)
+            part = etree.SubElement(
+                element, "span", {"data-machine": profile, "data-note": plain(note)} | shown
+            )
             part.text = AtomicString(plain(said.text))
             if said.range:
-                etree.SubElement(part, "small", {"class": "ov-range"}).text = AtomicString(plain(f" ({said.range})"))
+                etree.SubElement(part, "small", {"class": "ov-range"}).text = AtomicString(
+                    plain(f" ({said.range})")
+                )
         return element, match.start(0), match.end(0)
 
 
@@ -162,7 +172,9 @@ class _Marks(InlineProcessor):
                 f"docs/{view.path}: no claim of this page is named {match['claim']!r}; name it, or take the mark away"
             )
         together = etree.Element("span", {"class": "ov-together"})
-        together.text = f"{match['before']}\u00a0{self.md.htmlStash.store(claim.marked(view))}{match['after']}"
+        together.text = (
+            f"{match['before']}\u00a0{self.md.htmlStash.store(claim.marked(view))}{match['after']}"
+        )
         return together, match.start(0), match.end(0)
 
 
@@ -234,7 +246,9 @@ def measured(view: View) -> str:
 {%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
 {% if page %}<a href="{{ page }}">read it</a>, {% endif %}<a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""
     counts = Counts.of(view.claims)
-    held = [f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)]
+    held = [
+        f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)
+    ]
     page = f"{view.up}generated/notebooks/{name}/" if view.site.notebook_pages else ""
     colab = ""
     if view.site.colab:

@@ -43,7 +43,9 @@ class Notebook:
     @staticmethod
     def text(said: str) -> str:
         """Text as Markdown that shows just this: whatever could be markup or a formula is a character reference."""
-        return "".join(c if _HARMLESS.fullmatch(c) else f"&#{ord(c)};" for c in plain(said).replace("\n", " "))
+        return "".join(
+            c if _HARMLESS.fullmatch(c) else f"&#{ord(c)};" for c in plain(said).replace("\n", " ")
+        )
 
     @staticmethod
     def markdown(source: str) -> dict:
@@ -84,7 +86,11 @@ class Notebook:
             summary, source = plain(snippet.summary), svg.data_uri(svg.on_paper(picture["wide"]))
             tag = f'<img alt="{html.escape(summary)}" src="{source}">'
             found.append(
-                {"output_type": "display_data", "metadata": {}, "data": {"text/html": tag, "text/plain": summary}}
+                {
+                    "output_type": "display_data",
+                    "metadata": {},
+                    "data": {"text/html": tag, "text/plain": summary},
+                }
             )
         return found
 

@@ -66,7 +66,9 @@ def draw(path: str, results: dict, ceilings: dict) -> dict:
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error}") from None
         except (Exception, SystemExit) as error:
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+            lines = [
+                frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
+            ]
             place = f"{path}:{lines[-1]}" if lines else path
             why = f"plot() cannot be drawn: {type(error).__name__}: {error}"
             raise OverlapError(f"{place}: {why}; mend it, or what main() returned") from None
@@ -109,7 +111,9 @@ def _axes(figure: Figure) -> Iterator:
     for axes in figure.axes:
         if axes.get_label() != "<colorbar>":
             if axes.name != "rectilinear":
-                raise OverlapError(f"draws on {axes.name} axes, whose numbers the page could not show; use plain axes")
+                raise OverlapError(
+                    f"draws on {axes.name} axes, whose numbers the page could not show; use plain axes"
+                )
             yield axes
     for axes in figure.axes:
         yield from axes.child_axes

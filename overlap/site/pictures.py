@@ -62,10 +62,17 @@ class Pictures:
 
     def missing(self) -> list[tuple[str, Run]]:
         """What is not drawn yet."""
-        runs = [(name, run) for name in self.book.snippets if self.has(name) for run in self.book.runs(name).values()]
+        runs = [
+            (name, run)
+            for name in self.book.snippets
+            if self.has(name)
+            for run in self.book.runs(name).values()
+        ]
         return [(name, run) for name, run in runs if not self.path(name, run).exists()]
 
-    def draw(self, pool: Executor, told: Callable[[int, int], None] | None = None, items: list | None = None) -> int:
+    def draw(
+        self, pool: Executor, told: Callable[[int, int], None] | None = None, items: list | None = None
+    ) -> int:
         """Draw these items, or what is missing; return how many. `told(done, all)` hears of each."""
         items = self.missing() if items is None else items
         futures = {}
@@ -81,7 +88,9 @@ class Pictures:
             except OverlapError as error:
                 problems.append(f"{error} (with the numbers of {run.profile})")
             except BrokenProcessPool:
-                raise OverlapError(f"snippets/{name}.py: plot() ended the process it ran in; let it return") from None
+                raise OverlapError(
+                    f"snippets/{name}.py: plot() ended the process it ran in; let it return"
+                ) from None
             if told:
                 told(number, len(items))
         if problems:
@@ -129,7 +138,10 @@ def typical(results: list):
     first, *others = results
     if isinstance(first, dict):
         alike = [other for other in others if isinstance(other, dict)]
-        return {key: typical([value, *(other[key] for other in alike if key in other)]) for key, value in first.items()}
+        return {
+            key: typical([value, *(other[key] for other in alike if key in other)])
+            for key, value in first.items()
+        }
     if isinstance(first, list):
         alike = [other for other in others if isinstance(other, list) and len(other) == len(first)]
         return [typical([value, *(other[i] for other in alike)]) for i, value in enumerate(first)]

@@ -43,7 +43,9 @@ class Canvas(FigureCanvasBase):
         self.figure.set_layout_engine(engine)
         width, height = self.figure.bbox.width, self.figure.bbox.height
         style = "fill:var(--ov-ink);font-size:10px;stroke-linejoin:round;white-space:pre"
-        opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" style="{style}">'
+        opening = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" style="{style}">'
+        )
         boxes = "".join(_mark(box, text) for box, text in marks)
         if boxes:
             boxes = f'<g style="fill:transparent">{boxes}</g>'
@@ -76,7 +78,9 @@ class Renderer(RendererBase):
         """The height is what turns y upside down."""
         return 0.0, self.height
 
-    def get_text_width_height_descent(self, s: str, prop: FontProperties, ismath) -> tuple[float, float, float]:
+    def get_text_width_height_descent(
+        self, s: str, prop: FontProperties, ismath
+    ) -> tuple[float, float, float]:
         """The size of a text, measured once."""
         return _measured(plain(s), prop.get_size_in_points(), prop.get_weight(), prop.get_style())
 

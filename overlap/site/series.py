@@ -81,7 +81,9 @@ def _read(axes: Axes, artist: Artist | Container) -> Iterator[tuple]:
         yield "cell", *_cells_of_image(artist)
     else:
         kind = type(artist).__name__
-        raise OverlapError(f"draws a {kind}, whose numbers the page could not show; draw with one of {_KNOWN}")
+        raise OverlapError(
+            f"draws a {kind}, whose numbers the page could not show; draw with one of {_KNOWN}"
+        )
 
 
 def _points(places: np.ndarray) -> list[Box]:
@@ -124,7 +126,9 @@ def _polygons(polygons: PolyCollection) -> Iterator[tuple]:
     boxes = []
     for places in corners:
         half = len(places) // 2
-        boxes += [(*low, *high) for low, high in zip(places[1:half], places[half + 1 : -1][::-1], strict=True)]
+        boxes += [
+            (*low, *high) for low, high in zip(places[1:half], places[half + 1 : -1][::-1], strict=True)
+        ]
     yield "range", boxes
 
 
@@ -132,7 +136,9 @@ def _cells_of_mesh(mesh: QuadMesh) -> tuple[list[Box], list[float]]:
     corners = mesh.get_coordinates()
     values = np.ma.filled(np.ma.asarray(mesh.get_array(), float), np.nan)
     if values.size != (corners.shape[0] - 1) * (corners.shape[1] - 1):
-        raise OverlapError("draws a pcolormesh that does not have one value for each cell; give it a table of numbers")
+        raise OverlapError(
+            "draws a pcolormesh that does not have one value for each cell; give it a table of numbers"
+        )
     boxes = np.concatenate([corners[:-1, :-1], corners[1:, 1:]], axis=2)
     return [tuple(box) for box in boxes.reshape(-1, 4).tolist()], values.ravel().tolist()
 
@@ -223,7 +229,12 @@ class Table:
         corners = self.series.axes.transData.transform(np.reshape(self.series.boxes, (-1, 2))).reshape(-1, 4)
         for row, (a, b, c, d) in zip(self.rows, corners.tolist(), strict=True):
             (left, right), (bottom, top) = sorted((a, c)), sorted((b, d))
-            inside = right >= frame.x0 - 1 and left <= frame.x1 + 1 and top >= frame.y0 - 1 and bottom <= frame.y1 + 1
+            inside = (
+                right >= frame.x0 - 1
+                and left <= frame.x1 + 1
+                and top >= frame.y0 - 1
+                and bottom <= frame.y1 + 1
+            )
             if not inside or not all(map(math.isfinite, (a, b, c, d))):
                 continue
             left, right = max(left, frame.x0), min(right, frame.x1)
@@ -258,7 +269,9 @@ def _words(axis: Axis) -> list[tuple[float, str]]:
     locator, formatter = axis.get_major_locator(), axis.get_major_formatter()
     if not isinstance(locator, (ticker.FixedLocator, category.StrCategoryLocator)):
         return []
-    if not isinstance(formatter, (ticker.FixedFormatter, ticker.FuncFormatter, category.StrCategoryFormatter)):
+    if not isinstance(
+        formatter, (ticker.FixedFormatter, ticker.FuncFormatter, category.StrCategoryFormatter)
+    ):
         return []
     words = [(float(place), str(formatter(place, i))) for i, place in enumerate(axis.get_majorticklocs())]
     return [(place, word) for place, word in words if word]

@@ -30,8 +30,12 @@ def by_itself(drawing: str) -> str:
 
 def in_file(picture: str) -> str:
     """A picture as a file of its own, light or dark as the reader's system is; a page that takes it in gives it its colours."""
-    light, dark = (";".join(f"{name}:{color}" for name, color in colors.items()) for colors in (_COLORS, _DARK))
-    style = f"svg:root{{font-family:sans-serif;{light}}}@media(prefers-color-scheme:dark){{svg:root{{{dark}}}}}"
+    light, dark = (
+        ";".join(f"{name}:{color}" for name, color in colors.items()) for colors in (_COLORS, _DARK)
+    )
+    style = (
+        f"svg:root{{font-family:sans-serif;{light}}}@media(prefers-color-scheme:dark){{svg:root{{{dark}}}}}"
+    )
     opening, end, rest = picture.partition(">")
     return f"{opening}{end}<style>{style}</style>{rest}"
 

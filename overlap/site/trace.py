@@ -25,9 +25,18 @@ def chrome_trace(result: dict) -> str:
         rows.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": title}})
         lanes = sorted({lane for lane, *_ in events})
         for thread, lane in enumerate(lanes):
-            rows.append({"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": lane}})
+            rows.append(
+                {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": lane}}
+            )
         for lane, start, duration, name in events:
             rows.append(
-                {"ph": "X", "pid": process, "tid": lanes.index(lane), "ts": start, "dur": duration, "name": name}
+                {
+                    "ph": "X",
+                    "pid": process,
+                    "tid": lanes.index(lane),
+                    "ts": start,
+                    "dur": duration,
+                    "name": name,
+                }
             )
     return json.dumps({"traceEvents": rows, "displayTimeUnit": "ns"})

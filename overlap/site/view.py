@@ -137,7 +137,9 @@ class View:
     def outputs(self, run: Run) -> Markup:
         """What the snippet printed, per stream and per rank."""
         found = run.data["outputs"]
-        return Markup(_file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found})))
+        return Markup(
+            _file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found}))
+        )
 
     def figure(self, run: Run, at_once: bool = False) -> Markup:
         """A run's picture with its numbers; empty where the snippet draws none. `at_once`: it is in the first view, so nothing waits for it."""
@@ -186,7 +188,9 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else plain(value),
+        finalize=lambda value: (
+            value if isinstance(value, Markup) or not isinstance(value, str) else plain(value)
+        ),
     )
     environment.globals |= {"label": machine.label, "show": show, "number": number}
     environment.globals["terminal"] = lambda text: Markup(terminal.to_html(text))

@@ -47,7 +47,11 @@ def main() -> None:
         port = free.getsockname()[1]
         free.close()
         address = f"http://127.0.0.1:{port}/"
-        environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(book)}
+        environment = os.environ | {
+            "NO_MKDOCS_2_WARNING": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": str(book),
+        }
         command = [sys.executable, "-m", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{port}"]
         with open(Path(folder) / "log", "w") as log:
             server = subprocess.Popen(command, cwd=book, env=environment, stdout=log, stderr=log)
@@ -62,7 +66,9 @@ def main() -> None:
                 time.sleep(1)
             for turn in range(ROUNDS):
                 mark = f"run for the {turn + 1}. time"
-                text = re.sub(r"(def main\(\).*\n)", rf'\1    print("{mark}")\n', snippet.read_text(), count=1)
+                text = re.sub(
+                    r"(def main\(\).*\n)", rf'\1    print("{mark}")\n', snippet.read_text(), count=1
+                )
                 since = saved(snippet, text)
                 times["a saved snippet"].append(shows(f"{address}machine/", mark, since))
                 time.sleep(1)

@@ -112,7 +112,10 @@ def write(folder: Path, count: int, per_page: int) -> tuple[Path, Path]:
         path.write_text(code)
         for docs, text in (
             (book / "docs", BLOCK.format(name=name, n=n)),
-            (plain / "docs", PASTED.format(n=n, total=n * (n - 1) // 2, code=code.partition('# ///\n"""')[2])),
+            (
+                plain / "docs",
+                PASTED.format(n=n, total=n * (n - 1) // 2, code=code.partition('# ///\n"""')[2]),
+            ),
         ):
             with open(docs / f"{page}.md", "a") as file:
                 file.write(text if file.tell() else f"# Page {page}\n{text}")
@@ -125,8 +128,14 @@ def write(folder: Path, count: int, per_page: int) -> tuple[Path, Path]:
 
 def timed(command: list[str], folder: Path) -> float:
     """Seconds of one process; what it says is shown where it fails."""
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    environment["PYTHONDONTWRITEBYTECODE"] = ""  # pip compiled MkDocs; the first process compiles this package
+    environment = os.environ | {
+        "NO_MKDOCS_2_WARNING": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(ROOT),
+    }
+    environment["PYTHONDONTWRITEBYTECODE"] = (
+        ""  # pip compiled MkDocs; the first process compiles this package
+    )
     started = time.monotonic()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     seconds = time.monotonic() - started
@@ -166,7 +175,9 @@ def measure(folder: Path, count: int, per_page: int, rounds: int) -> dict[str, l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--snippets", type=int, default=24)
     parser.add_argument("--per-page", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
@@ -184,7 +195,9 @@ def main() -> None:
         print(
             f"cold             {middle['cold'] / (middle['floor'] + middle['plain']):6.2f} × (floor + plain), at most 1.5 wanted"
         )
-        print(f"one edited       {middle['one edited'] - middle['plain']:6.2f} s more than plain, at most 4 wanted")
+        print(
+            f"one edited       {middle['one edited'] - middle['plain']:6.2f} s more than plain, at most 4 wanted"
+        )
 
 
 if __name__ == "__main__":

@@ -139,7 +139,11 @@ class Trial:
         self, kind: str, more: list[str] = (), instead: list[str] = (), **variables: str | None
     ) -> subprocess.Popen:
         """Begin a command, with more options, in a process group of its own; what it says is in `log`."""
-        command = [*(instead or COMMANDS[kind]), *(["--dev-addr", self.address] if kind == "serve" else []), *more]
+        command = [
+            *(instead or COMMANDS[kind]),
+            *(["--dev-addr", self.address] if kind == "serve" else []),
+            *more,
+        ]
         with open(self.log, "wb") as said:
             return subprocess.Popen(
                 command,
@@ -250,7 +254,9 @@ def kill(trial: Trial, kind: str, number: signal.Signals, wait: float, whole_gro
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--commands", default=",".join(COMMANDS), help="such as build,serve")
@@ -260,7 +266,9 @@ def main() -> int:
     count = 0
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
         trial = Trial(Path(folder))
-        subprocess.run([*OVERLAP, "record"], cwd=trial.root, env=trial.environment(), check=True, capture_output=True)
+        subprocess.run(
+            [*OVERLAP, "record"], cwd=trial.root, env=trial.environment(), check=True, capture_output=True
+        )
         takes = {kind: trial.finish(kind) for kind in kinds}
         for turn in range(options.kills):
             kind, number = kinds[turn % len(kinds)], SIGNALS[turn // len(kinds) % len(SIGNALS)]
@@ -268,7 +276,10 @@ def main() -> int:
             problems = kill(trial, kind, number, wait, whole_group=points.random() < 0.5)
             count += len(problems)
             for problem in problems:
-                print(f"{turn}: {kind} {number.name} after {wait:.2f} of {takes[kind]:.2f} s: {problem}", flush=True)
+                print(
+                    f"{turn}: {kind} {number.name} after {wait:.2f} of {takes[kind]:.2f} s: {problem}",
+                    flush=True,
+                )
             if max(trial.runs().values()) > 7:  # a recording keeps ten runs
                 shutil.rmtree(trial.root / "docs/recordings/cpu/a")
                 trial.finish("record" if "record" in kinds else kinds[0])

@@ -59,7 +59,11 @@ class Author:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "NO_MKDOCS_2_WARNING": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "CUDA_VISIBLE_DEVICES": "",
+            "NO_MKDOCS_2_WARNING": "1",
+        }
         command = [sys.executable, "-m", "overlap", "record"]
         subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
         command = [sys.executable, "-m", "mkdocs", "serve", "--dev-addr", self.address]
@@ -101,7 +105,10 @@ class Author:
 def work(author: Author, saves: int, chance: random.Random) -> list[str]:
     """Save so often; what went wrong."""
     problems, memory, seconds = [], [], {"page": [], "snippet": []}
-    files = {"page": (author.page, PAGE, BROKEN_PAGES), "snippet": (author.snippet, HEADER + CODE, BROKEN_CODE)}
+    files = {
+        "page": (author.page, PAGE, BROKEN_PAGES),
+        "snippet": (author.snippet, HEADER + CODE, BROKEN_CODE),
+    }
     for turn in range(saves):
         kind = chance.choice(list(files))
         path, text, broken = files[kind]

@@ -2,8 +2,11 @@
 
 import json
 import random
+import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,6 +27,7 @@ from snippets.asynchrony import (
     queue_memory,
     run_ahead,
     training_blockers,
+    two_cpu_operators,
     wait_each_step,
     waits,
 )
@@ -415,3 +419,31 @@ def test_this_process_survives_the_crash_of_another():
     facts = errors_arrive_late.crashed(blocking=True)
     assert facts["code"] == "wrong = x[index]" and not facts["gpu_usable"]
     assert torch.zeros(1, device="cuda").item() == 0
+
+
+def test_an_operator_is_called_twice_in_turn_or_in_two_threads():
+    callers = []
+
+    def operator() -> None:
+        callers.append(threading.get_ident())
+        time.sleep(0.05)
+
+    two_cpu_operators.in_turn(operator)
+    with ThreadPoolExecutor(2) as pool:
+        two_cpu_operators.side_by_side(pool, operator)
+    first, second, third, fourth = callers
+    assert first == second == threading.get_ident()
+    assert len({first, third, fourth}) == 3
+
+
+def test_sleep_keeps_no_core_busy_and_a_loop_one():
+    assert two_cpu_operators.busy_cores(partial(time.sleep, 0.05)) < 0.5
+    assert two_cpu_operators.busy_cores(lambda: sum(range(10**6))) > 0.1
+
+
+def test_both_operators_are_recorded(monkeypatch):
+    for name, small in {"N": 8, "ELEMENTS": 100, "TRIALS": 3}.items():
+        monkeypatch.setattr(two_cpu_operators, name, small)
+    result = json.loads(json.dumps(two_cpu_operators.main(), allow_nan=False))
+    assert set(result["speedup"]) == set(result["busy_cores"]) == {"matmul", "cumsum"}
+    assert len(result["speedup_trials"]["cumsum"]) == 3

@@ -27,6 +27,7 @@ from snippets.graphs import (
     hybridize_now,
     imperative_symbolic,
     network_in_a_file,
+    python_loop_as_written,
     python_loop_broken,
     python_loop_fixed,
     replay_draws,
@@ -485,3 +486,20 @@ def test_stages_of_compiling_are_timed_one_by_one(gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(torch, "compile", lambda work, **options: lambda x: x)
     with pytest.raises(AssertionError, match="not close"):
         compile_cold_start.stages(str(tmp_path))
+
+
+def test_the_notebooks_loop_gives_what_whole_operations_give():
+    loop, whole = torch.ones(2, 3), torch.ones(2, 3)
+    python_loop_as_written.as_written(loop)
+    python_loop_as_written.at_once(whole)
+    assert loop.tolist() == whole.tolist() == [[1.0, 4.0, 9.0], [4.0, 9.0, 16.0]]
+
+
+def test_the_notebooks_loop_is_timed_and_its_calls_are_counted(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(python_loop_as_written, "N", 3)
+    monkeypatch.setattr(python_loop_as_written, "MILLION", 4)
+    result = json.loads(json.dumps(python_loop_as_written.main()))
+    assert result["calls"] == {"select": 8, "add_": 1, "copy_": 2, "mul_": 1}
+    assert (result["elements"], result["million"], len(result["cpu_us_trials"])) == (9, 16, 5)
+    assert "gpu_us" not in result

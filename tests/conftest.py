@@ -20,12 +20,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import torch
 import torch.distributed as dist
-from fake_cuda import imitated
+from fake_cuda import FakeNvml, FakePycuda, imitated
 
 from overlap.book.book import Book
 from overlap.run import machine, noise, recording
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
+from snippets.machine import pycuda_context, pycuda_kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -136,6 +137,48 @@ def unfair(request):
     """CUDA, imitated: all is put off until somebody waits, and then one side's streams run first."""
     with imitated(late=True, first=request.param) as gpu:
         yield gpu
+
+
+@pytest.fixture
+def late():
+    """CUDA, imitated: nothing is done before it must be."""
+    with imitated(late=True) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def allocator():
+    """CUDA, imitated; tensors have sizes and no content, and blocks are never cut."""
+    with imitated(values=False) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def two_gpus():
+    """CUDA with two GPUs, imitated."""
+    with imitated(gpus=2) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """`nvml(...)` puts an NVML in the place of `pynvml`; its options are those of `FakeNvml`."""
+    return lambda **options: monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(**options))
+
+
+@pytest.fixture
+def pycuda(monkeypatch):
+    """pycuda on a machine of two GPUs; no context and no kernel is left from another test, or for one."""
+    fake = FakePycuda()
+    for module in (fake.package, fake.driver, fake.compiler):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=0))
+    caches = (pycuda_context.primary_context, pycuda_kernel.twice_kernel)
+    for cache in caches:
+        cache.cache_clear()
+    yield fake
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.fixture

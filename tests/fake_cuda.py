@@ -1,4 +1,4 @@
-"""CUDA, imitated on the CPU: streams, events, graphs, an allocator, a profile and a clock.
+"""CUDA, imitated on the CPU: streams, events, graphs, an allocator, a profile, a clock, NVML and pycuda.
 
 A kernel is an operation on a tensor that was made with `device="cuda"`. It is done at once, unless the
 GPU is `late`: then it is put off until somebody waits for its stream, and the streams named by `first`
@@ -12,7 +12,9 @@ import sys
 import time
 import weakref
 from collections import deque
-from types import SimpleNamespace
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -27,7 +29,6 @@ H200 = SimpleNamespace(
     name="NVIDIA H200",
     major=9,
     minor=0,
-    uuid="7e",
     clock_rate=HZ // 1000,
     total_memory=2**40,
     L2_cache_size=60 * 2**20,
@@ -171,11 +172,14 @@ class Recorder(TorchDispatchMode):
 
 
 class FakeCuda(TorchFunctionMode):
-    """A GPU. `most` limits the sides of new tensors; without `values` they have a size and no content."""
+    """A GPU, or several with one main stream. `most` limits the sides of new tensors; without `values` they
+    have a size and no content.
+    """
 
-    def __init__(self, late=False, first="side", most: int | None = None, values=True):
+    def __init__(self, late=False, first="side", most: int | None = None, values=True, gpus=1):
         super().__init__()
         self.late, self.first, self.most = late, first, most
+        self.gpus, self.index = gpus, 0
         self.device = "cpu" if values else "meta"
         self.counts = late or not values  # memory
         self.now, self.launch_s, self.kernel_s = 0.0, 10e-6, {}
@@ -186,6 +190,22 @@ class FakeCuda(TorchFunctionMode):
         self.graph = None
         self.blocks, self.cap, self.retries, self.allocations = [], float("inf"), 0, 0
         self.peak = {"reserved": 0, "allocated": 0}
+
+    # Which GPU
+
+    def properties(self, device=None) -> SimpleNamespace:
+        index = self.index if device is None else device
+        return SimpleNamespace(**vars(H200), uuid=f"uuid-{index}")
+
+    def choose(self, index: int) -> None:
+        self.index = index
+
+    @contextlib.contextmanager
+    def chosen(self, index: int):
+        before = self.index
+        self.index = index
+        yield
+        self.index = before
 
     # Streams and time
 
@@ -232,6 +252,9 @@ class FakeCuda(TorchFunctionMode):
         self.log.append(("CPU", "cudaStreamSynchronize", start, self.now - start))
 
     def synchronize(self, device=None) -> None:
+        """Wait for all streams; who names a GPU is written down."""
+        if device is not None:
+            self.diary.append(f"wait {device}")
         for stream in self.streams if self.first == "main" else self.streams[::-1]:
             self.wait(stream)
 
@@ -344,7 +367,7 @@ class FakeCuda(TorchFunctionMode):
         if target:
             return self.moved(args[0], target, kwargs.get("non_blocking", False))
         asks_pinned = kwargs.pop("pin_memory", False)
-        made = str(kwargs.get("device")).startswith("cuda")
+        made = names_gpu(kwargs.get("device"))
         if made:
             kwargs["device"] = self.device
         if made or asks_pinned:
@@ -422,6 +445,11 @@ def on_gpu(leaf) -> bool:
     return getattr(leaf, "gpu", False)
 
 
+def names_gpu(device) -> bool:
+    """Whether it is "cuda", "cuda:1", a device of that type, or the number of a GPU."""
+    return isinstance(device, int) or str(device).startswith("cuda")
+
+
 def is_pinned(tensor: torch.Tensor) -> bool:
     return getattr(tensor, "pinned", False)
 
@@ -467,10 +495,15 @@ def imitated(**options):
         "stream": gpu.on,
         "synchronize": gpu.synchronize,
         "_sleep": lambda cycles: gpu.launch(cycles / HZ, name="spin_kernel"),
+        "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "get_device_properties": lambda device=0: H200,
+        "device_count": lambda: gpu.gpus,
+        "current_device": lambda: gpu.index,
+        "set_device": gpu.choose,
+        "device": gpu.chosen,
+        "default_stream": lambda device=None: gpu.streams[0],
+        "can_device_access_peer": lambda one, other: one > other,
+        "get_device_properties": gpu.properties,
         "memory_allocated": gpu.allocated,
         "memory_reserved": gpu.reserved,
         "max_memory_allocated": lambda: gpu.peak["allocated"],
@@ -485,6 +518,7 @@ def imitated(**options):
         for name, fake in fakes.items():
             patch.setattr(torch.cuda, name, fake)
         patch.setattr(torch.accelerator, "synchronize", gpu.synchronize)
+        patch.setattr(torch.accelerator, "device_index", gpu.chosen)
         patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda device: True, raising=False)
         patch.setattr(torch.Tensor, "record_stream", lambda x, stream: gpu.record_stream(x, stream))
         patch.setattr(time, "perf_counter", gpu.read_clock)
@@ -493,3 +527,110 @@ def imitated(**options):
         adam = sys.modules["torch.optim.adam"]
         patch.setattr(adam, "_get_capturable_supported_devices", lambda *args, **options: ["cpu"])
         yield gpu
+
+
+class FakeNvml:
+    """`pynvml` on a machine of two GPUs, which it counts the other way round.
+
+    It says so many times what holds the clock down, and then has lost the GPU.
+    """
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM, NVML_FI_DEV_POWER_INSTANT, NVML_SUCCESS = 20, 1, 186, 0
+
+    def __init__(self, answers: int = 1, knows_power_now: bool = True):
+        self.answers, self.knows_power_now = answers, knows_power_now
+
+    def nvmlInit(self) -> None:
+        """Nothing to begin."""
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        return uuid
+
+    def nvmlDeviceGetIndex(self, handle: str) -> int:
+        return {"GPU-uuid-0": 1, "GPU-uuid-1": 0}[handle]
+
+    def nvmlDeviceGetNvLinkState(self, handle: str, link: int) -> int:
+        if link >= 18:
+            raise self.NVMLError("invalid argument")
+        return int(handle == "GPU-uuid-0" or link < 4)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(total=151_000_000_000)
+
+    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
+        return 1500
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        return 650_000
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(gpu=80)
+
+    def nvmlDeviceGetFieldValues(self, handle: str, fields: list[int]) -> list[SimpleNamespace]:
+        assert fields == [self.NVML_FI_DEV_POWER_INSTANT]
+        value = SimpleNamespace(uiVal=690_000)
+        return [SimpleNamespace(nvmlReturn=0 if self.knows_power_now else 3, value=value)]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: str) -> int:
+        self.answers -= 1
+        if self.answers < 0:
+            raise self.NVMLError("the GPU is lost")
+        return 4 | 1
+
+
+class FakePycuda:
+    """pycuda on a machine of two GPUs: a stack of contexts, and kernels that know their blocks."""
+
+    ATTRIBUTES: ClassVar = {
+        "WARP_SIZE": 32,
+        "CLOCK_RATE": 1_980_000,
+        "COMPUTE_MODE": 0,
+        "TEXTURE_PITCH_ALIGNMENT": 32,
+    }
+
+    def __init__(self):
+        self.stack, self.retained, self.threads = [], [], []
+        self.driver, self.compiler = ModuleType("pycuda.driver"), ModuleType("pycuda.compiler")
+        self.package = ModuleType("pycuda")
+        self.package.driver, self.package.compiler = self.driver, self.compiler
+        self.driver.init = lambda: None
+        self.driver.Device = partial(self.device)
+        self.driver.Device.count = lambda: 2
+        self.driver.mem_get_info = lambda: (self.top() + 1, 100)
+        self.driver.Stream = lambda: SimpleNamespace(handle=7, context=self.top())
+        self.compiler.SourceModule = lambda *args, **options: SimpleNamespace(get_function=self.kernel)
+
+    def top(self) -> int:
+        """The GPU of the context that pycuda works in."""
+        if not self.stack:
+            raise RuntimeError("explicit_context_dependent failed: invalid device context")
+        return self.stack[-1]
+
+    def device(self, index: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            name=lambda: H200.name,
+            compute_capability=lambda: (H200.major, H200.minor),
+            multiprocessor_count=H200.multi_processor_count,
+            l2_cache_size=H200.L2_cache_size,
+            total_memory=lambda: H200.total_memory,
+            pci_bus_id=lambda: f"0000:0{index}:00.0",
+            get_attributes=lambda: dict(self.ATTRIBUTES),
+            retain_primary_context=lambda: self.retain(index),
+        )
+
+    def retain(self, index: int) -> SimpleNamespace:
+        self.retained.append(index)
+        return SimpleNamespace(push=lambda: self.stack.append(index), pop=self.stack.pop)
+
+    def kernel(self, name: str):
+        """A kernel that doubles what its threads reach; where no size is given, each thread has an element."""
+        self.top()
+
+        def twice(x, n=None, grid=(1, 1), block=None, stream=None):
+            threads = grid[0] * block[0] * block[1]
+            self.threads.append(threads)
+            reached = threads if n is None else min(threads, int(n))
+            x.view(-1)[:reached] *= 2
+
+        return twice

@@ -1,4 +1,4 @@
-"""All chapters: snippets for one GPU run on an imitation of it, and recorded values follow from their trials."""
+"""All chapters: snippets run on imitated GPUs, recorded values follow from their trials, recordings can be drawn."""
 
 import importlib
 import json
@@ -7,6 +7,7 @@ from statistics import fmean, median
 import pytest
 from conftest import ROOT
 from fake_cuda import imitated
+from torch import nn
 
 from overlap.book.margin import measurements
 from overlap.run.snippet import discover
@@ -29,21 +30,50 @@ MEMORY = [
     "empty_cache_myth",
     "per_stream_pools",
 ]
-CHAPTERS = ("machine", "asynchrony", "timing", "graphs", "streams", "transfers", "memory")
-#: Not imitated as a whole: they ask NVML, pycuda, the compiler, the profiler's file or another process.
+CHAPTERS = (
+    "first_steps",
+    "machine",
+    "asynchrony",
+    "timing",
+    "graphs",
+    "streams",
+    "transfers",
+    "memory",
+    "devices",
+)
+#: Not imitated as a whole: they ask NVML, pycuda, the compiler, the profiler's file, another process, or
+#: on which device a tensor is.
 ELSEWHERE = [
+    "asynchrony/async_warmup",
     "asynchrony/debug_mode_misses",
     "asynchrony/errors_arrive_late",
     "asynchrony/training_blockers",
+    "devices/cross_device",
+    "devices/every_way",
+    "devices/launch_groups",
+    "devices/visible_devices",
+    "devices/worker_per_gpu",
+    "first_steps/choose_a_gpu",
+    "first_steps/tensors_left_behind",
+    "first_steps/tensors_on_devices",
+    "first_steps/where_tensors_land",
+    "first_steps/which_gpu",
+    "first_steps/why_no_cuda",
     "graphs/capture_refused",
     "graphs/compile_cold_start",
     "graphs/compiled_call",
     "graphs/fusion_bytes",
     "graphs/hybridize_now",
     "graphs/train_captured",
+    "machine/about_cuda_devices",
+    "machine/cpu_peak",
+    "machine/device_card",
+    "machine/env_report",
     "machine/first_uses",
     "machine/four_a_thread",
+    "machine/is_cuda_there",
     "machine/kernel_from_source",
+    "machine/nvml_by_uuid",
     "machine/pycuda_beside_torch_broken",
     "machine/pycuda_beside_torch_fixed",
     "machine/pycuda_context",
@@ -55,6 +85,7 @@ ELSEWHERE = [
     "machine/three_names",
     "machine/two_contexts",
     "memory/fragmentation",
+    "memory/loss_keeps_memory",
     "memory/nvidia_smi",
     "memory/peak_predicted",
     "streams/hardware_queues",
@@ -63,10 +94,20 @@ ELSEWHERE = [
     "timing/duty_cycle",
     "timing/kernel_shapes",
     "timing/profile_reading",
+    "timing/pictures",
     "timing/warmup_curve",
+    "timing/wrong_device_sync_broken",
+    "timing/wrong_device_sync_fixed",
     "transfers/loader_workers",
     "transfers/pinning_threads",
 ]
+
+
+def small_models() -> dict[str, nn.Module]:
+    """In the place of the three models of the chapter on streams."""
+    return {name: nn.Flatten() for name in ("mlp", "cnn", "resnet")}
+
+
 #: Constants that make a snippet small, or how its GPU is imitated.
 SMALL = {
     "asynchrony/copies_that_wait": {"KIB": (4, 8), "most": None},
@@ -74,12 +115,20 @@ SMALL = {
     "asynchrony/queue_memory": {"late": True, "most": None},
     "asynchrony/run_ahead": {"LAUNCHES": 100},
     "asynchrony/launch_vs_finish": {"SIZES": (128, 1024, 8192)},
+    "devices/auto_parallel_original": {"calls": 50, "CALLS": 50},
+    "devices/auto_parallel_scaled": {"calls": 50},
+    "devices/copy_ways": {"SIZES": [1024, 4096], "most": None},
+    "devices/launch_bound_crossover": {"PRODUCTS": {8: 4, 16: 2}},
+    "devices/replays_in_a_row": {"PRODUCTS": 2},
+    "first_steps/three_lines": {"late": True},
+    "first_steps/three_memory_calls": {"values": False, "most": None},
     "graphs/cuda_graph_capture": {"PRODUCTS": {8: 4, 16: 2}},
     "graphs/python_loop_broken": {"ELEMENTS": 10},
     "graphs/stale_input_broken": {"most": None},
     "graphs/stale_input_fixed": {"most": None},
     "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16, "OTHERS": [(2, 16, 16)]},
-    "streams/three_blocks_broken": {"RUNS": 2},
+    "streams/three_blocks_broken": {"RUNS": 2, "three_models": small_models},
+    "streams/three_streams_cka": {"three_models": small_models},
     "streams/when_streams_help": {"LAUNCHES": {128: 8}},
     "transfers/chunked_copy": {"ROWS": 256, "N": 32, "most": None},
     "transfers/d2h_too_early_broken": {"ELEMENTS": 64, "STRIDE": 8, "TRIES": 6},
@@ -92,8 +141,9 @@ SMALL = {
 
 
 def is_imitated(name: str) -> bool:
+    """Whether it is run on imitated GPUs: two where it takes several."""
     snippet = SNIPPETS[name]
-    if snippet.options["gpus"] != [1] or snippet.chapter not in CHAPTERS or name in ELSEWHERE:
+    if not snippet.options["gpus"][-1] or snippet.chapter not in CHAPTERS or name in ELSEWHERE:
         return False
     return not any(need.startswith("pycuda") for need in snippet.metadata["dependencies"])
 
@@ -106,10 +156,10 @@ def module_of(name: str):
 
 
 def fewer(timed):
-    """The same with five trials of one call: the imitated clock is exact."""
+    """The same with three trials of one call: the imitated clock is exact."""
 
     def few(*args, **kwargs):
-        return timed(*args[:1], **kwargs | {"trials": 5, "calls": 1})
+        return timed(*args[:1], **kwargs | {"trials": 3, "calls": 1})
 
     return few
 
@@ -117,10 +167,12 @@ def fewer(timed):
 @pytest.mark.parametrize("name", IMITATED)
 def test_a_snippet_runs_on_an_imitated_gpu_and_can_be_drawn(name, monkeypatch, capsys):
     module = module_of(name)
-    options = {"most": 16}
+    options = {"most": 16, "gpus": min(2, SNIPPETS[name].options["gpus"][-1])}
     for key, value in SMALL.get(name, {}).items():
         if key in ("most", "late", "values"):
             options[key] = value
+        elif key == "calls":
+            monkeypatch.setitem(module.run.__kwdefaults__, key, value)
         else:
             monkeypatch.setattr(module, key, value)
     for timed in ("take_turns", "both_orders", "measure"):
@@ -129,9 +181,15 @@ def test_a_snippet_runs_on_an_imitated_gpu_and_can_be_drawn(name, monkeypatch, c
     with imitated(**options):
         result = json.loads(json.dumps(module.main(), allow_nan=False))
     assert result and capsys.readouterr().out
-    for ceilings in (CEILINGS, {}):
-        if hasattr(module, "plot"):
-            assert module.plot(result, ceilings).axes
+    if hasattr(module, "plot"):
+        assert drawn(module.plot(result, CEILINGS)) >= drawn(module.plot(result, {})) > 0
+
+
+def drawn(figure) -> int:
+    """How many things its axes show; each axis shows one at least."""
+    counts = [len(ax.lines) + len(ax.patches) + len(ax.collections) for ax in figure.axes]
+    assert all(counts)
+    return sum(counts)
 
 
 RECORDED = sorted(
@@ -161,6 +219,7 @@ DRAWN = [name for name in SNIPPETS if hasattr(module_of(name), "plot")]
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_recording_can_be_drawn_without_ceilings(name, recorded):
+def test_a_recording_can_be_drawn_with_and_without_ceilings(name, recorded):
+    plot = module_of(name).plot
     result = next(iter(recorded(name).values()))
-    assert module_of(name).plot(result, {}).axes
+    assert drawn(plot(result, CEILINGS)) >= drawn(plot(result, {})) > 0

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import nullcontext
 from multiprocessing import get_context
 from subprocess import PIPE, Popen
 
@@ -28,22 +27,16 @@ from snippets.devices import launch_bound_crossover as crossover
 
 
 @pytest.fixture
-def two_gpus(monkeypatch) -> list:
-    """Two devices that are the CPU; the CUDA calls that were made on them, in order."""
-    seen, randn = [], torch.randn
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: seen.append("sleep"))
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: seen.append(device))
-    monkeypatch.setattr(torch, "randn", lambda *shape, device=None: randn(*shape))
-    return seen
-
-
-@pytest.fixture
 def products(monkeypatch) -> list:
     """The operand of every torch.mm, in order."""
-    seen, mm = [], torch.mm
-    monkeypatch.setattr(torch, "mm", lambda x, *args, **kwargs: seen.append(x) or mm(x, *args, **kwargs))
-    return seen
+    operands, mm = [], torch.mm
+
+    def spy(x, *args, **kwargs):
+        operands.append(x)
+        return mm(x, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "mm", spy)
+    return operands
 
 
 @pytest.mark.parametrize("module", [original, scaled])
@@ -55,35 +48,28 @@ def test_run_finishes_one_tensor_before_the_next(products, module):
 
 def test_as_printed_waits_for_the_first_gpu_only(two_gpus, products, monkeypatch):
     monkeypatch.setitem(original.run.__kwdefaults__, "calls", 5)
-    seconds = original.as_printed(torch.rand(4, 4), torch.rand(4, 4))
+    seconds = original.as_printed(*torch.rand(2, 4, 4, device="cuda"))
     assert list(seconds) == ["first", "second", "both"] and min(seconds.values()) > 0
-    assert set(two_gpus) == {0}, "the article never waits for the second GPU"
+    assert set(two_gpus.diary) == {"wait 0"}, "the article never waits for the second GPU"
     assert len(products) == 5 + 5 + 10
 
 
-def test_launches_are_timed_behind_a_busy_gpu(two_gpus, products):
-    costs = original.launch_us(torch.rand(4, 4), launches=20, trials=3)
-    assert len(costs) == 3 and min(costs) > 0 and len(products) == 60 and two_gpus == ["sleep"] * 3
+def test_launches_are_timed_behind_a_busy_gpu(two_gpus):
+    costs = original.launch_us(torch.rand(4, 4, device="cuda"), launches=20, trials=3)
+    assert costs == pytest.approx([10] * 3, rel=0.01), "the kernels begin later"
 
 
-def test_the_whole_of_the_article_runs_without_a_gpu(two_gpus, monkeypatch):
+def test_taking_turns_is_compared_round_by_round(two_gpus, monkeypatch):
+    two_gpus.most, two_gpus.kernel_s["mm"] = 16, 1e-3
     monkeypatch.setitem(original.run.__kwdefaults__, "calls", 50)
     monkeypatch.setattr(original, "CALLS", 50)
     result = original.main()
     assert result["in_turn_s_trials"] == [sum(turns) for turns in zip(*result["alone_s_trials"], strict=True)]
-    assert result["us_per_call"] == pytest.approx(1e6 * result["together_s"] / (2 * 50))
-    bars = [bar for bars in original.plot(result, {}).axes[0].containers for bar in bars.patches]
-    assert [bar.get_width() for bar in bars] == [*result["alone_s"], result["together_s"]]
-
-
-def test_large_products_are_compared_with_taking_turns(two_gpus, monkeypatch):
-    monkeypatch.setattr(scaled, "N", 64)
+    assert result["us_per_call"] == pytest.approx(1000, rel=0.01), "this imitation runs one after the other"
     monkeypatch.setitem(scaled.run.__kwdefaults__, "calls", 50)
     result = scaled.main()
-    alone = result["s_trials"]["gpu_0"], result["s_trials"]["gpu_1"]
-    expected = [(a + b) / both for a, b, both in zip(*alone, result["s_trials"]["together"], strict=True)]
-    assert result["speedup_trials"] == pytest.approx(expected) and len(result["launched_ms_trials"]) == 5
-    assert len(scaled.plot(result, {}).axes[0].patches) == 3
+    assert result["speedup_trials"] == pytest.approx([1] * 5, rel=0.01)
+    assert result["launched_ms"] == pytest.approx(1, rel=0.01) and result["s"]["gpu_1"] > 0.05
 
 
 def test_feed_takes_turns(products):
@@ -93,69 +79,27 @@ def test_feed_takes_turns(products):
     torch.testing.assert_close(second[1], second[0] @ second[0])
 
 
-class Graph:
-    """A graph of the last job, captured unless its stream is of another device."""
-
-    def __init__(self):
-        self.calls = []
-
-    def replay(self):
-        for job, count in self.calls:
-            crossover.feed(job, count)
-
-
-@pytest.mark.parametrize("empty", [False, True])
-def test_a_graph_is_proved_before_it_is_used(monkeypatch, empty):
-    feed, capturing = crossover.feed, []
-
-    class Capture:
-        def __init__(self, graph, stream):
-            assert stream == "stream of cpu"
-            self.graph = graph
-
-        def __enter__(self):
-            capturing.append(self.graph)
-
-        def __exit__(self, *exc_info):
-            capturing.clear()
-
-    def captured_or_run(jobs, count):
-        if not capturing:
-            feed(jobs, count)
-        elif not empty:
-            capturing[-1].calls.append((jobs, count))
-
-    monkeypatch.setattr(crossover, "feed", captured_or_run)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
-    monkeypatch.setattr(torch.cuda, "graph", Capture)
-    x = torch.rand(4, 4)
-    if empty:
-        with pytest.raises(AssertionError):
-            crossover.graph_of(x, torch.zeros(4, 4), 2)
-    else:
-        assert len(crossover.graph_of(x, torch.zeros(4, 4), 2).calls) == 1
+def test_a_graph_is_proved_before_it_is_used(two_gpus, monkeypatch):
+    x, out = torch.rand(4, 4, device="cuda"), torch.zeros(4, 4, device="cuda")
+    graph = crossover.graph_of(x, out, 2)
+    out.zero_()
+    graph.replay()
+    assert torch.allclose(out, x @ x)
+    monkeypatch.setattr(crossover, "feed", lambda jobs, count: None)
+    with pytest.raises(AssertionError, match="not close"):
+        crossover.graph_of(x, out, 2)
 
 
-def uncaptured(x, out, products) -> Graph:
-    """In place of a graph: the same products, launched again."""
-    graph = Graph()
-    graph.calls.append(([(x, out)], products))
-    return graph
-
-
-def test_graphs_are_replayed_in_turns_and_proved(two_gpus, products, monkeypatch):
-    monkeypatch.setattr(replays_in_a_row, "graph_of", uncaptured)
+def test_graphs_are_replayed_in_turns_and_proved(two_gpus, monkeypatch):
+    replays = []
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+    for graph in graphs:
+        monkeypatch.setattr(graph, "replay", lambda graph=graph: replays.append(graph))
+    replays_in_a_row.in_a_row(graphs, 2)
+    assert replays == graphs * 2, "each round launches on both before the next"
     monkeypatch.setattr(replays_in_a_row, "PRODUCTS", 1)
     monkeypatch.setattr(replays_in_a_row, "N", 16)
     result = replays_in_a_row.main()
-    first, second = products[0], products[1]
-    assert [x is first for x in products[:16]] == [True, False] * 8, (
-        "each round launches on both before the next"
-    )
-    assert second is not first and len(products) == 16 + 8 * (15 + 30) + 7
-    assert list(result["speedup"]) == ["1", "2", "4", "8"] and result["launch_ms"] > 0
     one, both = (result[f"{crowd}_ms_trials"]["8"] for crowd in ("one", "all"))
     assert result["speedup_trials"]["8"] == pytest.approx([2 * a / b for a, b in zip(one, both, strict=True)])
     monkeypatch.setattr(replays_in_a_row, "replay", lambda graphs: None)
@@ -163,24 +107,14 @@ def test_graphs_are_replayed_in_turns_and_proved(two_gpus, products, monkeypatch
         replays_in_a_row.main()
 
 
-def test_the_crossover_runs_without_a_gpu(two_gpus, monkeypatch):
-    monkeypatch.setattr(crossover, "graph_of", uncaptured)
-    monkeypatch.setattr(crossover, "PRODUCTS", {16: 4, 32: 2})
-    result = crossover.main()
-    assert result["n"] == [16, 32] and result["products"] == [4, 2] and result["visible_gpus"] == 2
-    for crowd in ("one", "all"):
-        trials = result[f"{crowd}_ms_trials"]
-        assert {way: [len(each) for each in sizes] for way, sizes in trials.items()} == {
-            "one_thread": [7, 7],
-            "graphs": [7, 7],
-        }
-    assert [len(each) for each in result["launch_us_trials"]] == [7, 7]
-    one, both = (result[f"{crowd}_ms_trials"]["graphs"][0] for crowd in ("one", "all"))
-    ratio = sorted(2 * a / b for a, b in zip(one, both, strict=True))[3]
-    assert result["speedup"]["graphs"][0] == pytest.approx(ratio)
-    *ways, model, ceiling = crossover.plot(result, {}).axes[0].get_lines()
-    assert [list(line.get_ydata()) for line in ways] == list(result["speedup"].values())
-    assert max(model.get_ydata()) <= 2 and list(ceiling.get_ydata()) == [2, 2]
+def test_the_crossover_compares_a_loop_with_graphs(two_gpus, monkeypatch):
+    two_gpus.kernel_s["mm"] = 2e-6
+    row = crossover.compared(16, 40, 2)
+    assert row["one_ms"]["one_thread"] == pytest.approx(0.4, rel=0.05), "launches decide"
+    assert row["one_ms"]["graphs"] == pytest.approx(0.09, rel=0.05), "one launch, and the kernels"
+    assert row["speedup"]["one_thread"] == pytest.approx(1, rel=0.05)
+    assert row["launch_us"] == pytest.approx(10, rel=0.01)
+    assert crossover.columns([row, row])["all_ms"]["graphs"] == [row["all_ms"]["graphs"]] * 2
 
 
 def test_a_call_goes_to_each_worker_and_the_answers_come_in_order():
@@ -214,15 +148,11 @@ def test_what_is_not_computed_is_not_proved():
         every_way.prove(lambda: every_way.batch(jobs[:1]), jobs)
 
 
-def test_each_way_is_compared_with_itself_on_one_gpu():
-    works = {(crowd, way): lambda: None for crowd in ("one", "all") for way in every_way.WAYS}
-    result = every_way.compared(works, 4)
-    one, every = (result[f"{crowd}_ms_trials"]["graphs"] for crowd in ("one", "all"))
-    ratio = sorted(4 * a / b for a, b in zip(one, every, strict=True))[2]
-    assert result["speedup"]["graphs"] == pytest.approx(ratio) and list(result["speedup"]) == list(
-        every_way.WAYS
-    )
-    assert len(every_way.plot(result, {}).axes[0].patches) == 10
+def test_each_way_is_compared_with_itself_on_one_gpu(gpu):
+    works = {("one", way): lambda: gpu.sleep(1.0) for way in every_way.WAYS}
+    works |= {("all", way): lambda: gpu.sleep(2.0) for way in every_way.WAYS}
+    speedup = every_way.compared(works, 4)["speedup"]
+    assert speedup == pytest.approx(dict.fromkeys(every_way.WAYS, 2))
 
 
 @pytest.mark.parametrize(
@@ -238,9 +168,10 @@ def test_a_spread_leaves_out_the_tenths_at_both_ends():
     assert launch_groups.spread([1.0] * 20 + [2.0] * 10) == 2
 
 
-def test_launches_are_taken_apart_on_the_cores_that_are_asked_for(two_gpus, monkeypatch):
+def test_launches_are_taken_apart_on_the_cores_that_are_asked_for(monkeypatch):
     where, product = [], launch_groups.product
     everywhere = os.sched_getaffinity(0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: where.append(cores))
     monkeypatch.setattr(launch_groups, "product", lambda device, n: product("cpu", 4))
     monkeypatch.setattr(launch_groups, "SAMPLES", 12)
@@ -252,32 +183,24 @@ def test_launches_are_taken_apart_on_the_cores_that_are_asked_for(two_gpus, monk
         assert len(row["launch_us_trials"]) == len(row["cpu_us_trials"]) >= 12
         assert 0 <= row["by_gpu"] <= 1 and row["spread"] >= 1
     assert result["one_core"]["by_core"] == 0
-    assert len(launch_groups.plot(result, {}).axes[0].collections) == 3
-
-
-class Stream:
-    """A stream of the CPU, where all is done at once."""
-
-    def wait_stream(self, other):
-        """Nothing to wait for."""
 
 
 @pytest.mark.parametrize("way", ["direct", "pieces", "pinned", "pageable"])
-def test_a_copy_arrives_by_every_way_and_a_missing_one_is_seen(monkeypatch, way):
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
-    monkeypatch.setitem(copy_ways.in_pieces.__globals__, "wait_for", lambda: None)
-    x = torch.randint(1, 256, (1000,), dtype=torch.uint8)
-    y, rooms = torch.zeros_like(x), [torch.zeros_like(x) for _ in range(2)]
-    assert copy_ways.arrives(copy_ways.ways(x, y, *rooms)[way], y, x)
+def test_a_copy_arrives_by_every_way_and_a_missing_one_is_seen(two_gpus, way):
+    x = torch.randint(1, 256, (1000,), dtype=torch.uint8, device="cuda:0")
+    y = torch.zeros(1000, dtype=torch.uint8, device="cuda:1")
+    pinned, pageable = torch.zeros(1000, dtype=torch.uint8, pin_memory=True), torch.zeros_like(y).cpu()
+    assert copy_ways.arrives(copy_ways.ways(x, y, pinned, pageable)[way], y, x)
     assert not copy_ways.arrives(lambda: None, y, x)
 
 
-def test_pieces_fill_the_whole(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
-    x, room, y = torch.arange(1000), torch.zeros(1000, dtype=torch.long), torch.zeros(1000, dtype=torch.long)
+def test_pieces_fill_the_whole(unfair):
+    x, y = torch.rand(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    room = torch.zeros(1000, pin_memory=True)
     copy_ways.in_pieces(x, room, y, piece=300)
+    torch.cuda.synchronize()
     assert torch.equal(y, x)
-    with pytest.raises(RuntimeError, match="size"):
+    with pytest.raises(ValueError, match="argument"):
         copy_ways.in_pieces(x, room, y[:100], piece=300)
 
 
@@ -293,10 +216,13 @@ def test_a_rate_is_of_one_copy_and_an_unfinished_one_is_no_rate(monkeypatch):
 
 
 #: In place of `torch`, where there is no GPU: what a child would be asked.
-SAYS = "import json, os; print(json.dumps({'gpus': os.environ['CUDA_VISIBLE_DEVICES'].split(','), 'more': False}))"
+SAYS = """
+import json, os
+print(json.dumps({"gpus": os.environ["CUDA_VISIBLE_DEVICES"].split(","), "more": False}))
+"""
 
 
-def test_a_child_sees_the_variable_and_answers_in_our_numbers(monkeypatch):
+def test_a_child_sees_the_variable_and_answers_in_our_numbers():
     early = visible_devices.python("b", code=SAYS)
     late = visible_devices.python("b", after="pass", code=SAYS)
     hidden = visible_devices.python("c,a", code=SAYS)
@@ -320,37 +246,19 @@ def test_hidden_gpus_stay_hidden(two_gpus, monkeypatch):
         asked.append(value)
         return Child()
 
-    class Card:
-        def __init__(self, number):
-            self.uuid = f"uuid-{number}"
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", Card)
     monkeypatch.setattr(visible_devices, "python", python)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     rows = visible_devices.main()["rows"]
     assert {number for value in asked for number in value.split(",")} == {"5", "7", "99", "", "GPU-uuid-1"}
     assert {tuple(row["gpus"]) for row in rows.values()} == {(1,)}
-    assert len(rows) == 12 and all(row["more"] for row in rows.values())
 
 
 def test_an_outcome_is_a_device_or_the_first_line_of_an_error():
     assert cross_device.outcome(lambda: torch.ones(1)) == "cpu"
-    assert cross_device.outcome(lambda: torch.ones(2) + torch.ones(2, device="meta")).startswith(
-        "RuntimeError: "
-    )
+    mixed = cross_device.outcome(lambda: torch.ones(2) + torch.ones(2, device="meta"))
+    assert mixed.startswith("RuntimeError: ") and "\n" not in mixed
     a, b = torch.zeros(2, 2), torch.ones(2, 2)
     assert cross_device.assigned(a, b).sum() == 2 and a.sum() == 0
-
-
-def test_plots_of_workers_and_copies_are_drawn():
-    result = {"speedup": {"threads": 1.5, "processes": 1.9}, "visible_gpus": 2}
-    assert [bar.get_width() for bar in worker_per_gpu.plot(result, {}).axes[0].patches] == [1.5, 1.9]
-    rates = {"gb_s": {"one_way": 380.0, "host": 27.0}}
-    assert len(p2p_copy.plot(rates, {}).axes[0].get_lines()) == 0
-    assert len(p2p_copy.plot(rates, {"nvlink_gb_s": 450}).axes[0].get_lines()) == 1
-    by_size = {way: [1.0, 9.0] for way in ("direct", "pieces", "pinned", "pageable")}
-    drawn = copy_ways.plot({"sizes": [4096, 8192], "gb_s": by_size}, {"nvlink_gb_s": 450, "pcie_gb_s": 63})
-    assert len(drawn.axes[0].get_lines()) == 6
 
 
 @pytest.mark.gpu
@@ -385,11 +293,8 @@ def test_one_thread_parallelises_large_products_only():
 @pytest.mark.gpu(2)
 def test_operands_on_two_gpus_are_an_error_and_copies_are_not():
     rows = cross_device.main()["rows"]
-    assert (
-        rows["a + b"].startswith("RuntimeError")
-        and rows["a.copy_(b)"] == "cuda:0"
-        and rows["b @ b"] == "cuda:1"
-    )
+    assert rows["a + b"].startswith("RuntimeError")
+    assert rows["a.copy_(b)"] == "cuda:0" and rows["b @ b"] == "cuda:1"
 
 
 @pytest.mark.gpu(2)

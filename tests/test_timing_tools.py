@@ -1,7 +1,5 @@
 """The tools that snippets share: whom they wait for, how they take turns, what they draw."""
 
-import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -55,19 +53,17 @@ def test_an_empty_list_waits_for_nobody(diary):
     assert diary == ["clock", "work", "clock"]
 
 
-def test_measure_sees_the_time_that_passes():
-    timing = measure(lambda: time.sleep(0.01), warmup=0, trials=3)
-    assert len(timing.trials) == 3 and 0.009 < timing.median < 0.5
-
-
-def test_d2l_benchmark_takes_the_place_of_the_original(diary, monkeypatch, capsys):
-    with d2l_benchmark.Benchmark() as timed:
-        diary.append("work")
-    assert timed.seconds == 1.0 and capsys.readouterr().out == "Done: 1.0000 sec\n"
-    diary.clear()
+def test_d2l_benchmark_waits_before_and_after_its_block(diary):
     with d2l_benchmark.Benchmark("two GPUs", devices=iter([0, 1])):
         diary.append("work")
     assert diary == ["wait 0", "wait 1", "clock", "work", "wait 0", "wait 1", "clock"]
+
+
+def test_turns_are_taken_in_both_orders(diary):
+    works = {name: lambda name=name: diary.append(name) for name in "ab"}
+    timings = take_turns.both_orders(works, trials=2, warmup=0)
+    assert [entry for entry in diary if entry in works] == list("ababbaba")
+    assert timings["a"].trials == [1.0] * 4
 
 
 def test_ways_take_turns_and_the_warm_up_is_forgotten(diary):
@@ -153,37 +149,10 @@ def test_pictures_of_time_sweeps_and_bars():
     assert widths == [[1.0], [2.0], [3.0]]
 
 
-class Nvml:
-    """An NVML that can be asked a few times."""
-
-    NVMLError, NVML_CLOCK_SM, NVML_FI_DEV_POWER_INSTANT, NVML_SUCCESS = KeyError, 1, 186, 0
-    nvmlInit = staticmethod(lambda: None)
-    nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)
-    nvmlDeviceGetClockInfo = staticmethod(lambda gpu, clock: 1500)
-    nvmlDeviceGetPowerUsage = staticmethod(lambda gpu: 650_000)
-    nvmlDeviceGetUtilizationRates = staticmethod(lambda gpu: SimpleNamespace(gpu=80))
-
-    def __init__(self, answers: int, knows_power_now: bool = True):
-        self.left, self.knows = answers, knows_power_now
-
-    def nvmlDeviceGetFieldValues(self, gpu, fields):
-        assert fields == [186]
-        return [SimpleNamespace(nvmlReturn=0 if self.knows else 3, value=SimpleNamespace(uiVal=690_000))]
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu):
-        self.left -= 1
-        if self.left < 0:
-            raise KeyError("the GPU is lost")
-        return 4 | 1
-
-
-def test_the_power_meter_reads_until_it_is_closed_and_keeps_what_it_read(monkeypatch):
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid-{device}")
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(answers=4))
+def test_the_power_meter_reads_until_it_is_closed_and_keeps_what_it_read(two_gpus, nvml):
+    nvml(answers=4)
     with power_meter.PowerMeter(device=1, every_s=0.001) as meter:
-        time.sleep(0.2)
+        meter._thread.join(10)  # after four answers the GPU is lost
     assert meter.missing == "" and {len(column) for column in meter.rows.values()} == {3}
     assert (meter.rows["mhz"][0], meter.rows["watt"][0], meter.rows["capped"][0]) == (1500, 650.0, 1)
     assert meter.rows["reasons"] == [5, 5, 5] and meter.rows["busy_percent"] == [80, 80, 80]
@@ -191,20 +160,18 @@ def test_the_power_meter_reads_until_it_is_closed_and_keeps_what_it_read(monkeyp
 
 
 @pytest.mark.parametrize(("knows", "watt"), [(True, 690.0), (False, 650.0)])
-def test_without_the_power_of_the_moment_the_mean_stands_for_it(monkeypatch, knows, watt):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="u"))
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(answers=2, knows_power_now=knows))
+def test_without_the_power_of_the_moment_the_mean_stands_for_it(gpu, nvml, knows, watt):
+    nvml(answers=2, knows_power_now=knows)
     with power_meter.PowerMeter(every_s=0.001) as meter:
-        time.sleep(0.1)
+        meter._thread.join(10)
     assert meter.rows["watt_now"] == [watt] and meter.rows["watt"] == [650.0]
 
 
-def test_the_power_meter_says_why_it_cannot_read(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="u"))
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(answers=0))
+def test_the_power_meter_says_why_it_cannot_read(gpu, nvml):
+    nvml(answers=0)
     with power_meter.PowerMeter() as meter:
         pass
-    assert meter.missing == "KeyError: 'the GPU is lost'" and meter.rows["s"] == []
+    assert meter.missing == "NVMLError: the GPU is lost" and meter.rows["s"] == []
 
 
 @pytest.mark.gpu

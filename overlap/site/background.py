@@ -80,7 +80,7 @@ class Background:
             if not self._over.is_set():
                 print(f"WARNING -  {error}", file=sys.stderr, flush=True)
         except Exception:
-            if not self._over.is_set():
+            if not self._over.wait(2):  # an interrupt reaches the pool before it reaches this server
                 raise
 
     def _draw_rest(self, message: str) -> None:

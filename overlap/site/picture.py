@@ -1,35 +1,35 @@
 """One picture of the book: a snippet's plain matplotlib in the book's style, wide and narrow, with its numbers."""
 
 import importlib.util
+import io
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 
 import matplotlib.pyplot as plt
 from cycler import cycler
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from overlap import OverlapError
 from overlap.run.text import plain
+from overlap.site import svg
 from overlap.site.layout import Layout
-from overlap.site.renderer import Canvas
-from overlap.site.series import Table, read
-from overlap.site.svg import GRID, INK, SERIES
+from overlap.site.series import Series, read
 
 #: Inches.
 WIDTHS = {"wide": 7.0, "narrow": 3.7}
 _ROWS = 100  # of numbers on a page; the rest is in the raw recording
 _STYLE = {
     "axes.axisbelow": True,
-    "axes.edgecolor": GRID,
+    "axes.edgecolor": svg.GRID,
     "axes.facecolor": "none",
     "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.prop_cycle": cycler(color=SERIES),
+    "axes.labelcolor": svg.INK,
+    "axes.prop_cycle": cycler(color=svg.SERIES),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
@@ -38,7 +38,7 @@ _STYLE = {
     "figure.facecolor": "none",
     "figure.figsize": (WIDTHS["wide"], 3.5),
     "font.size": 10,
-    "grid.color": GRID,
+    "grid.color": svg.GRID,
     "grid.linewidth": 0.6,
     "legend.borderaxespad": 0.2,
     "legend.columnspacing": 1.4,
@@ -47,28 +47,31 @@ _STYLE = {
     "legend.handletextpad": 0.6,
     "lines.linewidth": 1.8,
     "lines.markersize": 5,
-    "text.color": INK,
+    "svg.fonttype": "none",
+    "text.color": svg.INK,
     "text.parse_math": False,
     "xtick.bottom": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    "xtick.color": svg.INK,
+    "ytick.color": svg.INK,
     "ytick.left": False,
 }
 
 
-def draw(path: str, results: dict, ceilings: dict) -> dict:
-    """Call `plot(results, ceilings)` of the file at `path`: SVG texts and sizes of the variants, and the tables of numbers."""
+def draw(path: str, results: dict, ceilings: dict, name: str = "") -> dict:
+    """Call `plot(results, ceilings)` of the file at `path`.
+
+    Returns SVG texts and sizes of the variants, and tables of numbers. Ids in the picture are made of `name`.
+    """
     with plt.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
-            return _draw(_module(path).plot(results, ceilings))
+            return _draw(_module(path).plot(results, ceilings), name)
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error}") from None
         except (Exception, SystemExit) as error:
-            lines = [
-                frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
-            ]
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == path]
             place = f"{path}:{lines[-1]}" if lines else path
             why = f"plot() cannot be drawn: {type(error).__name__}: {error}"
             raise OverlapError(f"{place}: {why}; mend it, or what main() returned") from None
@@ -86,50 +89,39 @@ def _module(path: str) -> ModuleType:
     return module
 
 
-def _draw(figure) -> dict:
+def _draw(figure, name: str) -> dict:
     if not isinstance(figure, Figure):
         raise OverlapError(f"must return a matplotlib figure, not {type(figure).__name__}")
-    axes = list(_axes(figure))
-    if not axes:
+    if not figure.axes:
         raise OverlapError("returned a figure without axes; draw on some, such as those of plt.subplots()")
-    series = [item for each in axes for item in read(each)]
-    canvas, layout = Canvas(figure), Layout(figure, axes, series)
-    shared = next(filter(None, (each.get_xlabel() for each in reversed(figure.axes))), "")
-    picture, tables = {"sizes": {}}, []
+    series = read(figure)
+    layout = Layout(figure, series)
+    picture = {"sizes": {}}
     for variant, inches in WIDTHS.items():
         layout.fit(inches)
-        tables = tables or [Table(item, shared) for item in series]
-        marks = [mark for table in tables for mark in table.marks(figure.bbox.height)]
-        picture[variant] = canvas.svg(marks)
+        file = io.StringIO()
+        canvas = figure.canvas
+        with plt.rc_context({"svg.hashsalt": f"{name}-{variant}"}):
+            FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+        figure.set_canvas(canvas)
+        marks = [mark for item in series for mark in item.marks(figure.bbox.height)]
+        picture[variant] = svg.from_matplotlib(file.getvalue(), marks)
         picture["sizes"][variant] = [round(figure.bbox.width), round(figure.bbox.height)]
-    picture["tables"], picture["more"] = _shortened(tables)
+    picture["tables"], picture["more"] = _tables(series)
     return picture
 
 
-def _axes(figure: Figure) -> Iterator:
-    """The axes that show data, then those in others."""
-    for axes in figure.axes:
-        if axes.get_label() != "<colorbar>":
-            if axes.name != "rectilinear":
-                raise OverlapError(
-                    f"draws on {axes.name} axes, whose numbers the page could not show; use plain axes"
-                )
-            yield axes
-    for axes in figure.axes:
-        yield from axes.child_axes
-
-
-def _shortened(tables: list[Table]) -> tuple[list[dict], int]:
-    """A table for each pair of headings with a block of rows for each series; and how many rows are left out."""
-    shown, left = [], _ROWS
-    for headings, group in groupby(tables, key=lambda table: (plain(table.x), plain(table.y))):
+def _tables(series: list[Series]) -> tuple[list[dict], int]:
+    """A table for each pair of headings, with a block of rows for each series; how many rows are left out."""
+    tables = []
+    left = _ROWS
+    for headings, group in groupby(series, key=lambda item: item.headings):
         blocks = []
-        for table in group:
-            rows = table.rows[: max(left, 0)]
-            left -= len(table.rows)
+        for item in group:
+            rows = item.rows[: max(left, 0)]
+            left -= len(item.rows)
             if rows:
-                name = " · ".join(filter(None, (table.title, table.series.label)))
-                blocks.append({"name": name, "points": rows})
+                blocks.append({"name": item.name, "points": rows})
         if blocks:
-            shown.append({"headings": headings, "series": blocks})
-    return shown, max(-left, 0)
+            tables.append({"headings": [plain(heading) for heading in headings], "series": blocks})
+    return tables, max(-left, 0)

@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,20 +16,20 @@ from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
 from overlap.book.statistic import is_number, middle
 from overlap.cache import Cache
+from overlap.run.text import plain
 
 VARIANTS = ("wide", "narrow")
-#: Seconds that a picture may take.
-_LIMIT_S = 60
 
 
 class Pictures:
-    """The pictures of a book, kept in its cache under all they were made from."""
+    """The pictures of a book, in its cache under all they were made from."""
 
-    #: Whether pages do without what is not drawn yet.
-    lazy = False
-
-    def __init__(self, book: Book):
-        self.book, self._cache, self._style = book, Cache(book.cache), _style()
+    def __init__(self, book: Book, lazy: bool = False):
+        self.book = book
+        #: Whether pages do without what is not drawn yet.
+        self.lazy = lazy
+        self._cache = Cache(book.cache)
+        self._style = _style()
         self._read: dict[Path, dict] = {}
 
     def has(self, name: str) -> bool:
@@ -51,48 +49,36 @@ class Pictures:
             return {}
         path = self.path(name, run)
         if path not in self._read:
+            if not path.exists() and self.lazy:
+                return {}
             if not path.exists():
-                if self.lazy:
-                    return {}
-                raise OverlapError(
-                    f"snippets/{name}.py: its picture on {run.profile} is not drawn; run `overlap build`"
-                )
+                reason = f"its picture on {run.profile} is not drawn"
+                raise OverlapError(f"snippets/{name}.py: {reason}; run `overlap build`")
             self._read[path] = json.loads(path.read_text(encoding="utf-8"))
         return self._read[path]
 
     def missing(self) -> list[tuple[str, Run]]:
         """What is not drawn yet."""
-        runs = [
-            (name, run)
-            for name in self.book.snippets
-            if self.has(name)
-            for run in self.book.runs(name).values()
-        ]
-        return [(name, run) for name, run in runs if not self.path(name, run).exists()]
+        drawing = [name for name in self.book.snippets if self.has(name)]
+        items = [(name, run) for name in drawing for run in self.book.runs(name).values()]
+        return [(name, run) for name, run in items if not self.path(name, run).exists()]
 
-    def draw(
-        self, pool: Executor, told: Callable[[int, int], None] | None = None, items: list | None = None
-    ) -> int:
-        """Draw these items, or what is missing; return how many. `told(done, all)` hears of each."""
+    def draw(self, pool: Executor, items: list[tuple[str, Run]] | None = None) -> int:
+        """Draw these items, or what is missing; return how many."""
         items = self.missing() if items is None else items
         futures = {}
         for name, run in items:
-            results = typical([each["result"] for each in run.all])
+            results = typical([one["result"] for one in run.all])
             path = str(self.book.root / self.book.snippets[name].path)
-            futures[pool.submit(_draw, path, results, ceilings(run.data["machine"]))] = (name, run)
+            place = f"{name}-{run.profile}"
+            futures[pool.submit(_draw, path, results, ceilings(run.data["machine"]), place)] = name, run
         problems = []
-        for number, future in enumerate(as_completed(futures), 1):
+        for future in as_completed(futures):
             name, run = futures[future]
             try:
                 self._cache.write(self.path(name, run), json.dumps(future.result()))
             except OverlapError as error:
                 problems.append(f"{error} (with the numbers of {run.profile})")
-            except BrokenProcessPool:
-                raise OverlapError(
-                    f"snippets/{name}.py: plot() ended the process it ran in; let it return"
-                ) from None
-            if told:
-                told(number, len(items))
         if problems:
             raise OverlapError("\n".join(problems))
         return len(items)
@@ -109,8 +95,7 @@ def drawing_pool(root: Path) -> Executor:
 def _begin(root: str) -> None:
     sys.path.insert(0, root)
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asked
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -119,37 +104,34 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _too_long(*_) -> None:
-    raise TimeoutError(f"it takes longer than {_LIMIT_S} s")
+def _draw(path: str, results: dict, ceilings: dict, name: str) -> dict:
+    from overlap.site.picture import draw  # here, as only what draws needs matplotlib
 
-
-def _draw(path: str, results: dict, ceilings: dict) -> dict:
-    from overlap.site.picture import draw  # here, as only who draws needs matplotlib
-
-    signal.alarm(_LIMIT_S)
-    try:
-        return draw(path, results, ceilings)
-    finally:
-        signal.alarm(0)
+    return draw(path, results, ceilings, name)
 
 
 def typical(results: list):
-    """What the first of these runs gave, each number the median of all that have one in the same place: pictures show what sentences say."""
+    """What the first of these runs gave, each number the median of all runs that have one in the same place.
+
+    So pictures show what sentences say. Texts are without what an SVG may not have.
+    """
     first, *others = results
     if isinstance(first, dict):
         alike = [other for other in others if isinstance(other, dict)]
-        return {
-            key: typical([value, *(other[key] for other in alike if key in other)])
-            for key, value in first.items()
-        }
+        whole = {}
+        for key, value in first.items():
+            whole[plain(key)] = typical([value, *(other[key] for other in alike if key in other)])
+        return whole
     if isinstance(first, list):
         alike = [other for other in others if isinstance(other, list) and len(other) == len(first)]
         return [typical([value, *(other[i] for other in alike)]) for i, value in enumerate(first)]
+    if isinstance(first, str):
+        return plain(first)
     return middle([first, *filter(is_number, others)]) if is_number(first) else first
 
 
 def _style() -> str:
     """Hash of what makes a picture: a change of style draws all of them again."""
-    names = ("layout.py", "picture.py", "renderer.py", "series.py", "svg.py")
+    names = ("layout.py", "picture.py", "series.py", "svg.py")
     sources = [Path(__file__).with_name(name).read_bytes() for name in names]
     return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

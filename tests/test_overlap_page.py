@@ -502,6 +502,38 @@ def test_the_picture_of_a_scoreboard_needs_rows_and_a_caption(measured):
     assert "`scoreboard picture` is unknown, or has no caption; write" in measured.book().check()[0]
 
 
+BARS = "unit: ms\nfilled: work\nempty: wait\nall | x | 0.5\nhalf | x / 2 | 1"
+BAD_BARS = {
+    BARS.replace("unit: ms\n", ""): "bars without rows, a unit or words; write `unit: …`",
+    "unit: ms\nfilled: work\nempty: wait": "bars without rows, a unit or words",
+    f"{BARS}\none | x": "`one | x` is no line of bars; write `unit",
+    BARS.replace("0.5", "x"): "`all` is 2.0, of which 2.0, on cpu; give a length above zero",
+    BARS.replace("x / 2", "0 * x"): "`half` is 0.0, of which 1, on cpu; give a length above zero",
+    BARS.replace("x / 2", "lost"): "a/b: `lost` has no value on",
+}
+
+
+@pytest.mark.parametrize("body", BAD_BARS)
+def test_bad_bars_are_an_error_with_their_place(measured, body):
+    measured.page("a", f"# A\n\n```bars a/b\n{body}\n```\n")
+    (problem,) = measured.book().check()
+    assert problem.startswith(f"docs/a.md:3: {BAD_BARS[body]}") and has_remedy(problem)
+
+
+def test_bars_are_of_the_machines_that_the_condition_speaks_of(measured):
+    measured.page("a", f"# A\n\n```bars a/b for gpus > 8\n{BARS}\n```\n")
+    (problem,) = measured.book().check()
+    assert problem.startswith("docs/a.md:3: no machine has all of these bars; mend them")
+    measured.page("a", f"# A\n\n```bars a/b for gpus >= 1\n{BARS}\n```\n")
+    book = measured.book()
+    assert book.check() == []
+    (block,) = (block for block in book.blocks if block.kind == "bars")
+    assert block.measured(book) == {
+        "h200": [("all", 4.0, 0.5), ("half", 2.0, 1)],
+        "h200-x2": [("all", 8.0, 0.5), ("half", 4.0, 1)],
+    }
+
+
 @pytest.mark.parametrize(("unit", "times"), [("ms", 0.5), ("B", 0.5), ("-", 0.5), ("×", 2), ("GB/s", 2)])
 def test_less_is_better_but_for_factors_and_rates(unit, times):
     assert Score(1, "a", unit, "4", None, None, None, "holds").gain(8) == times

@@ -89,7 +89,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Headlines(Block):
-    """```` ```headlines ````: rows of `label | unit | snippet: expression | ceiling, or -`."""
+    """```` ```headlines ````: rows of `label | unit | snippet: expression | ceiling, or -`.
+
+    Without rows it shows those of another page.
+    """
 
     rows: tuple[Headline, ...]
 
@@ -103,9 +106,14 @@ class Headlines(Block):
         for line, text in enumerate(source.body, source.line + 1):
             if text.strip():
                 rows.append(_headline(source._replace(line=line), text))
-        if not rows:
-            raise source.refuse("headlines without rows", _FORM)
         return cls(source.page, source.line, tuple(rows))
+
+    def board(self, book) -> "Headlines":
+        """The block with the rows."""
+        for block in [self, *book.blocks]:
+            if isinstance(block, Headlines) and block.rows:
+                return block
+        raise OverlapError(f"{self.where}: headlines without rows; {_FORM}")
 
     def measured(self, book, row: Headline) -> dict[str, tuple[Statistic, Statistic]]:
         """Value and share of a row in all runs of each machine; nothing anywhere is an error."""
@@ -121,7 +129,9 @@ class Headlines(Block):
         return statistics
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Whether each row has values above zero, and a ceiling where it names one."""
+        """Whether there are rows, each with values above zero, and a ceiling where it names one."""
+        if not book.library.lost_pages:
+            self.board(book)
         for row in self.rows:
             statistics = self.measured(book, row)
             if row.ceiling and not any(shares.values for _, shares in statistics.values()):
@@ -130,7 +140,7 @@ class Headlines(Block):
 
     def table(self, book) -> tuple[list[str], list[tuple[str, dict[str, Cell]]]]:
         """The machines, and for each row its name and cells."""
-        rows = {row: self.measured(book, row) for row in self.rows}
+        rows = {row: self.measured(book, row) for row in self.board(book).rows}
         everywhere = [machine["profile"] for machine in book.machines()]
         profiles = [profile for profile in everywhere if any(profile in row for row in rows.values())]
         table = []

@@ -1,0 +1,111 @@
+"""Bars: a few values of one snippet on one scale, each with the share that is filled; words stand on them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from overlap import OverlapError
+from overlap.book.blocks.block import Block, Source, read_template
+from overlap.book.expression import evaluate
+from overlap.book.runs import machine_scope
+from overlap.book.statistic import is_number, show
+from overlap.book.value import Value
+
+_FORM = (
+    "write `unit: …`, `filled: …` and `empty: …`, then rows of `label | expression | expression of the share`"
+)
+_OPTIONS = ("unit", "filled", "empty")
+
+
+class Bar(NamedTuple):
+    """One row: what it is, how long it is, and how much of it is filled."""
+
+    label: str
+    length: Value
+    share: Value
+
+
+@dataclass(frozen=True)
+class Bars(Block):
+    """```` ```bars chapter/snippet ````, perhaps `for` a condition: a unit, two words, rows.
+
+    A row is `label | expression | expression of the share that is filled`.
+    """
+
+    snippet: str
+    condition: str
+    unit: str
+    filled: str
+    empty: str
+    rows: tuple[Bar, ...]
+
+    kind: ClassVar[str] = "bars"
+    template: ClassVar[str] = read_template("bars")
+
+    @classmethod
+    def read(cls, source: Source) -> "Bars":
+        """Read the words and the rows."""
+        snippet, _, condition = source.argument.partition(" for ")
+        words = dict.fromkeys(_OPTIONS, "")
+        rows = []
+        for row in source.rows():
+            key, colon, text = (part.strip() for part in row.partition(":"))
+            cells = [cell.strip() for cell in row.split("|")]
+            if colon and key in words and len(cells) == 1:
+                words[key] = text
+            elif len(cells) == 3 and all(cells):
+                length, share = (Value(snippet, None, cell, "") for cell in cells[1:])
+                rows.append(Bar(cells[0], length, share))
+            else:
+                raise source.refuse(f"`{row}` is no line of bars", _FORM)
+        if not rows or not all(words.values()):
+            raise source.refuse("bars without rows, a unit or words", _FORM)
+        return cls(source.page, source.line, snippet, condition, **words, rows=tuple(rows))
+
+    def check(self, book, margins: bool) -> Iterator[str]:
+        """Whether each row has a length, and a share of it."""
+        try:
+            self.measured(book)
+        except OverlapError as error:
+            yield f"{self.where}: {error}"
+
+    def measured(self, book) -> dict[str, list[tuple[str, float, float]]]:
+        """Label, length and share of each row, by machine that the condition speaks of and that has all."""
+        lengths = [book.numbers(row.length) for row in self.rows]
+        shares = [book.numbers(row.share) for row in self.rows]
+        machines = {}
+        for profile, run in book.runs(self.snippet).items():
+            scope = machine_scope(profile, run.data["machine"])
+            if self.condition and not evaluate(self.condition, scope):
+                continue
+            if not all(profile in numbers for numbers in lengths + shares):
+                continue
+            rows = []
+            for row, length, share in zip(self.rows, lengths, shares, strict=True):
+                numbers = (length[profile], share[profile])
+                if not all(map(is_number, numbers)) or numbers[0] <= 0 or not 0 <= numbers[1] <= 1:
+                    reason = f"`{row.label}` is {numbers[0]}, of which {numbers[1]}, on {profile}"
+                    raise OverlapError(f"{reason}; give a length above zero and a share of it")
+                rows.append((row.label, *numbers))
+            machines[profile] = rows
+        if not machines:
+            raise OverlapError("no machine has all of these bars; mend them or the condition")
+        return machines
+
+    def html(self, view) -> str:
+        """A tab for each machine."""
+        machines = self.measured(view.book)
+        tabs = {}
+        for profile, rows in machines.items():
+            longest = max(length for _, length, _ in rows)
+            names = {"profile": profile, "rows": rows, "longest": longest, "words": self}
+            tabs[profile] = view.render(self.template, **names)
+        return view.tabs(tabs, view.book.first(machines, self.snippet))
+
+    def cells(self, notebook) -> list[dict]:
+        """The lengths on one machine, as a table."""
+        machines = self.measured(notebook.book)
+        profile = notebook.book.first(machines, self.snippet)
+        lines = [["", f"{self.unit}, {notebook.label(profile)}", self.filled], ["---"] * 3]
+        lines += [[label, show(length), f"{share:.0%}"] for label, length, share in machines[profile]]
+        return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]

@@ -3,7 +3,7 @@
    Without this script each page shows one machine, its tabs can still be switched, and pictures are images. */
 
 (() => {
-  const KEY = "overlap.machine"
+  const KEY = "overlap.machine", ASSETS = new URL(".", document.currentScript.src)
   const machines = window.overlapMachines ?? []  // from generated/machines.js
   const label = Object.fromEntries(machines.map(m => [m.profile, m.label]))
   const parts = profile => {
@@ -295,6 +295,43 @@
     }
   }
 
+  /* Pictures of lanes and of sweeps can be explored: what that needs is loaded when a reader asks for it. */
+  const exploring = () => {
+    for (const figure of document.querySelectorAll(".ov-run .ov-figure")) {
+      const run = figure.closest(".ov-run"), trace = run.querySelector(".ov-perfetto")?.dataset.trace
+      const table = figure.querySelector(".ov-numbers table")
+      if (run.querySelector(".ov-open") || !(trace || sweeps(table))) continue
+      const button = document.createElement("button")
+      button.type = "button"
+      button.className = "ov-open"
+      button.textContent = trace ? "Explore this timeline" : "Explore these numbers"
+      button.addEventListener("click", async () => {
+        const open = run.querySelector(".ov-explore")
+        if (open) return open.querySelector("button").focus()
+        const { explore } = await import(new URL(trace ? "timeline.js" : "sweep.js", ASSETS))
+        await explore(button, trace ?? tables(run))
+      })
+      figure.after(button)
+    }
+  }
+
+  /* Whether a table under a picture has at least four steps of a number, each with a number. */
+  const sweeps = table => {
+    if (table?.tHead.rows[0].cells.length !== 2) return false
+    const steps = [...table.tBodies[0].rows].filter(row => row.cells.length === 2).map(row => row.cells[0].textContent)
+    return new Set(steps).size >= 4 && steps.every(text => /^-?[\d,.]+(e-?\d+)?$/.test(text))
+  }
+
+  /* The tables of all machines of a figure, the one that is seen first; only those of the same axes. */
+  const tables = run => {
+    const runs = [...(run.closest(".tabbed-set") ?? run.parentElement).querySelectorAll(".ov-run")]
+    const heads = table => table?.tHead.textContent
+    const own = run.querySelector(".ov-numbers table")
+    return [run, ...runs.filter(each => each !== run)]
+      .map(each => ({ machine: label[each.dataset.machine], table: each.querySelector(".ov-numbers table") }))
+      .filter(({ table }) => heads(table) === heads(own) && sweeps(table))
+  }
+
   /* The copy buttons of notebook pages. */
   const copying = () => {
     for (const button of document.querySelectorAll("clipboard-copy:not([role])")) {
@@ -422,6 +459,7 @@
     beside()
     files()
     traces()
+    exploring()
     copying()
     const wanted = picked()
     if (!wanted) return

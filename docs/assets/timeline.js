@@ -1,0 +1,280 @@
+/* A timeline to explore: lanes of a recorded trace that can be zoomed and moved, and whose gaps can be marked.
+   Loaded when a reader asks for it. The gestures are d3-zoom's, the rest is here; the data are the page's own trace file. */
+
+import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
+
+const ROW = 26, BAR = 18, TOP = 22
+const SVG = "http://www.w3.org/2000/svg"
+
+/* A trace file as timelines: { title, lanes: [{ name, events: [{ start, end, name }] }] }, times in µs. */
+export const read = ({ traceEvents }) => {
+  const timelines = new Map()
+  const timeline = pid => {
+    if (!timelines.has(pid)) timelines.set(pid, { title: "", lanes: new Map() })
+    return timelines.get(pid)
+  }
+  for (const { ph, pid, tid, name, args, ts, dur } of traceEvents) {
+    const { lanes } = timeline(pid)
+    if (ph === "M" && name === "process_name") timeline(pid).title = args.name
+    if (ph === "M" && name === "thread_name") lanes.set(tid, { name: args.name, events: [] })
+    if (ph === "X") lanes.get(tid).events.push({ start: ts, end: ts + dur, name })
+  }
+  for (const { lanes } of timelines.values()) {
+    for (const { events } of lanes.values()) events.sort((a, b) => a.start - b.start)
+  }
+  return [...timelines.values()].map(({ title, lanes }) => ({ title, lanes: [...lanes.values()] }))
+}
+
+export const isCpu = lane => lane.name.startsWith("CPU")
+
+/* How much of [from, to] the events cover; events may overlap. */
+export const busy = (events, from, to) => {
+  let covered = 0, reached = from
+  for (const { start, end } of events) {
+    const begin = Math.max(start, reached), stop = Math.min(end, to)
+    if (stop > begin) covered += stop - begin
+    reached = Math.max(reached, stop)
+  }
+  return covered
+}
+
+/* The empty stretch of a lane around a time, or null where an event is; `first` and `last` bound the timeline. */
+export const gapAt = (events, time, first, last) => {
+  if (events.some(({ start, end }) => start <= time && time <= end)) return null
+  const before = events.filter(({ end }) => end < time).map(({ end }) => end)
+  const after = events.find(({ start }) => start > time)
+  return { from: before.length ? Math.max(...before) : first, to: after ? after.start : last }
+}
+
+export const duration = us => {
+  const [number, unit] = us >= 1e6 ? [us / 1e6, "s"] : us >= 1e3 ? [us / 1e3, "ms"] : [us, "µs"]
+  return `${number.toLocaleString("en-US", { maximumSignificantDigits: 3 })} ${unit}`
+}
+
+/* What stands in lanes of the CPU between two times: names with their share, the longest first. */
+export const meanwhile = (lanes, from, to) => {
+  const rows = new Map()
+  for (const lane of lanes.filter(isCpu)) {
+    for (const event of lane.events) {
+      const inside = Math.min(event.end, to) - Math.max(event.start, from)
+      const name = event.name === lane.name ? lane.name : event.name
+      if (inside > 0) rows.set(name, (rows.get(name) ?? 0) + inside)
+    }
+  }
+  return [...rows].sort((a, b) => b[1] - a[1])
+}
+
+/* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. */
+export const describe = (lanes, from, to) => {
+  const working = lanes.filter(lane => !isCpu(lane))
+    .map(lane => [lane.name, Math.round(100 * busy(lane.events, from, to) / (to - from))]).filter(([, percent]) => percent)
+  const gpu = working.length ? working.map(([name, percent]) => `${name} is busy for ${percent}%`).join(", ") : "the GPU is idle"
+  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${name} ${duration(us)}`)
+  const cpu = calls.length ? `the CPU meanwhile: ${calls.join(", ")}` : "no call of the CPU is recorded meanwhile"
+  return `${duration(to - from)}: ${gpu}; ${cpu}.`
+}
+
+const element = (name, attributes = {}, parent = null) => {
+  const made = document.createElementNS(SVG, name)
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  parent?.append(made)
+  return made
+}
+
+const button = (text, title, act) => {
+  const made = document.createElement("button")
+  made.type = "button"
+  made.textContent = text
+  made.title = title
+  made.ariaLabel = title
+  made.addEventListener("click", act)
+  return made
+}
+
+/* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked. */
+export const draw = (place, { title, lanes }, say, marked = () => {}) => {
+  const all = lanes.flatMap(lane => lane.events)
+  const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
+  const width = Math.max(300, place.clientWidth), gutter = width < 500 ? 0 : 110
+  const row = gutter ? ROW : ROW + 14  // on a phone the lane's name stands above it
+  const height = TOP + row * lanes.length + 4, room = width - gutter
+  const at = time => (time - first) / (last - first) * room
+
+  place.replaceChildren()
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, class: "ov-timeline" }, place)
+  svg.tabIndex = 0
+  svg.setAttribute("role", "application")
+  svg.setAttribute("aria-label", `Timeline ${title}, ${lanes.length} lanes. Arrow keys go from event to event and from lane to lane, `
+    + "plus and minus zoom, 0 shows all, G marks the gap behind the event.")
+  const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
+  element("rect", { x: 0, y: 0, width: room, height }, element("clipPath", { id: clip }, element("defs", {}, svg)))
+  const inner = element("g", { transform: `translate(${gutter} 0)`, "clip-path": `url(#${clip})` }, svg)
+  const ticks = element("g", { class: "ov-ticks" }, inner)
+  const moving = element("g", {}, inner)
+  const names = element("g", { class: "ov-names" }, inner)
+  const rows = lanes.map((lane, number) => {
+    const y = TOP + row * number + (row - BAR - 4)
+    element("text", { x: 0, y: gutter ? y + 13 : y - 3, class: "ov-lane" }, svg).textContent = lane.name
+    const bars = lane.events.map(event => {
+      const bar = element("rect", {
+        x: at(event.start), y, width: Math.max(at(event.end) - at(event.start), 0), height: BAR,
+        class: isCpu(lane) ? "ov-cpu" : "ov-gpu",
+      }, moving)
+      return { ...event, bar, lane }
+    })
+    return { lane, bars, y }
+  })
+  const stretch = element("rect", { class: "ov-marked", y: TOP, height: height - TOP, width: 0 }, moving)
+
+  let view = zoomIdentity, chosen = null
+  const time = x => first + view.invertX(x) / room * (last - first)
+
+  const label = () => {
+    names.replaceChildren()
+    for (const { bars, y } of rows) {
+      for (const { bar, name, start, end } of bars) {
+        const left = Math.max(view.applyX(at(start)), 0), right = Math.min(view.applyX(at(end)), room)
+        const letters = Math.floor((right - left - 6) / 6.2)
+        if (letters < 4 || right < 0 || left > room) continue
+        const shown = name.length > letters ? `${name.slice(0, letters - 1)}…` : name
+        element("text", { x: left + 3, y: y + 13 }, names).textContent = shown
+      }
+    }
+    ticks.replaceChildren()
+    const span = time(room) - time(0), step = 10 ** Math.floor(Math.log10(span / 3))
+    const wide = [1, 2, 5].map(factor => factor * step).find(each => span / each <= 6) ?? 5 * step
+    for (let each = Math.ceil(time(0) / wide) * wide; each <= time(room); each += wide) {
+      const x = view.applyX(at(each))
+      element("line", { x1: x, x2: x, y1: TOP - 4, y2: height }, ticks)
+      element("text", { x: x + 3, y: 12 }, ticks).textContent = each === 0 ? "0" : duration(each)
+    }
+  }
+
+  let waiting = 0
+  const behaviour = zoom().scaleExtent([1, 2000]).translateExtent([[0, 0], [room, height]]).extent([[0, 0], [room, height]])
+    // A wheel alone scrolls the page, and so does one finger that moves up or down.
+    .filter(event => !event.button && !event.shiftKey && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
+    .on("zoom", ({ transform }) => {
+      view = transform
+      moving.setAttribute("transform", `translate(${view.x} 0) scale(${view.k} 1)`)
+      waiting ||= requestAnimationFrame(() => {
+        waiting = 0
+        label()
+      })
+    })
+  const canvas = select(svg).call(behaviour).on("dblclick.zoom", null)
+  const scale = (factor, middle = room / 2) => canvas.call(behaviour.scaleBy, factor, [middle, 0])
+  const reset = () => canvas.call(behaviour.transform, zoomIdentity)
+  const bring = ({ start, end }) => {
+    const x = view.applyX((at(start) + at(end)) / 2)
+    if (x < 0 || x > room) canvas.call(behaviour.translateBy, (room / 2 - x) / view.k, 0)
+  }
+
+  const mark = (from, to) => {
+    stretch.setAttribute("x", at(from))
+    stretch.setAttribute("width", at(to) - at(from))
+    say(describe(lanes, from, to))
+    marked(from, to)
+  }
+  const choose = event => {
+    chosen?.bar.classList.remove("ov-at")
+    chosen = event
+    event.bar.classList.add("ov-at")
+    bring(event)
+    const name = event.name === event.lane.name ? event.name : `${event.lane.name}: ${event.name}`
+    say(`${name}, ${duration(event.end - event.start)}, from ${duration(event.start - first)} on.`)
+  }
+
+  const positionOf = event => {
+    const box = svg.getBoundingClientRect(), ratio = width / box.width
+    return [(event.clientX - box.left) * ratio - gutter, (event.clientY - box.top) * ratio]
+  }
+  const rowAt = y => rows[Math.min(rows.length - 1, Math.max(0, Math.floor((y - TOP) / row)))]
+  svg.addEventListener("click", event => {
+    if (event.defaultPrevented || event.shiftKey) return  // the end of a drag
+    const [x, y] = positionOf(event), moment = time(x), { bars } = rowAt(y)
+    const slack = 4 / view.k / room * (last - first)  // a bar of a pixel is hit within four
+    const near = bars.find(({ start, end }) => start - slack / 4 <= moment && moment <= end + slack / 4)
+    if (near) return choose(near)
+    const gap = gapAt(bars, moment, first, last)
+    if (gap) mark(gap.from, gap.to)
+  })
+  let from = null
+  svg.addEventListener("pointerdown", event => {
+    if (!event.shiftKey) return
+    event.preventDefault()
+    svg.setPointerCapture(event.pointerId)
+    from = time(positionOf(event)[0])
+  })
+  svg.addEventListener("pointermove", event => {
+    if (from === null) return
+    const to = time(positionOf(event)[0])
+    if (to !== from) mark(Math.min(from, to), Math.max(from, to))
+  })
+  svg.addEventListener("pointerup", () => { from = null })
+
+  const step = (by, lanesBy) => {
+    if (!chosen) return choose(rows.find(({ bars }) => bars.length).bars[0])
+    const here = rows.findIndex(({ lane }) => lane === chosen.lane)
+    if (lanesBy) {
+      const { bars } = rows[Math.min(rows.length - 1, Math.max(0, here + lanesBy))]
+      const nearest = bars.findIndex(({ end }) => end >= chosen.start)
+      if (bars.length) choose(bars[nearest < 0 ? bars.length - 1 : nearest])
+      return
+    }
+    const { bars } = rows[here], next = bars.indexOf(chosen) + by
+    if (bars[next]) choose(bars[next])
+  }
+  const keys = {
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => step(0, 1), ArrowUp: () => step(0, -1),
+    "+": () => scale(2), "=": () => scale(2), "-": () => scale(0.5), 0: reset,
+    g: () => {
+      if (!chosen) return step(1)
+      const gap = gapAt(chosen.lane.events, chosen.end + 1e-3, first, last)
+      gap ? mark(gap.from, gap.to) : say("There is no gap behind this event.")
+    },
+  }
+  svg.addEventListener("keydown", event => {
+    const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key]
+    if (!act || event.altKey || event.ctrlKey || event.metaKey) return
+    event.preventDefault()
+    act()
+  })
+  label()
+  return { scale, reset, mark, svg }
+}
+
+/* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
+export const explore = async (place, url) => {
+  const answer = await fetch(url)
+  if (!answer.ok) throw new Error(`${url}: ${answer.status}`)
+  const timelines = read(await answer.json())
+  const box = document.createElement("div"), tools = document.createElement("div")
+  const canvas = document.createElement("div"), told = document.createElement("p")
+  box.className = "ov-explore"
+  tools.className = "ov-tools"
+  told.className = "ov-told"
+  told.ariaLive = "polite"
+  const hint = "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel or two fingers zoom, Shift and drag marks."
+  const say = text => { told.textContent = text }
+  let drawing = null
+  const show = number => {
+    drawing = draw(canvas, timelines[number], say)
+    say(hint)
+  }
+  if (timelines.length > 1) {
+    const choice = document.createElement("select")
+    choice.ariaLabel = "Timeline"
+    for (const [number, { title }] of timelines.entries()) choice.add(new Option(title.replaceAll("_", " "), number))
+    choice.addEventListener("change", () => show(Number(choice.value)))
+    tools.append(choice)
+  }
+  tools.append(
+    button("+", "Zoom in", () => drawing.scale(2)), button("−", "Zoom out", () => drawing.scale(0.5)),
+    button("Reset", "Show all", () => drawing.reset()), button("Close", "Close the timeline", () => box.remove()),
+  )
+  box.append(tools, canvas, told)
+  place.after(box)
+  show(0)
+  return box
+}

@@ -1,0 +1,239 @@
+"""Timelines and sweeps that can be explored: what they say of their data, by pointer and by keyboard."""
+
+import gzip
+import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api")
+
+from conftest import CHROMIUM, ROOT
+
+from overlap.site.trace import chrome_trace
+
+pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
+ASSETS = ROOT / "docs/assets"
+
+#: The CPU launches twice; between the two kernels the GPU is idle for 60 µs, in which the CPU works on a batch.
+EVENTS = [
+    ["CPU", 0.0, 10.0, "launch"],
+    ["CPU", 30.0, 40.0, "decode"],
+    ["CPU", 72.0, 8.0, "launch"],
+    ["stream 7", 12.0, 8.0, "multiply"],
+    ["stream 7", 80.0, 20.0, "<b>add</b>"],
+]
+PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
+<body data-md-color-scheme="default" class="md-typeset"><p id="place"></p>%s</body>"""
+TABLE = """<table><thead><tr><th>n</th><th>TFLOP/s</th></tr></thead><tbody>%s</tbody></table>"""
+
+
+def table(**series: list) -> str:
+    """A table of numbers as it stands under a picture."""
+    rows = []
+    for name, values in series.items():
+        rows.append(f'<tr><th colspan="2">{name}</th></tr>')
+        for x, y in values:
+            rows.append(f"<tr><td>{x}</td><td>{y}</td></tr>")
+    return TABLE % "".join(rows)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The assets, a trace and a page."""
+    root = tmp_path_factory.mktemp("explore")
+    for name in ("timeline.js", "sweep.js", "overlap.css", "vendor"):
+        (root / name).symlink_to(ASSETS / name)
+    (root / "trace.json").write_text(chrome_trace({"timelines": {"slow": EVENTS, "quick": EVENTS[:1]}}))
+    h200 = table(bf16=[("1,024", "349.7"), ("2,048", "710"), ("4,096", "797.3"), ("8,192", "799")])
+    h100 = table(bf16=[("1,024", "328.9"), ("2,048", "700.4"), ("4,096", "791.3"), ("8,192", "798.1")])
+    (root / "index.html").write_text(PAGE % (h200 + h100))
+    return root
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    """Where they are served."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page; an error of a script or a request to another host fails the test."""
+    context = browser.new_context(viewport={"width": 900, "height": 700})
+    page = context.new_page()
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: request.url.startswith(address) or wrong.append(request.url))
+    page.goto(f"{address}/index.html")
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def timeline(page):
+    """Open the timeline and give its drawing."""
+    page.evaluate("""async () => {
+        const { explore } = await import("./timeline.js")
+        await explore(document.getElementById("place"), "trace.json")
+    }""")
+    return page.locator(".ov-timeline")
+
+
+def at(drawing, time: float, lane: int) -> dict:
+    """Where a time of the first 100 µs is drawn in a lane, in pixels of the page."""
+    box = drawing.bounding_box()
+    return {"x": 110 + time / 100 * (box["width"] - 110), "y": 22 + 26 * lane + 13}
+
+
+def told(page) -> str:
+    """The sentence below."""
+    return page.locator(".ov-explore .ov-told").inner_text()
+
+
+def test_a_gap_says_how_long_it_is_and_what_the_cpu_did(page):
+    drawing = timeline(page)
+    drawing.click(position=at(drawing, 50, 1))
+    assert told(page) == "60 µs: the GPU is idle; the CPU meanwhile: decode 40 µs, launch 8 µs."
+
+
+def test_a_bar_says_its_name_as_text(page):
+    drawing = timeline(page)
+    drawing.click(position=at(drawing, 90, 1))
+    assert told(page) == "stream 7: <b>add</b>, 20 µs, from 80 µs on."
+
+
+def test_dragging_with_shift_marks_any_stretch(page):
+    drawing = timeline(page)
+    box = drawing.bounding_box()
+    page.keyboard.down("Shift")
+    for time, act in ((0, "down"), (20, "up")):
+        place = at(drawing, time, 1)
+        page.mouse.move(box["x"] + place["x"], box["y"] + place["y"], steps=5)
+        getattr(page.mouse, act)()
+    page.keyboard.up("Shift")
+    assert told(page).startswith("20 µs: stream 7 is busy for 40%; the CPU meanwhile: launch 10 µs")
+
+
+def test_all_of_a_timeline_is_reached_by_keyboard(page):
+    drawing = timeline(page)
+    drawing.focus()
+    steps = {
+        "ArrowRight": "CPU: launch, 10 µs, from 0 µs on.",
+        "ArrowDown": "stream 7: multiply, 8 µs, from 12 µs on.",
+        "g": "60 µs: the GPU is idle",
+    }
+    for key, sentence in steps.items():
+        page.keyboard.press(key)
+        assert told(page).startswith(sentence)
+    page.keyboard.press("+")
+    moved = drawing.locator("g[transform*=scale]")
+    assert "scale(2" in moved.get_attribute("transform")
+    page.keyboard.press("0")
+    assert "scale(1 " in moved.get_attribute("transform")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") != "ov-timeline"  # no trap
+
+
+def test_a_wheel_scrolls_the_page_and_zooms_with_control_only(page):
+    drawing = timeline(page)
+    drawing.hover()
+    page.mouse.wheel(0, -200)
+    assert drawing.locator("g[transform*=scale]").count() == 0
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
+
+
+def test_another_timeline_of_the_trace_is_chosen_and_the_explorer_closes(page):
+    timeline(page)
+    page.get_by_label("Timeline", exact=True).select_option("slow")
+    assert page.locator(".ov-timeline rect.ov-gpu").count() == 2
+    page.get_by_label("Timeline", exact=True).select_option("quick")
+    assert page.locator(".ov-timeline rect.ov-gpu").count() == 0
+    page.get_by_label("Close the timeline").click()
+    assert page.locator(".ov-explore").count() == 0
+
+
+def sweep(page):
+    """Explore both tables of the page."""
+    page.evaluate("""async () => {
+        const { explore } = await import("./sweep.js")
+        const [h200, h100] = document.querySelectorAll("table")
+        explore(document.getElementById("place"), [{ machine: "H200", table: h200 }, { machine: "H100", table: h100 }])
+    }""")
+
+
+def test_a_sweep_is_read_off_on_several_machines(page):
+    sweep(page)
+    assert told(page) == "n = 1,024\nH200: bf16 349.7"
+    page.get_by_label("H100").check()
+    page.get_by_role("slider").focus()
+    page.keyboard.press("End")
+    assert told(page) == "n = 8,192\nH200: bf16 799\nH100: bf16 798.1"
+    page.get_by_label("H200").uncheck()
+    assert told(page) == "n = 8,192\nH100: bf16 798.1"
+
+
+def test_scales_of_a_sweep_are_chosen(page):
+    sweep(page)
+    places = "[...document.querySelectorAll('.ov-sweep circle')].map(dot => Number(dot.getAttribute('cx')))"
+    linear = page.evaluate(places)
+    page.get_by_label("n", exact=True).check()
+    logarithmic = page.evaluate(places)
+    assert linear[3] - linear[2] == pytest.approx(4 * (linear[1] - linear[0]), rel=0.01)
+    assert logarithmic[3] - logarithmic[2] == pytest.approx(logarithmic[1] - logarithmic[0], rel=0.01)
+
+
+def test_words_and_few_steps_are_no_sweep(page):
+    read = """async html => {
+        const { read } = await import("./sweep.js")
+        const holder = document.createElement("div")
+        holder.innerHTML = html
+        return read(holder.querySelector("table"))
+    }"""
+    words = table(a=[("x", 1), ("y", 2), ("z", 3), ("w", 4)])
+    few = table(a=[(1, 1), (2, 2), (3, 3)])
+    assert page.evaluate(read, words) is None and page.evaluate(read, few) is None
+    enough = table(a=[("1,000", "2e-05"), (2, 2), (3, 3), (4, -4)])
+    points = page.evaluate(read, enough)["points"]
+    assert [point["x"] for point in points] == [1000, 2, 3, 4] and points[0]["y"] == 2e-05
+
+
+def test_what_is_vendored_is_small_and_names_its_licence():
+    scripts = sorted(ASSETS.glob("vendor/*.js"))
+    weight = sum(len(gzip.compress(script.read_bytes())) for script in scripts)
+    assert scripts and weight <= 120_000
+    licences = "".join(file.read_text() for file in ASSETS.glob("vendor/LICENSE-*.txt"))
+    for script in scripts:
+        name, _, version = script.stem.rpartition("-")
+        assert f"{name.replace('-', ' ')} {version}" in licences.lower().replace("-", " ")
+
+
+def test_every_recorded_timeline_can_be_read(page):
+    """Each trace that the book offers has a lane of the CPU or a GPU with events, in the order of time."""
+    read = """async trace => {
+        const { read } = await import("./timeline.js")
+        return read(trace).map(({ lanes }) => lanes.map(({ events }) => events.map(({ start }) => start)))
+    }"""
+    seen = 0
+    for file in sorted(ROOT.glob("docs/recordings/h200/*/*.json")):
+        trace = json.loads(chrome_trace(json.loads(file.read_text())["result"]))
+        for lanes in page.evaluate(read, trace):
+            seen += 1
+            assert any(lanes) and all(starts == sorted(starts) for starts in lanes)
+    assert seen > 10

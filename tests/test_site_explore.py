@@ -45,7 +45,7 @@ def table(**series: list) -> str:
 def folder(tmp_path_factory) -> Path:
     """The assets, a trace and a page."""
     root = tmp_path_factory.mktemp("explore")
-    for name in ("timeline.js", "sweep.js", "overlap.css", "vendor"):
+    for name in ("timeline.js", "sweep.js", "fault.js", "overlap.css", "vendor"):
         (root / name).symlink_to(ASSETS / name)
     (root / "trace.json").write_text(chrome_trace({"timelines": {"slow": EVENTS, "quick": EVENTS[:1]}}))
     h200 = table(bf16=[("1,024", "349.7"), ("2,048", "710"), ("4,096", "797.3"), ("8,192", "799")])
@@ -212,6 +212,42 @@ def test_words_and_few_steps_are_no_sweep(page):
     enough = table(a=[("1,000", "2e-05"), (2, 2), (3, 3), (4, -4)])
     points = page.evaluate(read, enough)["points"]
     assert [point["x"] for point in points] == [1000, 2, 3, 4] and points[0]["y"] == 2e-05
+
+
+FAULTS = """<table id="faults"><thead><tr><th>fault</th><th>written</th></tr></thead><tbody>
+<tr><td>loader</td><td>no worker</td></tr><tr><td>item</td><td>loss.item()</td></tr></tbody></table>
+<table id="steps"><thead><tr><th>out</th><th>ms</th><th>hint</th></tr></thead><tbody>
+<tr><td>nothing</td><td>90</td><td></td></tr><tr><td>loader</td><td>50</td><td>the GPU is empty</td></tr>
+<tr><td>item</td><td>25</td><td>the CPU waits</td></tr></tbody></table>"""
+
+
+def test_faults_are_found_in_their_order(page, folder):
+    timelines = {"all": EVENTS, "loader": EVENTS[:4], "item": EVENTS[3:]}
+    (folder / "faults.json").write_text(chrome_trace({"timelines": timelines}))
+    page.evaluate(
+        """async html => {
+        const place = document.getElementById("place")
+        place.insertAdjacentHTML("afterend", html)
+        const { play } = await import("./fault.js")
+        const table = id => document.getElementById(id)
+        await play(place, table("faults"), table("steps"), "faults.json")
+    }""",
+        FAULTS,
+    )
+    title, verdict = page.locator(".ov-fault-title"), page.locator(".ov-verdict")
+    bars = page.locator(".ov-timeline rect.ov-gpu, .ov-timeline rect.ov-cpu")
+    assert title.inner_text() == "All faults: 90 ms a step" and bars.count() == 5
+    page.get_by_role("button", name="item").click()
+    assert "another fault was taken out first" in verdict.inner_text() and bars.count() == 5
+    page.get_by_role("button", name="loader").click()
+    assert verdict.inner_text() == (
+        "Yes: loader (no worker). What the trace showed: the GPU is empty. "
+        "Without it a step takes 50 ms instead of 90."
+    )
+    assert title.inner_text() == "1 of 2 taken out: 50 ms a step" and bars.count() == 4
+    page.keyboard.press("Enter")  # the next choice has the focus
+    assert title.inner_text() == "2 of 2 taken out: 25 ms a step" and bars.count() == 2
+    assert page.locator("#place button").count() == 0
 
 
 def test_what_is_vendored_is_small_and_names_its_licence():

@@ -315,6 +315,24 @@
     }
   }
 
+  /* The clinic's game begins when a reader asks for it; the picked machine's trace is played. */
+  const playing = () => {
+    for (const place of document.querySelectorAll(".ov-find-fault:not(:has(button))")) {
+      const button = document.createElement("button")
+      button.type = "button"
+      button.className = "ov-open"
+      button.textContent = "Find the faults in these traces"
+      button.addEventListener("click", async () => {
+        const { play } = await import(new URL("fault.js", ASSETS))
+        const [faults, steps] = [".ov-faults table", ".ov-steps table"].map(name => document.querySelector(name))
+        const traces = [...document.querySelectorAll(`.ov-perfetto[data-title="${place.dataset.snippet}"]`)]
+        const seen = traces.find(trace => trace.closest(".ov-shown")) ?? traces[0]
+        await play(place, faults, steps, seen.dataset.trace)
+      })
+      place.replaceChildren(button)
+    }
+  }
+
   /* Whether a table under a picture has at least four steps of a number, each with a number. */
   const sweeps = table => {
     if (table?.tHead.rows[0].cells.length !== 2) return false
@@ -460,6 +478,7 @@
     files()
     traces()
     exploring()
+    playing()
     copying()
     const wanted = picked()
     if (!wanted) return

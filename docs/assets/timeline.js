@@ -131,8 +131,8 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
 
   const label = () => {
     names.replaceChildren()
-    for (const { bars, y } of rows) {
-      for (const { bar, name, start, end } of bars) {
+    for (const { lane, bars, y } of rows) {
+      for (const { name, start, end } of bars.filter(event => event.name !== lane.name)) {
         const left = Math.max(view.applyX(at(start)), 0), right = Math.min(view.applyX(at(end)), room)
         const letters = Math.floor((right - left - 6) / 6.2)
         if (letters < 4 || right < 0 || left > room) continue

@@ -1,0 +1,66 @@
+/* Find the fault: a step's timeline, the faults to choose from, and what taking one out changed.
+   Everything it shows stands on the page: the table of faults, the table of steps, the trace of the picked machine. */
+
+import { draw, read } from "./timeline.js"
+
+const cells = row => [...row.cells].map(cell => cell.innerText.trim())
+const rows = table => [...table.tBodies[0].rows].map(cells)
+
+/* What the page says: { options: [{ fault, written }], stages: [{ fault, ms, hint }] }; a stage's hint leads to it. */
+export const game = (faults, steps) => ({
+  options: rows(faults).map(([fault, written]) => ({ fault, written })),
+  stages: rows(steps).map(cellsOfRow => ({ fault: cellsOfRow[0], ms: cellsOfRow[1], hint: cellsOfRow.at(-1) })),
+})
+
+const paragraph = (name, text = "") => {
+  const made = document.createElement("p")
+  made.className = name
+  made.textContent = text
+  return made
+}
+
+/* Play in `place`: the timelines of `url` in the order of the stages. */
+export const play = async (place, faults, steps, url) => {
+  const { options, stages } = game(faults, steps)
+  const answer = await fetch(url)
+  if (!answer.ok) throw new Error(`${url}: ${answer.status}`)
+  const timelines = new Map(read(await answer.json()).map(timeline => [timeline.title, timeline]))
+  const title = paragraph("ov-fault-title"), canvas = document.createElement("div"), told = paragraph("ov-told")
+  const choices = document.createElement("div"), verdict = paragraph("ov-verdict")
+  choices.className = "ov-tools"
+  told.ariaLive = verdict.ariaLive = "polite"
+  place.replaceChildren(title, canvas, told, choices, verdict)
+  const cured = new Set()
+
+  const show = number => {
+    const { fault, ms } = stages[number]
+    title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
+    draw(canvas, timelines.get(number ? fault : "all"), text => { told.textContent = text })
+    told.textContent = number < options.length
+      ? "Two steps, as a profiler saw them. Click the gap that you would attack: what does the CPU do meanwhile? Then choose its cause."
+      : "Two steps of the healthy program."
+    choices.replaceChildren()
+    if (number === options.length) return
+    for (const { fault: name, written } of options.filter(option => !cured.has(option.fault))) {
+      const choice = document.createElement("button")
+      choice.type = "button"
+      choice.textContent = name
+      choice.title = written
+      choice.addEventListener("click", () => choose(number, name, written))
+      choices.append(choice)
+    }
+  }
+
+  const choose = (number, name, written) => {
+    const next = stages[number + 1]
+    if (name !== next.fault) {
+      verdict.textContent = `${name} (${written}) is in there, too; another fault was taken out first. Look where the GPU is idle for longest.`
+      return
+    }
+    cured.add(name)
+    verdict.textContent = `Yes: ${name} (${written}). What the trace showed: ${next.hint}. Without it a step takes ${next.ms} ms instead of ${stages[number].ms}.`
+    show(number + 1)
+    choices.querySelector("button")?.focus()
+  }
+  show(0)
+}

@@ -335,7 +335,8 @@
 
   /* Whether a table under a picture has at least four steps of a number, each with a number. */
   const sweeps = table => {
-    if (table?.tHead.rows[0].cells.length !== 2) return false
+    const heads = [...table?.tHead.rows[0].cells ?? []].map(cell => cell.textContent)
+    if (heads.length !== 2 || !heads[1] || heads[1] === "lasts") return false  // "lasts": spans of a timeline
     const steps = [...table.tBodies[0].rows].filter(row => row.cells.length === 2).map(row => row.cells[0].textContent)
     return new Set(steps).size >= 4 && steps.every(text => /^-?[\d,.]+(e-?\d+)?$/.test(text))
   }

@@ -1,10 +1,12 @@
 """The cache of this machine, and files that are written whole or not at all."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -19,11 +21,6 @@ class Cache:
         text = json.dumps(inputs, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:20]
         return self.folder / kind / f"{name.replace('/', '-')}-{digest}{suffix}"
-
-    @staticmethod
-    def write(path: Path, text: str | bytes) -> None:
-        """Write a file whole or not at all; see `write`."""
-        write(path, text)
 
 
 def write(path: Path, text: str | bytes) -> None:
@@ -41,3 +38,15 @@ def write(path: Path, text: str | bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time change files of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -19,8 +19,8 @@ def test_a_name_follows_the_inputs(tmp_path):
 def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
     cache = Cache(tmp_path)
     path = cache.path("pages", "streams", [], ".html")
-    cache.write(path, "é")
-    cache.write(path, "second")
+    write(path, "é")
+    write(path, "second")
     assert path.read_text() == "second"
     assert os.listdir(path.parent) == [path.name]
 

@@ -192,36 +192,34 @@ def test_bundle_and_import(here, warm, capsys):
 
 
 @pytest.mark.parametrize("names", [[], ["a"]])
-@pytest.mark.parametrize("torn", [0, 1, 5, 300])
-def test_record_goes_on_where_a_bundle_ends(here, warm, capsys, names, torn):
+def test_record_goes_on_where_a_bundle_ends(here, warm, capsys, names):
     bundle = here.root / "bundle.jsonl"
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
     ran(here)
     first, second = bundle.read_bytes().splitlines(keepends=True)
     again = json.loads(second)["snippet"][-1]
-    bundle.write_bytes(first + second[:torn])
+    bundle.write_bytes(first.removesuffix(b"\n"))
     capsys.readouterr()
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
     out = capsys.readouterr().out
-    assert (f"{bundle}: the last line was torn ({torn} bytes) and is cut off\n" in out) == bool(torn)
     assert f"1 recorded, 0 failed, 1 left as they were (fresh, or in {bundle} already)" in out
     assert ran(here) == again
-    bundle.write_bytes(bundle.read_bytes()[:-1])
+    assert len(bundle.read_text().splitlines()) == 2
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
-    assert ran(here) == "" and bundle.read_bytes().endswith(b"}\n")
+    assert ran(here) == ""
     here.snippet(f"a/{again}", "def main():\n    return {}\n")
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
     assert "1 recorded" in capsys.readouterr().out
     assert len(bundle.read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("content", ["my notes", "my notes\n", '{"mine": 1}', '{"mine": 1}\n', "[", "\xff"])
+@pytest.mark.parametrize("content", ["my notes", '{"mine": 1}\n'])
 def test_a_file_that_is_no_bundle_stays_as_it_is(here, warm, capsys, content):
     notes = here.root / "notes"
-    notes.write_text(content, "latin-1")
+    notes.write_text(content)
     assert main(["record", "--bundle", str(notes)]) == 1
-    assert f"overlap: {notes}" in capsys.readouterr().err
-    assert notes.read_text("latin-1") == content and ran(here) == ""
+    assert f"overlap: {notes}:1: not " in capsys.readouterr().err
+    assert notes.read_text() == content and ran(here) == ""
 
 
 def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bundle, template, capsys):
@@ -272,20 +270,16 @@ REFUSED = {
     ),
     "other profile": (
         resealed(profile="h200-x8"),
-        "profile is 'h200-x8', but a run with the GPUs ['NVIDIA H200'] is of 'h200'",
+        "profile is 'h200-x8', but a run is of h200",
     ),
-    "leaving the folder": (resealed(profile="../../.."), "profile is '../../..', but a run with the GPUs"),
+    "leaving the folder": (resealed(profile="../../.."), "profile is '../../..', but a run is of h200"),
     "another path": (resealed(snippet="../x"), "snippet: String should match"),
     "no result": (resealed(result={}), "its result is empty; let main() return what it measured"),
-    "a key twice": (lambda line: line.replace('"n": 3', '"n": 3, "n": 4'), "not JSON (n stands twice)"),
     "no such snippet": (
         resealed(snippet="a/lost", source={"path": "snippets/a/lost.py", "sha256": "0" * 64}),
         "there is no such file",
     ),
     "other schema": (resealed(schema=0), "not a recording of schema 1; record it again"),
-    "lone surrogate": (resealed(result={"n": "\ud800"}), "half a character"),
-    "too deep": (lambda line: "[" * 100_000 + "]" * 100_000, "not JSON"),
-    "odd GPUs": (lambda line: line.replace('"gpus": [{', '"gpus": [7, {'), "machine.gpus.0: Input should be"),
 }
 
 
@@ -303,19 +297,11 @@ def test_import_refuses_a_wrong_line_and_takes_the_rest(here, bundle, capsys, na
     ]
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (lambda path: None, "cannot be read ([Errno 2] No such file or directory"),
-        (lambda path: path.mkdir(), "cannot be read ([Errno 21] Is a directory"),
-        (lambda path: path.write_text(" \n\n"), "has no recording in it"),
-    ],
-)
-def test_import_of_a_file_that_cannot_be_read(here, capsys, make, expected):
-    make(path := here.root / "bundle")
-    assert main(["import", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"overlap: {path}: {expected}") and said.endswith("; copy the bundle here again\n")
+def test_import_of_a_file_that_is_not_there(here, capsys):
+    assert main(["import", "bundle"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "overlap: bundle: cannot be read (No such file or directory); copy"
+    )
 
 
 def test_nothing_to_compare(here, monkeypatch, capsys):
@@ -329,20 +315,10 @@ def test_nothing_to_compare(here, monkeypatch, capsys):
     [
         (["run", "a/lost"], "overlap: a/lost: no such chapter or snippet; `overlap list` shows"),
         (["list", "../x"], "overlap: ../x: no such chapter or snippet"),
-        (["run", "proceses"], "did you mean processes?"),
-        (["run", "snippets/Processes/share_memry.py"], "did you mean processes/share_memory?"),
-        (["run", "gpu/one"], "overlap: gpu/one needs 1 GPU; this machine has none ("),
-        (
-            ["record", "gpu"],
-            "overlap: gpu/one needs 1 GPU; gpu/two needs 2 or 4 GPUs; this machine has none (",
-        ),
-        (
-            ["record", "a/b", "--gpus", "99"],
-            "argument --gpus: '99' is not a list of GPU counts from 0 to 0, as in 0,1;",
-        ),
-        (["record", "--gpus", "-1"], "argument --gpus: '-1' is not a list of GPU counts"),
-        (["record", "--gpus", "many"], "argument --gpus: 'many' is not a list of GPU counts"),
-        (["record", "--gpus", ""], "argument --gpus: '' is not a list of GPU counts"),
+        (["run", "snippets/processes/share_memry.py"], "did you mean processes/share_memory?"),
+        (["run", "gpu/one"], "cannot run here, where the GPUs are none ("),
+        (["record", "gpu"], "; need 1 GPUs: gpu/one; 2 or 4 GPUs: gpu/two"),
+        (["record", "--gpus", "many"], "argument --gpus: 'many' is not a list of GPU counts, as in 0,1"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),
     ],
@@ -376,7 +352,7 @@ def test_what_can_run_is_recorded_and_the_rest_named(here, warm, capsys):
     here.snippet("a/gpu", options="gpus = [1]")
     assert main(["record", "a", "a/b"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("a/gpu needs 1 GPU; this machine has none (") and "2 recorded" in out
+    assert out.startswith("cannot run here") and "need 1 GPUs: a/gpu\n" in out and "2 recorded" in out
     assert ran(here) == "bc"
 
 
@@ -391,38 +367,14 @@ def test_a_terminal_gets_no_control_characters(here, warm, capsys):
     assert plain("a\tb\n\ud800\x00\x7f\x85é中") == "a\tb\n\ufffd\ufffd\ufffd\ufffdé中"
 
 
-@pytest.mark.parametrize(
-    ("in_the_way", "arguments"),
-    [
-        (".cache", ["run"]),
-        (".cache", ["record"]),
-        (".cache/overlap/runs", ["record", "--bundle", "bundle"]),
-        ("docs/recordings/cpu", ["record"]),
-        ("docs/recordings/cpu", ["import", "bundle.jsonl"]),
-        ("bundle", ["record", "--bundle", "bundle/file"]),
-    ],
-)
-def test_a_file_in_the_way_is_an_error(here, bundle, warm, capsys, in_the_way, arguments):
-    shutil.rmtree(here.root / "docs/recordings/cpu")
-    path = here.root / in_the_way
-    path.parent.mkdir(parents=True, exist_ok=True)
+@pytest.mark.parametrize("arguments", [["record"], ["import", "bundle.jsonl"]])
+def test_a_file_in_the_way_is_an_error(here, bundle, warm, capsys, arguments):
+    path = here.root / "docs/recordings/cpu"
+    shutil.rmtree(path)
     path.write_text("mine")
     assert main(arguments) == 1
-    printed = "".join(capsys.readouterr())
-    assert in_the_way in printed and ("cannot be written" in printed or "mend this" in printed)
+    assert f"{path}" in capsys.readouterr().err
     assert path.read_text() == "mine" and not list(here.root.glob("**/*.tmp"))
-
-
-def test_a_folder_that_may_not_be_written_to_is_an_error(here, warm, capsys, monkeypatch):
-    def refused(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(command.tempfile, "TemporaryFile", refused)
-    assert main(["record"]) == 1
-    assert (
-        "cannot be written (Permission denied); make it a folder you may write to" in capsys.readouterr().err
-    )
-    assert ran(here) == ""
 
 
 def overlap(*arguments: str, **more) -> subprocess.Popen:
@@ -449,7 +401,9 @@ def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
     made.terminate()
     out, err = made.communicate()
     assert out.splitlines()[-1] == "1 recorded, 0 failed, 0 left as they were, 2 not run"
-    assert out.startswith("a/b on cpu: ") and re.fullmatch(r"1/3 a/b: 0\.\d s, about 0 s left\n", err)
+    assert out.startswith("a/b on cpu: ") and re.fullmatch(
+        r"1/3 a/b: 0\.\d s, about 0:00:\d\d left\noverlap: interrupted\n", err
+    )
     assert made.returncode == 143
     assert here.path("a/b").exists() and set(here.book().live("a/b")) == {"cpu"}
     assert not list(here.root.glob("overlap-*"))

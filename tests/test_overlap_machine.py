@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from overlap import OverlapError
 from overlap.book.ceiling import ceilings
 from overlap.run import machine, schema
 
@@ -21,7 +20,6 @@ H200, RTX, A100 = "NVIDIA H200", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80
         (["NVIDIA GeForce RTX 4090"], "rtx-4090", "1 × RTX 4090"),
         (["NVIDIA H100 80GB HBM3"] * 2, "h100-80gb-hbm3-x2", "2 × H100 80GB HBM3"),
         (["Tesla V100-SXM2-16GB"], "v100-sxm2-16gb", "1 × V100 SXM2 16GB"),
-        (["../../etc"], "etc", "1 × ETC"),
         ([RTX, A100], "rtx-4090+a100-sxm4-80gb", "1 × RTX 4090 + 1 × A100 SXM4 80GB"),
         ([RTX, A100, A100], "rtx-4090+a100-sxm4-80gb-x2", "1 × RTX 4090 + 2 × A100 SXM4 80GB"),
         ([H200, RTX, H200], "h200+rtx-4090+h200", "1 × H200 + 1 × RTX 4090 + 1 × H200"),
@@ -32,15 +30,31 @@ def test_names(gpus, name, label):
 
 
 @pytest.mark.parametrize(
-    "gpu", ["", "NVIDIA", "中", "CPU", "NVIDIA CPU", "NVIDIA H200 x2", "H200-X16", "x2 -x2"]
+    ("cpu", "cores", "name", "label"),
+    [
+        ("AMD Ryzen 9 7950X 16-Core Processor", 32, "cpu-ryzen-9-7950x-32", "CPU RYZEN 9 7950X, 32 cores"),
+        ("AMD EPYC", 2, "cpu-epyc-2", "CPU EPYC, 2 cores"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", 4, "cpu-xeon-4", "CPU XEON, 4 cores"),
+        ("12th Gen Intel(R) Core(TM) i7-12700H", 20, "cpu-core-i7-12700h-20", "CPU CORE I7 12700H, 20 cores"),
+        ("aarch64", 8, "cpu-aarch64-8", "CPU AARCH64, 8 cores"),
+    ],
 )
-def test_a_gpu_is_not_named_like_another_machine(gpu):
-    with pytest.raises(OverlapError, match=f"GPU {gpu!r}: no profile can be named after it"):
-        machine.profile([H200, gpu])
+def test_names_of_processors(cpu, cores, name, label):
+    assert machine.cpu_profile(cpu, cores) == name
+    assert machine.label(name) == label and machine.is_cpu(name)
 
 
 def test_order():
-    names = ["cpu", "h200", "rtx-4090", "h200-x2", "rtx-4090+h200", "rtx-4090+h200-x2", "h200-x4", "h200-x16"]
+    names = [
+        "cpu",
+        "cpu-epyc-2",
+        "h200",
+        "rtx-4090",
+        "h200-x2",
+        "rtx-4090+h200",
+        "rtx-4090+h200-x2",
+        "h200-x4",
+    ]
     assert sorted(reversed(names), key=machine.order) == names
 
 
@@ -72,14 +86,9 @@ VISIBLE = {
     "2": ("2", "2"),
     " 3 ,1,2": ("312", "3,1"),
     "1,9,0": ("1", "1"),
-    "1,-1,0": ("1", "1"),
-    "1,,0": ("1", "1"),
-    "1,0,1": ("", ""),
     "NoDevFiles": ("", ""),
     "GPU-22aa-2": ("2", "GPU-22aa-2"),
     "GPU-3,GPU-00aa,GPU-9,GPU-1": ("30", "GPU-3,GPU-00aa"),
-    "GPU-": ("", ""),
-    "MIG-1": ("", ""),
 }
 
 
@@ -109,18 +118,12 @@ def test_the_second_of_two_unlike_gpus(tool, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        (
-            "#!/bin/sh\necho 'NVIDIA-SMI has failed, sorry'\nexit 9\n",
-            "nvidia-smi failed: NVIDIA-SMI has failed, sorry",
-        ),
-        ("#!/bin/sh\nsleep 60\n", "nvidia-smi did not answer within 0.5 s"),
+        ("#!/bin/sh\necho 'it has failed, sorry'\nexit 9\n", "nvidia-smi failed: it has failed, sorry"),
         ("#!/bin/sh\necho 'No devices were found'\n", "nvidia-smi lists no GPU: No devices were found"),
-        (b"#!/bin/sh\nprintf '\xff\xfe\n'\n", "nvidia-smi lists no GPU: \ufffd\ufffd"),
-        (b"\x7fELF nothing that runs", "nvidia-smi cannot be run: Exec format error"),
+        (b"\x7fELF nothing that runs", "nvidia-smi: [Errno 8] Exec format error: 'nvidia-smi'"),
     ],
 )
-def test_without_a_working_nvidia_smi_there_is_no_gpu(tool, monkeypatch, script, why):
-    monkeypatch.setattr(machine, "_SMI_S", 0.5)
+def test_without_a_working_nvidia_smi_there_is_no_gpu(tool, script, why):
     tool(script=script)
     assert (machine.here()["gpus"], machine.here()["host_gpus"], machine.here()["driver"]) == ([], 0, None)
     assert machine.described() == f"none ({why})"
@@ -132,14 +135,12 @@ def test_without_nvidia_smi_there_is_no_gpu(tool, monkeypatch):
     assert machine.described() == "none (there is no nvidia-smi)"
 
 
-#: `nvidia-smi` of a driver that knows the field of this query, of two GPUs, the second in a slot of half the width.
+#: `nvidia-smi` of two GPUs, the second in a slot of half the width.
 SMI = """#!/bin/sh
 case "$*" in
 topo*) printf '\\tGPU0\\tGPU1\\tCPU\\nGPU0\\t X \\tNV18\\t0-63\\nGPU1\\tNV18\\t X \\t0-63\\n  NV#  = links\\n' ;;
 *driver_version*) printf 'GPU-00aa-0, 580.0, NVIDIA H200\\nGPU-11aa-1, 580.0, NVIDIA H200\\n' ;;
-*{unknown}*) echo 'Field "{unknown}" is not a valid field to query.'; exit 2 ;;
-*clocks.max.sm,*) printf 'GPU-00aa-0, 1980, 5, 16, 16, 700.00\\nGPU-11aa-1, 1980, 5, 8, 16, [N/A]\\n' ;;
-*) printf 'GPU-00aa-0, 7\\nGPU-11aa-1, [Unknown Error]\\nGPU-22aa-2, 7\\nodd\\n' ;;
+*) printf 'GPU-00aa-0, 1980, 5, 16, 16, 700.00\\nGPU-11aa-1, 1980, 5, 8, 16, [N/A]\\n' ;;
 esac
 """
 ATTRIBUTES = {
@@ -179,7 +180,7 @@ def probe(tool, monkeypatch):
 
 def test_a_probe_on_gpus_that_say_little(tool, probe):
     tool()
-    found = probe({}, {})
+    found = probe({"uuid": "00aa-0"}, {"uuid": "11aa-1"})
     assert found["machine"]["gpus"] == [CARD | {"nvlinks": 18}, CARD | {"nvlinks": 0}]
     assert (found["machine"]["driver"], found["machine"]["links"]) == ("580.0", ["GPU0 NV18", "GPU1"])
     assert (found["software"]["nccl"], found["software"]["torch"]) == ("2.27.3", torch.__version__)
@@ -188,7 +189,7 @@ def test_a_probe_on_gpus_that_say_little(tool, probe):
 
 def test_a_probe_on_gpus_that_say_all(tool, probe):
     """PyTorch numbers them the other way round: they are told apart by UUID."""
-    tool(script=SMI.replace("{unknown}", "no.such.field"))
+    tool(script=SMI)
     second, first = probe(ATTRIBUTES | {"uuid": "11aa-1"}, ATTRIBUTES | {"uuid": "00aa-0"})["machine"]["gpus"]
     link = {
         "clock_max_mhz": 1980,
@@ -202,20 +203,9 @@ def test_a_probe_on_gpus_that_say_all(tool, probe):
     assert ceilings({"gpus": [second]})["pcie_now_gb_s"] == 31.51
 
 
-def test_a_field_that_the_driver_does_not_know_costs_no_other(tool, probe):
-    tool(script=SMI.replace("{unknown}", "pcie.link.width.max"))
-    first, second = probe({}, {})["machine"]["gpus"]
-    alone = {"clock_max_mhz": 7, "pcie_generation": 7, "pcie_width": 7, "power_limit_w": 7}
-    assert (first, second) == (CARD | alone | {"nvlinks": 18}, CARD | {"nvlinks": 18})
-
-
 def test_a_gpu_that_nvidia_smi_does_not_list(tool, probe):
-    tool(script=SMI.replace("{unknown}", "no.such.field"))
+    tool(script=SMI)
     assert probe({"uuid": "99aa-9"})["machine"]["gpus"][0] == CARD
-    assert (
-        "nvlinks"
-        not in probe({"multi_processor_count": "many", "clock_rate": -1, "uuid": "9"})["machine"]["gpus"][0]
-    )
 
 
 def test_one_gpu_has_no_links_to_count():
@@ -257,7 +247,3 @@ def test_what_the_cpu_says(monkeypatch, text, virtual, model):
     monkeypatch.setattr(machine, "_text", lambda path: text if path == "/proc/cpuinfo" else "")
     assert machine._virtual() is virtual
     assert machine._cpu_model() == model or model is None
-
-
-def test_a_file_that_is_not_there_has_no_text(tmp_path):
-    assert machine._text(str(tmp_path / "none")) == ""

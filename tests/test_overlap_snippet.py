@@ -35,29 +35,16 @@ def test_a_name_that_is_none_is_refused(tmp_path, name):
     assert repr(name) in str(caught.value)
 
 
-@pytest.mark.parametrize("link", ["a/link.py", "way"])
-def test_a_link_that_leaves_snippets_is_refused(tmp_path, link):
-    (tmp_path / "snippets/a").mkdir(parents=True)
-    write(tmp_path, "../x", HEADER + MAIN)
-    (tmp_path / "snippets" / link).symlink_to(tmp_path / ("x.py" if link.endswith(".py") else "."))
-    with pytest.raises(OverlapError, match="is a link that leads away"):
-        Snippet.read(tmp_path, "a/link" if link.endswith(".py") else "way/x")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "snippets/a/b.py: there is no such file; see `overlap list`"),
         (b"\xff", "snippets/a/b.py: cannot be read ('utf-8' codec can't decode byte 0xff"),
         ("def main():\n    return {}\n", "snippets/a/b.py: no `# /// script` header; see docs/contributing.md"),
-        (HEADER + HEADER + MAIN, "snippets/a/b.py:6: a second `# /// script` header; keep one"),
         (HEADER.replace("[0]", "[0") + MAIN, "snippets/a/b.py: the header is not TOML ("),
         (HEADER + "def main(:\n", "snippets/a/b.py:6: invalid syntax; mend this line"),
         (HEADER + "x = 1\n", "snippets/a/b.py: has no main() to run; write `def main() -> dict`"),
-        (HEADER + "def main(n):\n    return {}\n", "snippets/a/b.py: has no main() to run"),
         (HEADER + "from . import c" + MAIN, "snippets/a/b.py:6: import a snippet as `from snippets.chapter.snippet"),
-        (HEADER + f"x = {'-' * 5000}1" + MAIN, "snippets/a/b.py: is nested too deeply"),
-        (HEADER + f"x = {'1 + ' * 2000}1" + MAIN, "snippets/a/b.py: is nested too deeply"),
     ],
 )  # fmt: skip
 def test_what_is_no_snippet_is_an_error_with_file_reason_and_remedy(tmp_path, text, message):
@@ -93,27 +80,20 @@ def test_a_good_header(options, changes):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "gpus must be a list of GPU counts such as [0, 1], not None"),
+        ("", "gpus must be a list of GPU counts such as [0, 1]"),
         ("gpus = 1", "gpus must be a list of GPU counts"),
         ("gpus = []", "gpus must be a list of GPU counts"),
         ("gpus = [true]", "gpus must be a list of GPU counts"),
         ("gpus = [-1]", "gpus must be a list of GPU counts"),
-        ("gpus = [1, 1]", "gpus has a count twice: [1, 1]"),
-        ("gpu = [1]", "tool.overlap.gpu is unknown, did you mean gpus?"),
-        ("gpus = [0]\nonce = { a = 'b' }", "tool.overlap.once is unknown, known are gpus, timeout"),
-        ("gpus = [0]\ntimeout = 0", "timeout must be seconds up to 3600, not 0"),
-        ("gpus = [0]\ntimeout = nan", "timeout must be seconds up to 3600, not nan"),
-        ("gpus = [0]\ntimeout = true", "timeout must be seconds"),
-        ("gpus = [0]\nexclusive = 'no'", "exclusive must be true or false, not 'no'"),
-        ("gpus = [0]\nlauncher = 'mpirun'", "launcher must be 'python' or 'torchrun', not 'mpirun'"),
+        ("gpu = [1]", "gpu is unknown; gpus must be"),
+        ("gpus = [0]\ntimeout = 0", "timeout must be seconds up to 3600"),
+        ("gpus = [0]\nexclusive = 'no'", "exclusive must be true or false"),
+        ("gpus = [0]\nlauncher = 'mpirun'", "launcher must be 'python' or 'torchrun'"),
         (
             "gpus = [0]\nlauncher = 'torchrun'",
             "torchrun on the CPU needs to know how many processes: add ranks = 2",
         ),
-        ("gpus = [1]\nranks = 2", "ranks are processes of torchrun"),
-        ("gpus = [1]\nlauncher = 'torchrun'\nranks = 0", "ranks must be a number of processes, not 0"),
-        ("gpus = [1]\nmissing = { 8 = 'none' }", "missing excuses 8 GPUs, but gpus is [1]"),
-        ("gpus = [1]\nmissing = { 1 = ' ' }", "missing must say why"),
+        ("gpus = [1]\nmissing = 8", "missing must be a reason by GPU count"),
     ],
 )
 def test_a_bad_header_is_refused_with_its_field_and_the_reason(options, message):
@@ -335,23 +315,20 @@ def test_show(tmp_path):
         snippet.show(["main", "lost"])
 
 
-def test_an_import_that_leads_nowhere_or_in_a_circle_is_refused(tmp_path):
-    for name, other in {
-        "a/b": "c.d",
-        "c/d": "c.e",
-        "c/e": "c.d",
-        "a/me": "a.me",
-        "a/lost": "a.gone",
-        "a/up": "Up",
-    }.items():
-        write(tmp_path, name, f"{HEADER}from snippets.{other} import main as other\n{MAIN}")
-    for name, expected in {
-        "a/b": "snippets/c/e.py:6: imports itself: c/d → c/e → c/d; move what they share",
-        "c/d": "snippets/c/e.py:6: imports itself: c/d → c/e → c/d; move what they share",
-        "a/me": "snippets/a/me.py:6: imports itself: a/me → a/me; move what they share",
-        "a/lost": "snippets/a/lost.py:6: imports what cannot be read: snippets/a/gone.py: there is no such file",
-        "a/up": "snippets/a/up.py:6: imports what cannot be read: 'Up/main': a snippet is named <chapter>/<snippet>",
-    }.items():
-        with pytest.raises(OverlapError) as caught:
-            assert Snippet.read(tmp_path, name).input_hashes
-        assert str(caught.value).startswith(expected)
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            "a.gone",
+            "snippets/a/b.py:6: imports what cannot be read: snippets/a/gone.py: there is no such file",
+        ),
+        (
+            "Up",
+            "snippets/a/b.py:6: imports what cannot be read: 'Up/main': a snippet is named <chapter>/<snippet>",
+        ),
+    ],
+)
+def test_an_import_that_leads_nowhere_is_refused(tmp_path, other, message):
+    write(tmp_path, "a/b", f"{HEADER}from snippets.{other} import main as other\n{MAIN}")
+    with pytest.raises(OverlapError, match=re.escape(message)):
+        discover(tmp_path)

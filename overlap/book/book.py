@@ -15,7 +15,7 @@ from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
-from overlap.cache import Cache
+from overlap.cache import Cache, write
 from overlap.run import machine, recording
 from overlap.run.runner import RunFailed, Runner
 from overlap.run.snippet import Snippet
@@ -160,7 +160,7 @@ class Book:
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
         """Put a recording into this machine's cache."""
-        Cache.write(self.cache_path(snippet, gpus), recording.dump(data))
+        write(self.cache_path(snippet, gpus), recording.dump(data))
         self._forget()
 
     def run(self, names: list[str] | None = None, force: bool = False) -> int:

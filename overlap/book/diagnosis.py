@@ -31,7 +31,7 @@ def touches(kind: str, line: dict) -> bool:
     """Whether a fact of this kind can hold a headline down."""
     bound_by = line["bound_by"]
     if kind == "host":
-        return bound_by is None or line["profile"] == "cpu"
+        return bound_by is None or machine.is_cpu(line["profile"])
     if kind == "link":
         return bound_by == "pcie"
     if kind == "clock":

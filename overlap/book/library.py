@@ -16,9 +16,12 @@ class Library:
         self.root = root
         #: Snippets by name.
         self.snippets = discover(root)
-        gpus = machine.here()["gpus"]
         #: Profiles this machine can be, with their GPU counts: a host of four GPUs can stand for one and two.
-        self.profiles_here = {machine.profile(gpus[:count]): count for count in range(len(gpus) + 1)}
+        self.profiles_here: dict[str, int] = {}
+        here = machine.here()
+        for count in range(len(here["gpus"]) + 1):
+            profile = recording.profile(root, here["gpus"][:count], here["cpu"], here["cores"])
+            self.profiles_here[profile] = count
         #: Committed recordings by snippet and profile, and what is wrong with the others.
         self.recordings: dict[str, dict[str, Run]] = {}
         self.lost_recordings: list[str] = []
@@ -38,6 +41,13 @@ class Library:
             except OverlapError as error:
                 self.lost_pages.append(str(error))
 
+    def _remedy(self, data: dict) -> str:
+        """What to do with a recording of no snippet: it may have another name."""
+        for name, snippet in self.snippets.items():
+            if snippet.hash == data["source"]["sha256"]:
+                return f"{snippet.path} is the same code, so run `overlap rename {data['snippet']} {name}`"
+        return "remove the recording"
+
     def _recording(self, path: Path) -> Run:
         data = recording.read(path)
         where = path.relative_to(self.root).as_posix()
@@ -47,6 +57,6 @@ class Library:
             reason = f"says it is {data['snippet']} on {data['profile']}"
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
-            raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
+            raise OverlapError(f"{where}: there is no snippets/{name}.py; {self._remedy(data)}")
         grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
         return Run(data, where, False, grade)

@@ -23,7 +23,7 @@ def lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None
     if named and not target and runs is None:
         return 1
     snippet, gpus = item
-    profile = machine.profile(machine.here()["gpus"][:gpus])
+    (profile,) = [profile for profile, count in book.library.profiles_here.items() if count == gpus]
     known = set()
     run = book.committed.get(snippet.name, {}).get(profile)
     if run is not None and run.grade == recording.FRESH:
@@ -72,6 +72,10 @@ def fitting(book: Book, line: bytes, where: str) -> Recording:
 def take(book: Book, line: bytes, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
     data = fitting(book, line, where)
+    if not data["machine"]["gpus"]:
+        here = data["machine"]
+        profile = recording.profile(book.root, [], here["cpu"], here["cores"])
+        data = recording.sealed(dict(data) | {"profile": profile})
     path = book.recordings / data["profile"] / f"{data['snippet']}.json"
     existed = path.exists()
     old, data = recording.add(path, data)

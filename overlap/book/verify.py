@@ -69,7 +69,8 @@ def verify(
         made.setdefault(snippet.name, {})[run.profile] = run
 
     runner = book.runner or Runner(book.root, watchful=True)
-    runner.patience_s = PATIENCE_S if quick else None
+    if quick:
+        runner.patience_s = PATIENCE_S
     try:
         here = runner.probe(len(machine.here()["gpus"]))
         failures = [str(failure) for failure in runner.run_all(chosen, keep, "verifying")]

@@ -6,18 +6,12 @@ import os
 import platform
 import re
 import subprocess
-import sys
-from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from itertools import groupby
-
-from overlap import OverlapError
-from overlap.run.text import visible
+from pathlib import Path
 
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
-_COUNTED = re.compile(r"(.*?)(-x(\d+))?", re.S)
-_SMI_S = 20
 #: What a recording says of a GPU: PyTorch's attribute and its unit; the field of nvidia-smi.
 _ATTRIBUTES = {
     "sms": ("multi_processor_count", 1),
@@ -38,41 +32,52 @@ _FIELDS = {
 def profile(gpus: list[str]) -> str:
     """Name of a machine by its GPUs in order: `cpu`, `h200-x2`, or `rtx-4090+h200-x2`."""
     parts = []
-    for model, group in groupby(_model(gpu) for gpu in gpus):
+    for model, group in groupby(_slug(gpu, r"nvidia|geforce|tesla") for gpu in gpus):
         count = len(list(group))
         parts.append(model if count == 1 else f"{model}-x{count}")
     return "+".join(parts) or "cpu"
 
 
-def _model(gpu: str) -> str:
-    words = re.sub(r"\b(nvidia|geforce|tesla)\b", " ", gpu.lower())
-    model = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
-    if model in ("", "cpu") or _COUNTED.fullmatch(model)[2]:
-        why = f"no profile can be named after it: {model!r} would be mistaken for another machine"
-        raise OverlapError(f"GPU {gpu!r}: {why}; hide this GPU with CUDA_VISIBLE_DEVICES")
-    return model
+def cpu_profile(cpu: str, cores: int) -> str:
+    """Name of a machine without GPUs by its processor, as `cpu-ryzen-9-7950x-32`."""
+    name = re.sub(r"\(r\)|\(tm\)|@.*", " ", cpu.lower())
+    model = _slug(name, r"intel|amd|cpu|processor|\d+-core|\d+th gen")
+    return f"cpu-{model}-{cores}"
+
+
+def _slug(name: str, left_out: str) -> str:
+    words = re.sub(rf"\b({left_out})\b", " ", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 
 def _parts(name: str) -> list[tuple[str, int]]:
-    """Models of a profile with how many GPUs of each there are; the CPU counts none."""
-    if name == "cpu":
-        return [("cpu", 0)]
+    """Models of a profile with how many GPUs of each there are; a CPU counts none."""
+    if is_cpu(name):
+        return [(name, 0)]
     parts = []
     for part in name.split("+"):
-        model, _, count = _COUNTED.fullmatch(part).groups()
+        model, count = re.fullmatch(r"(.*?)(?:-x(\d+))?", part).groups()
         parts.append((model, int(count or 1)))
     return parts
+
+
+def is_cpu(name: str) -> bool:
+    """Whether a profile is that of a machine without GPUs."""
+    return name.partition("-")[0] == "cpu"
 
 
 def label(name: str) -> str:
     """How a profile reads on a page: `h200-x2` becomes `2 × H200`."""
     if name == "cpu":
         return "CPU"
+    if is_cpu(name):
+        model, _, cores = name.removeprefix("cpu-").rpartition("-")
+        return f"CPU {model.replace('-', ' ').upper()}, {cores} cores"
     return " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
 
 
 def order(name: str) -> tuple:
-    """Sort key of profiles: the CPU first, then by GPU count and model."""
+    """Sort key of profiles: CPUs first, then by GPU count and model."""
     return (sum(count for _, count in _parts(name)), _parts(name))
 
 
@@ -117,22 +122,17 @@ def visible_devices(count: int) -> str:
 
 
 def cuda_gpus() -> dict[str, dict]:
-    """GPUs that CUDA would show, by number or UUID: a wrong one hides what follows, one named twice all."""
+    """GPUs that CUDA would show, by number or UUID as in CUDA_VISIBLE_DEVICES: a wrong one ends the list."""
     host = _host()[0]
     every = ",".join(map(str, range(len(host))))
-    visible: dict[str, dict] = {}
-    for text in os.environ.get("CUDA_VISIBLE_DEVICES", every).split(","):
-        key = text.strip()
-        number = re.match(r"\+?(\d+)", key)
-        if number:
-            key = number[1]
-            matches = host[int(key) :][:1]
-        else:
-            matches = [gpu for gpu in host if len(key) > 4 and gpu["uuid"].startswith(key)]
+    visible = {}
+    for key in os.environ.get("CUDA_VISIBLE_DEVICES", every).split(","):
+        key = key.strip()
+        matches = [gpu for number, gpu in enumerate(host) if str(number) == key]
+        if key.startswith("GPU-"):
+            matches = [gpu for gpu in host if gpu["uuid"].startswith(key)]
         if len(matches) != 1:
             break
-        if matches[0] in visible.values():
-            return {}
         visible[key] = matches[0]
     return visible
 
@@ -141,39 +141,31 @@ def cuda_gpus() -> dict[str, dict]:
 def _host() -> tuple[list[dict], str]:
     """GPUs of the host in the order of their slots: `uuid`, `driver`, `name`; if there is none, why."""
     text, why = _nvidia_smi("--query-gpu=uuid,driver_version,name", "--format=csv,noheader")
-    gpus = []
-    for row in text.splitlines():
-        cells = row.strip().split(", ", 2)
-        if len(cells) == 3:
-            uuid, driver, name = map(visible, cells)
-            gpus.append({"uuid": uuid, "driver": driver, "name": name})
-    return gpus, why or f"nvidia-smi lists no GPU: {text.strip()[:200]}"
+    rows = [line.split(", ", 2) for line in text.splitlines()]
+    gpus = [dict(zip(("uuid", "driver", "name"), row, strict=True)) for row in rows if len(row) == 3]
+    return gpus, why or f"nvidia-smi lists no GPU: {text.strip()}"
 
 
 def probe() -> dict:
     """`machine` and `software` of a recording; imports torch, so it is called in a process of its own."""
-    try:
-        import torch
-    except Exception as error:
-        raise SystemExit(f"{sys.executable} cannot `import torch`: {type(error).__name__}: {error}") from None
+    import torch
+
     cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    on_gpu = bool(cards)
-    links = _links() if on_gpu else []
-    details = _details(links) if on_gpu else {}
-    visible = [gpu["uuid"] for gpu in cuda_gpus().values()]
-    gpus = []
-    for number, card in enumerate(cards):
-        uuid = ""
-        if hasattr(card, "uuid"):
-            uuid = f"GPU-{card.uuid}"
-        elif number < len(visible):
-            uuid = visible[number]
-        gpus.append(_gpu(card, details.get(uuid, {})))
+    links = []
+    details = {}
+    nccl = None
+    if cards:
+        links = _links()
+        details = _details(links)
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    cudnn = None
+    if torch.backends.cudnn.is_available():
+        cudnn = torch.backends.cudnn.version()
     return {
         "machine": {
-            "gpus": gpus,
+            "gpus": [_gpu(card) | details.get(f"GPU-{card.uuid}", {}) for card in cards],
             "host_gpus": here()["host_gpus"],
-            "driver": here()["driver"] if on_gpu else None,
+            "driver": here()["driver"] if cards else None,
             "links": links,
             "cpu": here()["cpu"],
             "cores": here()["cores"],
@@ -186,65 +178,51 @@ def probe() -> dict:
             "torch": torch.__version__,
             "torch_git": torch.version.git_version,
             "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
-            "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None,
+            "cudnn": cudnn,
+            "nccl": nccl,
         },
     }
 
 
-def _gpu(properties, more: dict) -> dict:
-    """One GPU by what PyTorch and nvidia-smi know of it; what neither knows is left out."""
+def _gpu(properties) -> dict:
+    """One GPU by what PyTorch knows of it; what it does not know is left out."""
     gpu = {
         "name": properties.name,
         "memory_bytes": properties.total_memory,
         "capability": f"{properties.major}.{properties.minor}",
     }
     for key, (attribute, unit) in _ATTRIBUTES.items():
-        gpu[key] = _number(getattr(properties, attribute, None), unit)
-    return {key: value for key, value in (gpu | more).items() if value is not None}
+        value = getattr(properties, attribute, None)
+        if value:
+            gpu[key] = number(value / unit)
+    return gpu
 
 
-def _number(text: object, unit: float = 1) -> float | None:
-    """A number above zero in our unit, whole where it is; None for anything else, such as `[N/A]`."""
+def number(text: str | float) -> float | None:
+    """A number, whole where it is; None for what is none, such as `[N/A]`."""
     try:
-        value = float(text) / unit
-    except (TypeError, ValueError):
-        return None
-    if not 0 < value < 1e15:
+        value = float(text)
+    except ValueError:
         return None
     return int(value) if value.is_integer() else value
 
 
 def _details(links: list[str]) -> dict[str, dict]:
     """The fields and NVLinks of each GPU of the host, by UUID."""
-    details: dict[str, dict] = {gpu["uuid"]: {} for gpu in _host()[0]}
-    if not ask(_FIELDS, details):  # a driver that does not know a field answers to none
-        for key, field in _FIELDS.items():
-            ask({key: field}, details)
-    for uuid, count in zip(details, _nvlinks(links), strict=False):
-        details[uuid]["nvlinks"] = count
+    details = {}
+    for uuid, cells in query(list(_FIELDS.values())).items():
+        values = zip(_FIELDS, map(number, cells), strict=True)
+        details[uuid] = {key: value for key, value in values if value is not None}
+    for gpu, count in zip(_host()[0], _nvlinks(links), strict=False):
+        details.setdefault(gpu["uuid"], {})["nvlinks"] = count
     return details
 
 
-def ask(
-    fields: dict[str, str],
-    details: dict[str, dict],
-    read: Callable[[str, str], object] = lambda key, text: _number(text),
-) -> bool:
-    """Add fields of nvidia-smi, by our keys, to what is known of each GPU by UUID.
-
-    What `read(key, text)` gives None for is left out. False where nvidia-smi refused and may answer to fewer.
-    """
-    query = ",".join(["uuid", *fields.values()])
-    text, why = _nvidia_smi(f"--query-gpu={query}", "--format=csv,noheader,nounits")
-    for row in text.splitlines():
-        uuid, *cells = (cell.strip() for cell in row.split(","))
-        if uuid in details and len(cells) == len(fields):
-            for key, cell in zip(fields, cells, strict=True):
-                value = read(key, cell)
-                if value is not None:
-                    details[uuid][key] = value
-    return not why or "did not answer" in why
+def query(fields: list[str]) -> dict[str, list[str]]:
+    """What nvidia-smi says in these fields, by the UUID of each GPU; nothing where it cannot be asked."""
+    text, _ = _nvidia_smi(f"--query-gpu={','.join(['uuid', *fields])}", "--format=csv,noheader,nounits")
+    rows = [line.split(", ") for line in text.splitlines()]
+    return {row[0]: row[1:] for row in rows if len(row) == 1 + len(fields)}
 
 
 def _nvlinks(links: list[str]) -> list[int]:
@@ -271,34 +249,32 @@ def _host_mark() -> str:
 
 
 def _links() -> list[str]:
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", _nvidia_smi("topo", "-m")[0]).splitlines()
-    return [visible(line.rstrip())[:1000] for line in lines if line.strip()][:1000]
+    """The table of links between GPUs, without its underlines."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", _nvidia_smi("topo", "-m")[0])
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def _nvidia_smi(*arguments: str) -> tuple[str, str]:
     """What the tool printed; if it failed, nothing and why."""
     try:
-        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, timeout=_SMI_S)
+        tool = subprocess.run(
+            ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=20
+        )
     except FileNotFoundError:
         return "", "there is no nvidia-smi"
-    except subprocess.TimeoutExpired:
-        return "", f"nvidia-smi did not answer within {_SMI_S} s"
-    except OSError as error:
-        return "", f"nvidia-smi cannot be run: {error.strerror}"
-    text = done.stdout.decode("utf-8", "replace")
-    if done.returncode:
-        return "", f"nvidia-smi failed: {text.strip()[:200]}"
-    return text, ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"nvidia-smi: {error}"
+    if tool.returncode:
+        return "", f"nvidia-smi failed: {tool.stdout.strip()}"
+    return tool.stdout, ""
 
 
 def _cpu_model() -> str:
     model = re.search(r"^model name\s*:(.*)", _text("/proc/cpuinfo"), re.M)
-    return visible(model[1].strip() if model else platform.processor() or platform.machine())[:200]
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError):
+        return Path(path).read_text(encoding="utf-8").strip()
+    return ""

@@ -1,15 +1,15 @@
 """How busy a host is: what other work on it does to the CPU shows in every launch, and only there."""
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 #: A run was disturbed if a small torch call before or after it cost so many times the least seen, or a
 #: hypervisor took this share of CPU time.
 FACTOR, STEAL = 1.5, 0.02
-#: Seconds that all waiting for a busy host, and all repeating of what it disturbed, may take.
+#: Seconds that all waiting for a busy host may take.
 PATIENCE_S = 60.0
 
 
@@ -28,53 +28,36 @@ def dispatch_us(batches: int = 15, calls: int = 400) -> float:
 
 
 class Watch:
-    """Tells calm runs from disturbed ones; `probe` gives the microseconds of one small call."""
+    """Waits for a calm host, and tells calm runs from disturbed ones; `probe` gives a `dispatch_us`."""
 
-    def __init__(self, probe: Callable[[], float], patience_s: float | None = None):
+    def __init__(self, probe: Callable[[], float], patience_s: float):
         self._probe = probe
-        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        self._patience_s = patience_s
         self._least_us = min(probe() for _ in range(5))
 
     def around(self, run: Callable[[], dict]) -> tuple[dict, dict]:
-        """What `run` gave, and how busy the host was: the field `noise` of a recording.
-
-        It waits for a calm host, and repeats a run that was disturbed once, as long as there is patience.
-        """
-        recording, noise, seconds = self._once(run)
-        if noise["disturbed"] and seconds < self._patience_s:
-            self._patience_s -= seconds
-            second, second_noise, _ = self._once(run)
-            if not second_noise["disturbed"]:
-                return second, second_noise
-        return recording, noise
-
-    def _once(self, run: Callable[[], dict]) -> tuple[dict, dict, float]:
-        before_us = self._calm_us()
-        load = _load()
-        stolen, total = _jiffies()
-        started = time.monotonic()
+        """What `run` gave, and how busy the host was: the field `noise` of a recording."""
+        before_us = self._look_us()
+        while before_us > FACTOR * self._least_us and self._patience_s > 0:
+            time.sleep(0.5)
+            self._patience_s -= 0.5
+            before_us = self._look_us()
+        load = round(os.getloadavg()[0], 2)
+        stolen_before, total_before = _jiffies()
         recording = run()
+        stolen, total = _jiffies()
         after_us = self._look_us()
-        seconds = time.monotonic() - started
-        now_stolen, now_total = _jiffies()
-        stolen, total = now_stolen - stolen, now_total - total
-        steal = round(stolen / total, 4) if total else None
+        steal = None
+        if total > total_before:
+            steal = round((stolen - stolen_before) / (total - total_before), 4)
         is_disturbed = max(before_us, after_us) > FACTOR * self._least_us or (steal or 0) > STEAL
-        noise = {
+        return recording, {
             "dispatch_us": [before_us, after_us],
             "least_us": self._least_us,
             "steal": steal,
             "load": load,
+            "disturbed": is_disturbed,
         }
-        return recording, noise | {"disturbed": is_disturbed}, seconds
-
-    def _calm_us(self) -> float:
-        cost_us = self._look_us()
-        while cost_us > FACTOR * self._least_us and self._patience_s > 0:
-            time.sleep(0.5)
-            self._patience_s -= 0.5
-            cost_us = self._look_us()
-        return cost_us
 
     def _look_us(self) -> float:
         cost_us = self._probe()
@@ -82,15 +65,10 @@ class Watch:
         return cost_us
 
 
-def _load() -> float | None:
-    with contextlib.suppress(OSError):
-        return round(os.getloadavg()[0], 2)
-    return None
-
-
 def _jiffies() -> tuple[int, int]:
     """CPU time that a hypervisor took, and all CPU time; nothing where the system does not tell."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat", encoding="utf-8") as file:
-        times = [int(word) for word in file.readline().split()[1:9]]
-        return times[7], sum(times)
-    return 0, 0
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0, 0
+    times = [int(word) for word in stat.read_text().splitlines()[0].split()[1:9]]
+    return times[7], sum(times)

@@ -6,39 +6,22 @@ It holds one run whole, and of up to nine others of the same code on such machin
 import contextlib
 import hashlib
 import json
-import os
 import re
 from functools import cached_property
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.cache import write
+from overlap.cache import locked, write
+from overlap.run import machine
 from overlap.run.snippet import Snippet
 
 SCHEMA = 1
 #: Runs that a recording keeps, the newest ones.
 KEPT = 10
 _REMEDY = "restore the file from version control or record the snippet again"
-_KEYS = [
-    "snippet",
-    "profile",
-    "digest",
-    "source",
-    "inputs",
-    "run",
-    "machine",
-    "software",
-    "outputs",
-    "result",
-]
 #: Grades: how fresh a recording is.
-FRESH, CODE, ENVIRONMENT, OTHER, MISSING = (
-    "fresh",
-    "code changed",
-    "environment changed",
-    "other machine",
-    "missing",
-)
+FRESH, CODE, ENVIRONMENT = "fresh", "code changed", "environment changed"
+OTHER, MISSING = "other machine", "missing"
 
 
 class Recording(dict):
@@ -99,10 +82,16 @@ def _comparable(old: dict, new: dict) -> bool:
     for key in ("snippet", "profile", "source", "inputs"):
         if old[key] != new[key]:
             return False
+    if not old["machine"]["gpus"] and _processor(old) != _processor(new):
+        return False
     for key in ("torch", "cuda", "numpy"):
         if _release(old["software"][key]) != _release(new["software"][key]):
             return False
     return _ranks(old) == _ranks(new)
+
+
+def _processor(data: dict) -> tuple[str, int]:
+    return data["machine"]["cpu"], data["machine"]["cores"]
 
 
 def _order(data: dict) -> tuple:
@@ -168,51 +157,33 @@ def read(path: Path) -> Recording:
     return parse(text, str(path))
 
 
-def parse(text: str | bytes, origin: str, remedy: str = _REMEDY) -> Recording:
+def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
     """Read a recording's text; a wrong one is an error that names `origin`, what is wrong, and the remedy.
 
     Fields are checked where pydantic is installed: a machine that only records can do without.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise OverlapError(f"{origin}: not JSON ({error}); {remedy}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise OverlapError(f"{origin}: not a recording of schema {SCHEMA}; {remedy}")
-    lacking = [key for key in _KEYS if key not in data]
-    if lacking:
-        raise OverlapError(f"{origin}: has no {', '.join(lacking)}; {remedy}")
-    try:
+    with contextlib.suppress(ImportError):
         from overlap.run import schema
-    except ImportError:
-        return Recording(data)
-    problems = schema.problems(data)
-    if problems:
-        raise OverlapError(f"{origin}: {'; '.join(problems)}; {remedy}")
+
+        problems = schema.problems(data)
+        if problems:
+            raise OverlapError(f"{origin}: {'; '.join(problems)}; {remedy}")
     return Recording(data)
-
-
-def _object(pairs: list[tuple]) -> dict:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = [key for key in data if keys.count(key) > 1]
-        raise ValueError(f"{', '.join(twice)} stands twice")
-    return data
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number in JSON")
 
 
 def add(path: Path, data: dict) -> tuple[Recording | None, dict]:
     """Put runs with those that are recorded at this path; return what was recorded, and what is now.
 
-    Nothing was recorded where the file was spoilt. Only one process at a time does so in a folder, so that no
-    run is lost.
+    Nothing was recorded where the file was spoilt. Two processes that do so at a time lose no run.
     """
     old = None
-    with _locked(path.parent):
+    with locked(path.parent):
         if path.exists():
             with contextlib.suppress(OverlapError):  # a spoilt one is replaced
                 old = read(path)
@@ -221,18 +192,20 @@ def add(path: Path, data: dict) -> tuple[Recording | None, dict]:
     return old, data
 
 
-@contextlib.contextmanager
-def _locked(folder: Path):
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
+def profile(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
+    """Name of a machine in the book at `root`: without GPUs it is `cpu` where it is like the book's own.
 
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    Runs on other processors, or on another number of cores, are not put with the book's.
+    """
+    if gpus:
+        return machine.profile(gpus)
+    for path in sorted(root.glob("docs/recordings/cpu/*/*.json")):
+        with contextlib.suppress(OverlapError):
+            books = read(path)["machine"]
+            if (books["cpu"], books["cores"]) != (cpu, cores):
+                return machine.cpu_profile(cpu, cores)
+            break
+    return machine.profile([])
 
 
 def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> str:

@@ -1,16 +1,14 @@
-"""The processes that run snippets: a fork server, and for each run a supervisor with a worker.
+"""Processes that run snippets: each in a session, a folder and an environment of its own.
 
-    build ──socket──> fork server ──fork──> supervisor ──fork──> worker: the snippet, in a session of its own
-      └──────────────── socket of one job ─────┘
+    build ──> fork server ──fork──> supervisor ──fork──> worker: the snippet
 
 To import torch takes seconds, to fork a process that has imported it milliseconds. The fork server computes
-nothing: a child that is forked after a computation hangs in its first matrix product. (The forkserver of
-`multiprocessing` does not serve: a snippet in it is a `multiprocessing` child, with a parent process and a
-start method that is set already, and each imports the build's main file again.)
+nothing: a child that is forked after a computation hangs in its first matrix product. When a job is over, or
+the build that wanted it has ended in whatever way, the supervisor kills what is left of the job and removes
+its folder.
 
-The build sends a job as one line of JSON and reads how it ended as another. When the build's end of the
-socket closes, however the build ended, the supervisor kills all that the job started, removes its folder,
-and closes its own end.
+The forkserver of `multiprocessing` does not serve: a snippet in it would be a child of `multiprocessing`,
+with a parent process and a start method already set, and would import the main file of the build.
 """
 
 import atexit
@@ -18,8 +16,8 @@ import contextlib
 import ctypes
 import importlib
 import json
+import multiprocessing
 import os
-import select
 import shutil
 import signal
 import socket
@@ -32,79 +30,79 @@ import traceback
 import types
 import warnings
 import weakref
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-#: Whether jobs fork from a process that has imported torch; where that is not safe, each job imports it.
+#: Whether jobs fork from a process that has imported torch; elsewhere that is not safe, and each imports it.
 PRELOADS = sys.platform == "linux"
-#: Bytes kept from the beginning and the end of what a job writes, and how much it may write.
-HEAD, TAIL, FLOOD = 48 << 10, 16 << 10, 256 << 20
-#: Seconds that what a job leaves behind has to end by itself, and then to die.
-_GRACE_S, _UNKILLABLE_S = 0.5, 10
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+#: How much is kept of the beginning and of the end of an output, in characters.
+HEAD, TAIL = 48 << 10, 16 << 10
+#: Seconds in which what a worker leaves behind can end by itself, and in which it dies once it is killed.
+_GRACE_S, _DEATH_S = 0.5, 10
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass
+class Job:
+    """A call of a function in one process; or `run_snippet(path)` in so many ranks of torchrun."""
+
+    root: str
+    env: dict[str, str]
+    timeout: float
+    function: Callable[[], object] | None = None
+    path: str = ""
+    ranks: int = 0
 
 
 @dataclass
 class Outcome:
-    """How a job ended, and what it gave.
-
-    `end` is `exit`, `timeout`, `flood`, `cancel`, or `killed`: its supervisor was.
-    """
+    """How a job ended: `end` is `exit`, `timeout`, `stopped`, or `lost` where its supervisor was killed."""
 
     end: str
     exit: int | None = None
     seconds: float = 0
-    #: What was written, by writer and stream, such as `main.stdout` and `0.stderr`.
+    #: What was written, by writer and stream: `main.stdout`, or `0.stderr` of a rank.
     outputs: dict[str, str] = field(default_factory=dict)
-    #: JSON, or nothing.
+    #: What the function returned, as JSON.
     result: str = ""
     folder: str = ""
-    ended_ranks: list[int] = field(default_factory=list)
-
-
-# In the build
 
 
 class ForkServer:
-    """The build's end: it starts the server when a job needs one."""
+    """The build's end of the fork server, which is started with the first job."""
 
     def __init__(self):
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
         self._channel: socket.socket | None = None
 
-    def start(self) -> None:
-        """Let the server import torch, so that the first job waits less."""
-        with self._lock:
+    def begin(self, job: Job) -> Connection:
+        """Begin a job. Its outcome comes through the connection; what is sent there, or its end, stops it."""
+        ours, theirs = multiprocessing.Pipe()
+        with self._lock, theirs:
             if self._process is None or self._process.poll() is not None:
-                self.close()
-                self._channel, theirs = socket.socketpair()
-                package = Path(__file__).resolve().parents[2]
-                path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-                with theirs:
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-m", "overlap.run.worker", str(theirs.fileno())],
-                        pass_fds=[theirs.fileno()],
-                        env=os.environ | {"PYTHONPATH": path},
-                        cwd="/",
-                        stdin=subprocess.DEVNULL,
-                        start_new_session=True,  # out of reach of Ctrl-C, which is for the build
-                    )
-
-    def connect(self) -> socket.socket:
-        """The socket of a new job."""
-        self.start()
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError):  # a server that has died closes `theirs`, too
+                self._start()
             socket.send_fds(self._channel, [b"."], [theirs.fileno()])
+        ours.send(job)
         return ours
 
-    def death(self) -> str:
-        """How the server ended, if it has."""
-        code = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(0.2)
-        return "" if code is None else f"`{sys.executable} -m overlap.run.worker` ended with exit code {code}"
+    def _start(self) -> None:
+        self.close()
+        self._channel, channel = socket.socketpair()
+        package = Path(__file__).resolve().parents[2]
+        path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+        program = f"from overlap.run import worker; worker.serve({channel.fileno()})"
+        with channel:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                pass_fds=[channel.fileno()],
+                env=os.environ | {"PYTHONPATH": path},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # out of reach of Ctrl-C, which is for the build
+            )
 
     def close(self) -> None:
         """End the server; jobs that run go on."""
@@ -112,7 +110,6 @@ class ForkServer:
             self._channel.close()
             self._process.terminate()
             self._process.wait()
-            self._process = None
 
 
 #: The one server of this process.
@@ -120,167 +117,120 @@ SERVER = ForkServer()
 atexit.register(SERVER.close)
 
 
-# In the fork server
-
-
-def serve(channel: socket.socket) -> None:
-    """Fork a supervisor for each job, until the build closes its end."""
+def serve(channel: int) -> None:
+    """Be the fork server: fork a supervisor for each job, until the build closes its end."""
+    requests = socket.socket(fileno=channel)
     for name in ("numpy", "torch") if PRELOADS else ():
         with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
             importlib.import_module(name)  # the job itself says what is missing
     for finalizer in weakref.finalize._registry:
-        # or each worker takes torch's libraries apart when it ends, which costs more than a small snippet
-        finalizer.atexit = False
+        finalizer.atexit = False  # or each worker takes torch's libraries apart when it ends
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+        _, fds, _, _ = socket.recv_fds(requests, 1, 1)
         if not fds:
             return
         if os.fork() == 0:
+            requests.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             try:
-                channel.close()
-                _supervise(socket.socket(fileno=fds[0]))
+                _supervise(Connection(fds[0]))
+            except (EOFError, ConnectionError):
+                pass  # the build has ended
             except BaseException:
                 traceback.print_exc()
-            finally:
-                os._exit(0)
+            os._exit(0)
         os.close(fds[0])
 
 
-# In a supervisor
-
-
-def _supervise(channel: socket.socket) -> None:
-    """Run the job that comes through this socket, and answer how it ended."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what leaves the job's group becomes a child of this process
-    with channel.makefile("rb") as lines:
-        line = lines.readline()
-    if not line:
-        return  # the build has ended
+def _supervise(connection: Connection) -> None:
+    """Run the job that comes through the connection, and answer how it ended."""
+    if sys.platform == "linux":
+        # what its parent leaves behind becomes a child of this process
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    job = connection.recv()
     folder = Path(tempfile.mkdtemp(prefix="overlap-"))
     try:
-        outcome = _run(json.loads(line), folder, channel)
+        outcome = _outcome(job, folder, connection)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        channel.sendall(json.dumps(asdict(outcome)).encode())
+    connection.send(outcome)
 
 
-def _run(job: dict, folder: Path, channel: socket.socket) -> Outcome:
-    """Fork the worker, and wait for its end, its limit, too much output, or the end of the build."""
-    child_ended, wakeup = os.pipe()
-    os.set_blocking(wakeup, False)
-    signal.set_wakeup_fd(wakeup)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # the number of the signal arrives at `child_ended`
+def _outcome(job: Job, folder: Path, connection: Connection) -> Outcome:
+    """Fork the worker, and wait for its end, its limit, or the end of the build."""
     started = time.monotonic()
     worker = os.fork()
     if worker == 0:
-        channel.close()
         _work(job, folder)
-    exit_code = end = None
-    while end is None:
-        pid, status = os.waitpid(worker, os.WNOHANG)
-        left = started + job["timeout"] - time.monotonic()
-        if pid:
-            exit_code, end = os.waitstatus_to_exitcode(status), "exit"
-        elif left <= 0:
-            end = "timeout"
-        elif _written(folder) > FLOOD:
-            end = "flood"
-        else:
-            ready, _, _ = select.select([channel, child_ended], [], [], min(left, 1))
-            if channel in ready:
-                end = "cancel"
-            elif ready:
-                os.read(child_ended, 1 << 10)
-    seconds = round(time.monotonic() - started, 3)
-    _end_all(worker, _GRACE_S if end == "exit" else 0)
+    ended, at_end = multiprocessing.Pipe(duplex=False)
+    waiter = threading.Thread(target=lambda: at_end.send(os.waitpid(worker, 0)[1]))
+    waiter.start()
+    ready = wait([ended, connection], job.timeout)
+    if ended in ready:
+        outcome = Outcome("exit", os.waitstatus_to_exitcode(ended.recv()))
+    else:
+        outcome = Outcome("stopped" if ready else "timeout")
+        os.kill(worker, signal.SIGKILL)
+    outcome.seconds = round(time.monotonic() - started, 3)
+    waiter.join()
+    _end_descendants(_GRACE_S if outcome.end == "exit" else 0)
+    for path in folder.glob("*.std*"):
+        outcome.outputs[path.name] = _shortened(path.read_bytes().decode("utf-8", "replace"))
     result = folder / "result.json"
-    outputs = {path.name: _text(path) for path in folder.glob("*.std*")}
-    ended_ranks = [int(path.stem) for path in folder.glob("*.ended")]
-    text = result.read_text() if result.exists() else ""
-    return Outcome(end, exit_code, seconds, outputs, text, str(folder), ended_ranks)
+    if result.exists():
+        outcome.result = result.read_text()
+    outcome.folder = str(folder)
+    return outcome
 
 
-def _written(folder: Path) -> int:
-    """Bytes of output until now."""
-    with contextlib.suppress(OSError):  # the job removed it
-        return sum(path.stat().st_size for path in folder.glob("*.std*"))
-    return 0
+def _shortened(text: str) -> str:
+    left_out = len(text) - HEAD - TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:HEAD]}\n[… {left_out:,} characters of output left out …]\n{text[-TAIL:]}"
 
 
-def _text(path: Path) -> str:
-    """The beginning and the end of what was written; broken UTF-8 is replaced."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        if size <= HEAD + TAIL:
-            return file.read().decode("utf-8", "replace")
-        head = file.read(HEAD)
-        file.seek(size - TAIL)
-        note = f"\n[… {size - HEAD - TAIL:,} bytes of output left out …]\n".encode()
-        return (head + note + file.read()).decode("utf-8", "replace")
-
-
-def _end_all(worker: int, grace_s: float) -> None:
-    """After so many seconds kill the worker's group, and by adoption every descendant that left it."""
+def _end_descendants(grace_s: float) -> None:
+    """Wait so long for what the worker left behind, then kill it."""
     deadline = time.monotonic() + grace_s
-    while _any_left(worker) and time.monotonic() < deadline + _UNKILLABLE_S:
+    while _has_children() and time.monotonic() < deadline + _DEATH_S:
         if time.monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(worker, signal.SIGKILL)
             for child in _children():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
         time.sleep(0.005)
 
 
-def _any_left(worker: int) -> bool:
-    """Reap the dead; whether a child or anyone of the worker's group still lives."""
+def _has_children() -> bool:
+    """Whether a child lives; the dead ones are waited for."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
         return True
     except ChildProcessError:
-        pass
-    try:
-        os.killpg(worker, 0)
-        return True
-    except (ProcessLookupError, PermissionError):
         return False
 
 
 def _children() -> list[int]:
-    """Children of this process, adopted ones included, where there is a /proc."""
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid():
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
                 children.append(int(stat.parent.name))
     return children
 
 
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-# In a worker
-
-
-def _work(job: dict, folder: Path) -> None:
-    """Do the job in a session, folder and environment of its own, then exit as a Python program would."""
+def _work(job: Job, folder: Path) -> None:
+    """Do the job in this process, then exit as a Python program does."""
     code = 1
     try:
         os.setsid()
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no life without a supervisor
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _write_to(folder, "main")
         os.environ.clear()
-        os.environ.update(job["env"])
-        sys.path.insert(0, job["root"])
+        os.environ.update(job.env)
+        sys.path.insert(0, job.root)
         (folder / "cwd").mkdir()
         os.chdir(folder / "cwd")
         code = _exit_code(job, folder)
@@ -292,16 +242,14 @@ def _work(job: dict, folder: Path) -> None:
         os._exit(code)
 
 
-def _exit_code(job: dict, folder: Path) -> int:
+def _exit_code(job: Job, folder: Path) -> int:
     """Do the job, and return what a Python program that does so exits with."""
+    if job.ranks:
+        options = ["--standalone", f"--nproc-per-node={job.ranks}", f"--log-dir={folder}"]
+        rank = ["-m", "overlap.run.worker", str(folder), job.path]
+        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *rank])
     try:
-        if "torchrun" in job:
-            options = ["--standalone", f"--nproc-per-node={job['torchrun']}", f"--log-dir={folder}"]
-            rank = ["-m", "overlap.run.worker", "rank", job["arguments"]["path"], str(folder)]
-            os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *rank])
-        module, _, name = job["function"].partition(":")
-        function = getattr(importlib.import_module(module), name)
-        _keep(folder, json.dumps(function(**job["arguments"])))
+        _keep(folder, job.function())
         return 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
@@ -312,58 +260,40 @@ def _exit_code(job: dict, folder: Path) -> int:
     return 1
 
 
-def _write_to(folder: Path, name: str) -> None:
+def _be_rank(folder: Path, path: str) -> None:
+    """What torchrun starts as often as there are ranks."""
+    rank = os.environ["RANK"]
+    _write_to(folder, rank)
+    result = run_snippet(path)
+    if rank == "0":
+        _keep(folder, result)
+
+
+def _keep(folder: Path, result: object) -> None:
+    (folder / "result.json").write_text(json.dumps(result, allow_nan=False))
+
+
+def _write_to(folder: Path, writer: str) -> None:
     """Let descriptors 1 and 2 of this process, and of all that it starts, be files of the job's folder."""
     for number, stream in ((1, "stdout"), (2, "stderr")):
-        fd = os.open(folder / f"{name}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fd = os.open(folder / f"{writer}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(fd, number)
         os.close(fd)
         setattr(sys, stream, os.fdopen(number, "w", 1, "utf-8", "replace", closefd=False))
 
 
-def _keep(folder: Path, text: str) -> None:
-    try:
-        (folder / "result.json").write_text(text)
-    except OSError as error:
-        why = f"its result cannot be kept ({error.strerror}: {folder})"
-        raise SystemExit(f"{why}; let main() leave the folder it runs in, and some space, alone") from None
+def run_snippet(path: str) -> dict:
+    """What main() of a file returned.
 
-
-def load(path: str) -> types.ModuleType:
-    """Execute a snippet as `__mp_main__`: so spawned children import their parent's main file."""
+    The file is executed as `__mp_main__`: so processes that it spawns import the main file of their parent.
+    """
     module = types.ModuleType("__mp_main__")
     module.__file__ = path
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     sys.argv = [path]
     exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
-    return module
-
-
-def run_snippet(path: str) -> dict:
-    """What main() of a file returned, which JSON can say."""
-    main = getattr(load(path), "main", None)
-    if not callable(main):
-        raise SystemExit(f"{path} has no main(); write `def main() -> dict`")
-    returned = main()
-    try:
-        json.dumps(returned, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SystemExit(f"{path}: main() must return plain JSON data without NaN: {error}") from None
-    return returned
-
-
-def _be_rank(path: str, folder: Path) -> None:
-    """What torchrun starts per GPU: run the snippet in this very process."""
-    rank = os.environ["RANK"]
-    _write_to(folder, rank)
-    returned = run_snippet(path)
-    if rank == "0":
-        _keep(folder, json.dumps(returned))
-    (folder / f"{rank}.ended").touch()
+    return module.main()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "rank":
-        _be_rank(sys.argv[2], Path(sys.argv[3]))
-    else:
-        serve(socket.socket(fileno=int(sys.argv[1])))
+    _be_rank(Path(sys.argv[1]), sys.argv[2])

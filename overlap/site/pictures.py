@@ -15,7 +15,7 @@ from overlap import OverlapError
 from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
 from overlap.book.statistic import is_number, middle
-from overlap.cache import Cache
+from overlap.cache import Cache, write
 from overlap.run.text import plain
 
 VARIANTS = ("wide", "narrow")
@@ -76,7 +76,7 @@ class Pictures:
         for future in as_completed(futures):
             name, run = futures[future]
             try:
-                self._cache.write(self.path(name, run), json.dumps(future.result()))
+                write(self.path(name, run), json.dumps(future.result()))
             except OverlapError as error:
                 problems.append(f"{error} (with the numbers of {run.profile})")
         if problems:

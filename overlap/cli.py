@@ -263,6 +263,8 @@ def _record(book: Book, options) -> int:
         _print(*map(str, failures))
         summary = f"{count} recorded, {len(failures)} failed, {left} left as they were{where if left else ''}"
         _print(f"{summary}, {missed} not run" if missed else summary)
+        if "cpu" not in book.library.profiles_here:
+            _print("The CPU has a profile of its own here: the book's is another, or has other cores")
     return int(bool(failures))
 
 

@@ -547,7 +547,8 @@ def test_runs_on_another_processor_are_a_machine_of_their_own(committed, templat
     bundle.write_text(json.dumps(recording.sealed(laptop)) + "\n")
     assert main(["import", str(bundle)]) == 0
     name = "cpu-ryzen-9-7950x-32"
-    assert f"new: a/b on {name}, " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"new: a/b on {name}, " in out and "(not the book's processor and number of cores)" in out
     assert books.read_bytes() == before
     assert recording.read(committed.path("a/b", name))["profile"] == name
     book = committed.book()
@@ -556,13 +557,16 @@ def test_runs_on_another_processor_are_a_machine_of_their_own(committed, templat
     assert book.default("a/b") == "cpu"
 
 
-def test_what_this_machine_runs_is_not_put_with_another_processor(small_book, template, monkeypatch, warm):
+def test_what_this_machine_runs_is_not_put_with_another_processor(
+    small_book, template, monkeypatch, warm, capsys
+):
     monkeypatch.chdir(small_book.root)
     small_book.snippet("a/b")
     small_book.commit("a/b", template, **on_processor(template, "AMD EPYC 7763", 64))
     here = machine.here()
     own = machine.cpu_profile(here["cpu"], here["cores"])
     assert main(["record", "a/b"]) == 0
+    assert "The CPU has a profile of its own here" in capsys.readouterr().out
     assert recording.read(small_book.path("a/b", own))["result"] == {"n": 3}
     book = small_book.book()
     assert list(book.runs("a/b")) == ["cpu", own]

@@ -66,16 +66,16 @@ def fitting(book: Book, line: bytes, where: str) -> Recording:
     mistaken = book.mistaken(data["result"])
     if mistaken:
         raise OverlapError(f"{mistaken}; let main() of {snippet.path} call it otherwise, and record it again")
+    here = data["machine"]
+    profile = recording.profile(book.root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
+    if profile != data["profile"]:  # it was recorded where the book's processor was not known
+        data = Recording(recording.sealed(data | {"profile": profile}))
     return data
 
 
 def take(book: Book, line: bytes, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
     data = fitting(book, line, where)
-    if not data["machine"]["gpus"]:
-        here = data["machine"]
-        profile = recording.profile(book.root, [], here["cpu"], here["cores"])
-        data = recording.sealed(dict(data) | {"profile": profile})
     path = book.recordings / data["profile"] / f"{data['snippet']}.json"
     existed = path.exists()
     old, data = recording.add(path, data)
@@ -91,7 +91,11 @@ def take(book: Book, line: bytes, where: str) -> str:
     else:
         kind = f"replaced ({old['run']['started']} before)"
     text = f"{kind}: {data['snippet']} on {data['profile']}, {data['run']['started']}"
-    return text if count == 1 else f"{text}, {count} runs"
+    if count > 1:
+        text += f", {count} runs"
+    if data["profile"].startswith("cpu-"):
+        text += " (not the book's processor and number of cores)"
+    return text
 
 
 def verdicts(root: Path) -> Verdicts:

@@ -297,7 +297,7 @@ def _check(book: Book, options) -> int:
 
 def _rename(root: Path, options) -> int:
     changed = rename(root, options.old, options.new)
-    _print(*changed, f"{plural(len(changed), 'file')} changed; `overlap check` says what is out of order")
+    _print(*changed, f"{plural(len(changed), 'file')} changed; `ruff check --fix` puts imports in order")
     return 0
 
 

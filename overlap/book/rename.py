@@ -97,7 +97,8 @@ def _in_code(text: str, old: str, new: str) -> str:
             moved = [alias for alias in node.names if alias.name == name]
             others = [alias for alias in node.names if alias.name != name]
             if moved:
-                alias = ast.alias(new_name, moved[0].asname or name)
+                known_as = moved[0].asname or name
+                alias = ast.alias(new_name, known_as if known_as != new_name else None)
                 statements = [ast.ImportFrom(f"snippets.{new_chapter}", [alias], 0)]
                 if others:
                     statements.append(ast.ImportFrom(node.module, others, 0))

@@ -179,13 +179,12 @@ n == a.b.n
 The same.
 ```
 """
-USES = """import snippets.a.b
-from snippets.a import b as other, c
-from snippets.a.b import main as work
+USES = """from snippets.a.b import main as work
+from snippets.a.c import main as other
 
 
 def main():
-    return {"n": work()["n"], "same": other.main() == snippets.a.b.main() == c.main()}
+    return {"n": work()["n"], "same": work() == other()}
 """
 
 
@@ -210,10 +209,8 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
     page = (committed.root / "docs/a.md").read_text()
     renamed = MOVED.replace("a/b\n", "z/new\n").replace("{a/b:", "{z/new:").replace("a/b.py", "z/new.py")
     assert page == renamed.replace("snippet-a-b", "snippet-z-new").replace("a.b.n", "z.new.n")
-    assert (
-        "import snippets.z.new\nfrom snippets.z import new as other\nfrom snippets.a import c\n"
-        in (committed.root / "snippets/a/uses.py").read_text()
-    )
+    imports = "from snippets.z.new import main as work\nfrom snippets.a.c import main as other\n"
+    assert imports in (committed.root / "snippets/a/uses.py").read_text()
     assert (committed.root / "tests/test_a.py").read_text() == (
         "from snippets.z import new as b\nfrom snippets.a import c\n\nassert b != c\n"
     )
@@ -335,13 +332,12 @@ USERS = {
     "a/both": "from snippets.timing.benchmark import Benchmark, measure as m\n\n\ndef main():\n    return {}\n",
     "a/through": "from snippets.a.passes import work\n\n\ndef main():\n    return {'n': work()}\n",
     "a/passes": "def work():\n    from snippets.timing.benchmark import once\n    return once(int)\n\n\ndef main():\n    return {}\n",
-    "a/whole": "import snippets.timing.benchmark\n\n\ndef main():\n    return {}\n",
     "a/runs": "from snippets.timing.benchmark import main as other\n\n\ndef main():\n    return other()\n",
     "a/draws": "from snippets.timing.benchmark import Benchmark, once\n\n\ndef main():\n    return {'n': once(int)}\n\n\n"
     "def plot(results, ceilings):\n    return Benchmark()\n",
     "a/alone": "def main():\n    return {'n': 3}\n",
 }
-MEASURE = {"a/measures", "a/both", "a/whole", "a/runs"}
+MEASURE = {"a/measures", "a/both", "a/runs"}
 ALL = {*MEASURE, "a/through", "a/passes", "a/draws"}
 
 
@@ -350,14 +346,14 @@ ALL = {*MEASURE, "a/through", "a/passes", "a/draws"}
     [
         ("n=4", "n=5", {"a/runs"}),
         ("return WIDE", "return 2 * WIDE", set()),
-        ("mean([spread])", "mean([spread, 1])", {"a/both", "a/whole"}),
-        ("import mean, median", "import fmean as mean, median", {"a/both", "a/whole"}),
+        ("mean([spread])", "mean([spread, 1])", {"a/both"}),
+        ("import mean, median", "import fmean as mean, median", {"a/both"}),
         ("import mean, median", "import mean, median_low as median", MEASURE),
-        ("import mean, median", "import mean, median, stdev", {"a/whole"}),
+        ("import mean, median", "import mean, median, stdev", set()),
         ("once(work) for", "once(once(work)) for", MEASURE),
         ("WARMUP, TRIALS = 2, 7", "WARMUP, TRIALS = 2, 8", ALL),  # the `if` at the top reads it
         ("return work()", "return [work()]", ALL),
-        ("WIDE = 3", "WIDE = 4", {"a/whole"}),
+        ("WIDE = 3", "WIDE = 4", set()),
         ('_CACHE["a"] = 1', '_CACHE["a"] = 2', ALL),
         ("_CACHE = {}", "_CACHE = dict()", ALL),
         ('print("patience")', 'print("more")', ALL),

@@ -171,12 +171,61 @@ def hash_of(code: str, header: str = HEADER) -> str:
         ("work(4)", "work(5)", False),
         ("work(4)", "work(4.0)", False),
         ("1_000", "True", False),
-        ("n: int", "n: float", False),
+        ("n: int", "n: float", True),
+        ("n: int", "n", True),
+        (" -> float", "", True),
+        (" -> float", ' -> "Late"', True),
+        ("return sqrt(n)", "root: float = sqrt(n)\n    return root", False),
+        ("def main", "class K:\n    n: int\n\n\ndef main", False),
     ],
 )
 def test_the_hash_is_of_what_the_code_means(old, new, same):
     assert old in CODE
     assert (hash_of(CODE) == hash_of(CODE.replace(old, new))) is same
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("def f(n):", "def f(n: int, /) -> int:", False),
+        ("def f(n):", "def f(n: int) -> Tensor:", True),
+        ("def f(n):", "def f(n: 'Tensor') -> Tensor | None:", True),
+        ("m = n", "m: Tensor = n", True),
+        ("m = n", "m: Tensor\n    m = n", True),
+        ("m = n", "m: Tensor", False),
+        ("def g(self)", "def g(self) -> Tensor", True),
+        ("    n: int", "    n: float", False),
+        ("    n: int", "    n: int\n    m: int", False),
+        ("    n: int = 1", "    n = 1", False),
+        ("def jitted(n: int)", "def jitted(n)", False),
+        ("from torch import Tensor\n", "", True),
+        ("from torch import Tensor\n", "from numpy import array as Tensor\n", True),
+        ("from math import sqrt\n", "", False),
+        ("import torch.nn\n", "", False),
+    ],
+)
+def test_annotations_do_not_change_what_code_means_but_where_something_reads_them(old, new, same):
+    assert old in ANNOTATED
+    assert (hash_of(ANNOTATED) == hash_of(ANNOTATED.replace(old, new))) is same
+
+
+ANNOTATED = """
+from torch import Tensor
+from math import sqrt
+import torch.nn
+@sqrt
+def jitted(n: int):
+    return n
+def f(n):
+    m = n
+    return m
+def k(n: Tensor):
+    return n
+class K:
+    n: int = 1
+    def g(self):
+        return self
+"""
 
 
 @pytest.mark.parametrize(
@@ -216,8 +265,8 @@ class K(object, metaclass=type):
     @property
     def p(self): "doc"
 """
-KNOWN = "cd87bf3febd6afc8d815457b2dc7e601b0b5a244ee317409e87f3ba619066715"
-KNOWN_PARTS = "8e4c31aa961cb53bbda35f59d8b63f8d02d73bcec002fde594014bb7d193a980"
+KNOWN = "ac2a72ccb52c16d3bc046ebb31e4a23351f5b6c19c2e1a562cb25f8e7cde7881"
+KNOWN_PARTS = "7baca0d9f4c075d234fb68b07185bc55407e760fd7adac464b2fb0669be9b435"
 ASK = """
 import sys
 from pathlib import Path
@@ -225,7 +274,7 @@ from overlap.run import fingerprint
 from overlap.run.snippet import Snippet
 asked = Snippet(Path("/"), "a/b", Path(sys.argv[1]).read_text(encoding="utf-8"))
 parts = asked.parts
-print(asked.hash, fingerprint.of_parts(parts), [(sorted(part.binds), sorted(part.uses)) for part in parts])
+print(asked.hash, fingerprint.of_parts(parts), [(sorted(part.binds), sorted(part.uses), sorted(part.hints)) for part in parts])
 """
 
 
@@ -233,8 +282,9 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
     """Recordings travel between machines. This very test runs on other versions too; those at hand are asked here."""
     assert hash_of(EVERY_SYNTAX) == KNOWN
     (tmp_path / "b.py").write_text(HEADER + EVERY_SYNTAX)
-    parts = fingerprint.of_parts(Snippet(Path("/"), "a/b", HEADER + EVERY_SYNTAX).parts)
-    assert parts == KNOWN_PARTS
+    parts = Snippet(Path("/"), "a/b", HEADER + EVERY_SYNTAX).parts
+    assert fingerprint.of_parts(parts) == KNOWN_PARTS
+    names = [(sorted(part.binds), sorted(part.uses), sorted(part.hints)) for part in parts]
     for version in ("3.11", "3.12", "3.13", "3.14"):
         installed = (Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python")
         python = next(map(str, installed), None) or shutil.which(f"python{version}")
@@ -245,35 +295,36 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
                 capture_output=True,
                 text=True,
             )
-            assert done.stdout.strip() == f"{KNOWN} {KNOWN_PARTS} [(['f'], []), (['K'], [])]", (
+            assert done.stdout.strip() == f"{KNOWN} {KNOWN_PARTS} {names}", (
                 python,
                 done.stderr,
             )
 
 
 @pytest.mark.parametrize(
-    ("code", "uses"),
+    ("code", "uses", "hints"),
     [
-        ("def f(A): return A", ""),
-        ("def f(x=A): return B.C", "AB"),
-        ("f = lambda A, x=B: A + C", "BC"),
-        ("def f():\n    A = 1\n    def g(): return A + B\n    return g", "B"),
-        ("def f():\n    return [A for A in B] + [A]", "AB"),
-        ("def f():\n    with B as A: return A", "B"),
-        ("def f():\n    global A\n    A = 1", "A"),
-        ("async def f():\n    A = await B", "B"),
-        ('def f(x: "list[A]") -> "B": return "C"', "AB"),
-        ("class f(A):\n    B: C = 1\n    def g(self): return B", "ABC"),
-        ("@A\ndef f(): pass", "A"),
-        ("f: A = 1", "A"),
-        ("f = eval('1')", "ABCf"),
-        ("f = {**A, 'B': C}", "AC"),
+        ("def f(A): return A", "", ""),
+        ("def f(x=A): return B.C", "AB", ""),
+        ("f = lambda A, x=B: A + C", "BC", ""),
+        ("def f():\n    A = 1\n    def g(): return A + B\n    return g", "B", ""),
+        ("def f():\n    return [A for A in B] + [A]", "AB", ""),
+        ("def f():\n    with B as A: return A", "B", ""),
+        ("def f():\n    global A\n    A = 1", "A", ""),
+        ("async def f():\n    A = await B", "B", ""),
+        ("def f(*x: A, y: B = C) -> A: return C", "C", "AB"),
+        ("def f():\n    x: A = B\n    return x", "B", "A"),
+        ("class f(A):\n    B: C = 1\n    def g(self) -> C: return B", "AB", "C"),
+        ("@A\ndef f(): pass", "A", ""),
+        ("f: A = 1", "", "A"),
+        ("f = {**A, 'B': C}", "AC", ""),
     ],
 )
-def test_what_a_part_uses(code, uses):
+def test_what_a_part_uses(code, uses, hints):
     code = f"A, B, C = 1, 2, 3\n{code}\n"
     part = next(part for part in Snippet(Path("/"), "a/b", HEADER + code).parts if "f" in part.binds)
-    assert "".join(sorted(part.uses)) == uses
+    assert "".join(sorted(part.uses & {"A", "B", "C"})) == uses
+    assert "".join(sorted(part.hints)) == hints
 
 
 @pytest.mark.parametrize(
@@ -281,7 +332,6 @@ def test_what_a_part_uses(code, uses):
     [
         ("A, (B, *C) = 1, (2, 3)", [["A", "B", "C"]]),
         ("A = B = [C for C in ()]", [["A", "B"]]),
-        ("A = (B := 1)", [["A", "B"]]),
         ("A += 1", [["A"]]),
         ("A: int = 1", [["A"]]),
         ("A.x = 1", [[]]),
@@ -290,9 +340,9 @@ def test_what_a_part_uses(code, uses):
         ("import a.b, c as d", [["a"], ["d"]]),
         ("from a import *", [[]]),
         ("from __future__ import annotations", [[]]),
-        ('if __name__ == "__main__": A = 1', []),
+        ('if __name__ == "__main__": A = 1', [["__main__"]]),
         ('if __name__ == "__main__": A = 1\nelse: A = 2', [[]]),
-        ("def plot(results): pass", []),
+        ("def plot(results): pass", [["plot"]]),
     ],
 )
 def test_what_a_part_binds(code, binds):
@@ -323,8 +373,8 @@ def test_show(tmp_path):
             "snippets/a/b.py:6: imports what cannot be read: snippets/a/gone.py: there is no such file",
         ),
         (
-            "Up",
-            "snippets/a/b.py:6: imports what cannot be read: 'Up/main': a snippet is named <chapter>/<snippet>",
+            "Up.b",
+            "snippets/a/b.py:6: imports what cannot be read: 'Up/b': a snippet is named <chapter>/<snippet>",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """A snippet as one file that runs alone: what a borrower takes home.
 
-A download has the snippet's header, all imports, the functions that it uses of other snippets, and its own
-code without `plot`.
+A download has the snippet's header, all imports, what it uses of other snippets, and its own code without
+`plot`. A function can be taken alone, too, with what it needs.
 """
 
 import ast
@@ -9,291 +9,207 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
 from overlap import OverlapError
 from overlap.run import fingerprint
-from overlap.run.fingerprint import Part
+from overlap.run.fingerprint import GUARD, PLOT, Part
 from overlap.run.snippet import Snippet
 
 _ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
 _WIDTH = 88
+#: The comment behind each import: its module (of `from module import`) or None, and the name as written.
+Imports = dict[tuple[str | None, str], str]
 
 
 def program(snippet: Snippet) -> str:
     """The file that the site offers, with checks that say in a sentence what a machine lacks."""
-    return _fold(snippet, alone=True)
+    head = [snippet.header.rstrip(), _ORIGIN.format(snippet.path), *_docstring(snippet)]
+    files = _files(snippet, _without_plot(snippet))
+    imports = _imports(files)
+    lacks_gpus = []
+    if any(fingerprint.is_guard(node) for node in snippet.tree.body):
+        lacks_gpus = _gpu_checks(snippet)
+    if lacks_gpus:
+        imports.setdefault((None, "torch"), "")
+    lacks_packages = _package_checks(snippet, imports)
+    if lacks_packages:
+        imports.setdefault(("importlib.util", "find_spec"), "")
+    return _text(head, files, imports, lacks_packages, lacks_gpus)
 
 
 def cell(snippet: Snippet) -> str:
     """The same as the cell of a notebook: without header and checks."""
-    return _fold(snippet, alone=False).strip()
+    files = _files(snippet, _without_plot(snippet))
+    return _text([_ORIGIN.format(snippet.path), *_docstring(snippet)], files, _imports(files)).strip()
 
 
-@dataclass(frozen=True)
-class _Import:
-    """`import name`, or with a module `from module import name`; the name as it is written, with `as`."""
-
-    module: str | None
-    name: str
-    comment: str = ""
-
-    @property
-    def root(self) -> str:
-        """The package."""
-        return re.match(r"\w+", self.module or self.name)[0]
-
-    @property
-    def section(self) -> int:
-        """Where isort puts it: the future, the standard library, the rest."""
-        if self.root == "__future__":
-            return 0
-        return 1 if self.root in sys.stdlib_module_names else 2
-
-    @property
-    def order(self) -> tuple:
-        """Constants stand before classes, and these before functions."""
-        plain = self.name.partition(" as ")[0]
-        kind = 2
-        if plain.isupper() and len(plain) > 1:
-            kind = 0
-        elif plain[:1].isupper():
-            kind = 1
-        return kind, _alphabetic(self.name)
+def piece(snippet: Snippet, name: str) -> str:
+    """One function or class with what it needs, as a file to import."""
+    files = _files(snippet, fingerprint.used(snippet.parts, {name}, hints=True))
+    return _text([_ORIGIN.format(snippet.path)], files, _imports(files))
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """A statement as it is written, with the comments above it, after so many blank lines."""
-
-    text: str
-    blank: int
-    node: ast.stmt | None = None
-
-    @property
-    def is_definition(self) -> bool:
-        """Whether two blank lines stand around it."""
-        return isinstance(self.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-
-
-@dataclass(frozen=True)
-class _File:
-    """What a download holds of one file; `new_names` are those that other files define, too."""
-
-    snippet: Snippet
-    parts: list[Part]
-    is_own: bool = False
-    new_names: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def docstring(self) -> list[str]:
-        """The module's docstring, or nothing."""
-        first = self.snippet.tree.body[0]
-        return [self.lines(first.lineno, first.end_lineno)] if fingerprint.is_docstring(first) else []
-
-    @property
-    def imports(self) -> list[_Import]:
-        """What it imports from outside the book."""
-        imports = []
-        for node in self.snippet.tree.body:
-            if _is_future(node):
-                if not self.is_own:
-                    remedy = "`from __future__` cannot be folded into others; do without it"
-                    raise OverlapError(f"{self.snippet.path}: {remedy}")
-                imports += [_Import("__future__", alias.name) for alias in node.names]
-        for part in self.parts:
-            if part.is_import and not part.borrows:
-                imports.append(_Import(part.module, part.alias, self._comment(part)))
-        return imports
-
-    @property
-    def definitions(self) -> set[str]:
-        """Names that it defines itself."""
+def _text(
+    head: list[str],
+    files: list[tuple[Snippet, list[Part]]],
+    imports: Imports,
+    lacks_packages: Iterable[str] = (),
+    lacks_gpus: Iterable[str] = (),
+) -> str:
+    """The file: comments on top, imports, what is folded in, and at last the snippet's own code."""
+    future, standard, other = (_section(imports, number) for number in range(3))
+    text = "\n\n".join(filter(None, ["\n".join(head), future, standard, "\n".join(lacks_packages), other]))
+    *helpers, (snippet, own) = files
+    chunks = []
+    for helper, parts in helpers:
         names = set()
-        for part in self.parts:
+        for part in parts:
             if not part.is_import:
                 names |= part.binds
-        return names
+        folded = _chunks(helper, parts)
+        if folded:
+            node, first = folded[0]
+            comment = f"# Folded in from {helper.path}: {', '.join(sorted(names))}".rstrip(": ")
+            chunks += [(node, f"\n{comment}\n{first.lstrip()}"), *folded[1:]]
+    chunks += _chunks(snippet, own)
 
-    @property
-    def bound(self) -> dict[str, object]:
-        """All names that come from here, each with what it is: equal ones are the same thing."""
-        bound = {}
-        for part in self.parts:
-            name, _, alias = part.alias.partition(" as ")
-            if part.borrows and not alias:
-                continue  # the file that it is borrowed from binds it
-            meaning = (part.module, name)
-            if not part.is_import:
-                meaning = self.snippet.path
-            elif part.module is None and not alias:
-                meaning = name.split(".")[0]
-            for old in part.binds:
-                bound[self.new_names.get(old, old)] = meaning
-        return bound
-
-    @property
-    def chunks(self) -> list[_Chunk]:
-        """The code in order, without imports; names for what is borrowed under another name come first."""
-        chunks = []
-        aliases = [part.alias.partition(" as ") for part in self.parts if part.is_import and part.borrows]
-        lines = [f"{alias} = {name}" for name, _, alias in aliases if alias not in ("", name)]
-        if lines:
-            chunks.append(_Chunk("\n".join(lines), 1))
-        wanted = {part.last for part in self.parts if not part.is_import}
-        end = 0
-        for node in self.snippet.tree.body:
-            is_guard = fingerprint.is_guard(node)
-            if node.lineno <= end or (is_guard and node.body[0].lineno == node.lineno):
-                where = f"{self.snippet.path}:{node.lineno}"
-                raise OverlapError(f"{where}: two statements on one line; give each a line of its own")
-            is_import = isinstance(node, (ast.Import, ast.ImportFrom))
-            if (is_guard and self.is_own) or (node.end_lineno in wanted and not is_import):
-                text = self.lines(end + 1, node.end_lineno)
-                bare = text.lstrip("\n")
-                chunks.append(_Chunk(bare, len(text) - len(bare), node))
-            end = node.end_lineno
-        rest = self.lines(end + 1, None).strip("\n")
-        if self.is_own and rest:
-            chunks.append(_Chunk(rest, 1))
-        return chunks
-
-    @property
-    def folded_in(self) -> list[_Chunk]:
-        """The code with a comment that says what it is."""
-        names = []
-        for part in self.parts:
-            if not part.is_import:
-                names += [self.new_names.get(name, name) for name in sorted(part.binds)]
-        comment = f"# Folded in from {self.snippet.path}: {', '.join(dict.fromkeys(names))}".rstrip(": ")
-        chunks = self.chunks
-        if chunks:
-            chunks[0] = replace(chunks[0], text=f"{comment}\n{chunks[0].text}")
-        return chunks
-
-    def lines(self, first: int, last: int | None) -> str:
-        """Lines of the file, with the new names in them."""
-        text = "\n".join(self.snippet.text.split("\n")[first - 1 : last])
-        for name, new_name in self.new_names.items():
-            # no attribute, and no keyword of a call
-            text = re.sub(rf"(?<![\w.]){name}(?!\w|=(?!=))", new_name, text)
-        return text
-
-    def _comment(self, part: Part) -> str:
-        """The comment behind an import of one name."""
-        if part.first != part.last:
-            return ""
-        comment = re.search(rf"\b{re.escape(part.alias)}\s+(#.*)", self.lines(part.first, part.last))
-        return comment[1] if comment else ""
+    after_definition = False
+    for node, chunk in chunks:
+        code = chunk.lstrip("\n")
+        blank = min(len(chunk) - len(code), 2)
+        is_definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if is_definition or after_definition:
+            blank = 2
+        if fingerprint.is_guard(node):
+            code = _with_checks(code, node, lacks_gpus)
+        text += "\n" * (1 + blank) + code
+        after_definition = is_definition
+    return text + "\n"
 
 
-def _fold(snippet: Snippet, alone: bool) -> str:
-    files = _files(snippet)
-    _refuse_clashes(snippet, files)
-    *helpers, own = files
-    imports: dict[tuple, _Import] = {}
-    for file in files:
-        for item in file.imports:
-            known = imports.setdefault((item.module, item.name), item)
-            if item.comment and not known.comment:
-                imports[item.module, item.name] = item
-
-    head, checks, gpu_checks = [_ORIGIN.format(snippet.path), *own.docstring], [], []
-    if alone:
-        head.insert(0, snippet.header.rstrip())
-        if any(fingerprint.is_guard(node) for node in snippet.tree.body):
-            gpu_checks = _gpu_checks(snippet)
-        if gpu_checks:
-            imports.setdefault((None, "torch"), _Import(None, "torch"))
-        checks = _package_checks(snippet, imports.values())
-        if checks:
-            imports.setdefault(("importlib.util", "find_spec"), _Import("importlib.util", "find_spec"))
-
-    future, standard, other = (_section(imports.values(), number) for number in range(3))
-    chunks = [chunk for file in helpers for chunk in file.folded_in]
-    chunks += [_with_checks(chunk, gpu_checks) for chunk in own.chunks]
-    blocks = ["\n".join(head), future, standard, "\n".join(checks), other]
-    return "\n\n".join(filter(None, blocks)) + _spaced(chunks) + "\n"
+def _chunks(snippet: Snippet, parts: list[Part]) -> list[tuple[ast.stmt, str]]:
+    """The statements of these parts but for imports, each with the lines between it and the one before."""
+    wanted = [part.node for part in parts if not part.is_import]
+    lines = snippet.text.split("\n")
+    chunks = []
+    end = 0
+    for node in snippet.tree.body:
+        if node in wanted:
+            chunks.append((node, "\n".join(lines[end : node.end_lineno])))
+        end = node.end_lineno
+    return chunks
 
 
-def _files(snippet: Snippet) -> list[_File]:
-    """What a download holds of each file: a file stands after what it imports, the snippet is the last."""
-    own = _without_plot(snippet)
-    borrowed = snippet.borrowed_by([borrow for part in own for borrow in part.borrows])
+def _files(snippet: Snippet, own: list[Part]) -> list[tuple[Snippet, list[Part]]]:
+    """What is taken of each file: a file stands after what it imports, the snippet is the last."""
+    borrowed = snippet.borrowed_by([borrow for part in own for borrow in part.borrows], hints=True)
     order: list[str] = []
 
     def visit(parts: list[Part]) -> None:
         for part in parts:
             for borrow in part.borrows:
-                if not (part.module or "").startswith("snippets.") or part.module.count(".") != 2:
+                if not part.is_import or part.node.names[0].asname:
                     module = f"snippets.{borrow.snippet.replace('/', '.')}"
-                    remedy = f"import {module} as `from {module} import name`"
+                    remedy = f"import {module} as `from {module} import name` at the top of the file"
                     raise OverlapError(f"{snippet.path}: {remedy}, so that the download can fold it in")
                 if borrow.snippet not in order:
                     visit(borrowed[borrow.snippet])
                     order.append(borrow.snippet)
 
     visit(own)
-    helpers = [_File(snippet.others[name], borrowed[name]) for name in order]
-    return _renamed([*helpers, _File(snippet, own, is_own=True)])
+    files = [(snippet.others[name], borrowed[name]) for name in order]
+    files.append((snippet, own))
+    _refuse_clashes(snippet, files)
+    return files
+
+
+def _refuse_clashes(snippet: Snippet, files: list[tuple[Snippet, list[Part]]]) -> None:
+    """A name that means two things in one download is an error."""
+    known: dict[str, tuple[object, str]] = {}
+    for file, parts in files:
+        for part in parts:
+            meaning: object = file.path
+            if part.is_import:
+                meaning = ast.unparse(part.node)
+            if part.is_import and isinstance(part.node, ast.Import) and not part.node.names[0].asname:
+                meaning = "package"
+            for name in part.binds:
+                other, path = known.setdefault(name, (meaning, file.path))
+                if other != meaning and not part.borrows:
+                    remedy = "give one of them another name, so that one download can hold both"
+                    raise OverlapError(
+                        f"{snippet.path}: `{name}` of {file.path} is another in {path}; {remedy}"
+                    )
 
 
 def _without_plot(snippet: Snippet) -> list[Part]:
     """The parts of the snippet but for `plot` and what nothing else uses."""
-    body = [node for node in snippet.tree.body if not _is_future(node)]
-    if fingerprint.is_docstring(body[0]):
-        del body[0]
-    parts = fingerprint.parts(ast.Module(body, []), snippet.path)
-    for_plot = set(map(id, fingerprint.used(parts, {"plot"})))
-    names = set()
-    for part in parts:
-        if id(part) not in for_plot:
+    for_plot = fingerprint.used(snippet.parts, {PLOT}, hints=True)
+    names = {GUARD}
+    for part in snippet.parts:
+        if part not in for_plot:
             names |= part.binds
-    for node in body:
-        if fingerprint.is_guard(node):
-            names |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-    return fingerprint.used(parts, names)
+    return fingerprint.used(snippet.parts, names, hints=True)
 
 
-def _renamed(files: list[_File]) -> list[_File]:
-    """A helper's name that another file has, too, gets the helper's own before it, if it is not borrowed."""
-    wanted = set()
-    for file in files:
-        for part in file.parts:
-            wanted |= {(borrow.snippet, borrow.name) for borrow in part.borrows}
-    renamed = []
-    for file in files:
-        new_names = {}
-        for other in files:
-            for name in sorted(file.definitions & other.bound.keys()):
-                is_wanted = wanted & {(file.snippet.name, name), (file.snippet.name, "*")}
-                if other is not file and not is_wanted and _is_safe(file.snippet.tree, name):
-                    new_names[name] = f"{file.snippet.name.rpartition('/')[2]}_{name}"
-        renamed.append(file if file.is_own else replace(file, new_names=new_names))
-    return renamed
+def _docstring(snippet: Snippet) -> list[str]:
+    """The lines of the module's docstring, if it has one."""
+    first = snippet.tree.body[0]
+    if not fingerprint.is_docstring(first):
+        return []
+    return snippet.text.split("\n")[first.lineno - 1 : first.end_lineno]
 
 
-def _is_safe(tree: ast.Module, name: str) -> bool:
-    """Whether a word can be replaced throughout a file: it is no parameter, and stands in no text."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg) and node.arg == name:
-            return False
-        text = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and re.search(rf"\b{name}\b", text):
-            return False
-    return True
+def _imports(files: list[tuple[Snippet, list[Part]]]) -> Imports:
+    """What the files import from outside the book."""
+    imports: Imports = {}
+    for file, parts in files:
+        for part in parts:
+            if part.is_import and not part.borrows:
+                module = getattr(part.node, "module", None)
+                if module == "__future__" and file is not files[-1][0]:
+                    remedy = "`from __future__` cannot be folded into others; do without it"
+                    raise OverlapError(f"{file.path}: {remedy}")
+                name = ast.unparse(part.node.names[0])
+                comment = _comment(file, part.node, name)
+                imports[module, name] = imports.get((module, name)) or comment
+    return imports
 
 
-def _refuse_clashes(snippet: Snippet, files: list[_File]) -> None:
-    known: dict[str, tuple[object, str]] = {}
-    for file in files:
-        for name, meaning in file.bound.items():
-            other, path = known.setdefault(name, (meaning, file.snippet.path))
-            if other != meaning:
-                remedy = "give one of them another name, so that one download can hold both"
-                raise OverlapError(
-                    f"{snippet.path}: `{name}` of {file.snippet.path} is another in {path}; {remedy}"
-                )
+def _comment(file: Snippet, node: ast.stmt, name: str) -> str:
+    """The comment behind the import of a name."""
+    for line in file.text.split("\n")[node.lineno - 1 : node.end_lineno]:
+        comment = re.search(rf"\b{re.escape(name)},?\s+(#.*)", line)
+        if comment:
+            return comment[1]
+    return ""
+
+
+def _section(imports: Imports, number: int) -> str:
+    """Sorted imports of the future, the standard library, or others; one with a comment has its own line."""
+    lines = {}
+    for module, name in sorted(imports, key=lambda item: (item[0] or "", item[1])):
+        comment = imports[module, name]
+        root = re.match(r"\w+", module or name)[0]
+        section = 2
+        if root in sys.stdlib_module_names:
+            section = 1
+        if root == "__future__":
+            section = 0
+        if section == number:
+            key = (module, name) if module is None or comment or " as " in name else (module, "")
+            lines.setdefault(key, []).append((name, comment))
+    text = []
+    for (module, _), names in lines.items():
+        line = ", ".join(name for name, _ in names)
+        line = f"from {module} import {line}" if module else f"import {line}"
+        if names[0][1]:
+            line += f"  {names[0][1]}"
+        elif len(line) > _WIDTH:
+            rows = "".join(f"    {name},\n" for name, _ in names)
+            line = f"from {module} import (\n{rows})"
+        text.append(line)
+    return "\n".join(text)
 
 
 def _gpu_checks(snippet: Snippet) -> list[str]:
@@ -301,13 +217,10 @@ def _gpu_checks(snippet: Snippet) -> list[str]:
     file = snippet.path.rpartition("/")[2]
     least = min(snippet.options["gpus"])
     lines = []
-    if least == 1:
-        lines.append("    if not torch.cuda.device_count():")
-        lines.append(_stop(2, f'f"{file} needs 1 CUDA GPU; torch {{torch.__version__}} sees none."'))
-    elif least:
-        seen = "torch {torch.__version__} sees {torch.cuda.device_count() or 'none'}"
+    if least:
+        needs = f"{file} needs {least} CUDA GPU{'s' if least > 1 else ''}"
         lines.append(f"    if torch.cuda.device_count() < {least}:")
-        lines.append(_stop(2, f'f"{file} needs {least} CUDA GPUs; {seen}."'))
+        lines.append(_stop(2, f'f"{needs}; torch sees {{torch.cuda.device_count()}}"'))
     # one that asks for itself can do without torchrun
     does_without = "is_torchelastic_launched" in snippet.text
     if snippet.options["launcher"] == "torchrun" and not does_without:
@@ -317,20 +230,19 @@ def _gpu_checks(snippet: Snippet) -> list[str]:
     return lines
 
 
-def _with_checks(chunk: _Chunk, checks: list[str]) -> _Chunk:
-    """A main guard with these lines first; anything else as it is."""
-    if not checks or not chunk.node or not fingerprint.is_guard(chunk.node):
-        return chunk
-    first, rows = chunk.node.body[0], chunk.text.split("\n")
-    place = len(rows) - 1 - (chunk.node.end_lineno - first.lineno)
-    indent = rows[place][: first.col_offset]
-    lines = textwrap.indent(textwrap.dedent("\n".join(checks)), indent)
-    return replace(chunk, text="\n".join([*rows[:place], lines, *rows[place:]]))
+def _with_checks(code: str, guard: ast.stmt, checks: Iterable[str]) -> str:
+    """A main guard with these lines first."""
+    rows = code.split("\n")
+    first = guard.body[0]
+    place = len(rows) - 1 - (guard.end_lineno - first.lineno)
+    lines = textwrap.indent(textwrap.dedent("\n".join(checks)), " " * first.col_offset)
+    return "\n".join([*rows[:place], *filter(None, [lines]), *rows[place:]])
 
 
-def _package_checks(snippet: Snippet, imports: Iterable[_Import]) -> list[str]:
+def _package_checks(snippet: Snippet, imports: Imports) -> list[str]:
     """Lines to stand before what is imported: what to say where it is not installed."""
-    roots = sorted({item.root for item in imports} - sys.stdlib_module_names)
+    roots = {re.match(r"\w+", module or name)[0] for module, name in imports}
+    roots = sorted(roots - sys.stdlib_module_names)
     if not roots:
         return []
     file = snippet.path.rpartition("/")[2]
@@ -346,52 +258,3 @@ def _stop(depth: int, text: str) -> str:
     indent = "    " * depth
     line = f"{indent}raise SystemExit({text})"
     return line if len(line) <= _WIDTH else f"{indent}raise SystemExit(\n{indent}    {text}\n{indent})"
-
-
-def _section(imports: Iterable[_Import], number: int) -> str:
-    """Imports as isort writes them: modules, then names by module; `as` and comments have their own line."""
-    section = [item for item in imports if item.section == number]
-    modules = [item for item in section if item.module is None]
-    lines = [
-        _commented(f"import {item.name}", item) for item in sorted(modules, key=lambda i: _alphabetic(i.name))
-    ]
-    named = [item for item in section if item.module is not None]
-    named.sort(key=lambda item: (_alphabetic(item.module), item.order))
-    merged: dict[tuple[str, str], list[str]] = {}
-    for item in named:
-        own_line = item.name if " as " in item.name or item.comment else ""
-        merged.setdefault((item.module, own_line), []).append(item.name)
-    comments = {(item.module, item.name): item for item in named}
-    for (module, own_line), names in merged.items():
-        line = f"from {module} import {', '.join(names)}"
-        if own_line:
-            line = _commented(line, comments[module, own_line])
-        elif len(line) > _WIDTH:
-            line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _commented(line: str, item: _Import) -> str:
-    return f"{line}  {item.comment}" if item.comment else line
-
-
-def _alphabetic(name: str) -> tuple[str, str]:
-    return name.lower(), name
-
-
-def _spaced(chunks: list[_Chunk]) -> str:
-    """The chunks with line breaks before them: two blank lines around what is defined."""
-    text = ""
-    after_definition = False
-    for number, chunk in enumerate(chunks):
-        blank = min(chunk.blank, 2) if number else 1
-        if chunk.is_definition or after_definition:
-            blank = 2
-        text += "\n" * (1 + blank) + chunk.text
-        after_definition = chunk.is_definition
-    return text
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"

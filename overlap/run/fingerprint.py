@@ -1,28 +1,35 @@
-"""What Python code means, as hashes: comments, docstrings, layout and `plot` make no recording stale.
+"""What Python code means, as hashes: a change of comments, annotations, layout or `plot` makes nothing stale.
 
 A file is hashed by its syntax tree. Of a file that others import only the statements they use are hashed, so
 that a new helper beside them makes nobody stale. The hashes stand in recordings and must not change, whatever
 Python version computes them.
+
+Docstrings and annotations are not hashed, and neither are imports that only `plot` or annotations use. What a
+class or a decorator may read is: the annotations of a class's fields, and those of a decorated function.
 """
 
 import ast
 import hashlib
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from overlap import OverlapError
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPES = (*_DEFINITIONS, ast.Lambda, *_COMPREHENSIONS)
+_IMPORTS = (ast.Import, ast.ImportFrom)
+#: What the main guard and the function that draws are called.
+GUARD, PLOT = "__main__", "plot"
 #: Code that calls these may use any name of its file.
 _DYNAMIC = {"globals", "eval", "exec"}
+_NOT_HASHED = ("annotation", "returns", "kind", "type_comment", "ctx")
 
 
 class Borrow(NamedTuple):
-    """An import of another snippet: its name, the name taken from it (`*`: any), and the line."""
+    """An import of another snippet: its name, the name taken from it, and the line."""
 
     snippet: str
     name: str
@@ -31,100 +38,99 @@ class Borrow(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """A statement at the top of a file; of an import, one of its names.
+    """A statement at the top of a file; of an import, one of its names; or the main guard.
 
-    `binds` are the names it defines; without any it always counts. `uses` are other names of the file.
+    `binds` are the names it defines; without any it always counts. `uses` are the names that its code takes
+    from outside; `hints` those of its annotations, and all names that `plot` takes.
     """
 
+    node: ast.stmt
     binds: frozenset[str]
     uses: frozenset[str]
-    hash: str
-    first: int
-    last: int
+    hints: frozenset[str]
     borrows: tuple[Borrow, ...]
-    #: Of an import: whether it is one, the module of `from module import`, and what is imported, as written.
-    is_import: bool = False
-    module: str | None = None
-    alias: str = ""
+
+    @property
+    def is_import(self) -> bool:
+        """Whether it imports a name."""
+        return isinstance(self.node, _IMPORTS)
 
 
-def strip(tree: ast.Module) -> ast.Module:
-    """The tree without what is not hashed: `plot`, imports of snippets for it alone, docstrings.
-
-    Functions are those of `tree`, which lose their docstrings there, too.
-    """
-    code = ast.Module(_without_plot(tree), [])
-    for node in ast.walk(code):
-        if isinstance(node, (ast.Module, *_DEFINITIONS)):
-            if node.body and is_docstring(node.body[0]):
-                del node.body[0]
-        elif isinstance(node, ast.JoinedStr):
-            # Python 3.12 ends a nested format with an empty text, 3.11 and 3.13 do not
-            node.values = [part for part in node.values if not _is_empty_text(part)]
-    return code
+def of_file(every: list[Part], launcher: str) -> str:
+    """SHA-256 of a file's code, and of how it is launched."""
+    return _digest([of_parts(code_parts(every)), launcher])
 
 
-def of_file(tree: ast.Module, launcher: str) -> str:
-    """SHA-256 of a stripped file and of how it is launched."""
-    return _digest([_plain(tree), launcher])
-
-
-def of_parts(parts: Iterable[Part]) -> str:
+def of_parts(some: Iterable[Part]) -> str:
     """SHA-256 of some parts of a file."""
-    return _digest([part.hash for part in parts])
+    return _digest([_plain(part.node) for part in some])
 
 
 def parts(tree: ast.Module, origin: str) -> list[Part]:
-    """The statements of a tree in order, without the main guard."""
+    """The statements of a file in order, without its docstring."""
     every = []
     for node in tree.body:
-        if not is_guard(node):
-            every += _parts(node, origin)
-    names = set()
+        if isinstance(node, ast.Import):
+            singles = [ast.Import([alias]) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            singles = [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
+        elif is_docstring(node):
+            singles = []
+        else:
+            singles = [node]
+        every += [_part(ast.copy_location(single, node), origin) for single in singles]
+    return every
+
+
+def code_parts(every: list[Part]) -> list[Part]:
+    """The parts that are hashed: without `plot`, and without imports for `plot` and annotations alone."""
+    uses, hints = set(), set()
     for part in every:
-        names |= part.binds
-    return [
-        replace(part, uses=frozenset(names if part.uses & _DYNAMIC else part.uses & names)) for part in every
-    ]
+        uses |= part.uses
+        hints |= part.hints
+    idle = hints - uses
+    code = []
+    for part in every:
+        is_idle = part.is_import and part.binds and part.binds <= idle
+        if not is_idle and PLOT not in part.binds:
+            code.append(part)
+    return code
 
 
-def used(parts: list[Part], names: Iterable[str]) -> list[Part]:
-    """The parts that an import of these names needs (`*`: all but `main` and `plot`), in order."""
-    names = set(names)
-    by_name: dict[str, list[int]] = {}
-    for number, part in enumerate(parts):
-        for name in part.binds:
-            by_name.setdefault(name, []).append(number)
-    if "*" in names:
-        names |= by_name.keys() - {"main", "plot"}
-    todo = [number for number, part in enumerate(parts) if not part.binds or part.binds & names]
-    needed = set(todo)
-    while todo:
-        for name in parts[todo.pop()].uses:
-            new = set(by_name[name]) - needed
-            needed |= new
-            todo += new
-    return [parts[number] for number in sorted(needed)]
+def used(every: list[Part], names: Iterable[str], hints: bool = False) -> list[Part]:
+    """The parts that these names need, in order; with `hints` also what their annotations need."""
+    needed: set[int] = set()
+    wanted = set(names)
+    size = -1
+    while len(needed) > size:
+        size = len(needed)
+        for number, part in enumerate(every):
+            if number not in needed and (not part.binds or part.binds & wanted):
+                needed.add(number)
+                wanted |= part.uses
+                if part.uses & _DYNAMIC:
+                    wanted = wanted.union(*(other.binds for other in every)) - {PLOT, GUARD}
+                if hints:
+                    wanted |= part.hints
+    return [every[number] for number in sorted(needed)]
 
 
 def borrows(tree: ast.AST, origin: str) -> list[Borrow]:
     """What code imports of other snippets."""
     borrowed = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            if node.level or node.module == "snippets":
-                remedy = "import a snippet as `from snippets.chapter.snippet import name`"
-                raise OverlapError(f"{origin}:{node.lineno}: {remedy}")
-            root, *path = node.module.split(".")
-            if root == "snippets" and len(path) == 1:
-                borrowed += [Borrow(f"{path[0]}/{alias.name}", "*", node.lineno) for alias in node.names]
-            elif root == "snippets":
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = ["snippets" if node.level else node.module]
+        for module in modules:
+            root, *path = module.split(".")
+            if root == "snippets":
+                if isinstance(node, ast.Import) or len(path) != 2 or node.names[0].name == "*":
+                    remedy = "import a snippet as `from snippets.chapter.snippet import name`"
+                    raise OverlapError(f"{origin}:{node.lineno}: {remedy}")
                 borrowed += [Borrow("/".join(path), alias.name, node.lineno) for alias in node.names]
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                root, *path = alias.name.split(".")
-                if root == "snippets":
-                    borrowed.append(Borrow("/".join(path), "*", node.lineno))
     return borrowed
 
 
@@ -148,104 +154,61 @@ def first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def _without_plot(tree: ast.Module) -> list[ast.stmt]:
-    """The statements of a file without `plot`, and without what only `plot` takes from other snippets."""
-    plots = [node for node in tree.body if getattr(node, "name", "") == "plot"]
-    if not plots:
-        return list(tree.body)
-    body = [node for node in tree.body if node not in plots]
-    for_plot_alone = _names(plots) - _names(body)
-    kept = []
-    for node in body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("snippets."):
-            aliases = [alias for alias in node.names if (alias.asname or alias.name) not in for_plot_alone]
-            if not aliases:
-                continue
-            node = ast.copy_location(ast.ImportFrom(node.module, aliases, node.level), node)
-        kept.append(node)
-    return kept
-
-
-def _names(nodes: list[ast.stmt]) -> set[str]:
-    return {node.id for statement in nodes for node in ast.walk(statement) if isinstance(node, ast.Name)}
-
-
-def _parts(node: ast.stmt, origin: str) -> list[Part]:
-    if isinstance(node, ast.Import):
-        return [_imported(node, ast.Import([alias]), alias, origin) for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module != "__future__":
-        return [
-            _imported(node, ast.ImportFrom(node.module, [alias], node.level), alias, origin)
-            for alias in node.names
-        ]
-    return [_part(node, _bound(node), origin)]
-
-
-def _imported(node: ast.Import | ast.ImportFrom, single: ast.stmt, alias: ast.alias, origin: str) -> Part:
-    binds = set() if alias.name == "*" else {alias.asname or alias.name.split(".")[0]}
-    part = _part(ast.copy_location(single, node), binds, origin)
-    return replace(part, is_import=True, module=getattr(node, "module", None), alias=ast.unparse(alias))
-
-
-def _part(node: ast.stmt, binds: set[str], origin: str) -> Part:
-    digest, borrowed = _digest(_plain(node)), tuple(borrows(node, origin))
-    return Part(frozenset(binds), frozenset(_uses(node)), digest, first_line(node), node.end_lineno, borrowed)
+def _part(node: ast.stmt, origin: str) -> Part:
+    uses = _uses(node)
+    hints = set()
+    for annotation in _annotations(node):
+        hints |= _uses(annotation)
+    binds = _bound(node)
+    if PLOT in binds:
+        hints |= uses
+        uses = set()
+    names = (frozenset(binds), frozenset(uses), frozenset(hints))
+    return Part(node, *names, tuple(borrows(node, origin)))
 
 
 def _bound(node: ast.stmt) -> set[str]:
     """The names that a statement defines; none where it does more than that, such as to set an attribute."""
+    if is_guard(node):
+        return {GUARD}
     if isinstance(node, _DEFINITIONS):
         return {node.name}
-    if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-        return set()
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if isinstance(node, _IMPORTS) and getattr(node, "module", None) != "__future__":
+        return {(alias.asname or alias.name.split(".")[0]) for alias in node.names} - {"*"}
+    targets = getattr(node, "targets", [])
+    if isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+        targets = [node.target]
     names = set()
     for target in targets:
-        for part in ast.walk(target):
-            if isinstance(getattr(part, "ctx", None), ast.Store):
-                if not isinstance(part, (ast.Name, ast.Tuple, ast.List, ast.Starred)):
-                    return set()
-                if isinstance(part, ast.Name):
-                    names.add(part.id)
-    return names | {part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)}
+        for inner in ast.walk(target):
+            if isinstance(inner, (ast.Attribute, ast.Subscript)):
+                return set()
+            if isinstance(inner, ast.Name):
+                names.add(inner.id)
+    return names
 
 
 def _uses(node: ast.AST) -> set[str]:
-    """Names that a node takes from outside: read there, and no local of the function that reads them."""
+    """Names that code takes from outside: read there, and no local of the function that reads them."""
     if isinstance(node, ast.Name):
         return set() if isinstance(node.ctx, ast.Store) else {node.id}
     if isinstance(node, ast.Global):
         return set(node.names)
     names = set()
-    for field, value in ast.iter_fields(node):
-        values = value if isinstance(value, list) else [value]
-        children = [child for child in values if isinstance(child, ast.AST)]
+    for name, value in ast.iter_fields(node):
         inner = set()
-        for child in children:
-            inner |= _uses(child)
-        if field == "body" and isinstance(node, _FUNCTIONS):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name not in _NOT_HASHED:
+                inner |= _uses(child)
+        if name == "body" and isinstance(node, (*_FUNCTIONS, ast.Lambda)):
             inner -= _locals(node)
         names |= inner
-        if field in ("annotation", "returns"):
-            names |= _quoted(children)
     return names
-
-
-def _quoted(annotations: list[ast.AST]) -> set[str]:
-    """Names in annotations that are written as text."""
-    words = set()
-    for annotation in annotations:
-        for part in ast.walk(annotation):
-            if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                words |= set(re.findall(r"[^\W\d]\w*", part.value))
-    return words
 
 
 def _locals(function: ast.AST) -> set[str]:
     """Parameters and assigned names of a function; rather too few than too many, so that no use is missed."""
-    given = function.args
-    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    names = {argument.arg for argument in arguments if argument}
+    names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     shared = set()
     todo = list(function.body) if isinstance(function.body, list) else [function.body]
     while todo:
@@ -259,8 +222,25 @@ def _locals(function: ast.AST) -> set[str]:
     return names - shared
 
 
-def _is_empty_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value == ""
+def _annotations(node: ast.AST) -> list[ast.AST]:
+    annotations = []
+    for inner in ast.walk(node):
+        annotations += [getattr(inner, "annotation", None), getattr(inner, "returns", None)]
+    return [annotation for annotation in annotations if annotation]
+
+
+def _read_annotations(node: ast.AST) -> list:
+    """What a class or a decorator may read: the fields with their annotations, or those of the function."""
+    if isinstance(node, ast.ClassDef):
+        return [[row.target, row.annotation] for row in node.body if isinstance(row, ast.AnnAssign)]
+    if isinstance(node, _FUNCTIONS) and node.decorator_list:
+        return _annotations(node)
+    return []
+
+
+def _is_declaration(node: object) -> bool:
+    """`name: kind` without a value."""
+    return isinstance(node, ast.AnnAssign) and node.value is None
 
 
 def _digest(value: object) -> str:
@@ -269,16 +249,23 @@ def _digest(value: object) -> str:
 
 def _plain(node: object) -> object:
     """Nested tuples that do not depend on the Python version: without empty fields and hints of spelling."""
-    if isinstance(node, ast.AST):
-        fields = []
-        for name, value in ast.iter_fields(node):
-            if name not in ("kind", "type_comment", "ctx"):
-                inner = _plain(value)
-                if inner is not None and inner != ():
-                    fields.append((name, inner))
-        return (type(node).__name__, *fields)
     if isinstance(node, list):
-        return tuple(_plain(item) for item in node)
+        return tuple(_plain(item) for item in node if not _is_declaration(item))
     if node is None:
         return None
-    return (type(node).__name__, repr(node))
+    if not isinstance(node, ast.AST):
+        return (type(node).__name__, repr(node))
+    if isinstance(node, ast.AnnAssign):
+        node = ast.Assign([node.target], node.value)
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(node, _DEFINITIONS) and value and is_docstring(value[0]):
+            value = value[1:]
+        if isinstance(node, ast.JoinedStr):
+            # Python 3.12 ends a nested format with an empty text, 3.11 and 3.13 do not
+            value = [part for part in value if getattr(part, "value", None) != ""]
+        inner = _plain(value)
+        if name not in _NOT_HASHED and inner is not None and inner != ():
+            fields.append((name, inner))
+    fields += [("annotation", _plain(annotation)) for annotation in _read_annotations(node)]
+    return (type(node).__name__, *fields)

@@ -91,11 +91,6 @@ class Snippet:
             raise OverlapError(f"{self.path}:{error.lineno}: {error.msg}; mend this line") from None
 
     @cached_property
-    def code(self) -> ast.Module:
-        """Syntax tree of what counts for freshness: no `plot`, no docstrings."""
-        return fingerprint.strip(self.tree)
-
-    @cached_property
     def summary(self) -> str:
         """First line of the module docstring."""
         return (ast.get_docstring(self.tree) or "").partition("\n")[0]
@@ -109,13 +104,13 @@ class Snippet:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of what the code means: no comments, docstrings, layout or `plot`."""
-        return fingerprint.of_file(self.code, self.options["launcher"])
+        """SHA-256 of what the code means: no comments, docstrings, annotations, layout or `plot`."""
+        return fingerprint.of_file(self.parts, self.options["launcher"])
 
     @cached_property
     def parts(self) -> list[Part]:
-        """What others can import of this file."""
-        return fingerprint.parts(self.code, self.path)
+        """The statements of this file."""
+        return fingerprint.parts(self.tree, self.path)
 
     @cached_property
     def imports(self) -> list[Borrow]:
@@ -125,15 +120,21 @@ class Snippet:
     @cached_property
     def input_hashes(self) -> dict[str, str]:
         """Hash of what is used of each imported project file, by path."""
-        return _hashes(self.borrowed_by(fingerprint.borrows(self.code, self.path)))
+        borrows = []
+        for part in fingerprint.code_parts(self.parts):
+            borrows += part.borrows
+        return _hashes(self.borrowed_by(borrows))
 
     @cached_property
     def drawing_hashes(self) -> dict[str, str]:
         """The same with what `plot` uses."""
         return _hashes(self.borrowed_by(self.imports))
 
-    def borrowed_by(self, borrows: list[Borrow]) -> dict[str, list[Part]]:
-        """Parts of other snippets that these imports need, directly or through another, by snippet."""
+    def borrowed_by(self, borrows: list[Borrow], hints: bool = False) -> dict[str, list[Part]]:
+        """Parts of other snippets that these imports need, directly or through another, by snippet.
+
+        With `hints` also what their annotations need.
+        """
         names: dict[str, set[str]] = {}
         todo = list(borrows)
         while todo:
@@ -141,9 +142,11 @@ class Snippet:
             wanted = names.setdefault(borrow.snippet, set())
             if borrow.name not in wanted:
                 wanted.add(borrow.name)
-                for part in fingerprint.used(self._other(borrow).parts, wanted):
+                for part in fingerprint.used(self._other(borrow).parts, wanted, hints):
                     todo += part.borrows
-        return {name: fingerprint.used(self.others[name].parts, wanted) for name, wanted in names.items()}
+        return {
+            name: fingerprint.used(self.others[name].parts, wanted, hints) for name, wanted in names.items()
+        }
 
     def _other(self, borrow: Borrow) -> "Snippet":
         name = borrow.snippet

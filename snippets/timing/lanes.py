@@ -33,16 +33,16 @@ def lanes(work: Callable) -> list[list]:
     the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or
     "GPU 1, stream 7" where several GPUs work, its kernels and copies.
     """
-    events = [e for e in profiled(work) if on_gpu(e) or e.name.startswith("cu")]
+    events = [e for e in profiled(work) if is_on_gpu(e) or e.name.startswith("cu")]
     events = [event for event in events if not event.is_user_annotation]
     threads, numbers = {}, count(1)
     for event in events:
-        if not on_gpu(event) and event.thread not in threads:
+        if not is_on_gpu(event) and event.thread not in threads:
             threads[event.thread] = next(numbers)
-    several = len({event.device_index for event in events if on_gpu(event)}) > 1
+    several = len({event.device_index for event in events if is_on_gpu(event)}) > 1
     rows = []
     for event in events:
-        if on_gpu(event):
+        if is_on_gpu(event):
             gpu = f"GPU {event.device_index}, " if several else ""
             lane = f"{gpu}stream {event.device_resource_id}"
         else:
@@ -53,7 +53,7 @@ def lanes(work: Callable) -> list[list]:
     return rows
 
 
-def on_gpu(event) -> bool:
+def is_on_gpu(event) -> bool:
     """Whether the profiler saw this on a GPU."""
     return event.device_type == torch.autograd.DeviceType.CUDA
 

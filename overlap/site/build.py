@@ -16,7 +16,7 @@ from overlap.book.blocks import SnippetBlock
 from overlap.book.book import Book
 from overlap.cache import write
 from overlap.run import download
-from overlap.site import trace
+from overlap.site import app, trace
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures, drawing_pool
 from overlap.site.svg import in_file
@@ -80,6 +80,7 @@ def _files(book: Book, pictures: Pictures, notebooks: bool) -> Iterator[tuple[st
     yield "downloads/overlap.zip", _archive(programs)
     for name, text in programs.items():
         yield f"downloads/{name}.py", text.encode()
+    yield "downloads/overlap.pyz", app.build(book)
     for path, text in _texts(book, pictures, notebooks):
         yield path, text.encode()
 

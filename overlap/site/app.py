@@ -1,0 +1,110 @@
+"""The book's measuring part as one file, `overlap.pyz`: `python overlap.pyz` checks a GPU without a checkout.
+
+It is a standard zip application. What runs needs its files as files, since snippets are read and run by path: so the
+application unpacks itself once into the user's cache, under a name made of its content, and goes on from there.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+
+from overlap.book.blocks import Headlines
+from overlap.book.book import Book
+
+#: What runs first. It must be read by any Python 3, and say what is missing in one sentence.
+START = '''"""{about}"""
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+DIGEST = "{digest}"
+
+
+def unpacked() -> Path:
+    """The folder of this edition in the user's cache; made whole or not at all."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / f"overlap-{{DIGEST}}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="overlap-") as beside:
+            whole = Path(beside) / "whole"
+            with zipfile.ZipFile(sys.argv[0]) as archive:
+                archive.extractall(whole)
+            try:
+                whole.rename(folder)
+            except OSError:  # another process was quicker
+                if not folder.exists():
+                    raise
+    return folder
+
+
+def main():
+    if sys.version_info < (3, 11):
+        sys.exit("overlap.pyz needs Python 3.11 or newer; this is " + sys.version.split()[0])
+    try:
+        import torch
+    except ImportError:
+        sys.exit("overlap.pyz measures PyTorch, and this Python has none: " + sys.executable + "; "
+                 "https://pytorch.org/get-started/locally/ says how to install it")
+    arguments = sys.argv[1:] or ["--quick"]
+    if arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        arguments = ["verify", *[word for word in arguments if word != "--all"]]
+        if "--all" not in sys.argv and "--quick" not in arguments:
+            arguments.append("--quick")
+    folder = str(unpacked())
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    from overlap.cli import main
+
+    sys.exit(main(arguments))
+
+
+if __name__ == "__main__":
+    main()
+'''
+ABOUT = "Overlap: what this GPU reaches, beside its ceilings and what others reach. Made from the book's checkout."
+
+
+def build(book: Book) -> bytes:
+    """The application; the same book gives the same bytes."""
+    files = dict(sorted(_files(book)))
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    files["__main__.py"] = START.format(about=ABOUT, digest=digest.hexdigest()[:16]).encode()
+    made = io.BytesIO()
+    made.write(b"#!/usr/bin/env python3\n")
+    with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+    return made.getvalue()
+
+
+def _files(book: Book) -> Iterator[tuple[str, bytes]]:
+    """What measuring and comparing needs: code, snippets, pages, and recordings of the headline rates."""
+    root = book.root
+    for name in ("pyproject.toml", "LICENSE"):
+        if (root / name).exists():
+            yield name, (root / name).read_bytes()
+    for folder in ("overlap", "snippets"):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in (".py", ".toml", ".html"):
+                yield file.relative_to(root).as_posix(), file.read_bytes()
+    for path, page in book.pages.items():
+        yield f"docs/{path}", page.text.encode()
+    behind = set()
+    for block in book.blocks:
+        for row in block.rows if isinstance(block, Headlines) else ():
+            behind |= {row.here.snippet} | book.reads(row.here.expression)
+    for name in sorted(behind):
+        for file in sorted(book.recordings.glob(f"*/{name}.json")):
+            recording = json.loads(file.read_bytes())
+            yield file.relative_to(root).as_posix(), json.dumps(recording).encode()

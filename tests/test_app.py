@@ -1,0 +1,71 @@
+"""`overlap.pyz`: the measuring part of the book as one file, tried from an empty folder."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from overlap.book.book import Book
+from overlap.site import app
+
+
+@pytest.fixture(scope="module")
+def application(tmp_path_factory) -> Path:
+    """The file, alone in a folder."""
+    file = tmp_path_factory.mktemp("downloads") / "overlap.pyz"
+    file.write_bytes(app.build(Book(ROOT, "never")))
+    return file
+
+
+def start(file: Path, *arguments: str, path: Path | None = None) -> subprocess.CompletedProcess:
+    """Run it in its folder, with a cache of its own, without this checkout on the path."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    environment |= {"XDG_CACHE_HOME": str(file.parent / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    if path:
+        environment["PYTHONPATH"] = str(path)
+    command = [sys.executable, str(file), *arguments]
+    return subprocess.run(command, cwd=file.parent, env=environment, capture_output=True, text=True)
+
+
+def test_the_same_book_gives_the_same_bytes_below_a_megabyte(application):
+    again = app.build(Book(ROOT, "never"))
+    assert application.read_bytes() == again
+    assert len(again) < 1_000_000
+
+
+def test_it_holds_no_recording_but_those_of_the_headline_rates(application):
+    with zipfile.ZipFile(application) as archive:
+        names = archive.namelist()
+    recorded = {Path(name).stem for name in names if name.startswith("docs/recordings/")}
+    assert recorded == {"hbm_bandwidth", "matmul_peak", "pcie_bandwidth", "launch_cost", "cpu_peak"}
+    assert "snippets/machine/cpu_peak.py" in names and not any("generated" in name for name in names)
+
+
+def test_it_measures_what_a_checkout_measures(application):
+    done = start(application, "verify", "--json", "timing/wait_for")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert report["machine"]["gpus"] == [] and report["failures"] == []
+    assert {claim["state"] for claim in report["claims"]} <= {"holds", "open"}
+    assert sorted(entry.name for entry in application.parent.iterdir()) == ["cache", "overlap.pyz"]
+
+
+def test_it_unpacks_once(application):
+    assert start(application, "--version").stdout.startswith("overlap ")
+    (folder,) = (application.parent / "cache").iterdir()
+    before = (folder / "overlap/cli.py").stat().st_mtime_ns
+    start(application, "--version")
+    assert (folder / "overlap/cli.py").stat().st_mtime_ns == before
+
+
+def test_without_torch_it_says_how_to_get_it(application, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('none here')\n")
+    done = start(application, path=tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "this Python has none" in done.stderr and "pytorch.org" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -160,8 +160,10 @@ def _lacking(book: Book, names: list[str]) -> str:
     for name in names:
         counts = " or ".join(map(str, book.snippets[name].options["gpus"]))
         needs.setdefault(counts, []).append(name)
-    parts = [f"{counts} GPUs: {', '.join(group)}" for counts, group in needs.items()]
-    return f"cannot run here, where the GPUs are {machine.described()}; need {'; '.join(parts)}"
+    parts = []
+    for counts, group in needs.items():
+        parts.append(f"{textwrap.shorten(', '.join(group), 100, placeholder=' …')} (GPUs: {counts})")
+    return f"cannot run here: {'; '.join(parts)}; this machine has {machine.described()}"
 
 
 def _runnable(book: Book, typed: list[str]) -> list[str]:
@@ -270,15 +272,21 @@ def _record(book: Book, options) -> int:
 
 def _import(book: Book, options) -> int:
     before = record.verdicts(book.root)
-    taken, problems = [], []
-    for where, line in bundle.lines(options.file):
-        try:
-            taken.append(record.take(book, line, where))
-        except OverlapError as error:
-            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
+    taken, problems = _each(options.file, lambda line, where: record.take(book, line, where))
     turned = record.turned(before, record.verdicts(book.root))
     _print(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
     return int(bool(problems) or not taken)
+
+
+def _each(path: Path, take: Callable) -> tuple[list, list[str]]:
+    """What `take` makes of each line of a bundle, and what is wrong with the others."""
+    results, problems = [], []
+    for where, line in bundle.lines(path):
+        try:
+            results.append(take(line, where))
+        except OverlapError as error:
+            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
+    return results, problems
 
 
 def _build(book: Book, options) -> int:
@@ -318,7 +326,12 @@ def _compare(book: Book, options) -> int:
 
 def _hold(book: Book, options) -> int:
     """Hold runs that are made now, or those of a bundle, against the recorded ranges."""
-    results, problems = _bundled(book, options) if options.bundle else _made_again(book, options)
+    if options.bundle:
+        names = _names(book, options.names) or book.snippets
+        results, problems = _each(options.bundle, lambda line, where: record.fitting(book, line, where))
+        results = [data for data in results if data["snippet"] in names]
+    else:
+        results, problems = _made_again(book, options)
     values = []
     for data in results:
         recorded = book.committed.get(data["snippet"], {}).get(data["profile"])
@@ -343,20 +356,6 @@ def _hold(book: Book, options) -> int:
         _print_table(rows)
     _print(*problems, ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     return int(bool(problems or counts[compare.OUTSIDE]))
-
-
-def _bundled(book: Book, options) -> tuple[list[Recording], list[str]]:
-    """The recordings of a bundle, and what is wrong with its other lines."""
-    names = _names(book, options.names) or book.snippets
-    results, problems = [], []
-    for where, line in bundle.lines(options.bundle):
-        try:
-            data = record.fitting(book, line, where)
-            if data["snippet"] in names:
-                results.append(data)
-        except OverlapError as error:
-            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
-    return results, problems
 
 
 def _made_again(book: Book, options) -> tuple[list[Recording], list[str]]:

@@ -316,8 +316,8 @@ def test_nothing_to_compare(here, monkeypatch, capsys):
         (["run", "a/lost"], "overlap: a/lost: no such chapter or snippet; `overlap list` shows"),
         (["list", "../x"], "overlap: ../x: no such chapter or snippet"),
         (["run", "snippets/processes/share_memry.py"], "did you mean processes/share_memory?"),
-        (["run", "gpu/one"], "cannot run here, where the GPUs are none ("),
-        (["record", "gpu"], "; need 1 GPUs: gpu/one; 2 or 4 GPUs: gpu/two"),
+        (["run", "gpu/one"], "cannot run here: gpu/one (GPUs: 1); this machine has none ("),
+        (["record", "gpu"], "gpu/one (GPUs: 1); gpu/two (GPUs: 2 or 4)"),
         (["record", "--gpus", "many"], "argument --gpus: 'many' is not a list of GPU counts, as in 0,1"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),
@@ -352,7 +352,7 @@ def test_what_can_run_is_recorded_and_the_rest_named(here, warm, capsys):
     here.snippet("a/gpu", options="gpus = [1]")
     assert main(["record", "a", "a/b"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("cannot run here") and "need 1 GPUs: a/gpu\n" in out and "2 recorded" in out
+    assert out.startswith("cannot run here: a/gpu (GPUs: 1); ") and "2 recorded" in out
     assert ran(here) == "bc"
 
 

@@ -6,9 +6,10 @@
   const KEY = "overlap.machine", ASSETS = new URL(".", document.currentScript.src)
   const machines = window.overlapMachines ?? []  // from generated/machines.js
   const label = Object.fromEntries(machines.map(m => [m.profile, m.label]))
+  const isCpu = profile => /^cpu(-|$)/.test(profile)
   const parts = profile => {
     const [, model, count] = profile.match(/^(.+?)(?:-x(\d+))?$/)
-    return { model, count: profile === "cpu" ? 0 : Number(count ?? 1) }
+    return { model, count: isCpu(profile) ? 0 : Number(count ?? 1) }
   }
 
   /* The machine among `profiles` that is nearest to the wanted one: same model, then the closest GPU count. */
@@ -18,7 +19,7 @@
     const distance = profile => {
       const other = parts(profile)
       return (other.model === model ? 0 : 100) + Math.abs(other.count - count)
-        + (other.count === 0 ? 1000 : 0)
+        + (other.count === 0 && count > 0 ? 1000 : 0)
     }
     return [...profiles].sort((a, b) => distance(a) - distance(b))[0]
   }
@@ -26,7 +27,7 @@
   /* Whether a run is what the wanted machine would give, too: a snippet for one GPU counts on hosts of several, one for the CPU everywhere. */
   const same = (wanted, shown, profiles) => {
     const here = parts(wanted), there = parts(shown)
-    return wanted === shown || (here.model === there.model && there.count === 1) || profiles.every(profile => profile === "cpu")
+    return wanted === shown || (here.model === there.model && there.count === 1) || profiles.every(isCpu)
   }
 
   /* Before the set, not in it: the theme finds a set's blocks by counting its children. */

@@ -8,6 +8,7 @@ import signal
 import sys
 import textwrap
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,14 +157,11 @@ def _names(book: Book, typed: list[str]) -> list[str]:
 
 def _lacking(book: Book, names: list[str]) -> str:
     """What these snippets need that this machine has not."""
-    needs: dict[str, list[str]] = {}
+    needs = []
     for name in names:
         counts = " or ".join(map(str, book.snippets[name].options["gpus"]))
-        needs.setdefault(counts, []).append(name)
-    parts = []
-    for counts, group in needs.items():
-        parts.append(f"{textwrap.shorten(', '.join(group), 100, placeholder=' …')} (GPUs: {counts})")
-    return f"cannot run here: {'; '.join(parts)}; this machine has {machine.described()}"
+        needs.append(f"{name} needs {counts} {'GPU' if counts == '1' else 'GPUs'}")
+    return f"{textwrap.shorten('; '.join(needs), 300)}; this machine has {machine.described()}"
 
 
 def _runnable(book: Book, typed: list[str]) -> list[str]:
@@ -178,39 +176,16 @@ def _runnable(book: Book, typed: list[str]) -> list[str]:
 
 
 def _list(book: Book, options) -> int:
-    names = _names(book, options.names)
     here = {snippet.name for snippet, _ in book.runnable()}
-    shown = [name for name in names or book.snippets if name in here or not options.here]
     rows = [("SNIPPET", "GPUS", "RECORDED")]
-    for name in shown:
-        rows.append((name, ",".join(map(str, book.snippets[name].options["gpus"])), _freshness(book, name)))
-    if not names:
-        _print_table(rows)
-        return 0
-    for name, gpus, freshness in rows[1:]:
-        _print(f"{name}: GPUs {gpus}; {freshness}")
-        runs = book.committed.get(name, {})
-        profiles = sorted(runs, key=machine.order)
-        machines = ", ".join(f"{profile} ({runs[profile].grade})" for profile in profiles)
-        for text in (book.snippets[name].summary, machines):
-            _print(*textwrap.wrap(text, 80, initial_indent="    ", subsequent_indent="    "))
+    for name in _names(book, options.names) or book.snippets:
+        if name in here or not options.here:
+            counts = ",".join(map(str, book.snippets[name].options["gpus"]))
+            grades = Counter(run.grade for run in book.committed.get(name, {}).values())
+            recorded = ", ".join(f"{count} {grade}" for grade, count in grades.most_common())
+            rows.append((name, counts, recorded or "nothing"))
+    _print_table(rows)
     return 0
-
-
-def _freshness(book: Book, name: str) -> str:
-    """How fresh the recordings of a snippet are, in few words: here, and on how many other machines."""
-    runs = book.committed.get(name, {})
-    if not runs:
-        return "nothing"
-    stale = sum(run.grade == recording.CODE for run in runs.values())
-    if stale:
-        return f"{recording.CODE} on {stale} of {len(runs)}"
-    here = {run.grade for run in runs.values()} - {recording.OTHER}
-    others = sum(run.grade == recording.OTHER for run in runs.values())
-    if not here:
-        return plural(others, "machine")
-    grade = recording.ENVIRONMENT if recording.ENVIRONMENT in here else f"{recording.FRESH} here"
-    return f"{grade}, {others} more" if others else grade
 
 
 def _run(book: Book, options) -> int:
@@ -260,11 +235,8 @@ def _record(book: Book, options) -> int:
             failures = runner.run_all(wanted, keep, "recording")
     finally:
         left = sum(runs == 0 for runs in lacking.values())
-        where = f" (fresh, or in {target.path} already)" if target else " (fresh)"
-        missed = len(wanted) - count - len(failures)
         _print(*map(str, failures))
-        summary = f"{count} recorded, {len(failures)} failed, {left} left as they were{where if left else ''}"
-        _print(f"{summary}, {missed} not run" if missed else summary)
+        _print(f"{count} of {len(wanted)} recorded, {len(failures)} failed; {left} were fresh already")
         if "cpu" not in book.library.profiles_here:
             _print("The CPU has a profile of its own here: the book's is another, or has other cores")
     return int(bool(failures))

@@ -60,7 +60,7 @@ def test_run_executes_once(here, warm, capsys):
 def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert main(["record", "--gpus", "0"]) == 0
     out = capsys.readouterr().out
-    assert "a/b on cpu: 0." in out and "2 recorded, 0 failed, 0 left as they were" in out
+    assert "a/b on cpu: 0." in out and "2 of 2 recorded, 0 failed; 0 were fresh already" in out
     assert ran(here) == "bc"
     assert recording.read(here.path("a/b"))["result"] == {"n": 3, "deep": {"er": 0}}
     assert (
@@ -78,21 +78,17 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert capsys.readouterr().out == "2 snippets, 1 claims: all in order\n"
 
     assert main(["record"]) == 0
-    assert capsys.readouterr().out == "0 recorded, 0 failed, 2 left as they were (fresh)\n"
+    assert capsys.readouterr().out == "0 of 0 recorded, 0 failed; 2 were fresh already\n"
     assert ran(here) == ""
 
     assert main(["list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "SNIPPET  GPUS  RECORDED",
-        "a/b      0     fresh here",
-        "a/c      0,1   fresh here, 1 more",
+        "a/b      0     1 fresh",
+        "a/c      0,1   1 fresh, 1 other machine",
     ]
     assert main(["list", "a/c"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "a/c: GPUs 0,1; fresh here, 1 more",
-        "    A test.",
-        "    cpu (fresh), h200 (other machine)",
-    ]
+    assert capsys.readouterr().out.splitlines()[1:] == ["a/c      0,1   1 fresh, 1 other machine"]
 
     code = "def main():\n    return {'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}\n"
     here.snippet("a/b", code)
@@ -202,14 +198,14 @@ def test_record_goes_on_where_a_bundle_ends(here, warm, capsys, names):
     capsys.readouterr()
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
     out = capsys.readouterr().out
-    assert f"1 recorded, 0 failed, 1 left as they were (fresh, or in {bundle} already)" in out
+    assert "1 of 1 recorded, 0 failed; 1 were fresh already" in out
     assert ran(here) == again
     assert len(bundle.read_text().splitlines()) == 2
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
     assert ran(here) == ""
     here.snippet(f"a/{again}", "def main():\n    return {}\n")
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
-    assert "1 recorded" in capsys.readouterr().out
+    assert "1 of 1 recorded" in capsys.readouterr().out
     assert len(bundle.read_text().splitlines()) == 3
 
 
@@ -316,8 +312,8 @@ def test_nothing_to_compare(here, monkeypatch, capsys):
         (["run", "a/lost"], "overlap: a/lost: no such chapter or snippet; `overlap list` shows"),
         (["list", "../x"], "overlap: ../x: no such chapter or snippet"),
         (["run", "snippets/processes/share_memry.py"], "did you mean processes/share_memory?"),
-        (["run", "gpu/one"], "cannot run here: gpu/one (GPUs: 1); this machine has none ("),
-        (["record", "gpu"], "gpu/one (GPUs: 1); gpu/two (GPUs: 2 or 4)"),
+        (["run", "gpu/one"], "gpu/one needs 1 GPU; this machine has none ("),
+        (["record", "gpu"], "gpu/one needs 1 GPU; gpu/two needs 2 or 4 GPUs; this"),
         (["record", "--gpus", "many"], "argument --gpus: 'many' is not a list of GPU counts, as in 0,1"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),
@@ -352,7 +348,7 @@ def test_what_can_run_is_recorded_and_the_rest_named(here, warm, capsys):
     here.snippet("a/gpu", options="gpus = [1]")
     assert main(["record", "a", "a/b"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("cannot run here: a/gpu (GPUs: 1); ") and "2 recorded" in out
+    assert out.startswith("a/gpu needs 1 GPU; ") and "2 of 2 recorded" in out
     assert ran(here) == "bc"
 
 
@@ -400,7 +396,7 @@ def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
         time.sleep(0.05)
     made.terminate()
     out, err = made.communicate()
-    assert out.splitlines()[-1] == "1 recorded, 0 failed, 0 left as they were, 2 not run"
+    assert out.splitlines()[-1] == "1 of 3 recorded, 0 failed; 0 were fresh already"
     assert out.startswith("a/b on cpu: ") and re.fullmatch(
         r"1/3 a/b: 0\.\d s, about 0:00:\d\d left\noverlap: interrupted\n", err
     )

@@ -286,7 +286,7 @@ def test_freshness_is_of_meaning(committed, monkeypatch, capsys, old, new, stale
     assert committed.book().check() == ([message] if stale else [])
     monkeypatch.chdir(committed.root)
     assert main(["list"]) == 0
-    assert ("code changed on 1 of 1" if stale else "fresh here") in capsys.readouterr().out
+    assert ("1 code changed" if stale else "1 fresh") in capsys.readouterr().out
 
 
 HELPER = """from statistics import mean, median

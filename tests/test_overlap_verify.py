@@ -337,7 +337,7 @@ def test_a_machine_without_a_gpu_says_what_it_could_not_check(bench, monkeypatch
         assert "not checked: 3" in printed
     assert bench.ran == ["other", "closed"] * 2
     assert main(["verify", "a/copy"]) == 1
-    assert "a/copy (GPUs: 1)" in capsys.readouterr().err
+    assert "a/copy needs 1 GPU" in capsys.readouterr().err
 
 
 def test_a_claim_that_breaks_here_is_open(bench, capsys):

@@ -570,6 +570,16 @@ def test_what_this_machine_runs_is_not_put_with_another_processor(
     assert book.committed["a/b"][own].grade == recording.FRESH
 
 
+def test_the_books_cpu_is_one_processor(committed, template):
+    committed.commit("a/b", template, **on_processor(template, "AMD EPYC", 2))
+    committed.snippet("a/c")
+    committed.commit("a/c", template, **on_processor(template, "AMD EPYC", 64))
+    committed.page("a", f"{PAGE}\n```snippet a/c\n```\n")
+    kinds = "AMD EPYC with 2 cores and AMD EPYC with 64 cores"
+    problem = f"docs/recordings/cpu: runs on {kinds}; record all of them on one machine"
+    assert committed.book().check() == [problem]
+
+
 def test_runs_on_unlike_processors_are_not_merged(small_book, template):
     small_book.snippet("a/b")
     old, new = (

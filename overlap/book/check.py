@@ -24,11 +24,23 @@ def problems(book, margins: bool) -> list[str]:
 def _recordings(book) -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
+    yield from _processors(book)
     recorded = {profile for runs in book.committed.values() for profile in runs}
     for profile in sorted((book.home or {}).keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"
         reason = f"home names {profile}, of which there is no recording"
         yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
+
+
+def _processors(book) -> Iterator[str]:
+    """CPU runs that stand together are of one processor with as many cores."""
+    kinds = set()
+    for runs in book.committed.values():
+        if "cpu" in runs:
+            for run in runs["cpu"].all:
+                kinds.add(f"{run['machine']['cpu']} with {run['machine']['cores']} cores")
+    if len(kinds) > 1:
+        yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
 
 
 def _freshness(book, snippet: Snippet) -> Iterator[str]:

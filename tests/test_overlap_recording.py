@@ -566,6 +566,9 @@ def test_what_this_machine_runs_is_not_put_with_another_processor(
     assert recording.read(small_book.path("a/b", own))["result"] == {"n": 3}
     book = small_book.book()
     assert list(book.runs("a/b")) == ["cpu", own]
+    assert list(book.live("a/b")) == [own]
+    small_book.commit("a/b", template)
+    assert small_book.book().live("a/b") == {}, "here it is the book's processor now"
     assert book.committed["a/b"]["cpu"].grade == recording.OTHER
     assert book.committed["a/b"][own].grade == recording.FRESH
 

@@ -114,7 +114,8 @@ class Book:
 
     def cache_path(self, snippet: Snippet, gpus: int) -> Path:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
-        made_from = [snippet.hash, snippet.input_hashes, machine.here(), gpus, snippet.options["ranks"]]
+        here = [machine.here(), list(self.library.profiles_here)]
+        made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
         return Cache(self.cache).path("runs", f"{snippet.name}-{gpus}", made_from, ".json")
 
     def live(self, name: str) -> dict[str, Run]:

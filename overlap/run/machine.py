@@ -84,9 +84,7 @@ def order(name: str) -> tuple:
 @cache
 def here() -> dict:
     """What this machine is, without importing torch; `gpus` are the names of those that CUDA would show."""
-    visible = list(cuda_gpus().values())
     host = _host()[0]
-    drivers = [gpu["driver"] for gpu in [*visible, *host]]
     cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -95,9 +93,9 @@ def here() -> dict:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return {
-        "gpus": [gpu["name"] for gpu in visible],
+        "gpus": [gpu["name"] for gpu in cuda_gpus().values()],
         "host_gpus": len(host),
-        "driver": drivers[0] if drivers else None,
+        "driver": host[0]["driver"] if host else None,
         "cpu": _cpu_model(),
         "cores": cores,
         "versions": versions,

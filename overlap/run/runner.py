@@ -15,7 +15,7 @@ from overlap import OverlapError
 from overlap.run import machine, noise, recording, worker
 from overlap.run.progress import Item, progress
 from overlap.run.snippet import Snippet
-from overlap.run.worker import PRELOADS, Job, Outcome
+from overlap.run.worker import Job, Outcome
 
 
 class RunFailed(OverlapError):
@@ -53,7 +53,7 @@ class Runner:
 
     def __init__(self, root: Path, watchful: bool = False):
         self.root = root
-        self._watchful = watchful and PRELOADS  # a look at the host must not take seconds
+        self._watchful = watchful and worker.PRELOADS  # a look at the host must not take seconds
         self._watch: noise.Watch | None = None
         self._probes: dict[int, dict] = {}
         self._connections: set[Connection] = set()
@@ -248,9 +248,10 @@ def _why(outcome: Outcome, snippet: Snippet | None = None) -> str:
     return "returned no dict from main()"
 
 
-def _last_lines(outcome: Outcome, count: int = 16) -> str:
+def _last_lines(outcome: Outcome) -> str:
     """The last lines of each writer, stderr last; of several writers each line says whose it is."""
     writers = sorted({name.partition(".")[0] for name in outcome.outputs})
+    count = 16 if len(writers) == 1 else 8
     lines = []
     for writer in writers:
         prefix = "    "

@@ -221,7 +221,7 @@ def test_the_picked_machine_stays(visit):
     page = visit("devices/")
     picker(page).select_option("h200-x2")
     page.evaluate("window.notReloaded = true")
-    for title, path in (("Training", "training/"), ("Asynchrony", "asynchrony/")):
+    for title, path in (("Data parallel training", "training/"), ("Asynchrony", "asynchrony/")):
         page.get_by_role("navigation", name="Navigation").get_by_role("link", name=title, exact=True).click()
         page.wait_for_url(f"**/{path}")
         page.wait_for_function("document.querySelector('.tabbed-set[data-beside]')")

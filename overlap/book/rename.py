@@ -12,64 +12,65 @@ from overlap.run.snippet import NAME, Snippet, discover
 
 
 def rename(root: Path, old: str, new: str) -> list[str]:
-    """Move snippet, imports, mentions in pages and tests, and recordings; returns the files that it changed.
+    """Move a snippet, its imports, mentions in pages and tests, and recordings; returns the files changed."""
+    source = _source(root, old, new)
+    recordings = {path: recording.read(path) for path in sorted(root.glob("docs/recordings/*/*/*.json"))}
+    snippets = discover(root)
+    fresh = {path for path, data in recordings.items() if _is_fresh(data, snippets)}
 
-    A file that was moved by hand already is taken as one that was not.
-    """
+    target = root / f"snippets/{new}.py"
+    target.parent.mkdir(exist_ok=True)
+    source.rename(target)
+    files = [target]
+    for pattern, edit in (
+        ("README.md", _in_page),
+        ("docs/**/*.md", _in_page),
+        ("snippets/*/*.py", _in_code),
+        ("tests/**/*.py", _in_code),
+    ):
+        for path in root.glob(pattern):
+            text = path.read_text(encoding="utf-8")
+            edited = edit(text, old, new)
+            if edited != text:
+                write(path, edited)
+                files.append(path)
+    snippets = discover(root)
+    for path, old_data in recordings.items():
+        data = _renamed(old_data, old, new)
+        if path in fresh:
+            snippet = snippets[data["snippet"]]
+            data["source"] = {"path": snippet.path, "sha256": snippet.hash}
+            data["inputs"] = snippet.input_hashes
+        if data != old_data:
+            if old_data.intact:
+                data = recording.sealed(data)
+            moved = root / "docs/recordings" / data["profile"] / f"{data['snippet']}.json"
+            write(moved, recording.dump(data))
+            if moved != path:
+                path.unlink()
+            files.append(moved)
+    return sorted({path.relative_to(root).as_posix() for path in files})
+
+
+def _source(root: Path, old: str, new: str) -> Path:
+    """The snippet's file, with its old name: where it was moved by hand already, it is moved back first."""
     if not re.fullmatch(NAME, new):
         raise OverlapError(f"{new!r}: a snippet is named <chapter>/<snippet>, in lower case")
-    before = root / f"snippets/{old}.py"
-    after = root / f"snippets/{new}.py"
-    if before.exists() and after.exists():
-        raise OverlapError(f"snippets/{new}.py: exists already; choose another name")
-    if not before.exists() and not (after.exists() and list(root.glob(f"docs/recordings/*/{old}.json"))):
+    source = root / f"snippets/{old}.py"
+    target = root / f"snippets/{new}.py"
+    has_recordings = any(root.glob(f"docs/recordings/*/{old}.json"))
+    if target.exists() and not source.exists() and has_recordings:
+        target.rename(source)
+    if not source.exists():
         raise OverlapError(f"{old}: no such snippet; `overlap list` shows what there is")
-    if after.exists():
-        after.rename(before)
-    recordings = _recordings(root)
-    snippets = discover(root)
-    fresh = {path for path, data in recordings.items() if _is_of(data, snippets[data["snippet"]])}
-
-    changed = [f"snippets/{new}.py"]
-    after.parent.mkdir(exist_ok=True)
-    before.rename(after)
-    paths = [
-        root / "README.md",
-        *root.glob("*/**/*.md"),
-        *root.glob("snippets/*/*.py"),
-        *root.glob("tests/**/*.py"),
-    ]
-    for path in paths:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        is_code = path.suffix == ".py"
-        edited = _in_code(text, old, new) if is_code else _in_page(text, old, new)
-        if edited != text:
-            write(path, edited)
-            changed.append(path.relative_to(root).as_posix())
-    snippets = discover(root)
-    for path, data in recordings.items():
-        moved = _renamed(data, old, new)
-        if path in fresh:
-            snippet = snippets[moved["snippet"]]
-            moved["source"] = {"path": snippet.path, "sha256": snippet.hash}
-            moved["inputs"] = snippet.input_hashes
-        if moved != data:
-            if data.intact:
-                moved = recording.sealed(moved)
-            target = root / "docs/recordings" / data["profile"] / f"{moved['snippet']}.json"
-            write(target, recording.dump(moved))
-            if target != path:
-                path.unlink()
-            changed.append(target.relative_to(root).as_posix())
-    return sorted(set(changed))
+    if target.exists():
+        raise OverlapError(f"snippets/{new}.py: exists already; choose another name")
+    return source
 
 
-def _recordings(root: Path) -> dict[Path, Recording]:
-    return {path: recording.read(path) for path in sorted(root.glob("docs/recordings/*/*/*.json"))}
-
-
-def _is_of(data: Recording, snippet: Snippet) -> bool:
-    return recording.grade(data, snippet, machine.here(), set()) != recording.CODE
+def _is_fresh(data: Recording, snippets: dict[str, Snippet]) -> bool:
+    snippet = snippets.get(data["snippet"])
+    return snippet is not None and recording.grade(data, snippet, machine.here(), set()) != recording.CODE
 
 
 def _in_page(text: str, old: str, new: str) -> str:
@@ -93,11 +94,12 @@ def _in_code(text: str, old: str, new: str) -> str:
     new_chapter, new_name = new.split("/")
     lines = text.split("\n")
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module == f"snippets.{chapter}":
-            moved = [alias for alias in node.names if alias.name == name]
-            others = [alias for alias in node.names if alias.name != name]
-            if moved:
-                known_as = moved[0].asname or name
+        if not isinstance(node, ast.ImportFrom) or node.module != f"snippets.{chapter}":
+            continue
+        others = [alias for alias in node.names if alias.name != name]
+        for alias in node.names:
+            if alias.name == name:
+                known_as = alias.asname or name
                 alias = ast.alias(new_name, known_as if known_as != new_name else None)
                 statements = [ast.ImportFrom(f"snippets.{new_chapter}", [alias], 0)]
                 if others:
@@ -109,14 +111,11 @@ def _in_code(text: str, old: str, new: str) -> str:
 
 
 def _renamed(data: Recording, old: str, new: str) -> dict:
-    """A recording that says the new name, with the fingerprints that it has."""
+    """A recording with the new name, and the fingerprints that it had."""
     old_path, new_path = f"snippets/{old}.py", f"snippets/{new}.py"
-    moved = dict(data)
-    moved["inputs"] = {
-        new_path if path == old_path else path: value for path, value in data["inputs"].items()
-    }
-    if data["snippet"] == old:
-        moved["snippet"] = new
-        moved["source"] = data["source"] | {"path": new_path}
-        moved["run"] = data["run"] | {"command": data["run"]["command"].replace(old_path, new_path)}
-    return moved
+    inputs = {path if path != old_path else new_path: digest for path, digest in data["inputs"].items()}
+    if data["snippet"] != old:
+        return data | {"inputs": inputs}
+    source = data["source"] | {"path": new_path}
+    run = data["run"] | {"command": data["run"]["command"].replace(old_path, new_path)}
+    return data | {"snippet": new, "source": source, "inputs": inputs, "run": run}

@@ -20,7 +20,7 @@ def lines(path: Path) -> list[tuple[str, bytes]]:
 
 
 class Bundle:
-    """A bundle to go on with. It is written whole each time: whoever is killed leaves what it was before."""
+    """A bundle to go on with. It is written whole each time, so that a kill leaves what it was before."""
 
     def __init__(self, path: Path):
         self.path = path

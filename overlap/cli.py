@@ -272,6 +272,7 @@ def _build(book: Book, options) -> int:
 def _check(book: Book, options) -> int:
     problems = book.check()
     _print(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
+    _print(*book.findings())
     return int(bool(problems))
 
 
@@ -313,17 +314,18 @@ def _hold(book: Book, options) -> int:
             problems.append(f"{recorded.path}: {recording.CODE}; record {data['snippet']} first")
             continue
         for run in data.runs:
-            values += compare.held(recorded, run["result"])
+            values += compare.compared(recorded, run["result"])
     if not values and not problems:
         raise OverlapError("nothing to compare: there is no recording of these snippets on such a machine")
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "")]
     counts = dict.fromkeys((compare.INSIDE, compare.OUTSIDE, compare.UNKNOWN), 0)
     for value in values:
-        counts[value.said] += 1
-        if value.said != compare.INSIDE:
+        counts[value.verdict] += 1
+        if value.verdict != compare.INSIDE:
             here = "nothing" if value.here is None else f"{value.here:.4g}"
             recorded_range = f"{value.low:.4g} to {value.high:.4g}"
-            rows.append((f"{value.snippet} on {value.profile}", value.key, here, recorded_range, value.said))
+            where = f"{value.snippet} on {value.profile}"
+            rows.append((where, value.key, here, recorded_range, value.verdict))
     if len(rows) > 1:
         _print_table(rows)
     _print(*problems, ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError
-from overlap.book.blocks import Claim, FigureBlock, SnippetBlock, Text
+from overlap.book.blocks import Claim, FigureBlock, Text
 from overlap.book.book import Book, Run
 from overlap.book.expression import Data
 from overlap.book.verdict import State
-from overlap.run import download, fingerprint, recording
+from overlap.run import download
 from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,66 +60,6 @@ def test_a_chapter_has_a_page_and_tests_of_its_name(chapter):
     assert f"{chapter}.md" in (ROOT / "mkdocs.yml").read_text()
 
 
-def test_snippets_say_what_they_are_and_have_a_main():
-    assert [name for name, snippet in SNIPPETS.items() if not snippet.summary] == []
-    assert [name for name, snippet in SNIPPETS.items() if "main" not in snippet.functions] == []
-
-
-def test_a_recorded_run_took_at_most_a_third_of_its_time_limit():
-    made = [recording.read(path) for path in (ROOT / "docs" / "recordings").rglob("*.json")]
-    slowest = {
-        (data["snippet"], data["profile"]): max(run["run"]["seconds"] for run in data.runs) for data in made
-    }
-    limits = {name: snippet.options["timeout"] for name, snippet in SNIPPETS.items()}
-    assert {item: seconds for item, seconds in slowest.items() if 3 * seconds > limits[item[0]]} == {}
-
-
-@pytest.mark.parametrize("name", SNIPPETS)
-def test_a_snippet_imports_nothing_of_the_book_but_tools_and_its_chapter(name):
-    ours = {module for module in imported(ROOT / SNIPPETS[name].path) if module.split(".")[0] in FORBIDDEN}
-    beside = f"snippets.{SNIPPETS[name].chapter}."
-    assert {module for module in ours if not module.startswith(beside)} <= {
-        f"snippets.timing.{tool}" for tool in TOOLS
-    }
-
-
-def test_no_tool_is_written_twice():
-    """Two functions of four lines or more that differ in names alone are one tool; broken and fixed twins mirror each other."""
-    seen: dict[str, dict[str, str]] = {}
-    for name, snippet in SNIPPETS.items():
-        for node in ast.walk(snippet.tree):
-            if isinstance(node, ast.FunctionDef) and node.name not in ("main", "plot"):
-                body = [each for each in node.body if not fingerprint.is_docstring(each)]
-                if sum(each.end_lineno - each.lineno + 1 for each in body) >= 4:
-                    seen.setdefault(shape(body), {})[name.removesuffix("_broken").removesuffix("_fixed")] = (
-                        node.name
-                    )
-    assert {key: names for key, names in seen.items() if len(names) > 1} == {}
-
-
-def shape(body: list[ast.stmt]) -> str:
-    """Code without the names that it chose itself."""
-    chosen = {node.id for each in body for node in ast.walk(each) if isinstance(node, ast.Name)}
-    text = "\n".join(map(ast.unparse, body))
-    order = list(dict.fromkeys(word for word in re.findall(r"[A-Za-z_]\w*", text) if word in chosen))
-    return re.sub(
-        r"[A-Za-z_]\w*", lambda word: f"n{order.index(word[0])}" if word[0] in order else word[0], text
-    )
-
-
-TOOLS = {
-    "benchmark",
-    "wait_for",
-    "take_turns",
-    "kernel_time",
-    "kernel_shapes",
-    "lanes",
-    "power_meter",
-    "pictures",
-}
-
-
-FORBIDDEN = {"overlap", "snippets", "tests", "mkdocs", "markdown", "pytest"}
 #: What each floor of the machine may import of the others, and beside the standard library.
 FLOORS = {
     "run": {"run", "cache"},
@@ -487,22 +427,6 @@ def test_each_chapter_has_a_table_of_values_beside_their_ceilings(page):
         assert "{" in row[column - 1] and row[column].strip(" –-"), (
             f"{row[0]}: no value, or nothing beside it"
         )
-
-
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_each_claim_and_each_picture_of_a_chapter_says_what_it_is(page):
-    """A claim has a name, which is its address; a picture has a caption."""
-    blocks = BOOK.pages[f"{page}.md"].blocks
-    assert [block.where for block in blocks if isinstance(block, Claim) and not block.name] == []
-    drawn = (
-        block
-        for block in blocks
-        if isinstance(block, SnippetBlock)
-        and block.output
-        and block.plot
-        and "plot" in BOOK.snippet(block.snippet).functions
-    )
-    assert [f"{block.where}: {block.snippet}" for block in drawn if not block.caption] == []
 
 
 #: What a verdict of docs/sources.md is in docs/zh.md.

@@ -233,6 +233,7 @@ def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bu
         f"new: a/c on h200, {today}",
         "docs/a.md:1 on cpu: false -> holds: Three.",
         "docs/a.md:9 on cpu: holds -> open: X.",
+        "1 × H200 is new: 1 claim holds",
         "2 imported, 0 refused",
     ]
     assert main(["import", str(bundle)]) == 0
@@ -270,7 +271,7 @@ REFUSED = {
     ),
     "leaving the folder": (resealed(profile="../../.."), "profile is '../../..', but a run is of h200"),
     "another path": (resealed(snippet="../x"), "snippet: String should match"),
-    "no result": (resealed(result={}), "its result is empty; let main() return what it measured"),
+    "no result": (resealed(result={}), "its result has nothing; record it again"),
     "no such snippet": (
         resealed(snippet="a/lost", source={"path": "snippets/a/lost.py", "sha256": "0" * 64}),
         "there is no such file",

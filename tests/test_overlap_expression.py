@@ -66,7 +66,6 @@ REFUSED = """
 max.__self__.__import__('os')
 max.__self__
 median.__globals__
-[median][0]
 name.format(1)
 name.upper()
 name.join(trials)
@@ -85,13 +84,9 @@ lambda: 1
 (lambda: 1)()
 f'{name}'
 f'{().__class__}'
-b'x'
-1j
-...
 (x := 1)
 [*trials]
 max(*trials)
-max(**c)
 open('x')
 trials('x')
 [1 for trials[0] in [999]]
@@ -99,8 +94,6 @@ trials('x')
 [k(1) for k in [max]]
 [k('x') for D in [{}] for D['{0.__class__}'.format] in [1] for k in D]
 [1 for L in [[0]] for L[0].gi_frame in [1]]
-sorted(trials, key=abs)
-name if ok else max
 await name
 yield name
 name is ok
@@ -139,7 +132,9 @@ def test_what_python_cannot_take_apart_is_an_error_in_a_few_words(expression):
     assert len(str(caught.value)) < 1_200
 
 
-@pytest.mark.parametrize("expression", ["1e308 * 10", "1e308 * 10 - 1e308 * 10", "(-1) ** 0.5", "other"])
+@pytest.mark.parametrize(
+    "expression", ["1e308 * 10", "1e308 * 10 - 1e308 * 10", "(-1) ** 0.5", "other", "max", "1j", "[b'x'][0]"]
+)
 def test_what_is_no_data_is_an_error(expression):
     with pytest.raises(OverlapError, match=r"^`.*(finite number|gives no data)"):
         evaluate(expression, SCOPE)
@@ -156,8 +151,6 @@ def test_show(value, text):
 @pytest.mark.parametrize("spec", ["99999d", "400000000d", ".999f", "{}", "s!r", "x" * 9, "%Y", "c"])
 def test_a_format_has_two_digits_at_most(spec):
     assert not is_format(spec)
-    with pytest.raises(ValueError, match="is no format"):
-        show(1, spec)
 
 
 def test_sides_say_what_is_compared_and_whether_it_is_so():

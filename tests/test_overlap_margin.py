@@ -3,7 +3,7 @@
 import pytest
 
 from overlap.book import margin
-from overlap.book.comparison import close, compared, distance
+from overlap.book.comparison import compared, distance, is_close
 
 
 def measured(result: dict) -> dict[str, list[float]]:
@@ -17,9 +17,9 @@ def test_spread_is_the_interquartile_range_over_the_median():
 
 def test_trials_stand_beside_a_number_or_beside_what_holds_it():
     trials = [1.0, 2.0, 3.0]
-    assert measured({"ms": 2.0, "ms_trials": trials}) == {"ms": trials, "ms_trials": trials}
+    assert measured({"ms": 2.0, "ms_trials": trials}) == {"ms": trials}
     inner = {"ms": {"copy": 2.0, "mm": 9.0}, "ms_trials": {"copy": trials}}
-    assert set(measured(inner)) == {"ms.copy", "ms_trials.copy"}
+    assert set(measured(inner)) == {"ms.copy"}
     rows = {"us": [7.0, 2.0], "us_trials": [[7.0, 7.0, 7.0], trials]}
     assert measured(rows)["us.1"] == trials and measured(rows)["us.0"] == [7.0] * 3
 
@@ -48,11 +48,11 @@ SEVERAL = {
 @pytest.mark.parametrize("text", SEVERAL)
 def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
     scopes, expected = SEVERAL[text]
-    assert [" ".join(item[:3]) for item in close(compared(text, scopes))] == expected
+    assert [" ".join(item[:3]) for item in compared(text, scopes) if is_close(item)] == expected
 
 
 def test_a_measured_limit_is_beaten_by_more_than_its_spread():
-    assert margin.beaten([1.1, 1.11, 1.12]) and not margin.beaten([0.99, 1.01, 1.02])
+    assert margin.is_beaten([1.1, 1.11, 1.12]) and not margin.is_beaten([0.99, 1.01, 1.02])
 
 
 #: An expression over `x`, which is 2 and 4 in two runs, and how far it is from false.

@@ -49,6 +49,7 @@ def main():
 PAGE = """# A
 
 ```snippet a/copy
+caption: How fast a copy is.
 ```
 
 It copies {a/copy: gb_s:.0f} GB/s, {a/copy: gb_s / ceiling.hbm_gb_s:.0%} of its memory's rate.
@@ -113,7 +114,7 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
         small.root, [foreign(recording.read(small.path("a/copy", "h200")), gb_s=900.0)], monkeypatch, capsys
     )
     assert f"new: a/copy on {PROFILE}" in said and "1 imported, 0 refused" in said
-    assert f"docs/a.md:8 on {PROFILE}: holds -> false" in said
+    assert f"docs/a.md:9 on {PROFILE}: new: false" in said and "1 × FOO 9 is new: 1 claim holds" in said
     assert main(["check"]) == 0, capsys.readouterr().out
 
     site = build(small, "never")
@@ -162,7 +163,7 @@ def test_a_false_claim_at_home_stops_the_build_all_the_same(small, monkeypatch, 
     take(small.root, [foreign(recording.read(small.path("a/copy", "h200")))], monkeypatch, capsys)
     path = small.path("a/copy", "h200")
     path.write_text(path.read_text().replace("4000.0", "2000.0"))
-    with pytest.raises(Abort, match=r"docs/a\.md:8: claim is false: It is fast\. `gb_s >= 3000`"):
+    with pytest.raises(Abort, match=r"docs/a\.md:9: claim is false: It is fast\. `gb_s >= 3000`"):
         build(small, "never")
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from overlap import OverlapError
 from overlap.book import check, margin
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.library import Library
-from overlap.book.runs import Run, hosts, mistaken, result_scope
+from overlap.book.runs import Run, hosts, result_scope
 from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
@@ -22,15 +21,6 @@ from overlap.run.snippet import Snippet
 
 #: Where this machine keeps what it ran and made, in the project's folder.
 CACHE = ".cache/overlap"
-
-
-class Said(NamedTuple):
-    """A value in a sentence: its text; whether there is one; the range of its runs where wide; its origin."""
-
-    text: str
-    known: bool
-    range: str
-    note: str
 
 
 class Book:
@@ -71,15 +61,15 @@ class Book:
     @cached_property
     def as_committed(self) -> "Book":
         """The same book without what this machine ran itself."""
-        if self.execute == "never":
-            return self
-        return Book(self.root, "never", library=self.library)
+        return self if self.execute == "never" else Book(self.root, "never", library=self.library)
 
     def of_runs(self, runs: dict[str, dict[str, Run]]) -> "Book":
         """The same book, which knows of these runs and no others."""
         book = Book(self.root, "never", library=self.library)
         book._runs = {name: runs.get(name, {}) for name in self.snippets}
         return book
+
+    # Machines
 
     @cached_property
     def home(self) -> dict[str, int] | None:
@@ -90,14 +80,33 @@ class Book:
         """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
         return self.home is None or profile in self.home
 
-    def runs_wanted(self, name: str, profile: str) -> int:
-        """How many runs of a snippet should be recorded on this machine."""
-        return (self.home or {}).get(profile, 1) if self.measures(name) else 1
+    def machines(self) -> list[dict]:
+        """All machines something ran on, and which one is shown first.
 
-    def measures(self, name: str) -> bool:
-        """Whether a snippet is a measurement, with trials; what never ran may be one."""
-        runs = self.committed.get(name, {}).values()
-        return not runs or any(margin.has_trials(run.result) for run in runs)
+        Each has `profile`, `label`, `live` (this build ran on it), `first`, `home` (one of the book's own).
+        """
+        runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
+        first = shown_first({profile: run.gpus for profile, run in runs.items()}, self.home)
+        return [
+            {
+                "profile": profile,
+                "label": machine.label(profile),
+                "live": runs[profile].live,
+                "first": profile == first,
+                "home": self.at_home(profile),
+            }
+            for profile in sorted(runs, key=machine.order)
+        ]
+
+    def default(self, name: str) -> str | None:
+        """The machine a page shows before a reader picks one; of two GPUs where the snippet is for many."""
+        best = 2 if 4 in self.snippets[name].options["gpus"] else 1
+        return shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, self.home, best)
+
+    def first(self, by_profile: dict, name: str) -> str:
+        """Of the machines that have a value of a snippet, the one that is shown first."""
+        default = self.default(name)
+        return default if default in by_profile else next(iter(by_profile))
 
     # Snippets and their runs
 
@@ -112,23 +121,35 @@ class Book:
             raise OverlapError("\n".join(self.library.lost_recordings))
         return self.library.recordings
 
+    def measures(self, name: str) -> bool:
+        """Whether a snippet is a measurement, with trials; what never ran may be one."""
+        runs = self.committed.get(name, {}).values()
+        return not runs or any(margin.has_trials(run.result) for run in runs)
+
+    def runs_wanted(self, name: str, profile: str) -> int:
+        """How many runs of a snippet should be recorded on this machine."""
+        return (self.home or {}).get(profile, 1) if self.measures(name) else 1
+
     def cache_path(self, snippet: Snippet, gpus: int) -> Path:
         """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
         here = [machine.here(), list(self.library.profiles_here)]
         made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
         return Cache(self.cache).path("runs", f"{snippet.name}-{gpus}", made_from, ".json")
 
+    def cached(self, snippet: Snippet, gpus: int) -> Run:
+        """What a snippet gave on this machine, from its cache."""
+        path = self.cache_path(snippet, gpus)
+        return Run(recording.read(path), path.relative_to(self.root).as_posix(), True, recording.FRESH)
+
     def live(self, name: str) -> dict[str, Run]:
         """Runs of this machine that are in its cache."""
         if self.execute == "never":
             return {}
-        snippet = self.snippets[name]
         runs = {}
-        for profile, gpus in self.library.profiles_here.items():
-            path = self.cache_path(snippet, gpus)
-            if gpus in snippet.options["gpus"] and path.exists():
-                where = path.relative_to(self.root).as_posix()
-                runs[profile] = Run(recording.read(path), where, True, recording.FRESH)
+        for snippet, gpus in self.runnable([name]):
+            if self.cache_path(snippet, gpus).exists():
+                run = self.cached(snippet, gpus)
+                runs[run.profile] = run
         return runs
 
     def runs(self, name: str) -> dict[str, Run]:
@@ -182,34 +203,6 @@ class Book:
             raise RunFailed("\n\n".join(map(str, failures)))
         return len(wanted)
 
-    def machines(self) -> list[dict]:
-        """All machines something ran on, and which one is shown first.
-
-        Each has `profile`, `label`, `live` (this build ran on it), `first`, `home` (one of the book's own).
-        """
-        runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
-        first = shown_first({profile: run.gpus for profile, run in runs.items()}, self.home)
-        return [
-            {
-                "profile": profile,
-                "label": machine.label(profile),
-                "live": runs[profile].live,
-                "first": profile == first,
-                "home": self.at_home(profile),
-            }
-            for profile in sorted(runs, key=machine.order)
-        ]
-
-    def default(self, name: str) -> str | None:
-        """The machine a page shows before a reader picks one; of two GPUs where the snippet is for many."""
-        best = 2 if 4 in self.snippets[name].options["gpus"] else 1
-        return shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, self.home, best)
-
-    def first(self, by_profile: dict, name: str) -> str:
-        """Of the machines that have a value of a snippet, the one that is shown first."""
-        default = self.default(name)
-        return default if default in by_profile else next(iter(by_profile))
-
     # Pages and what they say of the data
 
     @property
@@ -217,6 +210,11 @@ class Book:
         """All blocks of all pages."""
         for page in self.pages.values():
             yield from page.blocks
+
+    @property
+    def claims(self) -> list[Claim]:
+        """All claims of all pages."""
+        return [block for block in self.blocks if isinstance(block, Claim)]
 
     @cached_property
     def places(self) -> dict[str, SnippetBlock]:
@@ -229,35 +227,23 @@ class Book:
                     places[block.snippet] = block
         return places
 
-    @property
-    def claims(self) -> list[Claim]:
-        """All claims of all pages."""
-        return [block for block in self.blocks if isinstance(block, Claim)]
-
     def scope(self, name: str, run: Run, number: int = 0) -> dict:
         """Names an expression over this run can use; `number` counts its runs, 0 is the one shown whole."""
         key = (name, run.path, number)
         if key not in self._scopes:
-            self._scopes[key] = self._scope(name, run, run.all[number])
+            data = run.all[number]
+
+            def load(other: str) -> dict:
+                """Result of another snippet, on the same host where there is one."""
+                if other not in self.snippets or run.profile not in self.runs(other):
+                    raise Undecided(f"no run of {other} on {run.profile}")
+                runs = self.runs(other)[run.profile].all
+                host = data["machine"].get("host")
+                same = [each for each in runs if each["machine"].get("host") == host]
+                return (same or runs)[0]["result"]
+
+            self._scopes[key] = result_scope(name, run.profile, data, self.snippets, load)
         return self._scopes[key]
-
-    def _scope(self, name: str, run: Run, this: dict) -> dict:
-        def load(other: str) -> dict:
-            """Result of another snippet, on the same host where there is one."""
-            if other not in self.snippets or run.profile not in self.runs(other):
-                raise Undecided(f"no run of {other} on {run.profile}")
-            runs = self.runs(other)[run.profile].all
-            host = this["machine"].get("host")
-            same = [one for one in runs if one["machine"].get("host") == host]
-            return (same or runs)[0]["result"]
-
-        if why := self.mistaken(this["result"]):
-            raise OverlapError(f"{run.path}: {why}; let main() of snippets/{name}.py call it otherwise")
-        return result_scope(name, run.profile, this, self.snippets, load)
-
-    def mistaken(self, result: dict) -> str:
-        """What of a result a page would take for something else; empty where there is nothing."""
-        return mistaken(result, self.snippets)
 
     def scopes(self, name: str, run: Run) -> list[dict]:
         """What expressions see in each run of a recording."""
@@ -275,50 +261,39 @@ class Book:
     def statistics(self, value: Value) -> dict[str, Statistic]:
         """What an expression gives in all runs of each machine; nothing anywhere is an error."""
         if value not in self._statistics:
-            self._statistics[value] = self._all_statistics(value)
+            runs = self.runs(self.snippet(value.snippet).name)
+            if value.profile:
+                runs = {profile: run for profile, run in runs.items() if profile == value.profile}
+            statistics = {profile: self._statistic(value, run) for profile, run in runs.items()}
+            if not any(item.values for item in statistics.values()):
+                reason = f"{value.snippet}: `{value.expression}` has no value on"
+                if not runs:
+                    remedy = f"run `overlap record {value.snippet}` where that machine is"
+                    raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
+                *_, last = statistics.values()
+                raise OverlapError(f"{reason} {', '.join(runs)} ({last.why}); mend the expression")
+            self._statistics[value] = statistics
         return self._statistics[value]
-
-    def _all_statistics(self, value: Value) -> dict[str, Statistic]:
-        runs = self.runs(self.snippet(value.snippet).name)
-        if value.profile:
-            runs = {profile: run for profile, run in runs.items() if profile == value.profile}
-        reason = f"{value.snippet}: `{value.expression}` has no value on"
-        if not runs:
-            remedy = f"run `overlap record {value.snippet}` where that machine is"
-            raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
-        statistics = {profile: self._statistic(value, run) for profile, run in runs.items()}
-        if not any(item.values for item in statistics.values()):
-            *_, last = statistics.values()
-            raise OverlapError(f"{reason} {', '.join(runs)} ({last.why}); mend the expression")
-        return statistics
 
     def _statistic(self, value: Value, run: Run) -> Statistic:
         values = []
         runs = []
         why = ""
-        for number, this in enumerate(run.all):
+        for number, data in enumerate(run.all):
             try:
-                values.append(evaluate(value.expression, self.scope(value.snippet, run, number)))
-                runs.append(this)
+                item = evaluate(value.expression, self.scope(value.snippet, run, number))
+                show(item, value.spec)
+                values.append(item)
+                runs.append(data)
+            except (TypeError, ValueError, OverflowError) as error:
+                why = f"`{value.expression}:{value.spec}`: {error}"
+                raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
             except OverlapError as error:
                 wanted = value.profile or self.at_home(run.profile)
                 if wanted and not isinstance(error, Undecided):
                     raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
                 why = why or str(error)
-        return Statistic(tuple(values), hosts(runs), "" if values else why)
-
-    def value(self, value: Value) -> dict[str, str]:
-        """A sentence's value as text, per profile that has one."""
-        return {profile: said.text for profile, said in self.said(value).items() if said.known}
-
-    def said(self, value: Value) -> dict[str, Said]:
-        """A sentence's value per profile, with its range and runs; or a dash and why there is none."""
-        statistics = self.statistics(value)
-        try:
-            return {profile: _said(item, value.spec) for profile, item in statistics.items()}
-        except (TypeError, ValueError, OverflowError) as error:
-            why = f"`{value.expression}:{value.spec}`: {error}"
-            raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
+        return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec)
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""
@@ -346,14 +321,10 @@ class Book:
     def check(self, margins: bool = True) -> list[str]:
         """Everything that is wrong with the committed book, each with file, reason and remedy.
 
-        `margins`: also what is right by a hair, and recordings that do not fit the schema.
+        `margins`: also what is right by a hair.
         """
         return check.problems(self.as_committed, margins)
 
-
-def _said(statistic: Statistic, spec: str) -> Said:
-    if not statistic.values:
-        return Said("–", False, "", statistic.why)
-    span = statistic.range(spec)
-    note = ", ".join(part for part in (span, statistic.origin) if part)
-    return Said(show(statistic.middle, spec), True, span if statistic.wide else "", note)
+    def findings(self) -> list[str]:
+        """What the claims say on machines that are not the book's own: told, and no error."""
+        return check.findings(self.as_committed)

@@ -1,24 +1,68 @@
-"""What is wrong with a book: what cannot be read, freshness, then block by block."""
+"""What is wrong with a book: what cannot be read, freshness, then block by block; and what others found."""
 
 from collections.abc import Iterator
 
 from overlap import OverlapError
-from overlap.book.blocks import SnippetBlock
 from overlap.book.statistic import plural
+from overlap.book.verdict import State
 from overlap.run import recording
 from overlap.run.snippet import Snippet
+
+#: A recorded run may take this share of its snippet's time limit: another machine is slower.
+_SHARE = 1 / 3
+#: Columns of code that a page shows.
+_WIDTH = 110
 
 
 def problems(book, margins: bool) -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy.
 
-    `margins`: also what is right by a hair. What depends on a
-    file that cannot be read is not told: one slip is one message.
+    `margins`: also what stops an author and no build: what is right by a hair, or what a reader would miss.
+    What depends on a file that cannot be read is not told: one slip is one message.
     """
     lost = [*book.library.lost_recordings, *book.library.lost_pages]
     if book.library.lost_recordings:
         return lost
-    return [*lost, *_recordings(book), *_blocks(book, margins), *_hidden(book)]
+    lines = [*lost, *_recordings(book), *_blocks(book, margins)]
+    if margins:
+        for snippet in book.snippets.values():
+            lines += _style(book, snippet)
+    if not book.library.lost_pages:
+        for name, snippet in book.snippets.items():
+            if name not in book.places:
+                lines.append(f"{snippet.path}: no page shows it; add a snippet block to docs/")
+    return lines
+
+
+def findings(book) -> list[str]:
+    """For each machine that is not the book's own: how many claims hold, and which do not or barely."""
+    lines = []
+    if book.library.lost_recordings:
+        return lines
+    for here in book.machines():
+        if here["home"]:
+            continue
+        details = []
+        holds = 0
+        for claim, verdict in _verdicts_on(book, here["profile"]):
+            if verdict.state is not State.HOLDS:
+                details.append(f"  {verdict.state.word}: {claim.where}: {claim.text} {verdict.figures}")
+                continue
+            holds += 1
+            for reason in claim.narrow(book, verdict):
+                details.append(f"  too narrow: {claim.where}: claim {reason}")
+        count = f"{plural(holds, 'claim')} {State.HOLDS.counted(holds)}"
+        lines += [f"{here['label']}, not one of the book's own: {count}", *sorted(details)]
+    return lines
+
+
+def _verdicts_on(book, profile: str) -> Iterator[tuple]:
+    for claim in book.claims:
+        try:
+            verdicts = book.verdicts(claim)
+        except OverlapError:  # told as a problem
+            continue
+        yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
 
 
 def _recordings(book) -> Iterator[str]:
@@ -41,6 +85,25 @@ def _processors(book) -> Iterator[str]:
                 kinds.add(f"{run['machine']['cpu']} with {run['machine']['cores']} cores")
     if len(kinds) > 1:
         yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
+
+
+def _style(book, snippet: Snippet) -> Iterator[str]:
+    """What a reader or a borrower would miss."""
+    if not snippet.summary:
+        yield f"{snippet.path}: says nothing of itself; begin it with a docstring of one line"
+    for number, line in enumerate(snippet.text.split("\n"), 1):
+        if len(line) > _WIDTH:
+            yield f"{snippet.path}:{number}: {len(line)} columns; a page shows {_WIDTH}, so break the line"
+    for name in sorted({borrow.snippet for borrow in snippet.imports}):
+        if name.split("/")[0] not in (snippet.chapter, "timing"):
+            remedy = "import from its own chapter, or the tools in snippets/timing/"
+            yield f"{snippet.path}: imports {name} of another chapter; {remedy}"
+    for run in book.committed.get(snippet.name, {}).values():
+        seconds = max(data["run"]["seconds"] for data in run.all)
+        limit = snippet.options["timeout"]
+        if seconds > _SHARE * limit and book.at_home(run.profile):
+            reason = f"took {seconds:.0f} s on {run.profile}, more than a third of its limit of {limit} s"
+            yield f"{snippet.path}: {reason}; write a longer `timeout` into its header"
 
 
 def _freshness(book, snippet: Snippet) -> Iterator[str]:
@@ -72,12 +135,3 @@ def _blocks(book, margins: bool) -> Iterator[str]:
             yield from block.check(book, margins)
         except OverlapError as error:
             yield f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}"
-
-
-def _hidden(book) -> Iterator[str]:
-    """Snippets that no page shows, where all pages can be read."""
-    if not book.library.lost_pages:
-        names = {block.snippet for block in book.blocks if isinstance(block, SnippetBlock)}
-        for name, snippet in book.snippets.items():
-            if name not in names:
-                yield f"{snippet.path}: no page shows it; add a snippet block to docs/"

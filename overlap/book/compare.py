@@ -18,7 +18,7 @@ from overlap.run.recording import measured
 OUTSIDE, INSIDE, UNKNOWN = "outside", "inside", "one run, not judged"
 
 
-class Held(NamedTuple):
+class Compared(NamedTuple):
     """One value of a new run against the range of the recorded ones, `low` to `high`, and what that says."""
 
     snippet: str
@@ -27,7 +27,7 @@ class Held(NamedTuple):
     here: float | None
     low: float
     high: float
-    said: str
+    verdict: str
 
 
 def numbers(value, key: str = "") -> Iterator[tuple[str, float]]:
@@ -58,7 +58,7 @@ def beside(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str,
                             yield name, profile, other, key, mine[key], middle(values)
 
 
-def held(recorded: Run, result: dict) -> Iterator[Held]:
+def compared(recorded: Run, result: dict) -> Iterator[Compared]:
     """Each number of a new result of the same snippet on the same machine against the recorded runs."""
     spreads = {_dotted(path): margin.spread(trials) for path, trials in margin.measurements(recorded.result)}
     now = dict(numbers(measured(result)))
@@ -68,12 +68,12 @@ def held(recorded: Run, result: dict) -> Iterator[Held]:
         high = max(known)
         room = max(high - low, margin.SPREADS * spreads.get(key, 0) * max(abs(low), abs(high)))
         if here is None:
-            said = OUTSIDE if len(known) == len(recorded.all) else INSIDE
+            verdict = OUTSIDE if len(known) == len(recorded.all) else INSIDE
         elif low - room <= here <= high + room:
-            said = INSIDE
+            verdict = INSIDE
         else:
-            said = OUTSIDE if len(known) > 1 or key in spreads else UNKNOWN
-        yield Held(recorded.data["snippet"], recorded.profile, key, here, low, high, said)
+            verdict = OUTSIDE if len(known) > 1 or key in spreads else UNKNOWN
+        yield Compared(recorded.data["snippet"], recorded.profile, key, here, low, high, verdict)
 
 
 def _values(recorded: Run) -> dict[str, list[float]]:

@@ -18,7 +18,7 @@ _LONG = 40
 
 
 class Comparison(NamedTuple):
-    """Two sides as they are written, the sign between them, and the numbers that several runs give them."""
+    """Two sides as they are written, the sign of order between them, and the numbers of each run."""
 
     source: str
     sign: str
@@ -28,17 +28,17 @@ class Comparison(NamedTuple):
 
 
 def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]:
-    """The comparisons of numbers that must all hold, with both sides in each scope that has them."""
+    """The comparisons by order that must all hold, with both sides in each scope that has them."""
     node = parse(expression).body
     parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
     for part in parts:
         for left, sign, right in _pairs(part):
             source = ast.unparse(left)
             against = ast.unparse(right)
-            numbers = [(_if_any(source, scope), _if_any(against, scope)) for scope in scopes]
-            numbers = [pair for pair in numbers if all(map(is_number, pair))]
-            if numbers and type(sign) in COMPARISONS:
-                lefts, rights = map(list, zip(*numbers, strict=True))
+            pairs = [(_evaluated(source, scope), _evaluated(against, scope)) for scope in scopes]
+            pairs = [pair for pair in pairs if all(map(is_number, pair))]
+            if pairs and COMPARISONS.get(type(sign)) in _ORDERS:
+                lefts, rights = map(list, zip(*pairs, strict=True))
                 yield Comparison(source, COMPARISONS[type(sign)], against, lefts, rights)
 
 
@@ -51,31 +51,44 @@ def sides(expression: str, scopes: Sequence[Mapping]) -> str:
 
 def evaluated(source: str, scopes: Sequence[Mapping]) -> list:
     """What those scopes give that have it; at least one must."""
-    values = [_if_any(source, scope) for scope in scopes]
+    values = [_evaluated(source, scope) for scope in scopes]
     return [value for value in values if value is not None] or [evaluate(source, scopes[0])]
 
 
-def close(comparisons: Iterator[Comparison]) -> Iterator[Comparison]:
-    """Comparisons that would turn if what they compare moved by three of its spreads over the runs.
+def is_close(comparison: Comparison) -> bool:
+    """Whether it would turn if what it compares moved by three of its spreads over the runs.
 
     What is compared is the difference of the two sides, run by run, or their ratio, so that what moves both
-    alike does not count: a claim is close where neither has the room. (An error near zero may double from run
-    to run and still be far below its bound.)
+    alike does not count: it is close where neither has the room. (An error near zero may double from run to
+    run and still be far below its bound.)
     """
-    for comparison in comparisons:
-        several = comparison.sign in _ORDERS and len(comparison.left) > 1
-        if several and not any(_has_room(comparison.sign, each) for each in _distances(comparison)):
-            yield comparison
+    pairs = list(zip(comparison.left, comparison.right, strict=True))
+    if len(pairs) == 1:
+        return False
+    scale = abs(median(comparison.right)) or 1
+    if _has_room(comparison.sign, [(left - right) / scale for left, right in pairs]):
+        return False
+    if any(left <= 0 or right <= 0 for left, right in pairs):
+        return True
+    return not _has_room(comparison.sign, [math.log(left / right) for left, right in pairs])
 
 
 def distance(comparisons: Iterator[Comparison]) -> str:
     """How far apart the nearest two sides are, as a share of the right one: `15%`; or nothing."""
     shares = []
     for comparison in comparisons:
-        if comparison.sign in _ORDERS and all(right > 0 for right in comparison.right):
+        if all(right > 0 for right in comparison.right):
             ratios = [left / right for left, right in zip(comparison.left, comparison.right, strict=True)]
             shares.append(abs(median(ratios) - 1))
     return f"{min(shares):.0%}" if shares else ""
+
+
+def _has_room(sign: str, distances: list[float]) -> bool:
+    """Whether the median, moved against the comparison by three spreads, is still on its side of zero."""
+    lower, centre, upper = quantiles(distances, n=4, method="inclusive")
+    room = SPREADS * (upper - lower)
+    worst = centre - room if sign in (">", ">=") else centre + room
+    return _ORDERS[sign](worst, 0)
 
 
 def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
@@ -84,7 +97,7 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
         yield from zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
 
 
-def _if_any(source: str, scope: Mapping):
+def _evaluated(source: str, scope: Mapping):
     try:
         return evaluate(source, scope)
     except Undecided:
@@ -114,23 +127,3 @@ def _side(node: ast.AST, scopes: Sequence[Mapping]) -> str:
 def _value(node: ast.AST, scopes: Sequence[Mapping]) -> str:
     source = ast.unparse(node)
     return show(middle([evaluate(source, scope) for scope in scopes]))
-
-
-def _distances(comparison: Comparison) -> Iterator[list[float]]:
-    """How far left is above right in each run.
-
-    First as logarithms of their ratio, where all are above zero; then as shares of the right side's median.
-    """
-    pairs = list(zip(comparison.left, comparison.right, strict=True))
-    if all(left > 0 and right > 0 for left, right in pairs):
-        yield [math.log(left / right) for left, right in pairs]
-    scale = abs(median(comparison.right)) or 1
-    yield [(left - right) / scale for left, right in pairs]
-
-
-def _has_room(sign: str, distances: list[float]) -> bool:
-    """Whether the median, moved against the comparison by three spreads, is still on its side of zero."""
-    lower, centre, upper = quantiles(distances, n=4, method="inclusive")
-    room = SPREADS * (upper - lower)
-    worst = centre - room if sign in (">", ">=") else centre + room
-    return _ORDERS[sign](worst, 0)

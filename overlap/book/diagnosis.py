@@ -1,30 +1,29 @@
-"""What explains what is low: facts that a machine or its driver tells. Nothing is guessed."""
+"""What holds down what is low: facts that a machine or its driver tells. Nothing is guessed."""
 
+import contextlib
 import os
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from overlap.book.book import Book
 from overlap.book.runs import Run
 from overlap.book.statistic import show
 from overlap.run import machine, noise, recording
 
 #: MiB of a GPU's memory, and per cent of its time, in use before anything of ours runs: others work there.
 OTHERS_MIB, OTHERS_BUSY = 1000, 10
+#: A share of all CPU time that other processes take while nothing of ours runs, and how long one looks.
+OTHERS_SHARE, LOOK_S = 0.1, 0.5
 #: A clock below this share of its maximum is a slow one.
 SLOWED = 0.95
 OK, LOW, UNKNOWN = "ok", "LOW", "unknown"
 
 
 class Fact(NamedTuple):
-    """Something that is so on this machine.
-
-    `touches` is the kind of headlines that it can hold down, `leaves` the share of what they could be.
-    """
+    """Something that is so on this machine, and the kind of headlines that it can hold down."""
 
     text: str
-    touches: str = ""
-    leaves: float | None = None
+    touches: str
 
 
 def touches(kind: str, line: dict) -> bool:
@@ -44,7 +43,7 @@ def alike(run: Run, here: Run) -> list[int]:
     if run.grade == recording.CODE:
         return []
     cpu = here.data["machine"]["cpu"]
-    return [number for number, this in enumerate(run.all) if run.gpus or this["machine"]["cpu"] == cpu]
+    return [number for number, data in enumerate(run.all) if run.gpus or data["machine"]["cpu"] == cpu]
 
 
 def is_calm(run: dict) -> bool:
@@ -52,34 +51,50 @@ def is_calm(run: dict) -> bool:
     return not (run["run"].get("noise") or {}).get("disturbed", False)
 
 
-def before() -> list[Fact]:
-    """What is so before anything of ours runs: other processes keep the CPU cores busy."""
+def of_others(when: str) -> Iterator[Fact]:
+    """Other processes that keep the CPU cores busy, while nothing of ours runs."""
     cores = machine.here()["cores"]
-    try:
+    share = _busy_share()
+    if share > OTHERS_SHARE:
+        yield Fact(f"other processes took {share:.0%} of the CPU's time {when} anything ran here", "host")
+    load = 0.0
+    with contextlib.suppress(OSError):
         load = os.getloadavg()[0]
-    except OSError:
-        return []
-    if load <= cores:
-        return []
-    text = f"before anything ran here, the load was {load:.1f} on {cores} cores"
-    return [Fact(f"other processes keep the CPU busy: {text}", "host")]
+    if load > cores and when == "before":  # behind our runs it is their own
+        yield Fact(f"other processes keep the CPU busy: the load was {load:.1f} on {cores} cores", "host")
+
+
+def _busy_share() -> float:
+    """The share of CPU time that is used just now, by whomever."""
+    idle, total = _jiffies()
+    time.sleep(LOOK_S)
+    now_idle, now_total = _jiffies()
+    return 1 - (now_idle - idle) / (now_total - total) if now_total > total else 0.0
+
+
+def _jiffies() -> tuple[int, int]:
+    """CPU time that nobody used, and all CPU time; nothing where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/stat", encoding="utf-8") as file:
+        times = [int(word) for word in file.readline().split()[1:9]]
+        return times[3] + times[4], sum(times)
+    return 0, 0
 
 
 def of_gpus(probed: dict, states: list[dict], watched: dict[str, dict]) -> Iterator[Fact]:
     """What this machine's GPUs are and said: `states` before anything ran, `watched` while a snippet ran."""
     for number, gpu in enumerate(probed["gpus"]):
         state = states[number] if number < len(states) else {}
-        for text, kind, leaves in _of_gpu(f"GPU {number}" if number else "the GPU", gpu, state):
+        for fact in _of_gpu(f"GPU {number}" if number else "the GPU", gpu, state):
             # headlines are of the first GPU: what is so of another explains nothing
-            yield Fact(text, "" if number else kind, leaves)
+            yield fact._replace(touches="") if number else fact
     for name, state in watched.items():
         clock = state.get("clock_mhz", 0)
         fastest = state.get("clock_max_mhz", 0)
         reasons = " and ".join(state.get("reasons", ()))
         why = f"; the driver's reason: {reasons}" if reasons else ""
         if 0 < clock < SLOWED * fastest:
-            text = f"while {name} ran, the clock was at most {clock:,.0f} of {fastest:,.0f} MHz{why}"
-            yield Fact(text, "clock", clock / fastest)
+            slow = f"the clock was at most {clock:,.0f} of {fastest:,.0f} MHz"
+            yield Fact(f"while {name} ran, {slow}{why}", "clock")
         elif reasons:
             yield Fact(f"while {name} ran, the driver held the clock down at times{why}", "clock")
 
@@ -88,7 +103,7 @@ def _of_gpu(name: str, gpu: dict, state: dict) -> Iterator[Fact]:
     width = gpu.get("pcie_width", 0)
     widest = gpu.get("pcie_width_max", 0)
     if 0 < width < widest:
-        yield Fact(f"{name} uses {width} of its {widest} PCIe lanes", "link", width / widest)
+        yield Fact(f"{name} uses {width} of its {widest} PCIe lanes", "link")
     limit = state.get("power_limit_w", 0)
     usual = state.get("power_default_w", 0)
     if limit < usual:
@@ -100,21 +115,13 @@ def _of_gpu(name: str, gpu: dict, state: dict) -> Iterator[Fact]:
         yield Fact(f"others use {name}: before anything ran here, {used}", "gpu")
 
 
-def of_host(committed: Book, made: dict[str, dict[str, Run]]) -> Iterator[Fact]:
-    """How busy the host was, and what it is less than where the recordings were made."""
-    mine = []
-    recorded = []
-    for name, runs in made.items():
-        for profile, run in runs.items():
-            mine.append(run.data)
-            if there := committed.runs(name).get(profile):
-                recorded += [there.all[number] for number in alike(there, run)]
+def of_host(mine: list[dict], recorded: list[dict]) -> Iterator[Fact]:
+    """How busy the host was in these runs, and what it is less than where the recorded ones were made."""
     costs = _noise(mine, "least_us")
     usual = _noise(recorded, "least_us")
     if costs and usual and min(costs) > noise.FACTOR * max(usual):
         here = f"a small PyTorch call costs the CPU {show(min(costs))} µs"
-        text = f"{here}, where it is recorded at most {show(max(usual))}"
-        yield Fact(text, "host", max(usual) / min(costs))
+        yield Fact(f"{here}, where it is recorded at most {show(max(usual))}", "host")
     stolen = max(_noise(mine, "steal"), default=0)
     if stolen > noise.STEAL:
         yield Fact(f"other virtual machines took up to {stolen:.0%} of the CPU's time", "host")
@@ -133,41 +140,20 @@ def _noise(runs: list[dict], key: str) -> list[float]:
 
 
 def explained(headlines: list[dict], facts: list[Fact]) -> Iterator[dict]:
-    """Each fact with the LOW headlines that it explains, whole or in part; then those without a fact."""
+    """Each fact with the LOW headlines that it can hold down; then those without a fact."""
     low = [line for line in headlines if line["state"] == LOW]
-    left = {line["label"] for line in low}
     for fact in facts:
-        whole = []
-        part = []
-        for line in low:
-            if touches(fact.touches, line):
-                left.discard(line["label"])
-                labels = part if fact.leaves and _still_low(line, fact.leaves) else whole
-                labels.append(line["label"])
-        yield {"fact": fact.text, "leaves": fact.leaves, "explains": whole, "in_part": part}
+        labels = [line["label"] for line in low if touches(fact.touches, line)]
+        yield {"fact": fact.text, "explains": labels}
+    left = [line["label"] for line in low if not any(touches(fact.touches, line) for fact in facts)]
     if left:
-        labels = [line["label"] for line in low if line["label"] in left]
-        yield {"fact": None, "leaves": None, "explains": labels, "in_part": []}
-
-
-def _still_low(line: dict, leaves: float) -> bool:
-    """Whether a headline would be LOW without what holds it down."""
-    if line["smaller_is_better"]:
-        return line["value"] * leaves > line["bound"]
-    return line["value"] / leaves < line["bound"]
+        yield {"fact": None, "explains": left}
 
 
 def as_text(item: dict) -> str:
     """One line of the diagnosis."""
-    whole = " and ".join(item["explains"])
-    part = " and ".join(item["in_part"])
+    labels = " and ".join(item["explains"])
     if item["fact"] is None:
-        return f"Low, and the cause is not known: {whole}."
+        return f"Low, and the cause is not known: {labels}."
     text = item["fact"][0].upper() + item["fact"][1:]
-    if whole and item["leaves"]:
-        text += f" ({item['leaves']:.0%}), which explains: {whole}"
-    elif whole:
-        text += f", which can hold down: {whole}"
-    if part:
-        text += f"; it explains a part only of: {part}"
-    return f"{text}."
+    return f"{text}, which can hold down: {labels}." if labels else f"{text}."

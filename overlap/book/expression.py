@@ -84,23 +84,19 @@ def wrap(value, of: str):
 
 def parse(expression: str) -> ast.Expression:
     """Syntax tree of an expression; what is none, or says more than expressions may, is an error."""
-    short = expression if len(expression) <= 200 else f"{expression[:200]}…"
     try:
         tree = ast.parse(expression.strip(), mode="eval")
-    except SyntaxError as error:
-        raise OverlapError(f"`{short}` is not an expression ({error.msg})") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise OverlapError(f"`{short}` is not an expression ({type(error).__name__})") from None
-    nodes = list(ast.walk(tree))
-    called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    for node in nodes:
-        if why := _refusal(node, called):
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = getattr(error, "msg", type(error).__name__)
+        raise OverlapError(f"`{expression[:200]}` is not an expression ({why})") from None
+    for node in ast.walk(tree):
+        if why := _refusal(node):
             reason = f"is not an expression of this book: {why}; see docs/contributing.md, A page"
-            raise OverlapError(f"`{short}` {reason}")
+            raise OverlapError(f"`{expression[:200]}` {reason}")
     return tree
 
 
-def _refusal(node: ast.AST, called: list[ast.AST]) -> str:
+def _refusal(node: ast.AST) -> str:
     """Why an expression may not hold this node; empty where it may."""
     if not isinstance(node, _ALLOWED):
         return f"{type(node).__name__} is not allowed"
@@ -108,14 +104,8 @@ def _refusal(node: ast.AST, called: list[ast.AST]) -> str:
     if isinstance(name, str) and name.startswith("_"):
         return f"no name begins with _, as {name!r} does"
     match node:
-        case ast.Constant(value) if not isinstance(value, (int, float, str, type(None))):
-            return f"{type(value).__name__} is not allowed"
         case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
             return "a loop gives its items to plain names"
-        case ast.keyword(arg=None):
-            return "** is not allowed"
-        case ast.Name(id=function, ctx=ast.Load()) if function in FUNCTIONS and node not in called:
-            return f"{function} is a function; call it"
         case ast.Call(func=ast.Name(id=function)) if function in FUNCTIONS:
             return ""
         case ast.Call(func=ast.Attribute(attr=view), args=[], keywords=[]) if view in VIEWS:
@@ -142,29 +132,27 @@ class _KeysForAttributes(ast.NodeTransformer):
 
 @lru_cache(maxsize=8192)
 def _compiled(expression: str) -> CodeType:
-    tree = parse(expression)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # as for `'text'.key`, which fails when evaluated
-            return compile(_KeysForAttributes().visit(tree), "<expression>", "eval")
-    except RecursionError:
-        raise OverlapError(f"`{expression[:200]}` is nested too deeply") from None
+    tree = _KeysForAttributes().visit(parse(expression))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # as for `'text'.key`, which fails when evaluated
+        return compile(tree, "<expression>", "eval")
 
 
 def evaluate(expression: str, scope: Mapping):
     """Value of an expression; errors name it and what it could have used."""
-    code = _compiled(expression)
     try:
-        value = eval(code, {**scope, **FUNCTIONS, "__builtins__": {}})
+        value = eval(_compiled(expression), {**scope, **FUNCTIONS, "__builtins__": {}})
         if isinstance(value, _LISTED):
             value = list(value)
     except Undecided as error:
         raise Undecided(f"`{expression}`: {error}") from None
+    except OverlapError:
+        raise
     except NameError as error:
         there = ", ".join(sorted(name for name in scope if not name.startswith("_")))
         raise Undecided(f"`{expression}`: {error}; there are {there}") from None
     except Exception as error:
-        raise OverlapError(f"`{expression}`: {type(error).__name__}: {error}") from None
+        raise OverlapError(f"`{expression[:200]}`: {type(error).__name__}: {error}") from None
     if not isinstance(value, _DATA):
         raise OverlapError(f"`{expression}`: gives no data; name a key of it")
     if isinstance(value, float) and not math.isfinite(value):

@@ -16,10 +16,10 @@ def spread(trials: list[float]) -> float:
     return (upper - lower) / abs(middle) if middle else 0.0
 
 
-def beaten(shares: list[float]) -> bool:
+def is_beaten(shares: list[float]) -> bool:
     """Whether shares of a measured limit, one per run, are above 1 by more than three of their spreads."""
-    lower, centre, upper = quantiles(shares, n=4, method="inclusive")
-    return centre - SPREADS * (upper - lower) > 1
+    lower, middle, upper = quantiles(shares, n=4, method="inclusive")
+    return middle - SPREADS * (upper - lower) > 1
 
 
 def has_trials(value) -> bool:
@@ -29,44 +29,29 @@ def has_trials(value) -> bool:
     return isinstance(value, list) and any(map(has_trials, value))
 
 
-def measurements(result: dict) -> Iterator[tuple[tuple, list[float]]]:
-    """(path, raw trials) of each number that has trials, and of each list of trials itself.
+def measurements(value, path: tuple = ()) -> Iterator[tuple[tuple, list[float]]]:
+    """(path, raw trials) of each number in a result that has trials.
 
     The trials of `result["ms"]["copy"]` are in `result["ms_trials"]["copy"]` or in
     `result["ms"]["copy_trials"]`: the same path, but with one key followed by `_trials`.
     """
-    for path in _leaves(result):
-        for place in (path, *_places_of_trials(path)):
-            trials = _at(result, place)
-            if _is_trials(trials):
-                yield path, trials
-                break
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _beside(inner, value.get(f"{key}{_SUFFIX}"), (*path, key))
+            yield from measurements(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from measurements(inner, (*path, i))
 
 
-def _places_of_trials(path: tuple) -> Iterator[tuple]:
-    for i, key in enumerate(path):
-        if isinstance(key, str):
-            yield (*path[:i], key + _SUFFIX, *path[i + 1 :])
-
-
-def _leaves(item, path: tuple = ()) -> Iterator[tuple]:
-    """Paths of all numbers, and of all lists of trials."""
-    if is_number(item) or (_is_trials(item) and any(str(key).endswith(_SUFFIX) for key in path)):
-        yield path
-    elif isinstance(item, (dict, list)):
-        for key, value in item.items() if isinstance(item, dict) else enumerate(item):
-            yield from _leaves(value, (*path, key))
-
-
-def _at(item, path: tuple):
-    """What is at this path, or None."""
-    for key in path:
-        try:
-            item = item[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return item
-
-
-def _is_trials(item) -> bool:
-    return isinstance(item, list) and len(item) > 2 and all(map(is_number, item))
+def _beside(value, trials, path: tuple) -> Iterator[tuple[tuple, list[float]]]:
+    """Numbers with the trials that stand at the same place of what is beside them."""
+    if is_number(value):
+        if isinstance(trials, list) and len(trials) > 2 and all(map(is_number, trials)):
+            yield path, trials
+    elif isinstance(value, dict) and isinstance(trials, dict):
+        for key, inner in value.items():
+            yield from _beside(inner, trials.get(key), (*path, key))
+    elif isinstance(value, list) and isinstance(trials, list):
+        for i, (inner, beside) in enumerate(zip(value, trials, strict=False)):
+            yield from _beside(inner, beside, (*path, i))

@@ -27,11 +27,7 @@ class Page:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            reason = f"not UTF-8 ({error.reason})"
-            raise OverlapError(f"docs/{name}:{line}: {reason}; save it as UTF-8 text") from None
-        except OSError as error:
-            raise OverlapError(f"docs/{name}: cannot be read ({error.strerror}); mend or remove it") from None
+            raise OverlapError(f"docs/{name}: not UTF-8 ({error.reason}); save it as UTF-8 text") from None
         return cls(name, text, parse(text, name))
 
     @property

@@ -1,10 +1,12 @@
 """How recordings come into a book: what `record` has to run, what `import` takes and refuses."""
 
 import contextlib
+from collections import Counter
 from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.book import Book
+from overlap.book.statistic import plural
 from overlap.book.verdict import State
 from overlap.run import machine, recording
 from overlap.run.bundle import Bundle
@@ -52,20 +54,12 @@ def fitting(book: Book, line: bytes, where: str) -> Recording:
         raise OverlapError("its digest does not match its content; record it again")
     if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
-    if not data["result"]:
-        raise OverlapError("its result is empty; let main() return what it measured, and record it again")
     runs = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
     recorded = [set(run.result) for run in runs if run.grade != recording.CODE]
-    lacking = set()
-    if recorded:
-        lacking = set.intersection(*recorded) - set(data["result"])
-    if lacking:
-        raise OverlapError(
-            f"its result has no {', '.join(sorted(lacking))}, as recorded runs have; record it again"
-        )
-    mistaken = book.mistaken(data["result"])
-    if mistaken:
-        raise OverlapError(f"{mistaken}; let main() of {snippet.path} call it otherwise, and record it again")
+    lacking = set.intersection(*recorded) - set(data["result"]) if recorded else set()
+    if lacking or not data["result"]:
+        what = f"no {', '.join(sorted(lacking))}" if lacking else "nothing"
+        raise OverlapError(f"its result has {what}; record it again")
     here = data["machine"]
     profile = recording.profile(book.root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
     if profile != data["profile"]:  # it was recorded where the book's processor was not known
@@ -100,22 +94,30 @@ def take(book: Book, line: bytes, where: str) -> str:
 
 def verdicts(root: Path) -> Verdicts:
     """The verdict on each claim that can be decided, and its text."""
-    every: Verdicts = {}
+    by_place: Verdicts = {}
     with contextlib.suppress(OverlapError):
         book = Book(root, "never")
         for claim in book.claims:
             with contextlib.suppress(OverlapError):
                 for verdict in book.verdicts(claim):
-                    every[f"docs/{claim.page}:{claim.line}", verdict.profile] = (verdict.state, claim.text)
-    return every
+                    by_place[claim.where, verdict.profile] = (verdict.state, claim.text)
+    return by_place
 
 
 def turned(before: Verdicts, after: Verdicts) -> list[str]:
-    """Claims whose verdict is another one now."""
+    """Claims whose verdict is another one now; of new machines how many hold, and which do not."""
     lines = []
     for key in before | after:
-        old, text = before.get(key, (State.HOLDS, ""))
+        old, text = before.get(key, (None, ""))
         new, text = after.get(key, (State.OPEN, text))
-        if old != new:
-            lines.append(f"{' on '.join(key)}: {old.word} -> {new.word}: {text}")
+        where = " on ".join(key)
+        if old is None and new is not State.HOLDS:
+            lines.append(f"{where}: new: {new.word}: {text}")
+        elif old not in (None, new):
+            lines.append(f"{where}: {old.word} -> {new.word}: {text}")
+    known = {profile for _, profile in before}
+    holds = Counter(profile for (_, profile), (state, _) in after.items() if state is State.HOLDS)
+    for profile in sorted({profile for _, profile in after} - known):
+        count = f"{plural(holds[profile], 'claim')} {State.HOLDS.counted(holds[profile])}"
+        lines.append(f"{machine.label(profile)} is new: {count}")
     return lines

@@ -9,9 +9,6 @@ from overlap.book.statistic import counted, show
 from overlap.run import machine, recording
 from overlap.run.recording import Recording
 
-#: Keys of a result that would hide what a page knows of the machine.
-_RESERVED = {"profile", "gpus", "capability", "cores", "ceiling"}
-
 
 @dataclass(frozen=True)
 class Run:
@@ -46,11 +43,6 @@ class Run:
         return self.data.runs
 
     @property
-    def hosts(self) -> int:
-        """On how many hosts these runs ran."""
-        return hosts(self.all)
-
-    @property
     def day(self) -> str:
         """When it ran."""
         return self.data["run"]["started"][:10]
@@ -71,9 +63,10 @@ class Run:
     def provenance(self) -> str:
         """One line: which machine, which software, when, how long."""
         software = self.data["software"]
-        when = f"{'run by this build' if self.live else 'recorded'} {self.day} in {self.seconds:.1f} s"
+        verb = "run by this build" if self.live else "recorded"
+        when = f"{verb} {self.day} in {self.seconds:.1f} s"
         if len(self.all) > 1:
-            when += f", one of {counted(len(self.all), self.hosts)}"
+            when += f", one of {counted(len(self.all), hosts(self.all))}"
         parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
         if self.grade not in (recording.FRESH, recording.OTHER):
             parts.append(self.grade)
@@ -120,25 +113,12 @@ def machine_scope(profile: str, here: dict) -> dict:
 def result_scope(
     name: str, profile: str, run: dict, snippets: Iterable[str], load: Callable[[str], dict]
 ) -> dict:
-    """What an expression over one run of a snippet sees; `load` gives other snippets' results there."""
+    """What an expression over one run of a snippet sees: its own result before all else.
+
+    `load` gives other snippets' results on the same machine.
+    """
     chapters = {other.partition("/")[0] for other in snippets}
     scope = {chapter: Chapter(chapter, load) for chapter in chapters}
     scope |= machine_scope(profile, run["machine"])
     scope |= {key: wrap(value, f"{name}.{key}") for key, value in run["result"].items()}
     return scope
-
-
-def mistaken(result: dict, snippets: Iterable[str]) -> str:
-    """What of a result a page would take for something of the machine, or for another snippet's result.
-
-    Empty where there is nothing.
-    """
-    for key in sorted(result):
-        if key in _RESERVED:
-            return f"its result has {key}, which pages know as something of the machine"
-    for name in sorted(snippets):
-        chapter, _, rest = name.partition("/")
-        inside = result.get(chapter)
-        if isinstance(inside, dict) and rest in inside:
-            return f"its result has {chapter}.{rest}, which pages know as the result of {name}"
-    return ""

@@ -36,8 +36,6 @@ def is_format(text: str) -> bool:
 def show(value, spec: str = "") -> str:
     """A value as text: by its format, else with about three significant digits."""
     if spec:
-        if not is_format(spec):
-            raise ValueError(f"{spec!r} is no format; write for instance .2f, ',' or .0%")
         return visible(format(value, spec))
     if not is_number(value):
         text = visible(str(value))
@@ -70,6 +68,7 @@ class Statistic:
     values: tuple = ()
     hosts: int = 0
     why: str = ""
+    spec: str = ""
 
     @property
     def middle(self):
@@ -77,23 +76,31 @@ class Statistic:
         return middle(self.values)
 
     @property
-    def varies(self) -> bool:
-        """Whether there are several numbers."""
-        return len(self.values) > 1 and all(map(is_number, self.values))
+    def text(self) -> str:
+        """The same in its format; a dash where there is no value."""
+        return show(self.middle, self.spec) if self.values else "–"
 
     @property
-    def wide(self) -> bool:
-        """Whether the runs differ so much that the number alone would mislead."""
-        return self.varies and max(self.values) - min(self.values) > WIDE * abs(self.middle)
-
-    def range(self, spec: str = "") -> str:
-        """`60 to 106`; empty where all runs read the same."""
-        if not self.varies:
+    def range(self) -> str:
+        """`60 to 106`; empty where there are no several numbers, or all read the same."""
+        if not all(map(is_number, self.values)):
             return ""
-        low, high = show(min(self.values), spec), show(max(self.values), spec)
-        return f"{low} to {high}" if low != high else ""
+        texts = [show(value, self.spec) for value in sorted(self.values)]
+        return f"{texts[0]} to {texts[-1]}" if texts and texts[0] != texts[-1] else ""
+
+    @property
+    def wide_range(self) -> str:
+        """The range, where the number alone would mislead."""
+        if not self.range or max(self.values) - min(self.values) <= WIDE * abs(self.middle):
+            return ""
+        return self.range
 
     @property
     def origin(self) -> str:
         """`5 runs on 2 hosts`; empty for a single run."""
         return counted(len(self.values), self.hosts) if len(self.values) > 1 else ""
+
+    @property
+    def note(self) -> str:
+        """Range and origin; or why there is no value."""
+        return self.why or ", ".join(part for part in (self.range, self.origin) if part)

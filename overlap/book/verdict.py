@@ -58,12 +58,7 @@ class Tally:
     @classmethod
     def of(cls, verdicts: list[Verdict]) -> "Tally":
         """Count verdicts."""
-        return cls(*([v.profile for v in verdicts if v.state is state] for state in State))
-
-    @property
-    def decided(self) -> int:
-        """How many machines decide it."""
-        return len(self.holds) + len(self.false)
+        return cls(*([verdict.profile for verdict in verdicts if verdict.state is state] for state in State))
 
     @property
     def state(self) -> State:
@@ -74,14 +69,13 @@ class Tally:
 
     @property
     def short(self) -> str:
-        """`5/6`: on how many of the machines that decide it; `open` where none does."""
-        return f"{len(self.holds)}/{self.decided}" if self.decided else State.OPEN.word
+        """`5/6`: on how many of the machines that decide it."""
+        return f"{len(self.holds)}/{len(self.holds) + len(self.false)}"
 
-    def said(self, label: Callable[[str], str]) -> str:
+    def summary(self, label: Callable[[str], str]) -> str:
         """`holds on 5 of 6 machines; not on 1 × H100; open on 1 × A100`."""
-        if not self.decided:
-            return "not decided by any machine"
-        text = f"holds on {len(self.holds)} of {plural(self.decided, 'machine')}"
+        decided = len(self.holds) + len(self.false)
+        text = f"holds on {len(self.holds)} of {plural(decided, 'machine')}"
         if self.false:
             text += f"; not on {', '.join(map(label, self.false))}"
         if self.open:
@@ -115,7 +109,8 @@ class Counts:
         some_open = sum(bool(tally.open) for tally in tallies)
         return cls(len(tallies), states[State.HOLDS], states[State.FALSE], some_open, by)
 
-    def said(self) -> str:
+    @property
+    def summary(self) -> str:
         """`28 of 29 claims hold on every machine that decides them; 1 is false on one or more`."""
         them = "it" if self.claims == 1 else "them"
         claims = f"{self.holds} of {plural(self.claims, 'claim')}"
@@ -127,9 +122,9 @@ class Counts:
 
     def on(self, profile: str) -> str:
         """`24 of 25 hold` of the claims that this machine decides; those it leaves open behind."""
-        here = self.by[profile]
-        holds = here[State.HOLDS]
-        text = f"{holds} of {holds + here[State.FALSE]} {State.HOLDS.counted(holds)}"
-        if here[State.OPEN]:
-            text += f", {here[State.OPEN]} open"
+        states = self.by[profile]
+        holds = states[State.HOLDS]
+        text = f"{holds} of {holds + states[State.FALSE]} {State.HOLDS.counted(holds)}"
+        if states[State.OPEN]:
+            text += f", {states[State.OPEN]} open"
         return text

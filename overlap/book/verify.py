@@ -17,8 +17,7 @@ a fact shows it.
                        state ("ok", "LOW", "unknown")
     claims             page, line, text, expression, profile (null where it did not run),
                        state ("holds", "false", "open"), figures, calm (whether the host was, as it ran)
-    diagnosis          fact (null: the cause is not known), leaves (share of what could be, or null),
-                       explains and in_part (labels of headlines)
+    diagnosis          fact (null: the cause is not known), explains (labels of headlines)
     unchecked          what could not be measured here, and why: snippets, why
     failures           what snippets said that failed
 """
@@ -35,14 +34,16 @@ from overlap.book.expression import Undecided
 from overlap.book.runs import Run
 from overlap.book.statistic import plural, show
 from overlap.book.verdict import State
-from overlap.run import health, machine, recording
+from overlap.run import health, machine
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 
 NEAR, FAR = 0.85, 0.7
-#: `--quick`: seconds that the snippets may take together by their recordings, what one takes of which there
-#: is none, and what waiting for a busy host may take.
-QUICK_S, UNKNOWN_S, PATIENCE_S = 45, 10, 5
+#: Seconds that waiting for a busy host may take with `--quick`.
+PATIENCE_S = 5
+
+#: Runs that were made now, by snippet and profile.
+Made = dict[str, dict[str, Run]]
 
 
 def verify(
@@ -53,113 +54,96 @@ def verify(
 ) -> dict:
     """Run what this machine can now, and compare; see above for what it gives. `tell` hears what begins."""
     rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
-    chosen, left = select(book, rows, names, quick)
+    chosen = able = list(book.runnable(names))
+    if quick:
+        chosen = _of_headlines(book, rows, able) or able
     seconds = sum(_seconds(book, *item) for item in chosen)
-    runs = plural(len(chosen), "run")
-    tell(f"{runs} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
-    facts = diagnosis.before()
-    busy = bool(facts)
+    tell(f"{plural(len(chosen), 'run')} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
+    others = list(diagnosis.of_others("before"))
     states = health.state()
-    made: dict[str, dict[str, Run]] = {}
+    made: Made = {}
 
     def keep(snippet: Snippet, gpus: int, data: dict) -> None:
         book.keep(snippet, gpus, data)
-        path = book.cache_path(snippet, gpus)
-        run = Run(recording.read(path), path.relative_to(book.root).as_posix(), True, recording.FRESH)
+        run = book.cached(snippet, gpus)
         made.setdefault(snippet.name, {})[run.profile] = run
 
-    runner = book.runner or Runner(book.root, watchful=True)
-    if quick:
-        runner.patience_s = PATIENCE_S
-    try:
+    with Runner(book.root, watchful=True) as runner:
+        if quick:
+            runner.patience_s = PATIENCE_S
         here = runner.probe(len(machine.here()["gpus"]))
         failures = [str(failure) for failure in runner.run_all(chosen, keep, "verifying")]
         now = book.of_runs(made)
         headlines = []
         for row in rows:
-            headlines += _headlines(book, now, row, failures)
+            headlines += _headlines(book.as_committed, now, row, failures)
         watched = _watch_again(runner, chosen, headlines)
-    finally:
-        if not book.runner:
-            runner.close()
-    for snippet, _ in chosen:
-        if snippet.name not in made:
-            left[snippet.name] = "failed"
-    facts += diagnosis.of_gpus(here["machine"], states, watched)
-    facts += diagnosis.of_host(book.as_committed, made)
+    others += diagnosis.of_others("after")
+    names = names or list(book.snippets)
+    unchecked = _unchecked(book, names, able, chosen, made)
+    mine, recorded = _beside(book.as_committed, made)
+    facts = [*others, *diagnosis.of_gpus(here["machine"], states, watched)]
+    facts += diagnosis.of_host(mine, recorded)
     return {
         "machine": here["machine"],
         "software": here["software"],
         "quick": quick,
         "headlines": headlines,
-        "claims": list(_claims(now, made, names or list(book.snippets), left, busy)),
+        "claims": list(_claims(now, made, names, unchecked, bool(others))),
         "diagnosis": list(diagnosis.explained(headlines, facts)),
-        "unchecked": [{"snippet": name, "why": left[name]} for name in sorted(left)],
+        "unchecked": [{"snippet": name, "why": why} for name, why in unchecked.items()],
         "failures": failures,
     }
 
 
-def select(
-    book: Book, rows: list[Headline], names: list[str] | None, quick: bool
-) -> tuple[list[tuple[Snippet, int]], dict[str, str]]:
-    """What to run as (snippet, GPUs), and why each of the rest is left out."""
-    able = list(book.runnable(names))
-    can = {snippet.name for snippet, _ in able}
-    left = {}
-    for name in names or book.snippets:
-        if name not in can:
-            counts = book.snippets[name].options["gpus"]
-            noun = "GPU" if counts == [1] else "GPUs"
-            left[name] = f"needs {' or '.join(map(str, counts))} {noun}"
-    if not quick:
-        return able, left
-    chosen = _quickest(book, rows, able)
-    for name in can - {snippet.name for snippet, _ in chosen}:
-        left[name] = "left out by --quick"
-    return chosen, left
+def _unchecked(book: Book, names: list[str], able: list, chosen: list, made: Made) -> dict[str, str]:
+    """Why each of the other snippets was not measured."""
+    runnable = {snippet.name for snippet, _ in able}
+    tried = {snippet.name for snippet, _ in chosen}
+    unchecked = {}
+    for name in sorted(set(names) - set(made)):
+        counts = book.snippets[name].options["gpus"]
+        noun = "GPU" if counts == [1] else "GPUs"
+        unchecked[name] = f"needs {' or '.join(map(str, counts))} {noun}"
+        if name in runnable:
+            unchecked[name] = "failed" if name in tried else "left out by --quick"
+    return unchecked
 
 
-def _quickest(book: Book, rows: list[Headline], able: list[tuple[Snippet, int]]) -> list[tuple[Snippet, int]]:
-    """The shortest runs that give headlines, each on the fewest GPUs; any runs where none of them can."""
-    fewest: dict[str, tuple[Snippet, int]] = {}
-    for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
-        fewest.setdefault(snippet.name, (snippet, gpus))
+def _of_headlines(book: Book, rows: list[Headline], able: list[tuple[Snippet, int]]) -> list:
+    """The runs that give headlines, each on the fewest GPUs."""
     behind = set()
     for row in rows:
-        behind |= {row.here.snippet} | book.reads(row.here.expression) | book.reads(row.ceiling)
-    wanted = [item for name, item in fewest.items() if name in behind] or list(fewest.values())
-    chosen = []
-    left_s = QUICK_S
-    for item in sorted(wanted, key=lambda item: _seconds(book, *item)):
-        left_s -= _seconds(book, *item)
-        if left_s >= 0:
-            chosen.append(item)
-    return chosen
+        behind |= {row.snippet} | book.reads(row.expression) | book.reads(row.ceiling)
+    fewest: dict[str, tuple[Snippet, int]] = {}
+    for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
+        if snippet.name in behind:
+            fewest.setdefault(snippet.name, (snippet, gpus))
+    return list(fewest.values())
 
 
 def _seconds(book: Book, snippet: Snippet, gpus: int) -> float:
-    """How long a run takes by the recordings of as many GPUs."""
+    """How long a run takes by the recordings of as many GPUs; of what is not recorded nobody knows."""
     runs = book.committed.get(snippet.name, {}).values()
-    return max((run.seconds for run in runs if run.gpus == gpus), default=UNKNOWN_S)
+    return max((run.seconds for run in runs if run.gpus == gpus), default=0)
 
 
-def _headlines(book: Book, now: Book, row: Headline, failures: list[str]) -> Iterator[dict]:
+def _headlines(committed: Book, now: Book, row: Headline, failures: list[str]) -> Iterator[dict]:
     """A headline on each profile that ran, beside what is recorded; what cannot be read is a failure."""
-    for profile, run in now.runs(book.snippet(row.here.snippet).name).items():
+    for profile, run in now.runs(now.snippet(row.snippet).name).items():
         try:
-            value, ceiling, share = row.measured(now.scope(row.here.snippet, run))
+            value, ceiling, share = row.measured(now.scope(row.snippet, run))
         except Undecided:
             continue
         except OverlapError as error:
             failures.append(f"{row.label} on {profile}: {error}")
             continue
-        recorded = _recorded(book.as_committed, row, run)
+        recorded = _recorded(committed, row, run)
         shares = [item["share"] for item in recorded.values() if item["share"]]
         compared = bound = None
         if profile in recorded:
             compared = "model"
-            own = recorded[profile]
-            bound = own["high"] / NEAR if row.is_time else own["low"] * NEAR
+            bound = recorded[profile]["high"] / NEAR if row.is_time else recorded[profile]["low"] * NEAR
         elif share and shares:
             compared = "share"
             least = FAR * min(shares)
@@ -172,7 +156,7 @@ def _headlines(book: Book, now: Book, row: Headline, failures: list[str]) -> Ite
             "label": row.label,
             "unit": row.unit,
             "profile": profile,
-            "snippet": row.here.snippet,
+            "snippet": row.snippet,
             "value": value,
             "ceiling": ceiling,
             "share": share,
@@ -188,10 +172,10 @@ def _headlines(book: Book, now: Book, row: Headline, failures: list[str]) -> Ite
 def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
     """What the committed recordings of each machine say of a headline; of CPUs only those of this name."""
     recorded = {}
-    for profile, run in committed.runs(row.here.snippet).items():
-        scopes = [committed.scope(row.here.snippet, run, number) for number in diagnosis.alike(run, here)]
+    for profile, run in committed.runs(row.snippet).items():
+        scopes = [committed.scope(row.snippet, run, number) for number in diagnosis.alike(run, here)]
         try:
-            values, shares, _ = row.over(scopes)
+            values, shares = row.over(scopes)
         except OverlapError:  # there is nothing to compare with; `overlap check` says why
             continue
         if values:
@@ -205,31 +189,39 @@ def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
     return recorded
 
 
-def _claims(now: Book, made: dict, names: list[str], left: dict[str, str], busy: bool) -> Iterator[dict]:
-    """What the runs say of each claim of these snippets; `busy`: the host was, before anything ran."""
+def _beside(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
+    """The runs that were made, and the recorded ones that can be compared with them."""
+    mine = []
+    recorded = []
+    for name, runs in made.items():
+        for profile, run in runs.items():
+            mine.append(run.data)
+            known = committed.runs(name).get(profile)
+            if known:
+                recorded += [known.all[number] for number in diagnosis.alike(known, run)]
+    return mine, recorded
+
+
+def _claims(now: Book, made: Made, names: list[str], unchecked: dict, busy: bool) -> Iterator[dict]:
+    """What the runs say of each claim of these snippets; `busy`: others kept the host busy."""
     for claim in now.claims:
         if claim.snippet not in names:
             continue
-        about = {
-            "page": claim.page,
-            "line": claim.line,
-            "text": claim.text,
-            "expression": claim.expression,
-            "profile": None,
-            "state": State.OPEN.word,
-            "figures": left.get(claim.snippet, "it speaks of other machines"),
-            "calm": True,
-        }
+        about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
+        about |= {"profile": None, "state": State.OPEN.word, "calm": True}
         decided = []
         for profile, run in made.get(claim.snippet, {}).items():
-            verdict = {"profile": profile, "calm": diagnosis.is_calm(run.data) and not busy}
+            calm = diagnosis.is_calm(run.data) and not busy
             try:
-                here = claim.verdict(now.scopes(claim.snippet, run), run)
-                if here:
-                    decided.append(verdict | {"state": here.state.word, "figures": here.figures})
+                verdict = claim.verdict(now.scopes(claim.snippet, run), run)
+                if verdict:
+                    state = verdict.state.word
+                    figures = verdict.figures
+                    decided.append({"profile": profile, "state": state, "figures": figures, "calm": calm})
             except OverlapError as error:  # it was written with other machines in mind
-                decided.append(verdict | {"state": State.OPEN.word, "figures": str(error)})
-        yield from (about | verdict for verdict in decided or [{}])
+                decided.append({"profile": profile, "figures": str(error), "calm": calm})
+        why = unchecked.get(claim.snippet, "it speaks of other machines")
+        yield from (about | verdict for verdict in decided or [{"figures": why}])
 
 
 def _watch_again(runner: Runner, chosen: list, headlines: list[dict]) -> dict[str, dict]:
@@ -282,31 +274,28 @@ def as_text(report: dict) -> Iterator[str]:
         yield from report["failures"]
     yield ""
     yield from map(diagnosis.as_text, report["diagnosis"])
-    if not any(line["state"] == LOW for line in headlines):
-        compared = any(line["compared"] for line in headlines)
-        what = (
-            "Nothing that could be compared is low."
-            if compared
-            else "Nothing could be compared with a recording."
-        )
-        yield what
+    if not any(line["compared"] for line in headlines):
+        yield "Nothing could be compared with a recording."
+    elif not any(line["state"] == LOW for line in headlines):
+        yield "Nothing that could be compared is low."
 
 
 def _claims_as_text(claims: list[dict]) -> Iterator[str]:
     decided = [claim for claim in claims if claim["profile"] is not None]
     count = {state: sum(claim["state"] == state.word for claim in decided) for state in State}
+    false = [claim for claim in decided if claim["state"] == State.FALSE.word]
+    busy = sum(not claim["calm"] for claim in false)
     yield (
-        f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}; "
+        f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}"
+        f"{f' ({busy} while the host was busy)' if busy else ''}; "
         f"cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
     )
-    for claim in decided:
-        if claim["state"] == State.FALSE.word:
-            where = f"docs/{claim['page']}:{claim['line']}"
-            busy = (
-                "" if claim["calm"] else ", but other work disturbed the host: run it again when that is over"
-            )
-            yield f"  {where}: false on {machine.label(claim['profile'])}{busy}: {claim['text']}"
-            yield f"    {claim['expression']}: {claim['figures']}"
+    for claim in false:
+        text = f"  docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
+        if not claim["calm"]:
+            text += ", but other work disturbed the host: run it again when that is over"
+        yield f"{text}: {claim['text']}"
+        yield f"    {claim['expression']}: {claim['figures']}"
 
 
 def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:

@@ -136,24 +136,26 @@ class _Values(InlineProcessor):
         self.extension = extension
 
     def handleMatch(self, match: re.Match, data: str):
-        value, view = Value.parse(match), self.extension.view
-        found, element = view.book.said(value), etree.Element("span", {"class": "ov-value"})
-        first = view.book.first(
-            {profile: said for profile, said in found.items() if said.known}, value.snippet
-        )
+        value = Value.parse(match)
+        view = self.extension.view
+        statistics = view.book.statistics(value)
+        first = view.book.first(view.book.numbers(value), value.snippet)
+        element = etree.Element("span", {"class": "ov-value"})
         # the Tab key stops where there is more to tell than where the number comes from
-        element.set("tabindex", "0" if any(said.range or not said.known for said in found.values()) else "-1")
-        for profile, said in found.items():
-            note = f"{value.snippet} on {machine.label(profile)}" + (f": {said.note}" if said.note else "")
+        more = any(item.wide_range or not item.values for item in statistics.values())
+        element.set("tabindex", "0" if more else "-1")
+        for profile, item in statistics.items():
+            note = f"{value.snippet} on {machine.label(profile)}"
+            if item.note:
+                note += f": {item.note}"
             shown = {"class": "ov-on"} if profile == first else {"data-search-exclude": ""}
             part = etree.SubElement(
                 element, "span", {"data-machine": profile, "data-note": plain(note)} | shown
             )
-            part.text = AtomicString(plain(said.text))
-            if said.range:
-                etree.SubElement(part, "small", {"class": "ov-range"}).text = AtomicString(
-                    plain(f" ({said.range})")
-                )
+            part.text = AtomicString(plain(item.text))
+            if item.wide_range:
+                span = etree.SubElement(part, "small", {"class": "ov-range"})
+                span.text = AtomicString(plain(f" ({item.wide_range})"))
         return element, match.start(0), match.end(0)
 
 
@@ -172,9 +174,7 @@ class _Marks(InlineProcessor):
                 f"docs/{view.path}: no claim of this page is named {match['claim']!r}; name it, or take the mark away"
             )
         together = etree.Element("span", {"class": "ov-together"})
-        together.text = (
-            f"{match['before']}\u00a0{self.md.htmlStash.store(claim.marked(view))}{match['after']}"
-        )
+        together.text = f"{match['before']}\u00a0{self.md.htmlStash.store(claim.mark(view))}{match['after']}"
         return together, match.start(0), match.end(0)
 
 
@@ -243,7 +243,7 @@ def measured(view: View) -> str:
     file = view.link(f"downloads/{name}.ipynb")
     template = """<details class="ov-fold ov-measured" data-search-exclude><summary>Versions, dates, notebook</summary>
 <p>Measured on this page: {{ spans|join(" · ") }}.
-{%- if counts.claims %} {{ counts.said() }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
+{%- if counts.claims %} {{ counts.summary }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
 {% if page %}<a href="{{ page }}">read it</a>, {% endif %}<a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""
     counts = Counts.of(view.claims)
     held = [

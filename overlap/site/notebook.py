@@ -67,8 +67,8 @@ class Notebook:
         )
 
     def _value(self, value: Value) -> str:
-        texts = self.book.value(value)
-        return self.text(texts[self.book.first(texts, value.snippet)])
+        profile = self.book.first(self.book.numbers(value), value.snippet)
+        return self.text(self.book.statistics(value)[profile].text)
 
     @staticmethod
     def drawing(picture: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -12,6 +13,7 @@ from overlap.book import value as values
 HOUSE_RULES = "contributing.md"
 
 
+@cache
 def read_template(name: str) -> str:
     """The text of a template that stands beside this file."""
     return Path(__file__).with_name("templates").joinpath(f"{name}.html").read_text(encoding="utf-8")
@@ -35,6 +37,12 @@ class Source(NamedTuple):
         """Lines of the body that are not empty."""
         return [row.strip() for row in self.body if row.strip()]
 
+    def numbered_rows(self) -> Iterator[tuple["Source", list[str]]]:
+        """The cells between `|` of each line that is not empty, each with its own place for messages."""
+        for line, row in enumerate(self.body, self.line + 1):
+            if row.strip():
+                yield self._replace(line=line), [cell.strip() for cell in row.split("|")]
+
     def refuse(self, reason: str, remedy: str) -> OverlapError:
         """The error that says where, why, and what to write."""
         return OverlapError(f"docs/{self.page}:{self.line}: {reason}; {remedy}")
@@ -52,15 +60,13 @@ class Block:
 
     #: The word that opens the fence.
     kind: ClassVar[str] = ""
-    #: Headings of this kind's index, the first ones if the book adds more; without any there is none.
-    columns: ClassVar[tuple[str, ...]] = ()
-    #: Whether the rows of the index are cards on a phone, and no matrix.
-    cards: ClassVar[bool] = True
 
     @classmethod
     def read(cls, source: Source) -> "Block":
-        """Make the block of a fence; what is written wrongly is an error with its place."""
-        raise NotImplementedError
+        """Make the block of a fence that has neither argument nor body; other kinds read theirs."""
+        if source.argument or source.rows():
+            raise source.refuse(f"{source.kind} has no argument and no body", "leave them out")
+        return cls(source.page, source.line)
 
     @property
     def where(self) -> str:
@@ -73,8 +79,9 @@ class Block:
         return None
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """What is wrong with it; `margins`: also what is right by a hair."""
-        yield from ()
+        """What is wrong with it; `margins`: also what stops an author and no build."""
+        if self.prose:
+            yield from self.prose.check(book, margins)
 
     def markdown(self, view) -> str:
         """What stands in its place in the page's Markdown."""
@@ -85,30 +92,8 @@ class Block:
         raise NotImplementedError
 
     def cells(self, notebook) -> list[dict]:
-        """Its cells in the notebook."""
-        raise NotImplementedError
-
-    def key(self) -> object:
-        """What makes it one entry of the index: blocks of one key share it."""
-        return self
-
-    def listed(self, book) -> bool:
-        """Whether the index leads here, of the blocks of one key to the first that says so."""
-        return True
-
-    def row(self, view) -> list[str]:
-        """Its cells in the index, as HTML."""
-        raise NotImplementedError
-
-    @classmethod
-    def headings(cls, view) -> list[str]:
-        """Headings of the index, as HTML."""
-        return list(cls.columns)
-
-    @classmethod
-    def overview(cls, view, sections: dict[str, list["Block"]]) -> str:
-        """What stands above the index, as HTML; `sections` are the blocks by the name of their page."""
-        return ""
+        """Its cells in the notebook: what readers read, if nothing else; or none."""
+        return self.prose.cells(notebook) if self.prose else []
 
 
 @dataclass(frozen=True)
@@ -126,7 +111,7 @@ class Text(Block):
         """Numbers that are typed in, values that nothing gives, marks of claims that there are not."""
         for offset, value in values.values(self.text):
             try:
-                book.value(value)
+                book.statistics(value)
             except OverlapError as error:
                 yield f"{self._at(offset)}: {error}"
         if self.page == HOUSE_RULES:
@@ -134,13 +119,10 @@ class Text(Block):
         for offset, number in values.typed_numbers(self.text):
             remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
             yield f"{self._at(offset)}: `{number.strip()}` is typed in by hand; {remedy}"
-        claims = {
-            getattr(block, "name", "") for block in book.pages[self.page].blocks if block.kind == "claim"
-        }
-        named = ", ".join(sorted(claims - {""}))
+        names = [block.name for block in book.pages[self.page].blocks if block.kind == "claim" and block.name]
         for offset, name in values.cited(self.text):
-            if name not in claims:
-                known = f"named are {named}" if named else "none has a name yet"
+            if name not in names:
+                known = f"there are {', '.join(sorted(names))}" if names else "none has a name yet"
                 yield f"{self._at(offset)}: no claim of this page is named {name!r}; {known}"
 
     def _at(self, offset: int) -> str:

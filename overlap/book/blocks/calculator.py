@@ -16,12 +16,12 @@ _FORM = (
     "write `name = value | low to high | label` for an input, `name = formula | label` for the result, "
     "`curve: name`"
 )
-_INPUT = re.compile(r"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*(\S+) to (\S+)\s*\|\s*([^|]+?)")
-_RESULT = re.compile(r"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
+_NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
+_INPUT = re.compile(rf"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*{_NUMBER} to {_NUMBER}\s*\|\s*([^|]+?)")
+_RESULT = re.compile(r"[a-z]\w*\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
 _CURVE = re.compile(r"curve:\s*(\w+)")
 #: The curve: its size in pixels, and how many steps it has.
 _WIDE, _HIGH, _STEPS = 320, 110, 64
-_MOST = 1e12
 
 
 class Input(NamedTuple):
@@ -53,7 +53,6 @@ class Calculator(Block):
     curve: str
 
     kind: ClassVar[str] = "calculator"
-    template: ClassVar[str] = read_template("calculator")
 
     @classmethod
     def read(cls, source: Source) -> "Calculator":
@@ -62,13 +61,12 @@ class Calculator(Block):
         formula = label = curve = ""
         for row in source.rows():
             if match := _INPUT.fullmatch(row):
-                name = match[1]
-                if name in inputs:
-                    raise source.refuse(f"`{row}`: {name} is an input already", _FORM)
-                inputs[name] = _input(source, row, match)
-            elif (match := _RESULT.fullmatch(row)) and not formula:
-                _, formula, label = match.groups()
-            elif (match := _CURVE.fullmatch(row)) and not curve:
+                name, start, low, high, title = match.groups()
+                value = Value(source.snippet, None, start, "")
+                inputs[name] = Input(name, value, float(low), float(high), title)
+            elif match := _RESULT.fullmatch(row):
+                formula, label = match.groups()
+            elif match := _CURVE.fullmatch(row):
                 curve = match[1]
             else:
                 raise source.refuse(f"`{row}` is no line of a calculator", _FORM)
@@ -83,49 +81,34 @@ class Calculator(Block):
     def starts(self, book) -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""
         numbers = {item.name: book.numbers(item.start) for item in self.inputs}
-        for item in self.inputs:
-            for profile, number in numbers[item.name].items():
-                if not is_number(number):
-                    reason = f"`{item.start.expression}` is {show(number)} on {profile}"
-                    raise OverlapError(f"{self.where}: {reason}; give a number")
-        starts = {}
-        for profile in numbers[self.inputs[0].name]:
-            if all(profile in by_profile for by_profile in numbers.values()):
-                starts[profile] = {name: by_profile[profile] for name, by_profile in numbers.items()}
-        if not starts:
-            remedy = "record the snippet, or read the inputs of one"
-            raise OverlapError(f"{self.where}: no machine has all inputs; {remedy}")
-        return starts
+        first, *others = numbers.values()
+        profiles = [profile for profile in first if all(profile in other for other in others)]
+        return {
+            profile: {name: by_profile[profile] for name, by_profile in numbers.items()}
+            for profile in profiles
+        }
 
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""
         return evaluate(self.formula, numbers)
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Whether each machine's numbers lie within the bounds and give a result."""
+        """Whether each machine's numbers lie within the bounds and give results along the curve."""
         for profile, numbers in self.starts(book).items():
             for item in self.inputs:
-                if not item.low <= numbers[item.name] <= item.high:
-                    reason = f"{item.name} is {show(numbers[item.name])} on {profile}"
+                number = numbers[item.name]
+                if not is_number(number) or not item.low <= number <= item.high:
+                    reason = f"{item.name} is {show(number)} on {profile}"
                     bounds = f"{show(item.low)} to {show(item.high)}"
                     yield f"{self.where}: {reason}, outside {bounds}; widen its bounds"
-            self.drawn(profile, numbers)
+                    return
+            least = min(self.results(numbers))
+            if least < 0:
+                yield f"{self.where}: the result falls to {show(least)} on {profile}; narrow the bounds"
 
-    def drawn(self, profile: str, numbers: dict[str, float]) -> list[float]:
-        """The results along the curve; what is no number from 0 to 1e12 is an error."""
-        results = []
-        for step in range(_STEPS + 1):
-            at = self._axis.at(step / _STEPS)
-            where = f"{self.where}: at {self.curve} = {at:.3g} on {profile}"
-            try:
-                result = self.result(numbers | {self.curve: at})
-            except OverlapError as error:
-                raise OverlapError(f"{where}: {error}; narrow its bounds") from None
-            if not is_number(result) or not 0 <= result <= _MOST:
-                reason = f"the result is {show(result)}, not from 0 to 1e12"
-                raise OverlapError(f"{where} {reason}; mend the formula or narrow its bounds")
-            results.append(result)
-        return results
+    def results(self, numbers: dict[str, float]) -> list[float]:
+        """The results along the curve."""
+        return [self.result(numbers | {self.curve: self._axis.at(share)}) for share in _shares()]
 
     @property
     def _axis(self) -> Input:
@@ -135,20 +118,18 @@ class Calculator(Block):
     def html(self, view) -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
-        profile = view.book.first(starts, self.inputs[0].start.snippet)
-        start = starts[profile]
-        results = self.drawn(profile, start)
+        start = starts[view.book.first(starts, self.inputs[0].start.snippet)]
+        results = self.results(start)
         now = self.result(start)
         top = max(*results, now, 1e-9)
 
         def place(share: float, value: float) -> tuple[float, float]:
             return round(_WIDE * share, 1), round(_HIGH * (1 - 0.9 * value / top), 1)
 
-        shares = [step / _STEPS for step in range(_STEPS + 1)]
-        points = [place(share, result) for share, result in zip(shares, results, strict=True)]
-        nearest = min(shares, key=lambda share: abs(self._axis.at(share) - start[self.curve]))
+        points = [place(share, result) for share, result in zip(_shares(), results, strict=True)]
+        nearest = min(_shares(), key=lambda share: abs(self._axis.at(share) - start[self.curve]))
         return view.render(
-            self.template,
+            read_template("calculator"),
             formula=json.dumps(as_json(self.formula)),
             curve=self._axis,
             starts=json.dumps(starts),
@@ -174,12 +155,6 @@ class Calculator(Block):
         return [notebook.code("\n".join(rows), [output], [])]
 
 
-def _input(source: Source, row: str, match: re.Match) -> Input:
-    name, start, low, high, label = match.groups()
-    try:
-        bounds = float(low), float(high)
-    except ValueError:
-        raise source.refuse(f"`{row}`: {low} to {high} are no numbers", _FORM) from None
-    if not -_MOST <= bounds[0] < bounds[1] <= _MOST:
-        raise source.refuse(f"`{row}`: {low} is not below {high}", _FORM)
-    return Input(name, Value(source.snippet, None, start, ""), *bounds, label)
+def _shares() -> list[float]:
+    """The steps of the curve, from 0 to 1."""
+    return [step / _STEPS for step in range(_STEPS + 1)]

@@ -1,12 +1,11 @@
-"""A figure: the picture of a snippet that is shown elsewhere, where a page says its point first."""
+"""Pictures that stand alone: that of a snippet which is shown elsewhere, and a diagram drawn by hand."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text
-from overlap.book.blocks.snippet import anchor_of
+from overlap.book.blocks.block import Block, Source, Text, read_template
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,6 @@ class FigureBlock(Block):
     caption: str
 
     kind: ClassVar[str] = "figure"
-    tab: ClassVar[str] = '<div class="ov-run" data-machine="{{ profile }}">{{ picture }}</div>'
 
     @classmethod
     def read(cls, source: Source) -> "FigureBlock":
@@ -38,25 +36,58 @@ class FigureBlock(Block):
         if self.snippet not in book.places and not book.library.lost_pages:
             reason = f"no page shows how {self.snippet} was measured"
             yield f"{self.where}: {reason}; add a `snippet {self.snippet}` block"
-        yield from self.prose.check(book, margins)
+        yield from super().check(book, margins)
 
     def markdown(self, view) -> str:
         """A tab for each machine; the caption, with the way to the code."""
         book = view.book
         runs = book.runs(book.snippet(self.snippet).name)
         first = book.default(self.snippet)
-        pictures = {profile: view.figure(run, at_once=profile == first) for profile, run in runs.items()}
-        if not any(pictures.values()):
-            remedy = f"run `overlap record {self.snippet}`, or mend its `plot`"
-            raise OverlapError(f"{self.where}: there is no picture of {self.snippet}; {remedy}")
-        tabs = {p: view.render(self.tab, profile=p, picture=picture) for p, picture in pictures.items()}
-        tabs = view.render('<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, first))
+        tabs = {}
+        for profile, run in runs.items():
+            picture = view.figure(run, at_once=profile == first)
+            tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
+        tabs = view.render(read_template("snippet_output"), anchor="", tabs=view.tabs(tabs, first))
+        place = book.places.get(self.snippet)
         href = ""
-        if place := book.places.get(self.snippet):
-            anchor = anchor_of(self.snippet)
-            href = f"#{anchor}" if place.page == view.path else view.page(place.page, anchor)
+        if place:
+            href = f"#{place.anchor}" if place.page == view.path else view.page(place.page, place.anchor)
         return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, href)}\n"
 
+
+@dataclass(frozen=True)
+class Diagram(Block):
+    """```` ```diagram name ````: an SVG of docs/assets/diagrams, inlined to take the page's colours."""
+
+    name: str
+
+    kind: ClassVar[str] = "diagram"
+
+    @classmethod
+    def read(cls, source: Source) -> "Diagram":
+        """Read the name."""
+        if source.rows():
+            raise source.refuse("a diagram has no body", "end the fence right after its first line")
+        return cls(source.page, source.line, source.argument)
+
+    def svg(self, book) -> str:
+        """The file's text; a wrong name is an error."""
+        folder = book.docs / "assets/diagrams"
+        files = {file.stem: file for file in sorted(folder.glob("*.svg"))}
+        if self.name not in files:
+            reason = f"no diagram {self.name!r} in docs/assets/diagrams/"
+            raise OverlapError(f"{self.where}: {reason}; there are {', '.join(files) or 'none yet'}")
+        return files[self.name].read_text(encoding="utf-8")
+
+    def check(self, book, margins: bool) -> Iterator[str]:
+        """Whether the file is there."""
+        self.svg(book)
+        yield from ()
+
+    def html(self, view) -> str:
+        """The file's text."""
+        return f'<figure class="ov-diagram" data-search-exclude>{self.svg(view.book)}</figure>'
+
     def cells(self, notebook) -> list[dict]:
-        """The caption: the picture stands below its code."""
-        return self.prose.cells(notebook)
+        """The same as a picture on paper."""
+        return [notebook.markdown(notebook.drawing(self.svg(notebook.book), self.name))]

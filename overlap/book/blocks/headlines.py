@@ -3,7 +3,6 @@
 `overlap verify` measures them.
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import Undecided, evaluate, parse
+from overlap.book.runs import hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
-from overlap.book.value import Value
 
 _FORM = "write `label | unit | chapter/snippet: expression | expression of the ceiling, or -`"
 _TIMES = ("ns", "µs", "us", "ms", "s")
@@ -26,8 +25,23 @@ class Headline(NamedTuple):
 
     label: str
     unit: str
-    here: Value
+    snippet: str
+    expression: str
     ceiling: str
+
+    @classmethod
+    def read(cls, place: Source, cells: list[str]) -> "Headline":
+        """Read a row."""
+        if len(cells) != 4 or not all(cells) or ":" not in cells[2]:
+            raise place.refuse("not a row of headlines", _FORM)
+        label, unit, here, ceiling = cells
+        snippet, expression = (part.strip() for part in here.split(":", 1))
+        try:
+            parse(expression)
+            parse("1" if ceiling == "-" else ceiling)
+        except OverlapError as error:
+            raise place.refuse(str(error), "mend the expression") from None
+        return cls(label, unit, snippet, expression, ceiling.removeprefix("-"))
 
     @property
     def is_time(self) -> bool:
@@ -46,7 +60,7 @@ class Headline(NamedTuple):
 
         Undecided where there is no value.
         """
-        value = self._amount(self.here.expression, scope)
+        value = self._amount(self.expression, scope)
         if not self.ceiling:
             return value, None, None
         try:
@@ -55,36 +69,26 @@ class Headline(NamedTuple):
             return value, None, None
         return value, ceiling, ceiling / value if self.is_time else value / ceiling
 
-    def over(self, scopes: Iterable[dict]) -> tuple[list[float], list[float], str]:
-        """Values and shares in those runs that have them; or why there is none."""
+    def over(self, scopes: Iterable[dict]) -> tuple[list[float], list[float]]:
+        """Values and shares in those runs that have them."""
         values = []
         shares = []
-        why = "it has no recording"
         for scope in scopes:
             try:
                 value, _, share = self.measured(scope)
-            except Undecided as error:
-                why = str(error)
+            except Undecided:
                 continue
             values.append(value)
             if share is not None:
                 shares.append(share)
-        return values, shares, why
+        return values, shares
 
     def _amount(self, expression: str, scope: dict) -> float:
         number = evaluate(expression, scope)
-        if not is_number(number) or not 0 < number < math.inf:
+        if not is_number(number) or number <= 0:
             reason = f"`{expression}` is {show(number)}, no number above zero"
-            raise OverlapError(f"{self.here.snippet}: {reason}; give a rate or a time")
+            raise OverlapError(f"{self.snippet}: {reason}; give a rate or a time")
         return number
-
-
-class Cell(NamedTuple):
-    """What a row says of one machine: the median, the range of runs with the share, and how many runs."""
-
-    text: str = "–"
-    more: str = ""
-    origin: str = "did not run there"
 
 
 @dataclass(frozen=True)
@@ -97,96 +101,66 @@ class Headlines(Block):
     rows: tuple[Headline, ...]
 
     kind: ClassVar[str] = "headlines"
-    template: ClassVar[str] = read_template("headlines")
 
     @classmethod
     def read(cls, source: Source) -> "Headlines":
         """Read the rows."""
-        rows = []
-        for line, text in enumerate(source.body, source.line + 1):
-            if text.strip():
-                rows.append(_headline(source._replace(line=line), text))
-        return cls(source.page, source.line, tuple(rows))
+        rows = tuple(Headline.read(place, cells) for place, cells in source.numbered_rows())
+        return cls(source.page, source.line, rows)
 
-    def board(self, book) -> "Headlines":
-        """The block with the rows."""
-        for block in [self, *book.blocks]:
-            if isinstance(block, Headlines) and block.rows:
-                return block
-        raise OverlapError(f"{self.where}: headlines without rows; {_FORM}")
-
-    def measured(self, book, row: Headline) -> dict[str, tuple[Statistic, Statistic]]:
-        """Value and share of a row in all runs of each machine; nothing anywhere is an error."""
-        statistics = {}
-        why = "it has no recording"
-        for profile, run in book.runs(book.snippet(row.here.snippet).name).items():
-            values, shares, why = row.over(book.scopes(row.here.snippet, run))
-            if values:
-                statistics[profile] = Statistic(tuple(values), run.hosts), Statistic(tuple(shares), run.hosts)
-        if not statistics:
-            reason = f"`{row.label}` has no value on any machine: {why}"
-            raise OverlapError(f"{self.where}: {reason}; mend it or record it")
-        return statistics
+    def shown(self, book) -> list[Headline]:
+        """Its rows, or those of another page."""
+        blocks = [self] if self.rows else [block for block in book.blocks if isinstance(block, Headlines)]
+        return [row for block in blocks for row in block.rows]
 
     def check(self, book, margins: bool) -> Iterator[str]:
         """Whether there are rows, each with values above zero, and a ceiling where it names one."""
-        if not book.library.lost_pages:
-            self.board(book)
+        if not self.shown(book) and not book.library.lost_pages:
+            yield f"{self.where}: headlines without rows; {_FORM}"
         for row in self.rows:
-            statistics = self.measured(book, row)
-            if row.ceiling and not any(shares.values for _, shares in statistics.values()):
+            runs = book.runs(book.snippet(row.snippet).name).values()
+            values, shares = row.over(scope for run in runs for scope in book.scopes(row.snippet, run))
+            if not values:
+                reason = f"`{row.label}`: `{row.expression}` has no value on any machine"
+                yield f"{self.where}: {reason}; mend it or record it"
+            elif row.ceiling and not shares:
                 reason = f"`{row.label}`: `{row.ceiling}` is known of no machine"
                 yield f"{self.where}: {reason}; write - or mend it"
 
-    def table(self, book) -> tuple[list[str], list[tuple[str, dict[str, Cell]]]]:
-        """The machines, and for each row its name and cells."""
-        rows = {row: self.measured(book, row) for row in self.board(book).rows}
+    def table(self, book) -> tuple[list[str], dict[str, dict[str, dict[str, str]]]]:
+        """The machines that have a value; by row and machine `text`, `more` and `origin`."""
+        table = {f"{row.label}, {row.unit}": dict(_cells(book, row)) for row in self.shown(book)}
         everywhere = [machine["profile"] for machine in book.machines()]
-        profiles = [profile for profile in everywhere if any(profile in row for row in rows.values())]
-        table = []
-        for row, statistics in rows.items():
-            cells = {profile: _cell(statistics.get(profile)) for profile in profiles}
-            table.append((f"{row.label}, {row.unit}", cells))
+        profiles = [profile for profile in everywhere if any(profile in cells for cells in table.values())]
+        for cells in table.values():
+            for profile in profiles:
+                cells.setdefault(profile, {"text": "–", "more": "", "origin": "did not run there"})
         return profiles, table
 
     def html(self, view) -> str:
         """A table with one column per machine."""
-        profiles, rows = self.table(view.book)
-        rows = [(view.inline(name), cells) for name, cells in rows]
-        return view.render(self.template, profiles=profiles, table=rows)
+        profiles, table = self.table(view.book)
+        return view.render(read_template("headlines"), view=view, profiles=profiles, table=table)
 
     def cells(self, notebook) -> list[dict]:
         """The same table in Markdown."""
-        profiles, rows = self.table(notebook.book)
+        profiles, table = self.table(notebook.book)
         lines = [["measured", *map(notebook.label, profiles)], ["---"] * (1 + len(profiles))]
-        for name, cells in rows:
-            texts = [f"{cell.text} ({cell.more})" if cell.more else cell.text for cell in cells.values()]
-            lines.append([name, *map(notebook.text, texts)])
+        for name, cells in table.items():
+            line = [name]
+            for profile in profiles:
+                more = f" ({cells[profile]['more']})" if cells[profile]["more"] else ""
+                line.append(notebook.text(cells[profile]["text"] + more))
+            lines.append(line)
         return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]
 
 
-def _headline(place: Source, text: str) -> Headline:
-    cells = [cell.strip() for cell in text.split("|")]
-    if len(cells) != 4 or not all(cells) or ":" not in cells[2]:
-        raise place.refuse("not a row of headlines", _FORM)
-    label, unit, here, ceiling = cells
-    name, expression = (part.strip() for part in here.split(":", 1))
-    if ceiling == "-":
-        ceiling = ""
-    try:
-        parse(expression)
-        parse(ceiling or "1")
-    except OverlapError as error:
-        raise place.refuse(str(error), "mend the expression") from None
-    return Headline(label, unit, Value(name, None, expression, ""), ceiling)
-
-
-def _cell(statistics: tuple[Statistic, Statistic] | None) -> Cell:
-    if not statistics:
-        return Cell()
-    values, shares = statistics
-    parts = [values.range()]
-    if shares.values:
-        parts.append(f"{middle(shares.values):.0%}")
-    more = " · ".join(part for part in parts if part)
-    return Cell(show(values.middle), more, values.origin or "1 run")
+def _cells(book, row: Headline) -> Iterator[tuple[str, dict[str, str]]]:
+    """The median on each machine, the range of runs with the share, and how many runs."""
+    for profile, run in book.runs(row.snippet).items():
+        values, shares = row.over(book.scopes(row.snippet, run))
+        if values:
+            statistic = Statistic(tuple(values), hosts(run.all))
+            parts = [statistic.range, f"{middle(shares):.0%}" if shares else ""]
+            more = " · ".join(part for part in parts if part)
+            yield profile, {"text": statistic.text, "more": more, "origin": statistic.origin or "1 run"}

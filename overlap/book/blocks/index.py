@@ -1,57 +1,81 @@
-"""The index of all blocks of a kind: all claims, all snippets; a table for each page that has some."""
+"""Overviews of the whole book: how many claims hold, all claims, all snippets."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from overlap.book.blocks.block import Block, Source, read_template
+from overlap.book.blocks.block import Block, read_template
+from overlap.book.blocks.claim import Claim
+from overlap.book.blocks.snippet import SnippetBlock
+from overlap.book.verdict import Counts, State
 
 
 @dataclass(frozen=True)
-class Index(Block):
-    """```` ```claims ```` or ```` ```snippets ````, without a body."""
+class Tally(Block):
+    """```` ```tally ````: how many of the book's claims hold, in one line and by machine."""
 
-    of: str
+    kind: ClassVar[str] = "tally"
 
-    template: ClassVar[str] = read_template("index")
+    def html(self, view) -> str:
+        """A line with a link to the index of all claims, where there is one; a list by machine."""
+        counts = Counts.of(map(view.book.verdicts, view.book.claims))
+        profiles = [machine["profile"] for machine in view.book.machines() if machine["profile"] in counts.by]
+        href = ""
+        for block in view.book.blocks:
+            if isinstance(block, ClaimIndex):
+                href = view.page(block.page, "").removesuffix("#")
+        return view.render(read_template("tally"), counts=counts, profiles=profiles, href=href)
 
-    @classmethod
-    def read(cls, source: Source) -> "Index":
-        """Read which kind."""
-        if source.argument or source.rows():
-            reason = f"the index of all {source.kind} has no argument and no body"
-            raise source.refuse(reason, "leave them out")
-        return cls(source.page, source.line, source.kind.removesuffix("s"))
+    def cells(self, notebook) -> list[dict]:
+        """The line."""
+        counts = Counts.of(map(notebook.book.verdicts, notebook.book.claims))
+        return [notebook.markdown(f"{counts.summary}.")]
 
-    def sections(self, book) -> Iterator[tuple[str, list[Block]]]:
-        """Names of pages with their blocks of the kind; one for each key in the whole book."""
-        seen = set()
-        for page in book.pages.values():
-            blocks = []
-            for block in page.blocks:
-                if block.kind == self.of and block.key() not in seen and block.listed(book):
-                    seen.add(block.key())
-                    blocks.append(block)
-            if blocks:
-                yield page.name, blocks
+
+@dataclass(frozen=True)
+class ClaimIndex(Block):
+    """```` ```claims ````: how many hold by page and machine; then each with its verdicts."""
+
+    kind: ClassVar[str] = "claims"
 
     def markdown(self, view) -> str:
         """An overview; a heading, which the page's contents name, and a table for each page."""
-        sections = dict(self.sections(view.book))
-        parts = [""]
-        for name, blocks in sections.items():
-            kind = type(blocks[0])
-            if len(parts) == 1:
-                parts.append(view.put(kind.overview(view, sections)))
-            parts.append(f"## {titled(name)}")
-            rows = [block.row(view) for block in blocks]
-            names = {"of": self.of, "title": titled(name), "headings": kind.headings(view)}
-            parts.append(view.put(view.render(self.template, rows=rows, cards=kind.cards, **names)))
+        machines = view.book.machines()
+        verdicts = {claim: view.book.verdicts(claim) for claim in view.book.claims}
+        sections = {}
+        for page in view.book.pages.values():
+            claims = [block for block in page.blocks if isinstance(block, Claim)]
+            if claims:
+                sections[titled(page.name)] = claims
+        counts = {
+            title: Counts.of(verdicts[claim] for claim in claims).by for title, claims in sections.items()
+        }
+        counts["The whole book"] = Counts.of(verdicts.values()).by
+        names = {"machines": machines, "counts": counts, "states": list(State)}
+        parts = ["", view.put(view.render(read_template("claim_counts"), **names))]
+        for title, claims in sections.items():
+            rows = [(claim, {item.profile: item for item in verdicts[claim]}) for claim in claims]
+            names = {"view": view, "title": title, "machines": machines, "rows": rows}
+            parts += [f"## {title}", view.put(view.render(read_template("claims"), **names))]
         return "\n\n".join([*parts, ""])
 
-    def cells(self, notebook) -> list[dict]:
-        """Nothing: what it lists is on the site."""
-        return []
+
+@dataclass(frozen=True)
+class SnippetIndex(Block):
+    """```` ```snippets ````: all snippets, by the page that shows their output."""
+
+    kind: ClassVar[str] = "snippets"
+
+    def markdown(self, view) -> str:
+        """A heading, which the page's contents name, and a table for each page."""
+        parts = [""]
+        for page in view.book.pages.values():
+            blocks = [block for block in page.blocks if isinstance(block, SnippetBlock)]
+            blocks = [block for block in blocks if view.book.places[block.snippet] is block]
+            if blocks:
+                title = titled(page.name)
+                table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)
+                parts += [f"## {title}", view.put(table)]
+        return "\n\n".join([*parts, ""])
 
 
 def titled(name: str) -> str:

@@ -12,7 +12,7 @@ from overlap.run import download
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
-_OPTIONS = {"show": "", "code": "yes", "output": "yes", "plot": "yes", "caption": ""}
+_OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
 SHOWN = 18
 
@@ -33,48 +33,35 @@ class SnippetBlock(Block):
     caption: str = ""
 
     kind: ClassVar[str] = "snippet"
-    columns: ClassVar[tuple[str, ...]] = (
-        "snippet",
-        "what it shows",
-        "machine",
-        "run time, freshness",
-        "file",
-    )
-    #: What it gave, on each machine; one machine's tab, and its line of origin.
-    output_template: ClassVar[str] = read_template("snippet_output")
-    run_template: ClassVar[str] = read_template("snippet_run")
-    provenance_template: ClassVar[str] = read_template("snippet_provenance")
-    #: The code, the first lines of it at once, and the way to take it home.
-    code_template: ClassVar[str] = read_template("snippet_code")
-    #: The cells of its index.
-    name_template: ClassVar[str] = read_template("snippets_name")
-    times_template: ClassVar[str] = read_template("snippets_times")
 
     @classmethod
     def read(cls, source: Source) -> "SnippetBlock":
         """Read the options."""
-        given: dict[str, str] = {}
+        options: dict[str, str] = {}
         for row in source.rows():
             key, colon, value = (part.strip() for part in row.partition(":"))
-            if not colon or key not in _OPTIONS:
-                raise source.refuse(f"unknown option `{row}`", f"known are {', '.join(sorted(_OPTIONS))}")
-            if key not in ("show", "caption") and value not in ("yes", "no"):
+            if not colon or key not in _OPTIONS or key in options:
+                remedy = f"there are {', '.join(_OPTIONS)}, each once"
+                raise source.refuse(f"unknown option `{row}`", remedy)
+            if key in ("code", "output", "plot") and value not in ("yes", "no"):
                 raise source.refuse(f"`{row}`: {key} is yes or no", f"write `{key}: no` to leave it out")
-            if key in given:
-                raise source.refuse(f"`{row}`: {key} is given twice", "keep one")
-            given[key] = value
-        options = _OPTIONS | given
-        names = [name.strip() for name in options["show"].split(",")]
+            options[key] = value
+        names = [name.strip() for name in options.get("show", "").split(",")]
         return cls(
             source.page,
             source.line,
             source.snippet,
             show=tuple(name for name in names if name),
-            code=options["code"] == "yes",
-            output=options["output"] == "yes",
-            plot=options["plot"] == "yes",
-            caption=options["caption"],
+            code=options.get("code") != "no",
+            output=options.get("output") != "no",
+            plot=options.get("plot") != "no",
+            caption=options.get("caption", ""),
         )
+
+    @property
+    def anchor(self) -> str:
+        """HTML id of the place that shows the snippet."""
+        return f"snippet-{self.snippet.replace('/', '-')}"
 
     @property
     def prose(self) -> Text:
@@ -82,11 +69,15 @@ class SnippetBlock(Block):
         return Text(self.page, self.line, self.caption)
 
     def check(self, book, margins: bool) -> Iterator[str]:
-        """Functions to show that there are not, a caption without a picture, and what the caption says."""
+        """Functions that there are not, a caption without a picture or the reverse, what it says."""
         snippet = book.snippet(self.snippet)
         snippet.show(list(self.show))
-        if self.caption and not (self.output and self.plot and "plot" in snippet.functions):
+        is_drawn = self.output and self.plot and "plot" in snippet.functions
+        if self.caption and not is_drawn:
             yield f"{self.where}: a caption, but no picture of {self.snippet} here; take one of them away"
+        if margins and is_drawn and not self.caption:
+            remedy = "say in `caption: …` what it shows, or write `plot: no`"
+            yield f"{self.where}: the picture of {self.snippet} has no caption; {remedy}"
         yield from self.prose.check(book, margins)
 
     def markdown(self, view) -> str:
@@ -100,7 +91,12 @@ class SnippetBlock(Block):
         if self.output and not runs:
             reason = f"{snippet.path}: nothing recorded and this machine cannot run it"
             raise OverlapError(f"{self.where}: {reason}; run `overlap record {snippet.name}`")
-        anchor = self._anchor(view)
+        anchor = ""
+        if self.anchor not in view.anchors and (self.output or book.places.get(self.snippet, self) == self):
+            anchor = self.anchor
+            view.anchors.add(anchor)
+            if self.output:
+                view.measured.append(self.snippet)
         pictures = {profile: view.figure(run) if self.plot else "" for profile, run in runs.items()}
         if not any(pictures.values()):
             code = view.put(self._code(view, snippet, runs, anchor))
@@ -111,34 +107,22 @@ class SnippetBlock(Block):
         caption = view.captioned(snippet.name, self.caption)
         return f"\n{output}\n{caption}\n{view.put(self._code(view, snippet, runs, ''))}\n"
 
-    def _anchor(self, view) -> str:
-        """The id of this place; empty where a place above has it, or where links lead elsewhere."""
-        anchor = anchor_of(self.snippet)
-        if anchor in view.anchors or not (self.output or self.listed(view.book)):
-            return ""
-        view.anchors.add(anchor)
-        if self.output:
-            view.measured.append(self.snippet)
-        return anchor
-
     def _output(self, view, runs: dict, pictures: dict[str, str], anchor: str) -> str:
         tabs = {}
         for profile, run in runs.items():
-            provenance = view.render(self.provenance_template, view=view, run=run)
-            names = {"view": view, "run": run, "picture": pictures[profile], "provenance": provenance}
-            tabs[profile] = view.render(self.run_template, **names)
+            names = {"view": view, "run": run, "picture": pictures[profile]}
+            tabs[profile] = view.render(read_template("snippet_run"), **names)
         tabs = view.tabs(tabs, view.book.default(self.snippet))
-        return view.render(self.output_template, anchor=anchor, tabs=tabs)
+        return view.render(read_template("snippet_output"), anchor=anchor, tabs=tabs)
 
     def _code(self, view, snippet: Snippet, runs: dict, anchor: str) -> str:
         file = Path(snippet.path).name
-        place = anchor_of(snippet.name)
         first, rest = opening(snippet.show(list(self.show))) if self.code else ("", "")
         return view.render(
-            self.code_template,
+            read_template("snippet_code"),
             view=view,
             anchor=anchor,
-            place=place if place in view.anchors else "",
+            place=self.anchor if self.anchor in view.anchors else "",
             path=snippet.path,
             code=self.code,
             first=first,
@@ -148,9 +132,17 @@ class SnippetBlock(Block):
             download=view.link(f"downloads/{snippet.name}.py"),
             file=file,
             command=command(snippet, file),
-            needs=needs(snippet),
+            needs=self.needs(snippet),
             missing=snippet.options["missing"],
         )
+
+    @staticmethod
+    def needs(snippet: Snippet) -> str:
+        """The least machine it runs on."""
+        least = min(snippet.options["gpus"])
+        if least == 0:
+            return "a CPU is enough"
+        return "needs a GPU" if least == 1 else f"needs {least} GPUs"
 
     def cells(self, notebook) -> list[dict]:
         """The code, which runs there, with the output of one machine; a file where a cell cannot run it."""
@@ -160,11 +152,12 @@ class SnippetBlock(Block):
             return [notebook.markdown(f"```python\n{snippet.show(list(self.show))}\n```")]
         where = f"`{snippet.path}`"
         outputs = []
-        if profile := book.default(snippet.name):
+        profile = book.default(snippet.name)
+        if profile:
             where += f": the output below is from {notebook.label(profile)}."
             outputs = notebook.outputs(snippet, book.runs(snippet.name)[profile])
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
-        caption = self.prose.cells(notebook) if self.caption else []
+        caption = self.prose.cells(notebook)
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:
             return [notebook.markdown(where), notebook.code(download.cell(snippet), outputs, tags), *caption]
         file = Path(snippet.path).name
@@ -176,34 +169,6 @@ class SnippetBlock(Block):
             notebook.code(start, outputs, tags),
             *caption,
         ]
-
-    def key(self) -> object:
-        """One entry for each snippet."""
-        return self.snippet
-
-    def listed(self, book) -> bool:
-        """Whether the index leads here: to the first place that shows its output, or else the first."""
-        return book.places.get(self.snippet, self) == self
-
-    def row(self, view) -> list[str]:
-        """Name, summary, needs, times, file."""
-        snippet = view.book.snippet(self.snippet)
-        runs = view.book.runs(self.snippet).values()
-        place = view.page(self.page, anchor_of(snippet.name))
-        file = view.link(f"downloads/{snippet.name}.py")
-        summary = snippet.summary.replace("`", "")
-        return [
-            view.render(self.name_template, href=place, name=snippet.name.split("/")[1]),
-            view.render('<span class="ov-wide">{{ text }}</span>', text=summary),
-            needs(snippet),
-            view.render(self.times_template, runs=runs),
-            view.render('{% if href %}<a href="{{ href }}" download>download</a>{% endif %}', href=file),
-        ]
-
-
-def anchor_of(name: str) -> str:
-    """HTML id of the place that shows a snippet."""
-    return f"snippet-{name.replace('/', '-')}"
 
 
 def opening(code: str) -> tuple[str, str]:
@@ -220,11 +185,3 @@ def opening(code: str) -> tuple[str, str]:
     if len(lines) - cut < SHOWN // 3:  # a fold of a few lines hides more than it saves
         cut = len(lines)
     return "\n".join(lines[:cut]), "\n".join(lines[cut:]).strip("\n")
-
-
-def needs(snippet: Snippet) -> str:
-    """The least machine it runs on."""
-    least = min(snippet.options["gpus"])
-    if least == 0:
-        return "a CPU is enough"
-    return "needs a GPU" if least == 1 else f"needs {least} GPUs"

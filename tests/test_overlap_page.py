@@ -165,7 +165,6 @@ MISSED = {
     f'"""It draws."""\n\n\n{PLOT}\n\ndef main():\n    return {{}}\n': "docs/a.md:1: the picture of a/new has no caption; say in",
     "def main():\n    return {}\n": "snippets/a/new.py: says nothing of itself; begin it with a docstring",
     f'"""It borrows."""\n\n{BORROWS}': "snippets/a/new.py: imports c/other of another chapter; import from",
-    f'"""It is wide."""\n\n\ndef main():\n    return {{}}  # {"x" * 99}\n': "snippets/a/new.py:9: 116 columns; a page shows 110, so",
     '"""It is slow."""\n\n\ndef main():\n    return {}\n': "snippets/a/new.py: took 25 s on cpu, more than a third of its limit of 60 s; write",
 }
 

@@ -201,7 +201,7 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
     (committed.root / "tests/test_a.py").write_text(
         "from snippets.a import (\n    b,\n    c,\n)\n\nassert b != c\n"
     )
-    before = committed.book().check()
+    before = committed.book().check(margins=False)
 
     assert main(["rename", "a/b", "z/new"]) == 0
     assert "docs/recordings/h200-x2/z/new.json\n" in capsys.readouterr().out
@@ -215,7 +215,7 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
         "from snippets.z import new as b\nfrom snippets.a import c\n\nassert b != c\n"
     )
     book = committed.book()
-    assert [line.replace("z/new", "a/b") for line in book.check()] == before
+    assert [line.replace("z/new", "a/b") for line in book.check(margins=False)] == before
     data = book.committed["z/new"]["cpu"].data
     assert data.intact and data["source"]["path"] == "snippets/z/new.py"
     assert book.committed["a/uses"]["cpu"].grade == recording.FRESH

@@ -10,8 +10,6 @@ from overlap.run.snippet import Snippet
 
 #: A recorded run may take this share of its snippet's time limit: another machine is slower.
 _SHARE = 1 / 3
-#: Columns of code that a page shows.
-_WIDTH = 110
 
 
 def problems(book, margins: bool) -> list[str]:
@@ -91,9 +89,6 @@ def _style(book, snippet: Snippet) -> Iterator[str]:
     """What a reader or a borrower would miss."""
     if not snippet.summary:
         yield f"{snippet.path}: says nothing of itself; begin it with a docstring of one line"
-    for number, line in enumerate(snippet.text.split("\n"), 1):
-        if len(line) > _WIDTH:
-            yield f"{snippet.path}:{number}: {len(line)} columns; a page shows {_WIDTH}, so break the line"
     for name in sorted({borrow.snippet for borrow in snippet.imports}):
         if name.split("/")[0] not in (snippet.chapter, "timing"):
             remedy = "import from its own chapter, or the tools in snippets/timing/"

@@ -65,15 +65,10 @@ BAD_PAGES = {
         "- x\n    ```snippet a/b\n    ```",
         "docs/a.md:2: a snippet block starts at the beginning of the line",
     ),
-    "indented claim": (
-        "\n  ```claim a/b\n  x\n  ```",
-        "docs/a.md:2: a claim block starts at the beginning of the line",
-    ),
     "option": (
         "```snippet a/b\nshoe: f\n```",
         "docs/a.md:1: unknown option `shoe: f`; there are caption, code, output, plot, show",
     ),
-    "no option": ("```snippet a/b\nf, g\n```", "docs/a.md:1: unknown option `f, g`"),
     "no sentence": (
         "```claim a/b\nx > 1\n```",
         "docs/a.md:1: claim a/b needs an expression and a sentence; write",
@@ -81,14 +76,6 @@ BAD_PAGES = {
     "limit": (
         "```claim a/b\nx\nlimit: x\nText.\n```",
         "`limit: x` is no option of a claim; write one `name: no-gain-from-python`, and `limit: VALUE of",
-    ),
-    "limits": (
-        "```claim a/b\nx\nlimits: x of y\nText.\n```",
-        "docs/a.md:1: `limits: x of y` is no option of a claim",
-    ),
-    "only limits": (
-        "```claim a/b\nx\nlimit: x of y\n```",
-        "docs/a.md:1: claim a/b needs an expression and a sentence; write",
     ),
     "yes or no": (
         "```snippet a/b\nplot: off\n```",
@@ -115,7 +102,6 @@ BAD_PAGES = {
         "text\n\n```clam a/b\nx > 1\nText.\n```",
         "docs/a.md:3: `clam` is no block; did you mean claim?",
     ),
-    "nearly another": ("```Snippet a/b\n```", "docs/a.md:1: `Snippet` is no block; did you mean snippet?"),
     "two names": (
         "```claim a/b\nx\nname: one\nname: two\nText.\n```",
         "docs/a.md:1: `name: two` is no option of a claim; write one `name:",
@@ -323,8 +309,6 @@ BAD_VALUES = {
     "{a/b: x +}": "`x +` is not an expression",
     "{a/b: x / zero}": "`x / zero`: ZeroDivisionError",
     "{a/b: name:.2f}": "`name:.2f`: Unknown format code",
-    "{a/b: x:400000000d}": "`x:400000000d` is not an expression",
-    "{a/b: trials:.2f}": "`trials:.2f`: unsupported format string",
     "{a/b: open(1)}": "`open` is none of the functions there are",
 }
 
@@ -438,7 +422,6 @@ CHECKED = {
     ],
     "name > 1": ["claim a/b: `name > 1`: TypeError: '>' not supported"],
     "x > 1\nlimit: x of zero": ["claim a/b: `(x) / (zero)`: ZeroDivisionError"],
-    "x > 1\nlimit: name of x": ["claim a/b: `(name) / (x)`: TypeError"],
 }
 
 
@@ -514,8 +497,6 @@ BOARDS = {
     ROW.replace("a/b: x | x / 2 | x / 3", "- | - | -"): "",
     ROW.replace("5", "five"): "docs/a.md:5: `five` is no amount above zero; write `label | unit | printed |",
     "The example | 5": "docs/a.md:5: not a row of a scoreboard; write `label",
-    ROW.replace("5", "0"): "docs/a.md:5: `0` is no amount above zero; write `label",
-    ROW.replace("5", "nan"): "docs/a.md:5: `nan` is no amount above zero",
     ROW.replace("5", "inf"): "docs/a.md:5: `inf` is no amount above zero",
     ROW.replace("a/b: x |", "x |"): "docs/a.md:5: `x` is no value of a snippet; write `label",
     ROW.replace("x / 2", "x /"): "docs/a.md:5: `x /` is not an expression",

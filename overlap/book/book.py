@@ -258,6 +258,12 @@ class Book:
         """What an expression gives on each machine that has data for it, the median of its runs."""
         return {profile: item.middle for profile, item in self.statistics(value).items() if item.values}
 
+    def table(self, values: list[Value]) -> dict[str, list]:
+        """The numbers of several expressions, on each machine that has them all."""
+        columns = [self.numbers(value) for value in values]
+        profiles = [profile for profile in columns[0] if all(profile in column for column in columns)]
+        return {profile: [column[profile] for column in columns] for profile in profiles}
+
     def statistics(self, value: Value) -> dict[str, Statistic]:
         """What an expression gives in all runs of each machine; nothing anywhere is an error."""
         if value not in self._statistics:

@@ -68,23 +68,18 @@ class Bars(Block):
 
     def measured(self, book) -> dict[str, list[tuple[str, float, float]]]:
         """Label, length and share of each row, by machine that the condition speaks of and that has all."""
-        lengths = [book.numbers(row.length) for row in self.rows]
-        shares = [book.numbers(row.share) for row in self.rows]
         machines = {}
-        for profile, run in book.runs(self.snippet).items():
-            scope = machine_scope(profile, run.data["machine"])
+        runs = book.runs(self.snippet)
+        for profile, numbers in book.table([value for row in self.rows for value in row[1:]]).items():
+            scope = machine_scope(profile, runs[profile].data["machine"])
             if self.condition and not evaluate(self.condition, scope):
                 continue
-            if not all(profile in numbers for numbers in lengths + shares):
-                continue
-            rows = []
-            for row, length, share in zip(self.rows, lengths, shares, strict=True):
-                numbers = (length[profile], share[profile])
-                if not all(map(is_number, numbers)) or numbers[0] <= 0 or not 0 <= numbers[1] <= 1:
-                    reason = f"`{row.label}` is {numbers[0]}, of which {numbers[1]}, on {profile}"
+            machines[profile] = []
+            for row, length, share in zip(self.rows, numbers[::2], numbers[1::2], strict=True):
+                if not is_number(length) or not is_number(share) or length <= 0 or not 0 <= share <= 1:
+                    reason = f"`{row.label}` is {length}, of which {share}, on {profile}"
                     raise OverlapError(f"{reason}; give a length above zero and a share of it")
-                rows.append((row.label, *numbers))
-            machines[profile] = rows
+                machines[profile].append((row.label, length, share))
         if not machines:
             raise OverlapError("no machine has all of these bars; mend them or the condition")
         return machines

@@ -80,13 +80,9 @@ class Calculator(Block):
 
     def starts(self, book) -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""
-        numbers = {item.name: book.numbers(item.start) for item in self.inputs}
-        first, *others = numbers.values()
-        profiles = [profile for profile in first if all(profile in other for other in others)]
-        return {
-            profile: {name: by_profile[profile] for name, by_profile in numbers.items()}
-            for profile in profiles
-        }
+        names = [item.name for item in self.inputs]
+        table = book.table([item.start for item in self.inputs])
+        return {profile: dict(zip(names, numbers, strict=True)) for profile, numbers in table.items()}
 
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""

@@ -103,7 +103,7 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
     behind = set()
     for block in book.blocks:
         for row in block.rows if isinstance(block, Headlines) else ():
-            behind |= {row.here.snippet} | book.reads(row.here.expression)
+            behind |= {row.snippet} | book.reads(row.expression)
     for name in sorted(behind):
         for file in sorted(book.recordings.glob(f"*/{name}.json")):
             recording = json.loads(file.read_bytes())

@@ -14,9 +14,8 @@ import pytest
 
 os.environ["MPLBACKEND"] = "Agg"
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", "1"
-    )  # workers share the cores; threads that spin for one would hold them up
+    # workers share the cores; threads that spin for one would hold them up
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.distributed as dist
@@ -37,13 +36,17 @@ FLAGS = (
 
 
 def pytest_configure(config):
-    """Several workers take the files in the order given below; what tests start can be interrupted, also where this was started in the background and a shell had it ignore SIGINT."""
+    """Several workers take the files in the order given below; what tests start can be interrupted, also
+    where this was started in the background and a shell had it ignore SIGINT.
+    """
     config.option.loadscopereorder = False
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    """What takes long first, so that several workers end together; `@pytest.mark.gpu(n)` tests are skipped, with the reason, where fewer than n GPUs are visible."""
+    """What takes long comes first, so that several workers end together; `@pytest.mark.gpu(n)` tests are
+    skipped, with the reason, where fewer than n GPUs are visible.
+    """
     items.sort(
         key=lambda item: not item.path.name.startswith(("test_site", "test_book", "test_overlap_runner"))
     )
@@ -57,7 +60,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def recorded():
-    """`recorded("chapter/snippet")` gives {profile: what main() returned} of all committed recordings; none is a failure."""
+    """`recorded("chapter/snippet")` gives {profile: what main() returned} of all committed recordings."""
 
     def load(name: str) -> dict[str, dict]:
         results = {
@@ -76,6 +79,37 @@ def alone():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+#: Runs a program in so many ranks with what torchrun tells them, forked from a process that imported torch.
+RANKS = """
+import os, runpy, signal, socket, sys
+import torch
+
+ranks, program = int(sys.argv[1]), sys.argv[2]
+sys.argv = sys.argv[2:]
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+os.environ |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+for rank in range(ranks):
+    if os.fork() == 0:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        runpy.run_path(program, run_name="__main__")
+        sys.exit()
+for _ in range(ranks):
+    if os.wait()[1]:
+        os.killpg(0, signal.SIGTERM)  # the others would wait for it
+"""
+
+
+def on_ranks(ranks: int, *program: str) -> None:
+    """Run a program, a path and its arguments, in so many ranks on this machine."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RANKS, str(ranks), *program]
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run(command, start_new_session=True, **options)
+    assert done.returncode == 0, done.stderr
 
 
 def under_torchrun(ranks: int, *arguments: str) -> str:
@@ -193,7 +227,7 @@ def precision():
 
 @pytest.fixture
 def diary(monkeypatch):
-    """What the tools of the timing chapter did, in order; their clock advances by one second at each reading."""
+    """What the tools of the timing chapter did, in order; each reading of their clock is a second later."""
     from snippets.timing import benchmark, d2l_benchmark, take_turns
 
     events = []

@@ -151,7 +151,7 @@ class Graph:
 
 
 class Recorder(TorchDispatchMode):
-    """Writes each operation down, also of the backward pass; one that changes a tensor is left to the replay."""
+    """Writes each operation down, also of the backward pass; the replay alone changes tensors."""
 
     def __init__(self, operations: list):
         super().__init__()
@@ -178,17 +178,24 @@ class FakeCuda(TorchFunctionMode):
 
     def __init__(self, late=False, first="side", most: int | None = None, values=True, gpus=1):
         super().__init__()
-        self.late, self.first, self.most = late, first, most
-        self.gpus, self.index = gpus, 0
+        self.late, self.first, self.most, self.gpus = late, first, most, gpus
         self.device = "cpu" if values else "meta"
         self.counts = late or not values  # memory
-        self.now, self.launch_s, self.kernel_s = 0.0, 10e-6, {}
-        self.room, self.ends = 1000, deque()
-        self.diary, self.log = [], []
+        self.index = 0  # of the current GPU
+        self.now = 0.0
+        self.launch_s = 10e-6  # that the CPU takes for a launch
+        self.kernel_s = {}  # that the GPU takes for a kernel, by name; else a microsecond
+        self.room = 1000  # for kernels in the queue
+        self.ends = deque()  # of those in the queue
+        self.diary = []  # who waited for whom
+        self.log = []  # what a profiler sees
         self.streams = [Stream(self, 0)]
         self.current = self.streams[0]
-        self.graph = None
-        self.blocks, self.cap, self.retries, self.allocations = [], float("inf"), 0, 0
+        self.graph = None  # that is captured
+        self.blocks = []
+        self.cap = float("inf")  # of their bytes
+        self.retries = 0
+        self.allocations = 0
         self.peak = {"reserved": 0, "allocated": 0}
 
     # Which GPU
@@ -244,8 +251,8 @@ class FakeCuda(TorchFunctionMode):
     def wait(self, stream: Stream, mark: Mark | None = None) -> None:
         """Let the CPU wait for a stream, or for a mark in it; meanwhile those who come first go on."""
         favoured = self.streams[:0:-1] if self.first == "side" else self.streams[:1]
-        for each in favoured:
-            each.run()
+        for other in favoured:
+            other.run()
         stream.run(until=mark)
         start = self.now
         self.now = max(self.now, mark.at if mark else stream.end)
@@ -286,9 +293,9 @@ class FakeCuda(TorchFunctionMode):
         events = []
         for where, name, start, seconds in rows:
             on_gpu = where != "CPU"
-            span = SimpleNamespace(start=1e6 * start, elapsed_us=lambda seconds=seconds: 1e6 * seconds)
-            event = SimpleNamespace(
-                name=name, time_range=span, thread=1, is_user_annotation=False, device_index=0
+            event = SimpleNamespace(name=name, thread=1, is_user_annotation=False, device_index=0)
+            event.time_range = SimpleNamespace(
+                start=1e6 * start, elapsed_us=lambda seconds=seconds: 1e6 * seconds
             )
             event.device_type = kinds.CUDA if on_gpu else kinds.CPU
             event.device_resource_id = 7 + where if on_gpu else None
@@ -334,8 +341,12 @@ class FakeCuda(TorchFunctionMode):
     def allocate(self, like: torch.Tensor) -> torch.Tensor:
         """A tensor in a free block of the current stream, or in a new one, until Python drops it."""
         size = like.nbytes
-        block = next((each for each in self.blocks if self.fits(each, size)), None) or self.new_block(size)
-        block.free, block.users, block.marks = False, [], []
+        block = next((block for block in self.blocks if self.fits(block, size)), None)
+        if block is None:
+            block = self.new_block(size)
+        block.free = False
+        block.users = []
+        block.marks = []
         for name, now in {"reserved": self.reserved(), "allocated": self.allocated()}.items():
             self.peak[name] = max(self.peak[name], now)
         tensor = block.memory.view(like.dtype).view(like.shape)
@@ -354,7 +365,8 @@ class FakeCuda(TorchFunctionMode):
     # Operations
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs, name = dict(kwargs or {}), func.__name__
+        kwargs = dict(kwargs or {})
+        name = func.__name__
         if name == "__iter__":
             return iter(self.__torch_function__(torch.unbind, types, args))
         if name == "is_pinned":
@@ -390,29 +402,31 @@ class FakeCuda(TorchFunctionMode):
         def compute():
             return func(*own[0], **own[1])
 
-        def placed(result: torch.Tensor) -> torch.Tensor:
-            for tensor in given:
-                if tensor.untyped_storage()._cdata == result.untyped_storage()._cdata:
-                    return marked(result, gpu=True, of=tensor, block=getattr(tensor, "block", None))
-            if name.startswith("empty"):
-                return self.allocate(result) if self.counts else marked(result, gpu=True)
-            if not self.counts:
-                self.launch(seconds, name=name)
-                return marked(result, gpu=True)
-            tensor = self.allocate(result)
-            room = tensor.detach()
-            source = compute if given else lambda: result  # random numbers are drawn once
-            self.launch(seconds, lambda: room.copy_(source()), name)
-            return tensor
-
-        seconds = self.kernel_s.get(name, 1e-6)
-        if name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__")):
-            self.launch(seconds, compute, name)
+        changes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if changes or "out" in kwargs:
+            self.launch(self.kernel_s.get(name, 1e-6), compute, name)
             return kwargs.get("out", args[0])
         result = compute()  # if it is put off, this tells its shape
         if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(result)):
             return result
-        return tree_map_only(torch.Tensor, placed, result)
+        return tree_map_only(torch.Tensor, lambda tensor: self.placed(tensor, given, compute, name), result)
+
+    def placed(self, result: torch.Tensor, given: list[torch.Tensor], compute, name: str) -> torch.Tensor:
+        """The result of an operation on the GPU: a view of what was given, or computed by a kernel."""
+        for tensor in given:
+            if tensor.untyped_storage()._cdata == result.untyped_storage()._cdata:
+                return marked(result, gpu=True, of=tensor, block=getattr(tensor, "block", None))
+        if name.startswith("empty"):
+            return self.allocate(result) if self.counts else marked(result, gpu=True)
+        seconds = self.kernel_s.get(name, 1e-6)
+        if not self.counts:
+            self.launch(seconds, name=name)
+            return marked(result, gpu=True)
+        tensor = self.allocate(result)
+        room = tensor.detach()
+        source = compute if given else lambda: result  # random numbers are drawn once
+        self.launch(seconds, lambda: room.copy_(source()), name)
+        return tensor
 
     def moved(self, source: torch.Tensor, target: str, non_blocking: bool) -> torch.Tensor:
         """The tensor on that device: itself if it is there, else a copy."""
@@ -465,9 +479,9 @@ def device_asked(name: str, args, kwargs: dict) -> str:
     if name in ("cuda", "cpu"):
         return name
     if name == "to":
-        for each in (*args[1:], kwargs.get("device")):
-            if isinstance(each, (str, torch.device)) and torch.device(each).type in ("cuda", "cpu"):
-                return torch.device(each).type
+        for target in (*args[1:], kwargs.get("device")):
+            if isinstance(target, (str, torch.device)) and torch.device(target).type in ("cuda", "cpu"):
+                return torch.device(target).type
     return ""
 
 
@@ -624,7 +638,7 @@ class FakePycuda:
         return SimpleNamespace(push=lambda: self.stack.append(index), pop=self.stack.pop)
 
     def kernel(self, name: str):
-        """A kernel that doubles what its threads reach; where no size is given, each thread has an element."""
+        """A kernel that doubles what its threads reach; without a size, each thread has an element."""
         self.top()
 
         def twice(x, n=None, grid=(1, 1), block=None, stream=None):

@@ -279,9 +279,10 @@ def test_a_full_queue_blocks_one_launch(gpu, monkeypatch):
     assert [us > 1000 for us in result["slowest_of_ten_us"]] == [False, False, False, False, True, False]
 
 
-def test_who_runs_ahead_keeps_dropped_results_and_pinned_places_apart(late):
+def test_who_runs_ahead_keeps_dropped_results_and_pinned_places_apart(late, monkeypatch):
+    steps = 20
+    monkeypatch.setattr(queue_memory, "STEPS", steps)
     result = queue_memory.main()
-    steps = queue_memory.STEPS
     assert result["ahead"] == {"dropped": 2, "kept": steps, "pinned": steps}
     waiting = result["waiting"]
     assert (waiting["dropped"], waiting["kept"]) == (2, steps) and waiting["pinned"] < steps / 2

@@ -1,4 +1,4 @@
-"""All chapters: snippets run on imitated GPUs, recorded values follow from their trials, recordings can be drawn."""
+"""All chapters: snippets run on imitated GPUs, recordings follow from their trials and can be drawn."""
 
 import importlib
 import json
@@ -112,7 +112,7 @@ def small_models() -> dict[str, nn.Module]:
 SMALL = {
     "asynchrony/copies_that_wait": {"KIB": (4, 8), "most": None},
     "asynchrony/index_blockers": {"most": None},
-    "asynchrony/queue_memory": {"late": True, "most": None},
+    "asynchrony/queue_memory": {"late": True, "most": None, "STEPS": 20},
     "asynchrony/run_ahead": {"LAUNCHES": 100},
     "asynchrony/launch_vs_finish": {"SIZES": (128, 1024, 8192)},
     "devices/auto_parallel_original": {"calls": 50, "CALLS": 50},

@@ -236,43 +236,6 @@ def test_resnet_has_eighteen_layers_and_learns():
     torch.testing.assert_close(model[-1].bias, before - 0.1 * model[-1].bias.grad)
 
 
-def test_several_calls_are_several():
-    seen = []
-    unequal_rows.several(seen.append, torch.ones(2), 3)
-    assert len(seen) == 3
-
-
-def test_pictures_are_drawn_from_what_was_recorded():
-    names = ("all", *one_fault.FAULTS)
-    numbers = dict.fromkeys([*names, "healthy"], 0.5)
-    timelines = dict.fromkeys(names, where_time_goes.joined(ROWS + CLOSING))
-    ill = {
-        "faults": list(one_fault.FAULTS),
-        "ms": numbers,
-        "busy": numbers,
-        "timelines": timelines,
-        "ranks": 1,
-    }
-    figure = six_faults.plot(ill, {})
-    assert (
-        len(figure.axes) == 5
-        and "kernels 50%" in figure.axes[0].get_title(loc="left") + figure.axes[0].get_title()
-    )
-    alone = {"ms": dict.fromkeys([*one_fault.FAULTS, "healthy"], 20.0)}
-    assert len(one_fault.plot(alone, {}).axes[0].patches) == 6
-    assert where_time_goes.plot({"events": timelines["all"]}, {}).axes
-    rows = {
-        n: {"roof": r, "flop_per_byte": 1.0, "tflop_s": 2.0} for n, r in {"a": "bf16", "b": "fp32"}.items()
-    }
-    ceilings = {"bf16_tflop_s": 1000, "fp32_tflop_s": 60, "hbm_gb_s": 4000}
-    assert len(roofline_map.plot({"rows": rows}, ceilings).axes[0].lines) == 2
-    assert len(roofline_map.plot({"rows": rows}, {}).axes[0].lines) == 0
-    per_row = {f"{d}_with_rows_of_{w}": 1.0 for d in ("cpu", "gpu") for w in ("cpu", "gpu")}
-    assert len(unequal_rows.plot({"ns_per_row": per_row}, {}).axes[0].patches) == 4
-    epochs = {"epoch_s": {"one_gpu": 4.0, "dp": 3.0, "ddp": 2.1}, "ranks": 2}
-    assert resnet_epoch.plot(epochs, {}).axes[0].lines[0].get_xdata()[0] == 2
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "module", [photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows]

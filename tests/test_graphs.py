@@ -1,18 +1,14 @@
 """Snippets of the chapter on graphs."""
 
-import contextlib
 import gc
 import json
-import subprocess
-import sys
 import weakref
 from functools import partial
-from pathlib import Path
-from statistics import median
-from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import run_alone
+from fake_cuda import Graph
 from torch import fx, nn
 
 from snippets.graphs import (
@@ -39,10 +35,8 @@ from snippets.graphs import (
 from snippets.timing import kernel_time
 from snippets.timing.benchmark import Timing
 
-ROOT = Path(__file__).parents[1]
 LOOPS = [python_loop_broken, python_loop_fixed]
 STALE = [stale_input_broken, stale_input_fixed]
-SEEN = [["CPU", 0, 1, "cudaLaunchKernel"], ["stream 7", 1, 2, "mul"], ["stream 7", 3, 1, "Memcpy DtoD"]]
 
 
 def turns(works, **options):
@@ -73,23 +67,20 @@ def test_loop_times_are_per_element_and_checked(monkeypatch):
         python_loop_fixed.us_of_all("cpu", 10)
 
 
-def test_loop_main_asks_both_devices(gpu, monkeypatch):
-    trials = {"cpu": [5.0, 1.0, 2.0, 4.0, 3.0], "cuda": [50.0, 10.0, 20.0, 40.0, 30.0]}
+def test_a_loop_is_many_operations_and_a_vectorised_square_is_one(gpu):
+    x = torch.ones(10, device="cuda")
+    assert python_loop_fixed.device_operations(x) == 1 and python_loop_broken.device_operations(x) > 2 * 10
+
+
+def test_each_device_and_size_has_its_times(gpu, monkeypatch):
+    trials = {"cpu": [5.0, 1.0, 3.0], "cuda": [50.0, 10.0, 30.0]}
     monkeypatch.setattr(python_loop_broken, "us_per_element", trials.get)
-    monkeypatch.setattr(
-        python_loop_fixed, "us_of_all", lambda device, n: [n / 100 * us for us in trials[device]]
-    )
-    fixed, result = python_loop_fixed.main(), python_loop_broken.main()
-    assert (fixed["cpu_us"], fixed["gpu_us"], fixed["cpu_million_us"], fixed["gpu_million_us"]) == (
-        300,
-        3000,
-        3e4,
-        3e5,
-    )
+    result = python_loop_broken.main()
     assert (result["cpu_us"], result["gpu_us"]) == (3.0, 30.0)
-    assert result["operations"] > 2 * 10 and fixed["operations"] == 1, (
-        "one of the vectorised square, many of the loop"
-    )
+    monkeypatch.setattr(python_loop_fixed, "us_of_all", lambda device, n: [n * us for us in trials[device]])
+    result = python_loop_fixed.main()
+    assert (result["cpu_us"], result["gpu_us"]) == (3e4, 3e5)
+    assert (result["cpu_million_us"], result["gpu_million_us"]) == (3e6, 3e7)
 
 
 @pytest.mark.gpu
@@ -112,22 +103,14 @@ def test_additions_of_known_numbers_are_gone():
 def test_tracing_keeps_the_additions_and_loses_the_print():
     traced, lines = imperative_symbolic.overheard(fx.symbolic_trace, imperative_symbolic.fancy_func)
     assert len(lines) == 3 and "Proxy(a)" in lines[0]
-    assert imperative_symbolic.additions(traced.graph) == [
-        "add = a + b",
-        "add_1 = c + d",
-        "add_2 = add + add_1",
-    ]
+    additions = ["add = a + b", "add_1 = c + d", "add_2 = add + add_1"]
+    assert imperative_symbolic.additions(traced.graph) == additions
     assert imperative_symbolic.overheard(traced, 5, 6, 7, 8) == (26, [])
 
 
-def test_graphs_of_any_function_and_arguments(capsys):
+def test_graphs_of_any_function_and_arguments():
     a, b = torch.ones(2), torch.ones(2)
     assert graph_breaks.graphs_of(lambda x, y: x * y + 1, a, b) == [["mul", "add"]]
-    found = graph_breaks.main()
-    assert [len(found[name]) for name in ("prints", "item", "branch")] == [2, 2, 2]
-    assert [len(found[name]) for name in ("four_tensors", "one_tensor", "no_tensor")] == [1, 1, 0]
-    assert len(found["four_tensors"][0]) == 3 and len(found["one_tensor"][0]) == 2
-    assert "doubled" in capsys.readouterr().out
 
 
 def test_power_is_one_product_per_step():
@@ -142,8 +125,6 @@ def test_sweep_is_per_product(gpu, monkeypatch):
     assert result["n"] == [8, 16] and result["kernels"] == [["mm"]] * 2
     assert result["eager_us"] == pytest.approx([10, 10], rel=0.1), "launches decide"
     assert result["graph_us"] == pytest.approx([2.25, 2.5], rel=0.1), "a launch for all, and the kernels"
-    for ceilings, lines in (({"fp32_tflop_s": 50}, 3), ({}, 2)):
-        assert len(cuda_graph_capture.plot(result, ceilings).axes[0].get_lines()) == lines
 
 
 def test_replay_that_computes_nothing_is_not_timed(monkeypatch):
@@ -156,9 +137,7 @@ def test_replay_that_computes_nothing_is_not_timed(monkeypatch):
 def test_stale_main_counts_wrong_answers(twin, stale, gpu):
     result = twin.main()
     assert result["stale"] == stale and len(result["losses"]) == result["steps"] == 50
-    assert result["last_true"] == median(true for _, true in result["losses"][-10:])
     assert (result["last_true"] > 1.5) == bool(stale) and (result["last_reported"] < 0.3) == bool(stale)
-    assert len(twin.plot(result, {}).axes[0].get_lines()) == 3
 
 
 @pytest.mark.parametrize("twin", STALE)
@@ -202,15 +181,6 @@ def test_only_a_rate_in_a_tensor_can_be_changed():
     assert moved["number"] == pytest.approx(0.5, rel=0.01) and moved["tensor"] == 0
 
 
-def test_a_scheduler_changes_a_rate_that_is_a_tensor_in_place():
-    rate = torch.tensor(0.5)
-    optimizer = torch.optim.Adam([torch.ones(1, requires_grad=True)], lr=rate)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-    optimizer.step()
-    scheduler.step()
-    assert optimizer.param_groups[0]["lr"] is rate and rate.item() < 0.5
-
-
 def test_refusal_is_the_first_error_of_the_capture(gpu):
     calls = []
 
@@ -226,10 +196,7 @@ def test_refusal_is_the_first_error_of_the_capture(gpu):
 
 @pytest.mark.gpu
 def test_a_capture_refuses_what_waits():
-    asked = "import json; from snippets.graphs import capture_refused as it; print(json.dumps(it.main()['errors']))"
-    command = [sys.executable, "-c", asked]  # it forks, and here CUDA is in use
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    errors = json.loads(done.stdout.splitlines()[-1])
+    errors = run_alone("graphs/capture_refused")["errors"]  # it forks, and here CUDA is in use
     assert "captur" in errors["item"] and "capturable" in errors["adam"]
     assert errors["nonzero"] and errors["from_list"] and not errors["clip"]
 
@@ -255,12 +222,9 @@ def test_training_compares_every_way(gpu, monkeypatch):
     result = train_captured.main()
     assert list(result["losses"]) == list(train_captured.OPTIONS)
     assert result["losses"]["graph"] == pytest.approx(result["losses"]["eager"], rel=1e-4)
-    assert (
-        result["losses"]["eager"][-1] < result["losses"]["eager"][0] and len(result["losses"]["eager"]) == 30
-    )
+    assert result["losses"]["eager"][-1] < result["losses"]["eager"][0]
     assert max(result["differs_by"].values()) <= 1e-5 and max(result["graph_adds"].values()) <= 1e-5
     assert result["speedup"]["graph"] == pytest.approx(1 / 5)
-    train_captured.plot(result, {})
 
 
 def test_distance_is_the_largest():
@@ -292,14 +256,8 @@ def test_norm_is_about_one():
 
 
 def test_chain_has_as_many_operations_as_asked():
-    x = torch.ones(3)
-    assert [fusion_bytes.chain(x, length)[0].item() for length in (0, 1, 2, 3, 4)] == [
-        1.0,
-        2.0,
-        1.0,
-        2.0,
-        1.0,
-    ]
+    values = [fusion_bytes.chain(torch.ones(3), length)[0].item() for length in range(5)]
+    assert values == [1.0, 2.0, 1.0, 2.0, 1.0]
 
 
 def test_fusion_compares_both_chains(gpu, monkeypatch):
@@ -307,12 +265,8 @@ def test_fusion_compares_both_chains(gpu, monkeypatch):
     monkeypatch.setattr(fusion_bytes, "take_turns", turns)
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: work(x, length))
     result = fusion_bytes.main()
-    assert [row["length"] for row in result["rows"]] == [1, 2, 5, 10] and result["bytes"] == 4000
-    assert (
-        result["rows"][-1]["ms"] == {"eager": 1.0, "fused": 2.0} and result["rows"][-1]["eager_kernels"] == 10
-    )
-    for ceilings, lines in (({"hbm_gb_s": 4800}, 3), ({}, 2)):
-        assert len(fusion_bytes.plot(result, ceilings).axes[0].get_lines()) == lines
+    longest = result["rows"][-1]
+    assert longest["ms"] == {"eager": 1.0, "fused": 2.0} and longest["eager_kernels"] == 10
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: x)
     with pytest.raises(AssertionError, match="not close"):
         fusion_bytes.main()
@@ -336,15 +290,10 @@ def test_a_network_as_a_graph_copies_its_input_in(gpu):
 
 
 def test_kernels_copies_and_graphs_are_counted_alike():
-    names = [
-        "cudaLaunchKernel",
-        "cudaMemcpyAsync",
-        "cudaGraphLaunch",
-        "cuLaunchKernelEx",
-        "cudaDeviceSynchronize",
-    ]
-    timeline = [["CPU", k, 1, name] for k, name in enumerate(names)] + SEEN[1:]
-    assert hybridize_now.handed_over(timeline) == names[:4]
+    names = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaGraphLaunch", "cuLaunchKernelEx"]
+    calls = [["CPU", k, 1, name] for k, name in enumerate([*names, "cudaDeviceSynchronize"])]
+    kernels = [["stream 7", 1, 2, "mul"], ["stream 7", 3, 1, "Memcpy DtoD"]]
+    assert hybridize_now.handed_over(calls + kernels) == names
 
 
 def test_hybridize_main_compares_every_way(gpu, monkeypatch):
@@ -353,38 +302,28 @@ def test_hybridize_main_compares_every_way(gpu, monkeypatch):
     monkeypatch.setattr(hybridize_now, "take_turns", turns)
     result = hybridize_now.main()
     assert list(result["us"]) == ["eager", "script", "compile", "reduce_overhead", "graph"]
-    assert (
-        result["speedup"]["graph"] == pytest.approx(0.2)
-        and result["launches"]["graph"] < result["launches"]["eager"]
-    )
-    assert set(result["differs_by"].values()) == {0.0} and result["parameters"] == 164_482
+    assert result["speedup"]["graph"] == pytest.approx(0.2)
+    assert result["launches"]["graph"] < result["launches"]["eager"]
+    assert set(result["differs_by"].values()) == {0.0}
     monkeypatch.setattr(hybridize_now, "as_graph", lambda net, x: lambda other: net(other) + 1)
     with pytest.raises(AssertionError, match="not close"):
         hybridize_now.main()
 
 
-@pytest.mark.parametrize("then", ["kept", "dropped", "given_away", "cache_emptied"])
-def test_what_is_done_to_the_tensor_that_a_graph_reads(then, monkeypatch):
-    done, full, zeros = [], torch.full, torch.zeros
-    graph = SimpleNamespace(replay=lambda: done.append("replay"))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
-    monkeypatch.setattr(torch.cuda, "graph", lambda captured: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
-    monkeypatch.setattr(torch, "full", lambda size, value, device: full(size, value))
-    monkeypatch.setattr(torch, "zeros", lambda size, device: done.append("zeros") or zeros(size))
-    monkeypatch.setattr(graph_keeps_nothing, "SIZE", 2)
-    case = getattr(graph_keeps_nothing, then)
-    assert graph_keeps_nothing.three_plus_one(case) == "3 + 1 = 4"
-    assert done == [*{"given_away": ["zeros"], "cache_emptied": ["emptied"]}.get(then, []), "replay"]
-
-    def fail():
+@pytest.mark.parametrize(
+    ("then", "values"), [("kept", [1]), ("dropped", []), ("given_away", [0]), ("cache_emptied", [])]
+)
+def test_what_is_done_to_the_tensor_that_a_graph_reads(then, values, gpu, monkeypatch):
+    def fail(graph):
         raise RuntimeError("CUDA error: illegal\nmore")
 
-    graph.replay = fail
-    assert graph_keeps_nothing.three_plus_one(case) == "RuntimeError: CUDA error: illegal"
-    held = [torch.ones(1)]
+    monkeypatch.setattr(graph_keeps_nothing, "SIZE", 1)
+    case, held = getattr(graph_keeps_nothing, then), [torch.ones(1)]
     case(held)
-    assert [bool(x[0]) for x in held] == {"kept": [True], "given_away": [False]}.get(then, [])
+    assert [x.item() for x in held] == values
+    assert graph_keeps_nothing.three_plus_one(case) == "3 + 1 = 4", "this GPU's memory is never given away"
+    monkeypatch.setattr(Graph, "replay", fail)
+    assert graph_keeps_nothing.three_plus_one(case) == "RuntimeError: CUDA error: illegal"
 
 
 @pytest.mark.gpu
@@ -434,13 +373,6 @@ def test_what_the_compiler_made_is_called_with_the_same_inputs(monkeypatch):
         compiled_call.what_the_compiler_made(cut, x)
 
 
-def test_calls_are_often_and_compiled_also_without_guards():
-    calls = []
-    for unguarded in (False, True):
-        compiled_call.often(partial(calls.append, 1), unguarded)
-    assert len(calls) == 2 * compiled_call.CALLS
-
-
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # of PyTorch 2.11's loader
 @torch.no_grad()
 def test_export_comes_back_from_a_file_with_the_same_numbers():
@@ -451,9 +383,7 @@ def test_export_comes_back_from_a_file_with_the_same_numbers():
 
 def test_script_is_deprecated_and_says_so():
     said = network_in_a_file.warnings_of(torch.jit.script, network_in_a_file.mlp())
-    assert (
-        len(said) == 1 and "Warning: `torch.jit.script` is deprecated" in said[0]
-    )  # its class differs by release
+    assert len(said) == 1 and "Warning: `torch.jit.script` is deprecated" in said[0]  # by any class of it
     assert network_in_a_file.warnings_of(int, "1") == []
 
 
@@ -479,10 +409,8 @@ def test_stages_of_compiling_are_timed_one_by_one(gpu, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
     found = compile_cold_start.stages(str(tmp_path))
     assert asked == [("first",), ("second", "eager"), ("second",), ("second", "reduce-overhead")]
-    steps = ["import_s", "first_s", "trace_s", "second_s", "rows_3072_s", "rows_2048_s"]
-    assert [key for key in found if key.endswith("_s")] == steps and len(found["reduce_overhead_ms"]) == 5
+    assert min(seconds for key, seconds in found.items() if key.endswith("_s")) > 0
     assert list(found["on_gpu"]["ms"]) == ["eager", "compiled", "graphed"]
-    compile_cold_start.plot({"cold": found, "cached": found}, {})
     monkeypatch.setattr(torch, "compile", lambda work, **options: lambda x: x)
     with pytest.raises(AssertionError, match="not close"):
         compile_cold_start.stages(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The machine chapter: ceilings and what is reached of them, launches, first uses, and what a GPU says of itself."""
+"""The machine chapter: ceilings and what is reached of them, launches, and what a GPU says of itself."""
 
 import sys
 from dataclasses import asdict

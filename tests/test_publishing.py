@@ -1,4 +1,4 @@
-"""What the published build installs: locked, and under known licences. What it may not tell stands in `test_site_browser.py`."""
+"""What the published build installs: locked, and under known licences."""
 
 import importlib.util
 import re
@@ -17,7 +17,8 @@ LISTED = re.findall(
 )
 #: Licences that let the site be built and published; of NVIDIA's, nothing is passed on.
 FINE = re.compile(
-    r"(LicenseRef-NVIDIA-Proprietary|NVIDIA [\w ]+|(Apache|BSD|ISC|MIT|MPL|Mozilla|PSF|Python|Zlib|CC0|0BSD|BSL)[\w .()-]*)"
+    r"(LicenseRef-NVIDIA-Proprietary|NVIDIA [\w ]+"
+    r"|(Apache|BSD|ISC|MIT|MPL|Mozilla|PSF|Python|Zlib|CC0|0BSD|BSL)[\w .()-]*)"
 )
 
 

@@ -1,6 +1,7 @@
 """Kill commands at random points: nothing is lost or torn or left behind, and the next run goes on.
 
-`python tests/slow/kills.py --kills 50 --seed 1` says what happened to how many; another seed kills at other points.
+`python tests/slow/kills.py --kills 50 --seed 1` says what happened to how many; another seed kills at other
+points.
 """
 
 import argparse
@@ -250,7 +251,7 @@ class Trial:
 
 
 def kill(trial: Trial, kind: str, number: signal.Signals, wait: float, whole_group: bool) -> list[str]:
-    """Begin a command, kill it after so many seconds, and return what is wrong then, and after the next run."""
+    """Begin a command, kill it after so many seconds; return what is wrong then, and after the next run."""
     if kind == "bundle":
         (trial.root / "bundle.jsonl").unlink(missing_ok=True)  # else all is in it
     before = trial.runs()

@@ -35,6 +35,19 @@ from snippets.processes import (
 forks = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_spawn():
+    """What a snippet spawns is forked from a server that has imported torch, which is quicker."""
+    mp = torch.multiprocessing
+    mp.get_context("forkserver").set_forkserver_preload(["torch"])
+    methods = {"spawn": "forkserver"}
+    get_context, start = mp.get_context, mp.start_processes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mp, "get_context", lambda method: get_context(methods.get(method, method)))
+        patch.setattr(mp, "spawn", partial(start, start_method="forkserver"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def result() -> dict:
     """One run of the whole snippet, on small messages."""

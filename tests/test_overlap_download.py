@@ -1,5 +1,7 @@
 """Downloads: a snippet as one file that runs alone."""
 
+import ast
+import json
 import os
 import re
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 
 from overlap import OverlapError
 from overlap.run import download
-from overlap.run.snippet import Snippet
+from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
@@ -396,3 +398,112 @@ def test_origin_and_licence_are_those_of_the_project():
     licence = (ROOT / "LICENSE").read_text()
     assert "): MIT\n\n    Copyright (c) 2026 the Overlap authors\n" in licence
     assert "site_name: Overlap\n" in (ROOT / "mkdocs.yml").read_text()
+
+
+SNIPPETS = discover(ROOT)
+PIECES = [(snippet, name) for snippet in SNIPPETS.values() for name in snippet.options["take"]]
+#: What a borrower may have beside PyTorch and what that needs.
+NOT_TORCH = ("overlap", "snippets", "matplotlib", "pynvml", "pycuda", "pydantic", "mkdocs")
+#: Runs each function that needs no GPU in a process that has the pieces alone.
+BARE = """
+import importlib, json, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+names, banned = json.loads(sys.argv[2])
+pieces = {name: getattr(importlib.import_module(name), name) for name in names}
+assert not [name for name in banned if name in sys.modules]
+done = set()
+def taken(name):
+    done.add(name)
+    return pieces[name]
+
+x = torch.ones(4, 4)
+timing = taken("measure")(lambda: x @ x, trials=3)
+assert len(timing.trials) == 3 and timing.median > 0
+timings = taken("take_turns")({"a": lambda: x @ x, "b": lambda: x + x}, trials=2)
+assert {len(timing.trials) for timing in timings.values()} == {2}
+taken("wait_for")()
+with taken("Benchmark")("product") as block:
+    x @ x
+assert block.seconds > 0
+Row = importlib.import_module("collections").namedtuple("Row", "x y")
+batches = [{"x": x, "y": [1, None, "text"]}, Row(x, (x + 1,)), x + 2]
+first, row, last = taken("prefetched")(batches, "cpu")
+assert torch.equal(first["x"], x) and first["y"] == [1, None, "text"]
+assert type(row) is Row and torch.equal(row.y[0], x + 1) and torch.equal(last, x + 2)
+assert taken("best_device")().type in ("cpu", "cuda")
+assert taken("bound")({"memory": 1e-3, "compute": 1e-4}, 2e-3, 1.9e-3) == "memory"
+assert taken("account")([["stream 7", 0.0, 1e3, "gemm"], ["CPU", 0.0, 5.0, "cudaLaunchKernel"]])["compute"] == 1
+assert taken("usable_cores")() >= 1 and taken("versions")()["torch"]
+assert taken("graphs_of")(lambda x: x + 1, x)
+with taken("Peak")("cpu") as peak:
+    torch.ones(1000).sum()
+assert peak.bytes >= 4000
+assert taken("strays")(torch.nn.Linear(2, 2), torch.device("cpu")) is not None
+torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+alone = torch.ones(3)
+taken("ring_all_reduce")(alone)
+assert alone.tolist() == [1, 1, 1]
+print(json.dumps(sorted(done)))
+"""
+
+
+def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_path):
+    for snippet, name in PIECES:
+        text = download.piece(snippet, name)
+        (tmp_path / f"{name}.py").write_text(text)
+        assert text.startswith(f"# From the book Overlap, {snippet.path}, MIT licence, (c) 2026 the Overlap ")
+        assert "__main__" not in text and "def main" not in text and "def plot" not in text
+        assert len(text.splitlines()) < len(download.program(snippet).splitlines())
+    names = [name for _, name in PIECES]
+    assert len(set(names)) == len(names) > 20
+    for command in (["check", "--ignore", "E501,I001"], ["format", "--diff"]):
+        typed = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *command,
+            "--no-cache",
+            "--config",
+            ROOT / "snippets/ruff.toml",
+        ]
+        done = subprocess.run([*typed, "."], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    alone = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV"))}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", BARE, tmp_path, json.dumps([names, NOT_TORCH])],
+        env=alone,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout.splitlines()[-1])) >= 12
+
+
+def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
+    text = download.piece(SNIPPETS["streams/three_streams_cka"], "fork_join")
+    head = "# Needs torch>=2.11, numpy, a CUDA GPU\n\nimport torch\n\n\ndef fork_join("
+    assert text.partition("\n")[2].startswith(head)
+    assert text.count("def ") == 1 and len(text.splitlines()) < 25
+    text = download.piece(SNIPPETS["asynchrony/waits"], "waits")
+    assert [node.name for node in ast.parse(text).body if hasattr(node, "name")] == ["held", "waits"]
+
+
+def test_a_snippet_to_take_from_must_have_the_function(tmp_path):
+    path = tmp_path / "snippets/a/b.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(HEADER.replace("# gpus", '# take = ["lost"]\n# gpus') + BORROWER)
+    with pytest.raises(OverlapError, match=r"^snippets/a/b.py: no function lost; it has Actor"):
+        Snippet.read(tmp_path, "a/b")
+
+
+@pytest.mark.parametrize("name", [name for name, snippet in SNIPPETS.items() if "torch" in snippet.text])
+def test_a_header_with_torch_names_numpy_too_else_torch_warns_at_its_import(name):
+    needs = SNIPPETS[name].metadata["dependencies"]
+    assert "numpy" in needs or not any(package.startswith("torch") for package in needs)
+
+
+def test_a_comment_behind_an_import_is_in_the_download_of_ddp():
+    line = "import torch.distributed.nn  # imported later, by DDP, it keeps gloo's threads alive\n"
+    assert line in (ROOT / "snippets/training/ddp_minimal.py").read_text()
+    assert line in download.program(SNIPPETS["training/ddp_minimal"])

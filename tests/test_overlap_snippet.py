@@ -73,7 +73,14 @@ def test_what_is_no_snippet_is_an_error_with_file_reason_and_remedy(tmp_path, te
     ],
 )
 def test_a_good_header(options, changes):
-    defaults = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None}
+    defaults = {
+        "timeout": 60,
+        "exclusive": True,
+        "launcher": "python",
+        "missing": {},
+        "ranks": None,
+        "take": [],
+    }
     assert with_options(options).options == defaults | changes
 
 

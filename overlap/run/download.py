@@ -46,7 +46,12 @@ def cell(snippet: Snippet) -> str:
 def piece(snippet: Snippet, name: str) -> str:
     """One function or class with what it needs, as a file to import."""
     files = _files(snippet, fingerprint.used(snippet.parts, {name}, hints=True))
-    return _text([_ORIGIN.format(snippet.path)], files, _imports(files))
+    text = _text([_ORIGIN.format(snippet.path)], files, _imports(files))
+    needs = list(snippet.metadata.get("dependencies", []))
+    if "cuda" in text and 0 not in snippet.options["gpus"]:
+        needs.append("a CUDA GPU")
+    origin, line, code = text.partition("\n")
+    return f"{origin}{line}# Needs {', '.join(needs)}{line}{code}"
 
 
 def _text(
@@ -77,6 +82,8 @@ def _text(
     for node, chunk in chunks:
         code = chunk.lstrip("\n")
         blank = min(len(chunk) - len(code), 2)
+        if node is chunks[0][0]:  # it stands behind the imports
+            blank = 1
         is_definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         if is_definition or after_definition:
             blank = 2

@@ -15,7 +15,7 @@ NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
 _GUARD = re.compile(r'\n*^if __name__ == "__main__":\n(?:    .*\n?)+', re.M)
 #: `[tool.overlap]` of a header: what is left out, and what each key may be.
-_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None}
+_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None, "take": []}
 _RULES = {
     "gpus": (lambda counts: _are_counts(counts), "a list of GPU counts such as [0, 1]"),
     "timeout": (lambda limit: type(limit) in (int, float) and 0 < limit <= 3600, "seconds up to 3600"),
@@ -23,6 +23,7 @@ _RULES = {
     "launcher": (lambda name: name in ("python", "torchrun"), "'python' or 'torchrun'"),
     "ranks": (lambda count: count is None or _are_counts([count]), "a number of processes"),
     "missing": (lambda why: isinstance(why, dict), "a reason by GPU count, as { 8 = 'no such machine' }"),
+    "take": (lambda names: isinstance(names, list), "a list of functions to take home"),
 }
 _REMEDY = "see docs/contributing.md, 'A snippet'"
 
@@ -42,6 +43,7 @@ class Snippet:
         snippet = cls(root, name, _text(root, name), {} if others is None else others)
         if "main" not in snippet.functions:
             raise OverlapError(f"{snippet.path}: has no main() to run; write `def main() -> dict`, {_REMEDY}")
+        snippet.show(snippet.options["take"])
         _ = snippet.hash, snippet.imports
         return snippet
 

@@ -81,6 +81,9 @@ def _files(book: Book, pictures: Pictures, notebooks: bool) -> Iterator[tuple[st
     for name, text in programs.items():
         yield f"downloads/{name}.py", text.encode()
     yield "downloads/overlap.pyz", app.build(book)
+    for name, snippet in book.snippets.items():
+        for function in snippet.options["take"]:
+            yield f"downloads/{name}/{function}.py", download.piece(snippet, function).encode()
     for path, text in _texts(book, pictures, notebooks):
         yield path, text.encode()
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["warned"]
 # ///
 """Which waits does PyTorch's debug mode see? Ask it about lines that wait or do not."""
 

@@ -1,11 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 4
 # missing = { 8 = "not recorded yet" }
+# take = ["ring_all_reduce"]
 # ///
 """An all-reduce by hand: parts of the tensor go round a ring of ranks, twice."""
 

@@ -1,9 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
+# take = ["strays"]
 # ///
 """Expected all tensors to be on the same device: which of the model's stayed behind?"""
 

@@ -1,10 +1,11 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
 # missing = { 1 = "not recorded yet" }
+# take = ["best_device", "has_kernels"]
 # ///
 """Which GPUs are there, and can this PyTorch run on them?"""
 

@@ -1,9 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0]
 # exclusive = false
+# take = ["graphs_of"]
 # ///
 """Into which graphs `torch.compile` cuts a function, and what it folds beforehand."""
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "pycuda>=2026.1"]
+# dependencies = ["torch>=2.11", "numpy", "pycuda>=2026.1"]
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false

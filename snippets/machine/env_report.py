@@ -1,9 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
+# take = ["versions", "usable_cores"]
 # ///
 """Name what runs your code: versions, accelerator, CPU, and the cores you may use."""
 

@@ -1,9 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "nvidia-ml-py"]
+# dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1, 2]
 # exclusive = false
+# take = ["nvml_handle"]
 # ///
 """Find the GPU that PyTorch calls number 0 in NVML, and ask what only NVML knows."""
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "pycuda>=2026.1", "nvidia-ml-py"]
+# dependencies = ["torch>=2.11", "numpy", "pycuda>=2026.1", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
 # exclusive = false

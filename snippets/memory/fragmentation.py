@@ -1,9 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
+# take = ["memory_map"]
 # ///
 """Keep half of every batch while batches grow, and map the memory when it is out."""
 

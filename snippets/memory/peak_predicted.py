@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["Peak"]
 # ///
 """Predict a training step's peak of memory by a dry run that allocates nothing."""
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
+# take = ["measure"]
 # ///
 """Time work honestly: every device waited for, warm-up, trials, median and spread."""
 

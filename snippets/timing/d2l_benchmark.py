@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
+# take = ["Benchmark"]
 # ///
 """D2L's `with Benchmark():` as it should be: every device is waited for, twice."""
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "nvidia-ml-py"]
+# dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
 # ///

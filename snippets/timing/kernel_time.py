@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["gpu_clock", "captured"]
 # ///
 """Time kernels without their launches: queue them behind a spin, or capture them."""
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["lanes"]
 # ///
 """See what the CPU and the GPU did when: a profile as lanes, one for each of them."""
 

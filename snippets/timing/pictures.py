@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "matplotlib"]
+# dependencies = ["torch>=2.11", "numpy", "matplotlib"]
 # [tool.overlap]
 # gpus = [0, 1]
 # ///

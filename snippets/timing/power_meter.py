@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "nvidia-ml-py"]
+# dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["PowerMeter"]
 # ///
 """Read the clock and the power of a GPU while it works, and what holds it back."""
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
+# take = ["take_turns"]
 # ///
 """Compare ways of doing the same: let them take turns, and compare round by round."""
 

@@ -1,10 +1,11 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 2
+# take = ["join", "train"]
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"

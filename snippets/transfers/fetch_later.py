@@ -1,9 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
+# take = ["fetch_later"]
 # ///
 """Start a copy to the host, do other work, wait for the copy before you look."""
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["send_packed"]
 # ///
 """A hundred small tensors to the GPU: one by one, or packed into one copy."""
 

@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11"]
+# dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
+# take = ["prefetched"]
 # ///
 """A prefetcher to take home: the next batch is copied while you work on this one."""
 

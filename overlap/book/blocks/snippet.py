@@ -128,6 +128,7 @@ class SnippetBlock(Block):
             first=first,
             rest=rest,
             more=sum(bool(line.strip()) for line in rest.split("\n")),
+            pieces=self._pieces(view, snippet) if self.code else [],
             runs=runs,
             download=view.link(f"downloads/{snippet.name}.py"),
             file=file,
@@ -143,6 +144,16 @@ class SnippetBlock(Block):
         if least == 0:
             return "a CPU is enough"
         return "needs a GPU" if least == 1 else f"needs {least} GPUs"
+
+    def _pieces(self, view, snippet: Snippet) -> list[tuple[str, str, int]]:
+        """Functions to take home that are shown here: name, address of the file, number of its lines."""
+        pieces = []
+        for name in snippet.options["take"]:
+            if not self.show or name in self.show:
+                lines = download.piece(snippet, name).split("\n")
+                count = sum(bool(line.strip()) for line in lines)
+                pieces.append((name, view.link(f"downloads/{snippet.name}/{name}.py"), count))
+        return pieces
 
     def cells(self, notebook) -> list[dict]:
         """The code, which runs there, with the output of one machine; a file where a cell cannot run it."""

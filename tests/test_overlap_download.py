@@ -482,7 +482,7 @@ def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_pat
 
 def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     text = download.piece(SNIPPETS["streams/three_streams_cka"], "fork_join")
-    head = "# Needs torch>=2.11, numpy, a CUDA GPU\n\nimport torch\n\n\ndef fork_join("
+    head = "# Needs torch>=2.11, numpy, a CUDA GPU\n\nfrom collections.abc import Callable\n\nimport torch\n\n\ndef fork_join("
     assert text.partition("\n")[2].startswith(head)
     assert text.count("def ") == 1 and len(text.splitlines()) < 25
     text = download.piece(SNIPPETS["asynchrony/waits"], "waits")
@@ -507,3 +507,14 @@ def test_a_comment_behind_an_import_is_in_the_download_of_ddp():
     line = "import torch.distributed.nn  # imported later, by DDP, it keeps gloo's threads alive\n"
     assert line in (ROOT / "snippets/training/ddp_minimal.py").read_text()
     assert line in download.program(SNIPPETS["training/ddp_minimal"])
+
+
+def test_what_is_offered_is_typed(tmp_path):
+    pytest.importorskip("mypy")
+    for snippet, name in PIECES:
+        (tmp_path / f"{name}.py").write_text(download.piece(snippet, name))
+    options = ["--ignore-missing-imports", "--check-untyped-defs", "--cache-dir", os.devnull]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "."], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

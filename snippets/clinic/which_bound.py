@@ -27,7 +27,7 @@ def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
     stands for all that the CPU does meanwhile, a loader or a wait, too; and "none" if
     the GPU is busy: few SMs work, or they wait for each other.
     """
-    binds = max(least_s, key=least_s.get)
+    binds = max(least_s, key=least_s.get)  # type: ignore
     if least_s[binds] >= 0.1 * wall_s:
         return binds
     return "launch" if gpu_s < 0.7 * wall_s else "none"

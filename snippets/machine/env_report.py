@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 
     Where there is none: "None", "" or "not installed".
     """
-    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()  # type: ignore
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -46,7 +46,7 @@ def accelerator_or_cpu() -> torch.device:
     return found if found is not None else torch.device("cpu")
 
 
-def usable_cores() -> int:
+def usable_cores() -> int | None:
     """Cores this process may run on, which can be fewer than the machine has."""
     asks = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if asks else os.cpu_count()

@@ -30,7 +30,7 @@ class Peak(TorchDispatchMode):
         self.sizes = WeakIdKeyDictionary()  # a storage that dies takes its entry along
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs)  # type: ignore
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device:
                 self.sizes[tensor.untyped_storage()] = tensor.untyped_storage().nbytes()

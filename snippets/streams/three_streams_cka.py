@@ -7,6 +7,7 @@
 # ///
 """Score three models on three streams, forked and joined: eager and in a graph."""
 
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
@@ -46,7 +47,9 @@ def similarity(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tens
     return (a.T @ b).square().sum() / ((a.T @ a).norm() * (b.T @ b).norm())
 
 
-def fork_join(branches: list, streams: list) -> list[torch.Tensor]:
+def fork_join(
+    branches: list[Callable[[], torch.Tensor]], streams: list[torch.cuda.Stream]
+) -> list[torch.Tensor]:
     """What the branches return, each launched on a stream of its own.
 
     It may be used on the current stream at once.

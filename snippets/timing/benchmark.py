@@ -60,10 +60,17 @@ def wall_clock(
     return (time.perf_counter() - start) / calls
 
 
-def measure(work: Callable, devices=None, warmup=2, trials=7, calls=1) -> Timing:
+def measure(
+    work: Callable,
+    devices: Iterable[int] | None = None,
+    warmup: int = 2,
+    trials: int = 7,
+    calls: int = 1,
+) -> Timing:
     """Call `work` `warmup` times, then time it `trials` times, `calls` calls each.
 
-    `devices`: whom to wait for; all that are in use by default, nobody if empty.
+    `devices`: GPUs to wait for, by number; all that are in use by default, none if
+    empty. A CPU has no number: it has finished whatever has returned.
     """
     devices = None if devices is None else list(devices)
     for _ in range(warmup):

@@ -70,7 +70,8 @@ def captured(work: Callable) -> Callable:
         graph.replay()
         return result
 
-    replay.work = work  # what the graph reads and writes must not be freed
+    # what the graph reads and writes must not be freed
+    replay.work = work  # type: ignore
     return replay
 
 

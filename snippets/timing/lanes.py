@@ -24,7 +24,7 @@ def profiled(work: Callable) -> list:
         with torch.profiler.profile(acc_events=True) as profiler:
             work()
             wait_for()
-    return sorted(profiler.events(), key=lambda event: event.time_range.start)
+    return sorted(profiler.events(), key=lambda event: event.time_range.start)  # type: ignore
 
 
 def lanes(work: Callable) -> list[list]:
@@ -32,7 +32,8 @@ def lanes(work: Callable) -> list[list]:
 
     It is called twice, and the rows are of the second call. Lane "CPU" has the calls of
     the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or
-    "GPU 1, stream 7" where several GPUs work, its kernels and copies.
+    "GPU 1, stream 7" where several GPUs work, its kernels and copies. Without a GPU
+    there are no rows.
     """
     events = [e for e in profiled(work) if is_on_gpu(e) or e.name.startswith("cu")]
     events = [event for event in events if not event.is_user_annotation]
@@ -56,7 +57,7 @@ def lanes(work: Callable) -> list[list]:
 
 def is_on_gpu(event) -> bool:
     """Whether the profiler saw this on a GPU."""
-    return event.device_type == torch.autograd.DeviceType.CUDA
+    return event.device_type == torch.autograd.DeviceType.CUDA  # type: ignore
 
 
 def draw_lanes(timelines: dict[str, list[list]]):

@@ -44,7 +44,7 @@ class PowerMeter:
 
     def __init__(self, device: int = 0, every_s: float = 0.02):
         self.device, self.every_s, self.missing = device, every_s, ""
-        self.rows = {name: [] for name in self.COLUMNS}
+        self.rows: dict[str, list] = {name: [] for name in self.COLUMNS}
         self._ended, self._thread = Event(), Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "PowerMeter":

@@ -20,17 +20,17 @@ PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6}
 
 def take_turns(
     works: Mapping[str, Callable],
-    warmup=2,
-    trials=11,
-    calls=1,
-    rest_s=0.0,
-    clock=wall_clock,
+    warmup: int = 2,
+    trials: int = 11,
+    calls: int = 1,
+    rest_s: float = 0.0,
+    clock: Callable[[Callable, int], float] = wall_clock,
 ) -> dict[str, Timing]:
     """Time one trial of each in turn, so that what disturbs one disturbs all alike.
 
     `clock(work, calls)` gives the seconds of one call; `rest_s` passes before each.
     """
-    seconds = {name: [] for name in works}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(warmup + trials):
         for name, work in works.items():
             time.sleep(rest_s)

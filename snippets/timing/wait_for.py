@@ -22,7 +22,7 @@ def used_devices() -> list[int]:
     """
     if torch.cuda.is_initialized():
         devices = range(torch.cuda.device_count())
-        return [i for i in devices if torch._C._cuda_hasPrimaryContext(i)]
+        return [i for i in devices if torch._C._cuda_hasPrimaryContext(i)]  # type: ignore
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None or accelerator.type == "cuda":
         return []

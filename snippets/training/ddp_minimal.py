@@ -32,10 +32,17 @@ def join() -> torch.device:
     return device
 
 
-def train(model: nn.Module, data: Dataset, device: torch.device, epochs: int) -> list:
-    """Train the model in place; this rank's mean loss in each epoch."""
+def train(
+    model: nn.Module, data: Dataset, device: torch.device, epochs: int
+) -> list[float]:
+    """Train the model in place; this rank's mean loss in each epoch.
+
+    `data` holds pairs x, y of the shapes that the model takes and gives. Loss and
+    learning rate are those of the example: set your own.
+    """
     model = DistributedDataParallel(model.to(device))  # all ranks get rank 0's weights
-    sampler = DistributedSampler(data)  # another part of the rows for each rank
+    # another part of the rows for each rank
+    sampler: DistributedSampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=32, sampler=sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     means = []

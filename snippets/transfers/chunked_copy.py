@@ -20,7 +20,9 @@ ROWS, N = 16384, 8192  # bf16 (ROWS, N) times (N, N): a result of 256 MiB
 PIECES = (1, 2, 4, 8, 16, 32, 64, 100)
 
 
-def in_pieces(x: Tensor, w: Tensor, gpu: Tensor, host: Tensor, n: int, copying) -> None:
+def in_pieces(
+    x: Tensor, w: Tensor, gpu: Tensor, host: Tensor, n: int, copying: torch.cuda.Stream
+) -> None:
     """x @ w to `gpu` and on to pinned `host`: each piece is copied beside the next."""
     multiplying = torch.cuda.current_stream()
     cut = (whole.chunk(n) for whole in (x, gpu, host))

@@ -21,7 +21,9 @@ PRODUCTS, LONG = 3, 60  # short work, and one about as long as .cpu() takes
 REST_S = 0.15  # before each: a GPU that has just worked runs at a lower clock
 
 
-def fetch_later(on_gpu: torch.Tensor, copying: torch.cuda.Stream):
+def fetch_later(
+    on_gpu: torch.Tensor, copying: torch.cuda.Stream
+) -> tuple[torch.Tensor, torch.Event]:
     """Start a copy to pinned memory behind what is launched: a tensor, an event.
 
     Read the tensor only after the event's `synchronize()`, and do not write into

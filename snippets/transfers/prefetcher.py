@@ -32,12 +32,13 @@ def each_tensor(batch, change: Callable[[Tensor], Tensor]):
     raise TypeError(f"a batch holds tensors, tuples, lists or dicts, not {kind}")
 
 
-def prefetched(batches: Iterable, device="cuda") -> Iterator:
+def prefetched(batches: Iterable, device: str | torch.device = "cuda") -> Iterator:
     """Yield the batches on a GPU, each copied while you work on the one before.
 
     A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;
-    texts, numbers and None stay as they are. It is yours to keep. Pin what you hand
-    over, and do not overwrite it then: a pageable copy holds the thread.
+    texts, numbers and None stay as they are. A PackedSequence keeps a part on the CPU:
+    hand over its `data`. The batch is yours to keep. Pin what you hand over, and do
+    not overwrite it then: a pageable copy holds the thread.
     Stay in one stream. To another device than CUDA's the batches are only moved.
     """
     if torch.device(device).type != "cuda":

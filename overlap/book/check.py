@@ -23,6 +23,7 @@ def problems(book, margins: bool) -> list[str]:
         return lost
     lines = [*lost, *_recordings(book), *_blocks(book, margins)]
     if margins:
+        lines += _processors(book)
         for snippet in book.snippets.values():
             lines += _style(book, snippet)
     if not book.library.lost_pages:
@@ -66,7 +67,6 @@ def _verdicts_on(book, profile: str) -> Iterator[tuple]:
 def _recordings(book) -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
-    yield from _processors(book)
     recorded = {profile for runs in book.committed.values() for profile in runs}
     for profile in sorted((book.home or {}).keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from fake_cuda import Event
 
 from snippets.timing import (
     benchmark,
@@ -134,6 +135,13 @@ def test_what_each_clock_sees_of_a_kernel_of_50_us_and_its_launch_of_10(clock, u
     calls = 100
     read, _ = clocks_compared.CLOCKS[clock]
     assert 1e6 * read(partial(gpu.launch, 50e-6), calls) == pytest.approx(us, rel=0.03)
+
+
+def test_both_events_are_made_before_the_time_between_them_begins(gpu, monkeypatch):
+    diary, record = [], Event.record
+    monkeypatch.setattr(Event, "record", lambda event: diary.append("mark") or record(event))
+    clocks_compared.events(lambda: diary.append("work"), 1)
+    assert diary == ["mark", "mark", "mark", "work", "mark"]
 
 
 def test_a_timer_of_pytorch_sees_the_time_that_passes():
@@ -267,9 +275,14 @@ def test_one_row_is_one_block():
 
 def test_a_kernel_is_launched_at_the_beginning_of_each_period(gpu):
     starts = []
-    period_s = duty_cycle.paced(lambda: starts.append(gpu.now), 0.005, 5)
+
+    def kernel():
+        starts.append(gpu.now)
+        gpu.launch(0.004)
+
+    period_s = duty_cycle.paced(kernel, 0.005, 5)
     assert [later - start for start, later in pairwise(starts)] == pytest.approx([0.005] * 4, rel=0.01)
-    assert period_s == pytest.approx(0.004, rel=0.01), "the last one has no length"
+    assert period_s == pytest.approx((4 * 0.005 + 0.004) / 5, rel=0.01), "the last one is waited for"
 
 
 def test_kernels_alone_are_told_apart_by_their_order(gpu):

@@ -139,8 +139,8 @@ def test_the_account_of_a_step_knows_what_is_hidden():
     assert ddp_timeline.account(EVENTS[:3])["all_reduce"] == 0
 
 
-#: Runs the snippets of the first argument one after the other on CPU ranks, with these constants and a model of
-#: two layers.
+#: Runs the snippets of the first argument one after the other on CPU ranks, with these constants and a model
+#: of two layers.
 SMALL = """
 import json, os, sys
 from functools import partial

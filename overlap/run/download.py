@@ -19,6 +19,10 @@ _ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap author
 _WIDTH = 88
 #: The comment behind each import: its module (of `from module import`) or None, and the name as written.
 Imports = dict[tuple[str | None, str], str]
+#: A statement, and its lines with those between it and the one before.
+Chunk = tuple[ast.stmt, str]
+#: Of each file what is taken of it.
+Files = list[tuple[Snippet, list[Part]]]
 
 
 def program(snippet: Snippet) -> str:
@@ -56,7 +60,7 @@ def piece(snippet: Snippet, name: str) -> str:
 
 def _text(
     head: list[str],
-    files: list[tuple[Snippet, list[Part]]],
+    files: Files,
     imports: Imports,
     lacks_packages: Iterable[str] = (),
     lacks_gpus: Iterable[str] = (),
@@ -64,25 +68,16 @@ def _text(
     """The file: comments on top, imports, what is folded in, and at last the snippet's own code."""
     future, standard, other = (_section(imports, number) for number in range(3))
     text = "\n\n".join(filter(None, ["\n".join(head), future, standard, "\n".join(lacks_packages), other]))
-    *helpers, (snippet, own) = files
     chunks = []
-    for helper, parts in helpers:
-        names = set()
-        for part in parts:
-            if not part.is_import:
-                names |= part.binds
-        folded = _chunks(helper, parts)
-        if folded:
-            node, first = folded[0]
-            comment = f"# Folded in from {helper.path}: {', '.join(sorted(names))}".rstrip(": ")
-            chunks += [(node, f"\n{comment}\n{first.lstrip()}"), *folded[1:]]
-    chunks += _chunks(snippet, own)
+    for file, parts in files[:-1]:
+        chunks += _folded_in(file, parts)
+    chunks += _chunks(*files[-1])
 
     after_definition = False
-    for node, chunk in chunks:
+    for number, (node, chunk) in enumerate(chunks):
         code = chunk.lstrip("\n")
         blank = min(len(chunk) - len(code), 2)
-        if node is chunks[0][0]:  # it stands behind the imports
+        if number == 0:  # it stands behind the imports
             blank = 1
         is_definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         if is_definition or after_definition:
@@ -94,7 +89,21 @@ def _text(
     return text + "\n"
 
 
-def _chunks(snippet: Snippet, parts: list[Part]) -> list[tuple[ast.stmt, str]]:
+def _folded_in(file: Snippet, parts: list[Part]) -> list[Chunk]:
+    """The code that is taken of another snippet, with a comment that says so."""
+    chunks = _chunks(file, parts)
+    names = set()
+    for part in parts:
+        if not part.is_import:
+            names |= part.binds
+    if chunks:
+        node, code = chunks[0]
+        comment = f"# Folded in from {file.path}: {', '.join(sorted(names))}".rstrip(": ")
+        chunks[0] = (node, f"\n{comment}\n{code.lstrip()}")
+    return chunks
+
+
+def _chunks(snippet: Snippet, parts: list[Part]) -> list[Chunk]:
     """The statements of these parts but for imports, each with the lines between it and the one before."""
     wanted = [part.node for part in parts if not part.is_import]
     lines = snippet.text.split("\n")
@@ -107,7 +116,7 @@ def _chunks(snippet: Snippet, parts: list[Part]) -> list[tuple[ast.stmt, str]]:
     return chunks
 
 
-def _files(snippet: Snippet, own: list[Part]) -> list[tuple[Snippet, list[Part]]]:
+def _files(snippet: Snippet, own: list[Part]) -> Files:
     """What is taken of each file: a file stands after what it imports, the snippet is the last."""
     borrowed = snippet.borrowed_by([borrow for part in own for borrow in part.borrows], hints=True)
     order: list[str] = []
@@ -130,7 +139,7 @@ def _files(snippet: Snippet, own: list[Part]) -> list[tuple[Snippet, list[Part]]
     return files
 
 
-def _refuse_clashes(snippet: Snippet, files: list[tuple[Snippet, list[Part]]]) -> None:
+def _refuse_clashes(snippet: Snippet, files: Files) -> None:
     """A name that means two things in one download is an error."""
     known: dict[str, tuple[object, str]] = {}
     for file, parts in files:
@@ -167,7 +176,7 @@ def _docstring(snippet: Snippet) -> list[str]:
     return snippet.text.split("\n")[first.lineno - 1 : first.end_lineno]
 
 
-def _imports(files: list[tuple[Snippet, list[Part]]]) -> Imports:
+def _imports(files: Files) -> Imports:
     """What the files import from outside the book."""
     imports: Imports = {}
     for file, parts in files:
@@ -194,29 +203,32 @@ def _comment(file: Snippet, node: ast.stmt, name: str) -> str:
 
 def _section(imports: Imports, number: int) -> str:
     """Sorted imports of the future, the standard library, or others; one with a comment has its own line."""
-    lines = {}
+    names: dict[str, list[str]] = {}
+    lines = []
     for module, name in sorted(imports, key=lambda item: (item[0] or "", item[1])):
-        comment = imports[module, name]
-        root = re.match(r"\w+", module or name)[0]
-        section = 2
-        if root in sys.stdlib_module_names:
-            section = 1
-        if root == "__future__":
-            section = 0
-        if section == number:
-            key = (module, name) if module is None or comment or " as " in name else (module, "")
-            lines.setdefault(key, []).append((name, comment))
-    text = []
-    for (module, _), names in lines.items():
-        line = ", ".join(name for name, _ in names)
-        line = f"from {module} import {line}" if module else f"import {line}"
-        if names[0][1]:
-            line += f"  {names[0][1]}"
-        elif len(line) > _WIDTH:
-            rows = "".join(f"    {name},\n" for name, _ in names)
+        if _section_of(module or name) == number:
+            comment = imports[module, name]
+            if module is None:
+                lines.append(f"import {name}  {comment}".rstrip())
+            elif comment or " as " in name:
+                lines.append(f"from {module} import {name}  {comment}".rstrip())
+            else:
+                names.setdefault(module, []).append(name)
+    for module, several in names.items():
+        line = f"from {module} import {', '.join(several)}"
+        if len(line) > _WIDTH:
+            rows = "".join(f"    {name},\n" for name in several)
             line = f"from {module} import (\n{rows})"
-        text.append(line)
-    return "\n".join(text)
+        lines.append(line)
+    return "\n".join(sorted(lines, key=lambda line: (line.startswith("from"), line)))
+
+
+def _section_of(module: str) -> int:
+    """0 for the future, 1 for the standard library, 2 for others."""
+    root = module.split()[0].split(".")[0]
+    if root == "__future__":
+        return 0
+    return 1 if root in sys.stdlib_module_names else 2
 
 
 def _gpu_checks(snippet: Snippet) -> list[str]:

@@ -142,7 +142,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 def write_book(root: Path, template: dict) -> SmallBook:
     book = SmallBook(root)
     book.snippet("a/hostile", HOSTILE)
-    book.snippet("a/number", f"COUNTER = {str(root / 'ran')!r}\n" + NUMBER, "gpus = [0, 1, 2]")
+    book.snippet(
+        "a/number", f"COUNTER = {str(root / 'ran')!r}\n" + NUMBER, 'gpus = [0, 1, 2]\ntake = ["times"]'
+    )
     for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
         book.page(name, text)
     book.page(
@@ -316,6 +318,12 @@ def test_what_a_reader_can_take_home(built):
     assert (home / "downloads/a/number.py").exists() and (
         built.site / "recordings/h200/a/number.json"
     ).exists()
+    page = (built.site / "a/index.html").read_text()
+    link = '<a href="../generated/downloads/a/number/times.py" download><code translate="no">times</code> with what it needs'
+    assert link in page
+    piece = (home / "downloads/a/number/times.py").read_text()
+    assert piece.startswith("# From the book Overlap, snippets/a/number.py, MIT licence")
+    assert piece.endswith("\n\n\ndef times(n: int) -> int:\n    return 2 * n\n") and piece.count("def ") == 1
     assert recording.read(home / "live/cpu/a/number.json")["result"]["n"] == 3
     trace = json.loads((home / "traces/cpu/a/number.json").read_text())["traceEvents"]
     assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace

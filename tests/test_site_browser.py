@@ -823,4 +823,4 @@ def test_no_published_file_tells_of_the_machine_it_was_built_on(site):
         raw = path.read_bytes()
         text = gzip.decompress(raw) if path.suffix == ".gz" else raw
         assert not [word for word in telling if word in text], path
-        assert path.suffix not in (".py", ".pyc", ".log", ".tmp") or path.parts[-3] == "downloads", path
+        assert path.suffix not in (".py", ".pyc", ".log", ".tmp") or "downloads" in path.parts, path

@@ -123,6 +123,7 @@ SMALL = {
     "first_steps/three_lines": {"late": True},
     "first_steps/three_memory_calls": {"values": False, "most": None},
     "graphs/cuda_graph_capture": {"PRODUCTS": {8: 4, 16: 2}},
+    "graphs/python_loop_as_written": {"N": 4, "MILLION": 8},
     "graphs/python_loop_broken": {"ELEMENTS": 10},
     "graphs/stale_input_broken": {"most": None},
     "graphs/stale_input_fixed": {"most": None},

@@ -220,6 +220,7 @@ def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(gpu):
 def test_training_compares_every_way(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda net, samples: net)
     monkeypatch.setattr(train_captured, "take_turns", turns)
+    monkeypatch.setattr(train_captured, "STEPS", 8)
     result = train_captured.main()
     assert list(result["losses"]) == list(train_captured.OPTIONS)
     assert result["losses"]["graph"] == pytest.approx(result["losses"]["eager"], rel=1e-4)

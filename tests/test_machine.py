@@ -280,11 +280,11 @@ def test_a_launch_is_timed_until_it_returned(gpu):
 
 
 def test_launches_and_their_nodes(gpu, monkeypatch):
-    monkeypatch.setattr(launch_cost, "CALLS", 50)
+    monkeypatch.setattr(launch_cost, "CALLS", 20)
     gpu.kernel_s["mm"] = 5e-6
     result = launch_cost.main()
     for name, node_us in {"add": 1, "mm": 5}.items():
-        assert result["us"][name] == pytest.approx({"launch": 10, "node": node_us}, rel=0.05)
+        assert result["us"][name] == pytest.approx({"launch": 10, "node": node_us}, rel=0.1)
     monkeypatch.setattr(launch_cost, "captured", lambda work: lambda: None)
     with pytest.raises(AssertionError, match="not close"):
         launch_cost.main()

@@ -278,6 +278,10 @@ VALUES = {
     "{a/b@cpu: big}": {"cpu": "98,765"},
     "{a/b@cpu: big / 1e9}": {"cpu": "9.88e-05"},
     "{a/b@cpu: name}": {"cpu": "stream"},
+    "{a/b@cpu: x:time}": {"cpu": "2 s"},
+    "{a/b@cpu: x / 1e3:time}": {"cpu": "2 ms"},
+    "{a/b@cpu: x / 1e6:time}": {"cpu": "2 µs"},
+    "{a/b@cpu: x / 1e9:time}": {"cpu": "2 ns"},
     "{a/b@cpu: ok}": {"cpu": "True"},
     "{a/b@cpu: trials}": {"cpu": "[1.5, 2.5, 9]"},
     "{a/b@cpu: trials * 30}": {"cpu": "[1.5, 2.5, 9, 1.5, 2.5, 9, 1.5, 2.5, 9, 1.5, 2.5, 9, 1.5,…"},
@@ -523,6 +527,14 @@ def test_the_picture_of_a_scoreboard_needs_a_caption(measured):
     assert measured.book().check() == []
     measured.page("a", "# A\n\n```scoreboard picture\n```\n")
     assert "a scoreboard has rows, and its picture a caption; write" in measured.book().check()[0]
+
+
+def test_what_a_builder_reads_at_the_top_of_a_page_is_none_of_its_text(measured):
+    measured.page("a", "---\nsearch:\n  boost: 2\n---\n\n# A\n\nIt takes 7 ms.\n")
+    book = measured.book()
+    assert book.pages["a.md"].text.strip().startswith("# A")
+    (problem,) = book.check()
+    assert problem.startswith("docs/a.md:8: `7 ms` is typed in by hand")
 
 
 BARS = "unit: ms\nfilled: work\nempty: wait\nall | x | 0.5\nhalf | x / 2 | 1"

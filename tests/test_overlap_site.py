@@ -197,7 +197,7 @@ def test_what_is_printed_is_shown_as_text(page):
 
 def test_values_of_all_machines_are_on_the_page(built):
     index = (built.site / "index.html").read_text()
-    found = re.findall(r'<span class="ov-value"[^>]*>(.*?)</span></span>', index.partition("<table>")[0])
+    found = re.findall(r'<span class="ov-value[" ][^>]*>(.*?)</span></span>', index.partition("<table>")[0])
     assert [re.findall(r'data-machine="([^"]+)"[^>]*>([^<]*)', value + "</span>") for value in found] == [
         [("cpu", "3.0"), ("h200", "4.0"), ("h200-x2", "5.0")],
         [("h200-x2", "5")],
@@ -239,7 +239,8 @@ def test_what_else_is_inserted(built):
 
 def test_a_link_to_a_snippet_leads_above_its_code(page):
     assert page.count('id="snippet-a-number"') == 1
-    assert page.index('id="snippet-a-number"') < page.index("snippets/a/number.py") < page.index("ov-borrow")
+    place, file = page.index('id="snippet-a-number"'), page.index("ov-borrow")
+    assert place < file < page.index('<span class="filename">snippets/a/number.py')
 
 
 def test_below_the_title_stands_what_a_page_holds(page):
@@ -248,7 +249,7 @@ def test_below_the_title_stands_what_a_page_holds(page):
     assert re.search(
         rf"A (¶|&para;) 1 min · CPU, 1 × H200, 2 × H200 · {day}( to {day})? · 2 of 2 claims hold", text
     )
-    assert page.index("<h1") < page.index('class="ov-head"') < page.index('class="ov-snippet"')
+    assert page.index("<h1") < page.index('class="ov-head"') < page.index('class="ov-snippet')
 
 
 def test_a_claim_is_a_mark_that_opens_its_evidence(page):

@@ -30,6 +30,8 @@
     return wanted === shown || (here.model === there.model && there.count === 1) || profiles.every(isCpu)
   }
 
+  const runsOf = set => [...set.querySelectorAll(".ov-run")].map(run => run.dataset.machine)
+
   /* Before the set, not in it: the theme finds a set's blocks by counting its children. */
   const note = (set, wanted, shown, runs) => {
     let line = set.previousElementSibling?.matches(".ov-nearest-note") ? set.previousElementSibling : null
@@ -107,21 +109,45 @@
     calculate(form)
   }
 
+  /* One line below the title says so where a page is not shown on the machine that the reader expects. */
+  const announce = (wanted, outputs, others) => {
+    const head = document.querySelector(".ov-head")
+    document.querySelector(".ov-switch")?.remove()
+    let text = ""
+    if (others) text = `${others} of the ${outputs} outputs below were not run on ${label[wanted]}; the nearest machine is shown, and named.`
+    else if (!chosen() && wanted !== machines.find(m => m.first)?.profile) text = `This page opens on ${label[wanted]}, on which most of it ran.`
+    if (!head || !text) return
+    const line = document.createElement("p")
+    line.className = "ov-switch"
+    line.role = "status"
+    line.textContent = text
+    head.after(line)
+  }
+
   let following = false
   const apply = wanted => {
     document.documentElement.dataset.machine = wanted
+    let block, last
     for (const value of document.querySelectorAll(".ov-value")) {
       const spans = [...value.children]
       const there = spans.map(span => span.dataset.machine), shown = nearest(wanted, there)
-      for (const span of spans) {
-        span.classList.toggle("ov-on", span.dataset.machine === shown)
-        span.classList.toggle("ov-nearest", span.dataset.machine === shown && !same(wanted, shown, there))
-      }
+      for (const span of spans) span.classList.toggle("ov-on", span.dataset.machine === shown)
+      delete value.dataset.on
+      if (value.matches(".ov-pinned")) continue
+      /* Within a paragraph or a cell a machine is named where it changes. */
+      const place = value.closest("p, li, td, th, dd"), machine = same(wanted, shown, there) ? wanted : shown
+      if (place !== block) last = wanted
+      if (machine !== last) value.dataset.on = label[machine].replace(" × ", "× ").replace(/ \d+GB.*/, "")
+      block = place
+      last = machine
     }
+    let outputs = 0, others = 0
     for (const set of document.querySelectorAll(".tabbed-set")) {
-      const runs = [...set.querySelectorAll(".ov-run")].map(run => run.dataset.machine)
+      const runs = runsOf(set)
       if (!runs.length) continue
       const shown = nearest(wanted, runs)
+      outputs += 1
+      others += !same(wanted, shown, runs)
       const input = [...set.querySelectorAll(":scope > input")][runs.indexOf(shown)]
       following = true  // its own clicks move no picker
       if (input && !input.checked) input.click()
@@ -129,6 +155,7 @@
       following = false
       note(set, wanted, shown, runs)
     }
+    announce(wanted, outputs, others)
     for (const form of document.querySelectorAll(".ov-calculator")) begin(form, wanted)
     for (const row of document.querySelectorAll(".ov-evidence li")) {
       row.classList.toggle("ov-picked", row.dataset.machine === wanted)
@@ -200,11 +227,13 @@
   }
   narrow.addEventListener("change", () => redraw())
 
-  /* What the address asks for, what this browser remembers, what the page is about, what the book is about. */
-  const picked = () => [
-    new URLSearchParams(location.search).get("machine"), localStorage.getItem(KEY),
-    document.querySelector(".ov-head")?.dataset.first, machines.find(m => m.first)?.profile,
-  ].find(profile => profile && label[profile])
+  /* What the address asks for, or what this browser remembers. */
+  const chosen = () => [new URLSearchParams(location.search).get("machine"), localStorage.getItem(KEY)]
+    .find(profile => profile && label[profile])
+
+  /* Else what the page opens on, or the book. */
+  const picked = () => chosen() ?? [document.querySelector(".ov-head")?.dataset.first, machines.find(m => m.first)?.profile]
+    .find(profile => profile && label[profile])
 
   const pick = profile => {
     localStorage.setItem(KEY, profile)
@@ -253,26 +282,23 @@
         scales.hidden = !select.value
         redraw(set)
       })
-      row.append("beside it", select, scales)
-      set.before(row)
+      row.append("compare with", select, scales)
+      const choice = set.closest(".ov-views")?.querySelector(".ov-choice")
+      choice ? choice.append(row) : set.before(row)
     }
   }
 
   /* A file is fetched when a reader opens it. */
-  const files = () => {
-    for (const fold of document.querySelectorAll(".ov-file[data-source]:not([data-source=''])")) {
-      const [, name] = fold.dataset.source.match(/downloads\/(.+)$/) ?? []
-      if (name && !fold.parentElement.querySelector(".highlight")) fold.querySelector("summary").textContent = `snippets/${name}`
-      fold.addEventListener("toggle", async () => {
-        const answer = await fetch(fold.dataset.source).catch(() => null)
-        if (!answer?.ok) return
-        const text = document.createElement("pre")
-        text.tabIndex = 0
-        text.textContent = await answer.text()
-        fold.append(text)
-      }, { once: true })
-    }
-  }
+  document.addEventListener("change", async event => {
+    const file = event.target.matches(".ov-choice [value=file]") && event.target.closest(".ov-views").querySelector(".ov-file")
+    if (!file || !file.dataset.source || file.querySelector("pre")) return
+    const text = document.createElement("pre")
+    text.tabIndex = 0
+    file.append(text)
+    const answer = await fetch(file.dataset.source).catch(() => null)
+    if (answer?.ok) text.textContent = await answer.text()
+    else text.remove()
+  })
 
   /* Perfetto takes a trace from the page that opened it: it answers PING when it is ready. */
   const PERFETTO = "https://ui.perfetto.dev"
@@ -393,58 +419,76 @@
     header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
   }
 
-  /* Claims by machines: three filters that the address remembers. Without this script all claims are there. */
+  /* Indexes: words and chips choose rows, and the address remembers them. Without this script all rows are there. */
   const filter = () => {
-    const counts = document.querySelector(".ov-counts")
-    if (!counts || document.querySelector(".ov-filters")) return
-    const tables = [...document.querySelectorAll(".ov-claims:not(.ov-counts)")]
+    const tables = [...document.querySelectorAll(".ov-index:not(.ov-counts)")]
+    if (!tables.length || document.querySelector(".ov-filters")) return
     const rows = tables.flatMap(table => [...table.querySelectorAll("tbody tr")].map(row => ({
-      row, table, states: Object.fromEntries([...row.querySelectorAll(".ov-cell")].map(cell =>
+      row, table, text: `${table.ariaLabel} ${row.textContent}`.toLowerCase(),
+      states: Object.fromEntries([...row.querySelectorAll(".ov-cell")].map(cell =>
         [cell.dataset.machine, cell.querySelector(".ov-unseen").textContent])),
     })))
-    const spoken = machines.filter(({ profile }) => rows.some(({ states }) => profile in states))
-    const choices = {
-      chapter: ["Chapter", "all chapters", tables.map(table => table.ariaLabel).map(name => [name, name])],
-      on: ["On", "any machine", spoken.map(machine => [machine.label, machine.profile])],
-      verdict: ["Verdict", "any verdict", ["holds", "false", "open"].map(word => [word, word])],
-    }
+    const claims = Boolean(document.querySelector(".ov-counts"))
     const asked = new URLSearchParams(location.search), form = document.createElement("form")
     form.className = "ov-filters"
-    form.ariaLabel = "Claims to show"
-    const picked = Object.entries(choices).map(([name, [title, all, options]]) => {
-      const label = document.createElement("label"), select = document.createElement("select")
-      select.name = name
-      select.add(new Option(all, ""))
-      for (const [text, value] of options) select.add(new Option(text, value))
-      if (options.some(([, value]) => value === asked.get(name))) select.value = asked.get(name)
-      label.append(title, select)
-      form.append(label)
-      return select
-    })
+    form.ariaLabel = "Rows to show"
+    const add = (name, title, control) => {
+      const box = document.createElement("label")
+      control.name = name
+      box.append(title, control)
+      form.append(box)
+      return box
+    }
+    const words = Object.assign(document.createElement("input"), { type: "search", value: asked.get("words") ?? "" })
+    add("words", "Words", words)
+    if (claims) {
+      const on = document.createElement("select")
+      on.add(new Option("any machine", ""))
+      for (const { label, profile } of machines) if (rows.some(({ states }) => profile in states)) on.add(new Option(label, profile))
+      add("on", "On", on)
+      on.value = asked.get("on") ?? ""
+    }
+    const chips = claims ? { verdict: ["holds", "false", "open"] } : { needs: ["runs on a laptop"] }
+    for (const [name, values] of Object.entries(chips)) {
+      for (const value of values) {
+        const chip = Object.assign(document.createElement("input"), { type: "checkbox", value, checked: asked.getAll(name).includes(value) })
+        const box = add(name, "", chip)
+        box.className = `ov-chip ov-${value.split(" ")[0]}`
+        box.append(value)
+      }
+    }
     const said = document.createElement("output")
     form.append(said)
     const show = () => {
-      const [chapter, on, verdict] = picked.map(select => select.value)
+      const chosen = new FormData(form), on = chosen.get("on"), verdicts = chosen.getAll("verdict"), needs = chosen.get("needs")
+      const parts = chosen.get("words").toLowerCase().split(/\s+/).filter(Boolean)
       let shown = 0
       for (const table of tables) table.hidden = true
-      for (const { row, table, states } of rows) {
+      for (const { row, table, text, states } of rows) {
         const there = on ? [states[on]].filter(Boolean) : Object.values(states)
-        const matches = (!chapter || table.ariaLabel === chapter) && there.some(state => !verdict || state === verdict)
-        row.hidden = !matches
-        if (matches) table.hidden = false
-        shown += matches
+        const decided = !claims || there.some(state => !verdicts.length || verdicts.includes(state))
+        row.hidden = !(decided && (!needs || text.includes(needs)) && parts.every(part => text.includes(part)))
+        if (!row.hidden) table.hidden = false
+        shown += !row.hidden
       }
-      for (const table of tables) if (table.previousElementSibling?.matches("h2")) table.previousElementSibling.hidden = table.hidden
-      said.textContent = `${shown} of ${rows.length} claims`
+      for (const table of tables) {
+        const fold = table.closest("details"), box = fold ?? table
+        if (fold) fold.open = shown < rows.length && !table.hidden
+        box.hidden = table.hidden
+        if (box.previousElementSibling?.matches("h2")) box.previousElementSibling.hidden = table.hidden
+      }
+      said.textContent = `${shown} of ${rows.length} ${claims ? "claims" : "snippets"}`
     }
     form.addEventListener("submit", event => event.preventDefault())
-    form.addEventListener("change", () => {
+    form.addEventListener("input", () => {
       const url = new URL(location.href)
-      for (const { name, value } of picked) value ? url.searchParams.set(name, value) : url.searchParams.delete(name)
+      for (const name of ["words", "on", "verdict", "needs"]) url.searchParams.delete(name)
+      for (const [name, value] of new FormData(form)) if (value) url.searchParams.append(name, value)
       history.replaceState(history.state, "", url)
       show()
     })
-    counts.after(form)
+    const place = document.querySelector(".ov-counts") ?? tables[0].previousElementSibling
+    claims ? place.after(form) : place.before(form)
     show()
   }
 
@@ -477,7 +521,6 @@
     mend()
     watch()
     beside()
-    files()
     traces()
     exploring()
     playing()

@@ -9,6 +9,8 @@ from overlap import OverlapError
 from overlap.book.blocks import KINDS, Block, Source, Text
 from overlap.book.value import NAME
 
+#: What a builder reads at the top of a page, such as how much it weighs in a search.
+_FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 
 
@@ -28,6 +30,7 @@ class Page:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise OverlapError(f"docs/{name}: not UTF-8 ({error.reason}); save it as UTF-8 text") from None
+        text = _FRONT.sub(lambda front: "\n" * front[0].count("\n"), text)  # lines keep their numbers
         return cls(name, text, parse(text, name))
 
     @property

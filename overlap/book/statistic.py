@@ -11,6 +11,8 @@ from overlap.run.text import visible
 WIDE = 0.15
 #: Characters of a text or a list that stand in a sentence.
 _LONG = 60
+#: The format of seconds in the unit that people would say.
+TIME = "time"
 _FORMAT = re.compile(r"[-+ ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[bdeEfFgGnosxX%]?")
 
 
@@ -29,12 +31,22 @@ def middle(values: Sequence):
 
 
 def is_format(text: str) -> bool:
-    """Whether this is a format such as `.2f`, `,` or `.0%`; a width has two digits at most."""
-    return bool(_FORMAT.fullmatch(text))
+    """Whether this is a format such as `.2f`, `,` or `.0%`; a width has two digits at most. Or `time`."""
+    return text == TIME or bool(_FORMAT.fullmatch(text))
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that people would say: `21 µs`."""
+    for unit, length in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= length:
+            return f"{show(seconds / length)} {unit}"
+    return f"{show(seconds / 1e-9)} ns"
 
 
 def show(value, spec: str = "") -> str:
     """A value as text: by its format, else with about three significant digits."""
+    if spec == TIME:
+        return duration(value)
     if spec:
         return visible(format(value, spec))
     if not is_number(value):

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from markdown import Extension, Markdown
+from markdown.extensions.toc import slugify
 from markdown.inlinepatterns import InlineProcessor
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
@@ -79,6 +80,7 @@ class OverlapExtension(Extension):
             _Marks(_MARK, md, self), "overlap-marks", 183
         )  # when values are in their places
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
+        md.treeprocessors.register(_Symptoms(md), "overlap-symptoms", 26)
         md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
@@ -95,7 +97,7 @@ def _found_site(root: Path, execute: str) -> Site:
 #: A mark with the end of the word before it, which may be a value, and the sign behind it.
 _MARK = rf"(?P<before>[^\s*_`\[\]()<>]{{0,20}})\s*{CITED.pattern}(?P<after>[.,;:)]*)"
 #: The title of a page.
-_TITLE = re.compile(r"\A# .*$", re.M)
+_TITLE = re.compile(r"\A\s*# .*$", re.M)
 
 
 def makeExtension(**options) -> OverlapExtension:
@@ -115,6 +117,7 @@ class _Blocks(Preprocessor):
         blocks = view.book.pages[view.path].blocks if view.path else parse(text, view.path)
         view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
+        view.opens_on = opens_on(view.book, blocks)
         rendered = [block.markdown(view) for block in blocks]
         if view.measured:
             top = view.put(head(view, blocks))
@@ -139,8 +142,10 @@ class _Values(InlineProcessor):
         value = Value.parse(match)
         view = self.extension.view
         statistics = view.book.statistics(value)
-        first = view.book.first(view.book.numbers(value), value.snippet)
-        element = etree.Element("span", {"class": "ov-value"})
+        first = view.first(view.book.numbers(value), value.snippet)
+        # a value that is of one machine only stands in a sentence that names it
+        look = "ov-value ov-pinned" if value.profile else "ov-value"
+        element = etree.Element("span", {"class": look})
         # the Tab key stops where there is more to tell than where the number comes from
         more = any(item.wide_range or not item.values for item in statistics.values())
         element.set("tabindex", "0" if more else "-1")
@@ -195,8 +200,45 @@ class _Printed(InlineProcessor):
         return element, match.start(0), match.end(0)
 
 
+class _Symptoms(Treeprocessor):
+    """A table whose first column is headed `symptom` becomes entries: a place to link to, and one for search, each."""
+
+    def run(self, root: etree.Element) -> None:
+        taken = set()
+        for parent in list(root.iter()):
+            for at, table in enumerate(list(parent)):
+                if table.tag == "table" and [th.text for th in table.iter("th")][:1] == ["symptom"]:
+                    parent[at] = self._entries(table, taken)
+
+    def _entries(self, table: etree.Element, taken: set[str]) -> etree.Element:
+        """A block for each row: its first cell as a heading, the others as paragraphs."""
+        _, *names = [th.text for th in table.iter("th")]
+        entries = etree.Element("div", {"class": "ov-symptoms"})
+        for row in table.find("tbody"):
+            first, *others = row
+            entry = etree.SubElement(entries, "div", {"class": "ov-symptom"})
+            heading = etree.SubElement(
+                entry, "h3", {"id": self._anchor(first.text, taken), "data-label": "symptom"}
+            )
+            heading.text = first.text
+            for name, cell in zip(names, others, strict=True):
+                etree.SubElement(entry, "p", {"data-label": name}).text = cell.text
+        return entries
+
+    def _anchor(self, text: str, taken: set[str]) -> str:
+        """Made of the first words of a symptom."""
+        words = slugify(re.split(r" · |; |, ", text)[0], "-")
+        anchor = next(name for name in (words, *(f"{words}-{i}" for i in range(2, 99))) if name not in taken)
+        taken.add(anchor)
+        return anchor
+
+
+#: How a verdict on a source begins.
+_VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*")
+
+
 class _Cards(Treeprocessor):
-    """Cells say what their column is called: on a phone a row is a card."""
+    """Cells say what their column is called: on a phone a row is a card. Verdicts begin with a mark."""
 
     def run(self, root: etree.Element) -> None:
         for table in root.iter("table"):
@@ -204,6 +246,25 @@ class _Cards(Treeprocessor):
             for row in table.iter("tr"):
                 for heading, cell in zip(headings, row.findall("td"), strict=False):
                     cell.set("data-label", plain(heading))
+                    verdict = _VERDICT.match(cell.text or "") if heading == "verdict" else None
+                    if verdict:
+                        chip = etree.Element("span", {"class": f"ov-chip ov-{verdict[1].split()[-1]}"})
+                        chip.text, chip.tail = verdict[1], cell.text[verdict.end() :]
+                        cell.text = ""
+                        cell.insert(0, chip)
+
+
+def opens_on(book: Book, blocks: list[Block]) -> str:
+    """The machine that a page shows before a reader picks one: the book's first, if all of the page ran on it.
+
+    Else the one that is the default of most snippets whose output stands on the page.
+    """
+    names = {block.snippet for block in blocks if block.kind == "snippet" and block.output}
+    runs = [set(book.runs(name)) for name in names if book.runs(name)]
+    first = next((machine["profile"] for machine in book.machines() if machine["first"]), "")
+    if not runs or all(first in profiles or profiles == {"cpu"} for profiles in runs):
+        return first
+    return Counter(filter(None, map(book.default, sorted(names)))).most_common(1)[0][0]
 
 
 #: Words a minute, of prose that has to be thought about.
@@ -215,17 +276,22 @@ def head(view: View, blocks: list[Block]) -> str:
     words = sum(len(block.prose.text.split()) for block in blocks if block.prose)
     runs = [run for name in view.measured for run in view.book.runs(name).values()]
     days, counts = sorted({run.day for run in runs}), Counts.of(view.claims)
-    first = Counter(filter(None, map(view.book.default, view.measured))).most_common(1)
     template = """<p class="ov-head" data-search-exclude data-first="{{ first }}">{{ minutes }} min · {{ machines|join(", ") }} · {{ days|join(" to ") }}
-{%- if counts.claims %} · {{ counts.holds }} of {{ counts.claims }} claims {{ "hold" if counts.holds != 1 else "holds" }}{% endif %}</p>"""
+{%- if counts.claims %} · {% if marks %}<a href="{{ marks }}" title="What the marks of this page say">{% endif %}
+{{- counts.holds }} of {{ counts.claims }} claims {{ "hold" if counts.holds != 1 else "holds" }}{% if marks %}</a>{% endif %}{% endif %}
+{%- if notebook %} · <a href="{{ notebook }}" download>Notebook</a>{% endif %}</p>"""
+    index = view.book.pages.get("index.md")
+    marks = view.page("index.md", "marks") if index and "{ #marks }" in index.text else ""
     machines = sorted({run.profile for run in runs}, key=machine.order)
     return view.render(
         template,
-        first=first[0][0] if first else "",
+        first=view.opens_on,
         minutes=max(1, round(words / _PACE)),
         machines=[machine.label(profile) for profile in machines],
         days=sorted({days[0], days[-1]}),
         counts=counts,
+        marks=marks,
+        notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
     )
 
 

@@ -57,6 +57,8 @@ class View:
     #: Claims of the page by their names, and the names whose marks stand in the prose.
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
+    #: The machine that the page shows before a reader picks one.
+    opens_on: str = ""
     _numbered: int = 0
     _figures: int = 0
 
@@ -72,6 +74,10 @@ class View:
         if parts[-1] == "index":
             parts = parts[:-1]
         return "../" * len(parts)
+
+    def first(self, by_profile: dict, name: str) -> str:
+        """Of the machines that have something of a snippet, the one that the page shows first."""
+        return self.opens_on if self.opens_on in by_profile else self.book.first(by_profile, name)
 
     def put(self, html: str) -> str:
         """Keep HTML out of Markdown's way; return what stands for it."""
@@ -115,6 +121,13 @@ class View:
         folder = f"{address}/" if address and not address.endswith("/") else address
         return f"{self.up}{folder}#{anchor}"
 
+    def how(self, name: str) -> str:
+        """Address of the place that shows how a snippet was measured; empty where no page does."""
+        place = self.book.places.get(name)
+        if not place:
+            return ""
+        return f"#{place.anchor}" if place.page == self.path else self.page(place.page, place.anchor)
+
     def raw(self, run: Run) -> str:
         """Address of a recording."""
         if run.live:
@@ -141,8 +154,11 @@ class View:
             _file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found}))
         )
 
-    def figure(self, run: Run, at_once: bool = False) -> Markup:
-        """A run's picture with its numbers; empty where the snippet draws none. `at_once`: it is in the first view, so nothing waits for it."""
+    def figure(self, run: Run, at_once: bool = False, numbers: str = "folded") -> Markup:
+        """A run's picture with its numbers; empty where the snippet draws none.
+
+        `at_once`: it is in the first view, so nothing waits for it. `numbers` are folded, or `chosen` in a row of views.
+        """
         name = run.data["snippet"]
         pictures = self.site.pictures
         picture = pictures.of(name, run)
@@ -157,7 +173,8 @@ class View:
             variants[variant] = {"source": source, "width": width, "height": height}
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
         names = {**variants, "tables": picture["tables"], "more": picture["more"]}
-        return Markup(_file("figure.html").render(**names, title=title, at_once=at_once))
+        names |= {"title": title, "at_once": at_once, "view_of_its_own": numbers == "chosen"}
+        return Markup(_file("figure.html").render(**names))
 
 
 class _Colourless(Filter):

@@ -92,7 +92,7 @@ class Bars(Block):
             longest = max(length for _, length, _ in rows)
             names = {"profile": profile, "rows": rows, "longest": longest, "words": self}
             tabs[profile] = view.render(read_template("bars"), **names)
-        return view.tabs(tabs, view.book.first(machines, self.snippet))
+        return view.tabs(tabs, view.first(machines, self.snippet))
 
     def cells(self, notebook) -> list[dict]:
         """The lengths on one machine, as a table."""

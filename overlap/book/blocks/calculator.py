@@ -114,7 +114,7 @@ class Calculator(Block):
     def html(self, view) -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
-        start = starts[view.book.first(starts, self.inputs[0].start.snippet)]
+        start = starts[view.first(starts, self.inputs[0].start.snippet)]
         results = self.results(start)
         now = self.result(start)
         top = max(*results, now, 1e-9)

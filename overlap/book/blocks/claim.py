@@ -212,9 +212,12 @@ class Claim(Block):
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
+        runs = view.book.runs(self.snippet)
         return view.render(
             read_template("claim"),
             claim=self,
+            how=view.how(self.snippet),
+            raw={verdict.profile: view.raw(runs[verdict.profile]) for verdict in verdicts},
             verdicts=verdicts,
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),

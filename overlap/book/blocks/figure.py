@@ -42,17 +42,13 @@ class FigureBlock(Block):
         """A tab for each machine; the caption, with the way to the code."""
         book = view.book
         runs = book.runs(book.snippet(self.snippet).name)
-        first = book.default(self.snippet)
+        first = view.first(runs, self.snippet)
         tabs = {}
         for profile, run in runs.items():
             picture = view.figure(run, at_once=profile == first)
             tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
-        tabs = view.render(read_template("snippet_output"), anchor="", tabs=view.tabs(tabs, first))
-        place = book.places.get(self.snippet)
-        href = ""
-        if place:
-            href = f"#{place.anchor}" if place.page == view.path else view.page(place.page, place.anchor)
-        return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, href)}\n"
+        tabs = view.render('<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, first))
+        return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
 
 
 @dataclass(frozen=True)

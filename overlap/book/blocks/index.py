@@ -80,4 +80,6 @@ class SnippetIndex(Block):
 
 def titled(name: str) -> str:
     """How a page is called where blocks are listed."""
+    if name == "index":
+        return "First page"
     return name.replace("_", " ").capitalize()

@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
-from overlap.book.statistic import is_number, show
+from overlap.book.statistic import TIME, is_number, show
 from overlap.book.value import VALUE, Value
 from overlap.run import machine
 
@@ -67,8 +67,11 @@ class Score(NamedTuple):
     @property
     def markdown(self) -> str:
         """The row of the table; the unit stands where the printed figure does."""
-        values = (self.its_way, self.right_way, self.ceiling)
-        measured = [f"{{{value}}}" if value else "–" for value in values]
+        measured = []
+        for value in (self.its_way, self.right_way, self.ceiling):
+            if value and self.unit == "s":
+                value = replace(value, spec=TIME)
+            measured.append(f"{{{value}}}" if value else "–")
         return _line(self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict)
 
     def measured(self, book) -> dict[str, list[float | None]]:
@@ -167,7 +170,7 @@ class ScoreboardPicture(Block):
             if measured:
                 gains = {profile: score.gains(numbers) for profile, numbers in measured.items()}
                 notes = {profile: score.note(profile, numbers) for profile, numbers in measured.items()}
-                first = view.book.first(measured, score.its_way.snippet)
+                first = view.first(measured, score.its_way.snippet)
                 rows.append((view.inline(score.label), gains, notes, first))
                 for by_mark in gains.values():
                     logarithms += map(math.log10, by_mark.values())

@@ -1,6 +1,7 @@
 """A snippet on a page: its code, what it gave in one tab per machine, and the way to take it home."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from overlap.run.snippet import Snippet
 _OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
 SHOWN = 18
+#: What a comment says to a linter, and not to a reader.
+_FOR_TOOLS = re.compile(r"[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*")
 
 
 @dataclass(frozen=True)
@@ -97,44 +100,58 @@ class SnippetBlock(Block):
             view.anchors.add(anchor)
             if self.output:
                 view.measured.append(self.snippet)
-        pictures = {profile: view.figure(run) if self.plot else "" for profile, run in runs.items()}
+        pictures = dict.fromkeys(runs, "")
+        if self.plot:
+            pictures = {profile: view.figure(run, numbers="chosen") for profile, run in runs.items()}
         if not any(pictures.values()):
-            code = view.put(self._code(view, snippet, runs, anchor))
+            code = view.put(self._code(view, snippet, anchor))
             if not runs:
                 return f"\n{code}\n"
-            return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, ''))}\n"
-        output = view.put(self._output(view, runs, pictures, anchor))
+            return f"\n{code}\n\n{view.put(self._output(view, snippet, runs, pictures, ''))}\n"
+        output = view.put(self._output(view, snippet, runs, pictures, anchor))
         caption = view.captioned(snippet.name, self.caption)
-        return f"\n{output}\n{caption}\n{view.put(self._code(view, snippet, runs, ''))}\n"
+        return f"\n{output}\n{caption}\n{view.put(self._code(view, snippet, ''))}\n"
 
-    def _output(self, view, runs: dict, pictures: dict[str, str], anchor: str) -> str:
+    def _output(self, view, snippet: Snippet, runs: dict, pictures: dict[str, str], anchor: str) -> str:
         tabs = {}
         for profile, run in runs.items():
             names = {"view": view, "run": run, "picture": pictures[profile]}
             tabs[profile] = view.render(read_template("snippet_run"), **names)
-        tabs = view.tabs(tabs, view.book.default(self.snippet))
-        return view.render(read_template("snippet_output"), anchor=anchor, tabs=tabs)
-
-    def _code(self, view, snippet: Snippet, runs: dict, anchor: str) -> str:
+        drawn = "".join(pictures.values())
+        views = ["picture", "output", "numbers", "file"]
+        if not drawn:
+            views.remove("picture")
+        if "ov-numbers" not in drawn:
+            views.remove("numbers")
         file = Path(snippet.path).name
-        first, rest = opening(snippet.show(list(self.show))) if self.code else ("", "")
+        return view.render(
+            read_template("snippet_output"),
+            anchor=anchor,
+            line=self.line,
+            views=views,
+            tabs=view.tabs(tabs, view.first(runs, self.snippet)),
+            runs=runs,
+            download=view.link(f"downloads/{snippet.name}.py"),
+            path=snippet.path,
+            file=file,
+            command=command(snippet, file),
+            needs=self.needs(snippet),
+            missing=snippet.options["missing"],
+        )
+
+    def _code(self, view, snippet: Snippet, anchor: str) -> str:
+        code = _FOR_TOOLS.sub("", snippet.show(list(self.show)))
+        first, rest = opening(code) if self.code else ("", "")
         return view.render(
             read_template("snippet_code"),
             view=view,
             anchor=anchor,
             place=self.anchor if self.anchor in view.anchors else "",
             path=snippet.path,
-            code=self.code,
             first=first,
             rest=rest,
             more=sum(bool(line.strip()) for line in rest.split("\n")),
             pieces=self._pieces(view, snippet) if self.code else [],
-            runs=runs,
-            download=view.link(f"downloads/{snippet.name}.py"),
-            file=file,
-            command=command(snippet, file),
-            needs=self.needs(snippet),
-            missing=snippet.options["missing"],
         )
 
     @staticmethod
@@ -142,7 +159,7 @@ class SnippetBlock(Block):
         """The least machine it runs on."""
         least = min(snippet.options["gpus"])
         if least == 0:
-            return "a CPU is enough"
+            return "runs on a laptop"
         return "needs a GPU" if least == 1 else f"needs {least} GPUs"
 
     def _pieces(self, view, snippet: Snippet) -> list[tuple[str, str, int]]:

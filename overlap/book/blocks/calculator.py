@@ -133,6 +133,7 @@ class Calculator(Block):
             start={name: f"{number:.4g}" for name, number in start.items()},
             result=show(now),
             text=self.label,
+            rule=self.formula,
             points=" ".join(f"{x},{y}" for x, y in points),
             dot=place(nearest, now),
             wide=_WIDE,

@@ -1,0 +1,85 @@
+"""Calculators: each formula of a page gives what was measured, within what the page says."""
+
+import json
+
+import pytest
+from conftest import ROOT
+
+from overlap.book.blocks.calculator import Calculator
+from overlap.book.book import Book
+
+
+@pytest.fixture(scope="module")
+def formulas() -> dict[str, str]:
+    """The formula of each calculator of the book, by the name of its result on the page."""
+    blocks = [block for block in Book(ROOT, "never").blocks if isinstance(block, Calculator)]
+    assert len({block.label for block in blocks}) == len(blocks)
+    return {block.label: block for block in blocks}
+
+
+def runs(name: str) -> list[dict]:
+    """Results of all recordings of a snippet on GPUs."""
+    files = sorted(ROOT.glob(f"docs/recordings/h*/{name}.json"))
+    assert files
+    return [json.loads(file.read_text())["result"] for file in files]
+
+
+def test_every_calculator_is_held_against_recordings(formulas):
+    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND}
+
+
+PREFETCH = "times as fast as without prefetching"
+BUBBLE = "per cent of a step that a GPU waits"
+EXCHANGE = "ms that the backward pass cannot hide"
+PEAK = "GiB at the peak of the second step, with Adam"
+ALTERNATING = "times as fast as one GPU, from one thread that alternates"
+BEND = "rows and columns, from which on one thread that alternates keeps all GPUs busy"
+
+
+def test_prefetching_gains_what_the_formula_says(formulas):
+    for result in runs("transfers/prefetcher_gain"):
+        for row in result["rows"]:
+            numbers = {"work": row["ms"]["work"], "copy": row["ms"]["transfer"], "steps": result["steps"]}
+            assert formulas[PREFETCH].result(numbers) == pytest.approx(row["gain"], rel=0.07)
+
+
+def test_a_pipeline_waits_as_the_formula_says(formulas):
+    for result in runs("training/pipeline_bubble"):
+        trials = zip(result["micro_batches"], result["alone_ms"], result["pipeline_ms"], strict=True)
+        for micro, alone, pipeline in trials:
+            waiting = formulas[BUBBLE].result({"gpus": result["ranks"], "micro": micro})
+            assert waiting == pytest.approx(100 * (1 - alone / pipeline), abs=5)
+
+
+def test_gradients_cost_what_the_line_says(formulas):
+    for result in runs("collectives/alpha_beta"):
+        line = {"alpha": result["alpha_us"], "rate": result["gb_s"]}
+        for size, us in zip(result["bytes"], result["us"], strict=True):
+            if size < 2**27:
+                continue
+            alone = formulas[EXCHANGE].result(line | {"size": size / 2**20, "backward": 0})
+            assert alone == pytest.approx(us / 1e3, rel=0.15)
+            hidden = formulas[EXCHANGE].result(line | {"size": size / 2**20, "backward": 2 * alone})
+            assert hidden == 0
+
+
+def test_peaks_are_where_the_rule_puts_them(formulas):
+    for result in runs("memory/memory_timeline"):
+        shapes = [{"layers": 4, "width": 4096, "rows": 16384, "peak": result["measured"]["second"][-1]}]
+        for row in result["others"][:2]:
+            shapes.append({"peak": row["peaks"][1]} | {key: row[key] for key in ("layers", "width", "rows")})
+        for shape in shapes:
+            assert formulas[PEAK].result(shape) * 2**30 == pytest.approx(shape["peak"], rel=0.001)
+
+
+def test_two_gpus_alternate_as_the_formula_says(formulas):
+    for result in runs("devices/launch_bound_crossover"):
+        gpus = result["visible_gpus"]
+        for i, speedup in enumerate(result["speedup"]["one_thread"] if gpus > 1 else []):
+            kernel = 1e3 * result["one_ms"]["graphs"][i] / result["products"][i]
+            numbers = {"kernel": kernel, "launch": result["launch_us"][i], "gpus": gpus}
+            predicted = formulas[ALTERNATING].result(numbers)
+            assert max(predicted / speedup, speedup / predicted) <= 1.25
+            bend = formulas[BEND].result(numbers | {"rate": 2e-6 * result["n"][i] ** 3 / kernel})
+            if result["n"][i] >= 2 * bend:
+                assert speedup >= 0.95 * gpus

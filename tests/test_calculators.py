@@ -25,9 +25,10 @@ def runs(name: str) -> list[dict]:
 
 
 def test_every_calculator_is_held_against_recordings(formulas):
-    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND}
+    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND, ROOF}
 
 
+ROOF = "per cent of its roof"
 PREFETCH = "times as fast as without prefetching"
 BUBBLE = "per cent of a step that a GPU waits"
 EXCHANGE = "ms that the backward pass cannot hide"
@@ -70,6 +71,22 @@ def test_peaks_are_where_the_rule_puts_them(formulas):
             shapes.append({"peak": row["peaks"][1]} | {key: row[key] for key in ("layers", "width", "rows")})
         for shape in shapes:
             assert formulas[PEAK].result(shape) * 2**30 == pytest.approx(shape["peak"], rel=0.001)
+
+
+def test_an_operation_has_the_share_of_its_roof_that_the_book_prints(formulas):
+    for file in sorted(ROOT.glob("docs/recordings/h*/clinic/roofline_map.json")):
+        recording = json.loads(file.read_text())
+        start = formulas[ROOF].starts(Book(ROOT, "never"))[recording["profile"]]
+        best = recording["result"]["rows"]["bf16 8192"]["tflop_s"]
+        assert formulas[ROOF].result(start) == pytest.approx(100 * best / start["peak"], rel=0.02)
+        addition = recording["result"]["rows"]["add"]  # so few FLOP a byte that memory is its roof
+        numbers = start | {
+            "gflop": 1,
+            "megabytes": 1e3 / addition["flop_per_byte"],
+            "ms": 1 / addition["tflop_s"],
+        }
+        rate = 1e3 * addition["tflop_s"] / addition["flop_per_byte"]
+        assert formulas[ROOF].result(numbers) == pytest.approx(100 * rate / start["memory"])
 
 
 def test_two_gpus_alternate_as_the_formula_says(formulas):

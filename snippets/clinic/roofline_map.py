@@ -95,6 +95,10 @@ def plot(results: dict, ceilings: dict):
         points = [row for row in rows.values() if row["roof"] == roof]
         x = [row["flop_per_byte"] for row in points]
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
+    for name, row in rows.items():
+        place = (row["flop_per_byte"], row["tflop_s"])
+        offset = {"textcoords": "offset points", "xytext": (4, -9)}
+        ax.annotate(name, place, fontsize=7, **offset)
     ends = [0.1, 2 * max(row["flop_per_byte"] for row in rows.values())]
     for roof, dashes in {"bf16": "--", "tf32": "-.", "fp32": ":"}.items():
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:

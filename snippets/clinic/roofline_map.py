@@ -95,10 +95,15 @@ def plot(results: dict, ceilings: dict):
         points = [row for row in rows.values() if row["roof"] == roof]
         x = [row["flop_per_byte"] for row in points]
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
-    for name, row in rows.items():
+    by_bytes = sorted(rows.items(), key=lambda item: item[1]["flop_per_byte"])
+    for number, (name, row) in enumerate(by_bytes):
         place = (row["flop_per_byte"], row["tflop_s"])
-        offset = {"textcoords": "offset points", "xytext": (4, -9)}
-        ax.annotate(name, place, fontsize=7, **offset)
+        above = number % 2 == 0  # neighbours' names on two sides
+        offset = (-4, 5) if above else (4, -9)
+        side = "right" if above else "left"
+        ax.annotate(
+            name, place, offset, textcoords="offset points", ha=side, fontsize=7
+        )
     ends = [0.1, 2 * max(row["flop_per_byte"] for row in rows.values())]
     for roof, dashes in {"bf16": "--", "tf32": "-.", "fp32": ":"}.items():
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:

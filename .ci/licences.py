@@ -1,4 +1,7 @@
-"""List the licences of all packages of a report of `pip install --report`, as a table in Markdown, by what the packages say themselves."""
+"""List the licences of all packages of a report of `pip install --report`, as a table in Markdown.
+
+They are those that the packages name themselves.
+"""
 
 import json
 import re
@@ -10,16 +13,17 @@ _PREFIX = "License :: "
 
 
 def licence(metadata: dict) -> str:
-    """The licence of a package by its metadata: its expression, else its classifiers, else a short text of its own; empty if it says nothing."""
-    classified = [
-        each.split(" :: ")[-1] for each in metadata.get("classifier", []) if each.startswith(_PREFIX)
-    ]
+    """The licence of a package by its metadata; empty if it names none.
+
+    It is its expression, else its classifiers, else a short text of its own.
+    """
+    classifiers = [item for item in metadata.get("classifier", []) if item.startswith(_PREFIX)]
+    classified = [item.split(" :: ")[-1] for item in classifiers]
     text = (metadata.get("license") or "").strip()
     short = text if len(text) <= 60 and "\n" not in text and text != "UNKNOWN" else ""
-    named = [each for each in classified if each not in ("OSI Approved", "Other/Proprietary License")]
-    return (
-        metadata.get("license_expression") or " AND ".join(named) or short or UNSAID.get(metadata["name"], "")
-    )
+    named = [item for item in classified if item not in ("OSI Approved", "Other/Proprietary License")]
+    expression = metadata.get("license_expression") or " AND ".join(named)
+    return expression or short or UNSAID.get(metadata["name"], "")
 
 
 def name(text: str) -> str:

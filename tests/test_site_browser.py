@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is
 #: Pages with values, claims and runs on several machines; and one page of every kind.
 NOTEBOOKS = "generated/notebooks/"
 CHAPTERS = ("asynchrony/", "devices/", "training/")
-KINDS = ("", *CHAPTERS, "claims/", "snippets/", "glossary/", f"{NOTEBOOKS}memory/")
+KINDS = ("", *CHAPTERS, "claims/", "snippets/", "glossary/", f"{NOTEBOOKS}first_steps/")
 
 
 @pytest.fixture(scope="session")
@@ -433,12 +433,10 @@ WIDTHS = """() => {
 
 @pytest.fixture(scope="session")
 def visits(browser, address, paths) -> dict[str, dict]:
-    """What happens when each page is opened on a narrow screen, by path; of the notebooks, which one template makes, one."""
+    """What happens when each page is opened on a narrow screen, by path."""
     found = {}
     context = browser.new_context(base_url=address, viewport={"width": 360, "height": 800})
     for path in paths:
-        if path.startswith(NOTEBOOKS) and path not in KINDS:
-            continue
         messages, elsewhere, failed = [], [], []
         page = context.new_page()
         page.on(
@@ -564,7 +562,7 @@ def violations(
 
 @pytest.mark.parametrize(
     ("path", "width", "scheme"),
-    [(path, 1280, "light") for path in ("", "devices/", "claims/", f"{NOTEBOOKS}memory/")]
+    [(path, 1280, "light") for path in ("", "devices/", "claims/", f"{NOTEBOOKS}first_steps/")]
     + [(path, 390, "dark") for path in ("", "training/", "snippets/", "glossary/")],
 )
 def test_axe_finds_nothing_serious(visit, axe, path, width, scheme):
@@ -826,7 +824,7 @@ def test_downloads_arrive(visit, site):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_notebook_page_follows_the_scheme(visit, scheme):
-    page = visit(f"{NOTEBOOKS}timing/", scheme=scheme)
+    page = visit(f"{NOTEBOOKS}first_steps/", scheme=scheme)
     colours = page.evaluate(
         """() => Object.fromEntries([".md-content p", ".jp-InputArea pre", ".jp-OutputArea pre"].map(part => {
           const element = document.querySelector(part)

@@ -268,7 +268,7 @@ def made(book: SmallBook, template: dict):
     (book.root / "docs/assets").mkdir()
     (book.root / "docs/assets/overlap.js").write_text((ROOT / "docs/assets/overlap.js").read_text())
     extra = f"extra_javascript: [generated/machines.js, assets/overlap.js]\nnav: [index.md, {', '.join(f'{name}.md' for name in [*pages, 'claims', 'snippets', 'a', 'glossary'])}]\n"
-    return build(book, "never", extra=extra)
+    return build(book, "never", extra=extra, notebook_page="c_00")
 
 
 SPY = """

@@ -1,7 +1,8 @@
 """The book's measuring part as one file, `overlap.pyz`: `python overlap.pyz` checks a GPU without a checkout.
 
-It is a standard zip application. What runs needs its files as files, since snippets are read and run by path: so the
-application unpacks itself once into the user's cache, under a name made of its content, and goes on from there.
+It is a standard zip application. What runs needs its files as files, since snippets are read and run by path:
+so the application unpacks itself once into the user's cache, under a name made of its content, and goes on
+from there.
 """
 
 import hashlib
@@ -68,7 +69,7 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-ABOUT = "Overlap: what this GPU reaches, beside its ceilings and what others reach. Made from the book's checkout."
+ABOUT = "Overlap: what this GPU reaches, beside its ceilings and what others reach. Made from the book."
 
 
 def build(book: Book) -> bytes:

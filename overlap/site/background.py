@@ -9,7 +9,7 @@ from overlap import OverlapError
 from overlap.book.book import CACHE, Book
 from overlap.cache import write
 from overlap.run.runner import Runner
-from overlap.site.build import generate, own_runs
+from overlap.site.build import generate
 from overlap.site.pictures import Pictures, drawing_pool
 from overlap.site.view import Site
 
@@ -22,10 +22,11 @@ class Background:
     it watches. In later builds a snippet that was edited runs at once, before its page is built.
     """
 
-    def __init__(self, root: Path, execute: str):
+    def __init__(self, root: Path, execute: str, notebook_page: str):
         self.signal_file = root / CACHE / "served"
         self._root = root
         self._execute = execute
+        self._notebook_page = notebook_page
         self._runner = Runner(root)
         self._pool = drawing_pool(root)
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -36,27 +37,26 @@ class Background:
         write(self.signal_file, "started\n")
 
     def prepare(self, site: Site) -> None:
-        """What must be there before a page is built: pictures of what is shown first, runs of what was edited."""
+        """What a page needs before it is built: pictures of what is shown first, runs of what was edited."""
         book = site.book
-        first = self._thread.ident is None
         wanted = [(snippet.name, gpus) for snippet, gpus in book.wanted()]
-        if first:
+        if self._thread.ident is None:
             self._left = set(wanted)
         edited = [name for name, gpus in wanted if (name, gpus) not in self._left]
         if edited:
             book.runner = self._runner
             book.run(edited)
-        site.pictures.lazy = not self._drawn
         missing = site.pictures.missing()
         if not self._drawn:
+            site.pictures.lazy = True
             missing = [(name, run) for name, run in missing if run.profile == book.default(name)]
-        site.pictures.draw(self._pool, items=missing)
-        generate(book, site.pictures, notebooks=False)
-        own, runnable = own_runs(book)
+        site.pictures.draw(self._pool, missing)
+        generate(book, site.pictures, self._notebook_page)
         if self._left:
-            site.status = (
-                f"{own} of {runnable} runs are this machine's own; the rest are recorded, and run now."
-            )
+            runnable = list(book.runnable())
+            own = len(runnable) - len(book.wanted())
+            runs = f"{own} of {len(runnable)} runs are this machine's own"
+            site.status = f"{runs}; the rest are recorded, and run now."
 
     def start(self) -> None:
         """Begin to work behind the pages."""
@@ -80,15 +80,13 @@ class Background:
             if not self._over.is_set():
                 print(f"WARNING -  {error}", file=sys.stderr, flush=True)
         except Exception:
-            if not self._over.wait(2):  # an interrupt reaches the pool before it reaches this server
+            if not self._over.is_set():
                 raise
 
     def _draw_rest(self, message: str) -> None:
-        """Draw what is missing, make notebooks, and let the pages show it."""
+        """Draw what is missing, and let the pages show it."""
         book = Book(self._root, self._execute)
-        pictures = Pictures(book)
-        if pictures.draw(self._pool) or message == "ran\n":
-            generate(book, pictures)
-            self._drawn = True
-            write(self.signal_file, message)
+        drawn = Pictures(book).draw(self._pool)
         self._drawn = True
+        if drawn or message == "ran\n":
+            write(self.signal_file, message)

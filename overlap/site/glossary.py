@@ -1,6 +1,6 @@
 """The first use of a term on a page leads to the glossary, and tells its meaning under the pointer.
 
-Markdown's own abbreviations would mark every use of `stream` and `event`, and only in the spelling of the heading.
+Markdown's own abbreviations would mark every use of `stream` and `event`, and in one spelling only.
 """
 
 import re
@@ -15,33 +15,39 @@ from markdown.treeprocessors import Treeprocessor
 from overlap.book.blocks.block import HOUSE_RULES
 
 FILE = "glossary.md"
-#: A term, with its translation and its anchor where it has them, and what stands below, up to the first empty line.
+#: A term, with its translation and its anchor where it has them, and the first paragraph below.
 _ENTRY = re.compile(r"^## (.+?)(?: · .+)?\n+((?:[^#\n].*\n?)*)", re.M)
 #: Where text is prose: a term in a heading, in code, in a link or in a value is left alone.
 _PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
 
 
 def terms(docs: Path) -> dict[str, str]:
-    """Headings of docs/glossary.md, and what stands below each up to the first empty line, without marks and addresses."""
+    """Headings of docs/glossary.md, and the first paragraph below each, without marks and addresses."""
     path = docs / FILE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    entries = _ENTRY.findall(text)
-    return {term: " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", meaning).split()) for term, meaning in entries}
+    meanings = {}
+    for term, meaning in _ENTRY.findall(text):
+        meanings[term] = " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", meaning).split())
+    return meanings
 
 
 class Glossary(Treeprocessor):
-    """Walks a page in reading order and links each term once; `page()` is its path, `docs()` the folder of pages."""
+    """Links each term once, in reading order; `page()` is the page's path, `docs()` the folder of pages."""
 
     def __init__(self, md: Markdown, docs: Callable[[], Path], page: Callable[[], str]):
         super().__init__(md)
-        self._docs, self._page = docs, page
+        self._docs = docs
+        self._page = page
 
     def run(self, root: etree.Element) -> None:
         """Link what is there to be linked."""
-        if self._page() == FILE:
+        page = self._page()
+        if page == FILE:
             for heading in root.iter("h2"):
                 heading.set("translate", "no")  # a browser that translates leaves terms alone
-        meanings = {} if self._page() in ("", FILE, HOUSE_RULES) else terms(self._docs())
+        if page in ("", FILE, HOUSE_RULES):
+            return
+        meanings = terms(self._docs())
         if meanings:
             words = "|".join(map(re.escape, sorted(meanings, key=len, reverse=True)))
             self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)
@@ -60,21 +66,25 @@ class Glossary(Treeprocessor):
             self._link(element, at)
 
     def _link(self, parent: etree.Element, at: int) -> None:
-        """Put a link at the first term of the text before the child at this place; what follows is the text after the link."""
+        """Put a link at the first term of the text before the child at this place; the rest follows it."""
         before = parent[at - 1] if at else None
-        text = before.tail if at else parent.text
-        for match in self._pattern.finditer(text or ""):
-            if match[1].lower() not in self._left:
-                continue
-            term, meaning = self._left.pop(match[1].lower())
-            link = etree.Element("a", {"href": f"{FILE}#{slugify(term, '-')}"})
-            if meaning:
-                link.set("title", meaning)
-            link.set("translate", "no")
-            link.text, link.tail = match[0], text[match.end() :]
-            parent.insert(at, link)
-            if before is None:
-                parent.text = text[: match.start()]
-            else:
-                before.tail = text[: match.start()]
-            return
+        text = (parent.text if before is None else before.tail) or ""
+        for match in self._pattern.finditer(text):
+            if match[1].lower() in self._left:
+                link = self._linked(match)
+                link.tail = text[match.end() :]
+                parent.insert(at, link)
+                if before is None:
+                    parent.text = text[: match.start()]
+                else:
+                    before.tail = text[: match.start()]
+                return
+
+    def _linked(self, match: re.Match) -> etree.Element:
+        term, meaning = self._left.pop(match[1].lower())
+        link = etree.Element("a", {"href": f"{FILE}#{slugify(term, '-')}"})
+        if meaning:
+            link.set("title", meaning)
+        link.set("translate", "no")
+        link.text = match[0]
+        return link

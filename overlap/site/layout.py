@@ -28,7 +28,7 @@ _HEIGHT = 3.5  # inches, of a plain picture
 
 
 class Layout:
-    """Changes how a figure looks, never what it shows: some at once, and by `fit` what depends on the width."""
+    """Changes how a figure looks, never what it shows; `fit` does what depends on the width."""
 
     def __init__(self, figure: Figure, series: list[Series]):
         self.figure = figure

@@ -7,11 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from markdown import Extension, Markdown
-from markdown.extensions.toc import slugify
 from markdown.inlinepatterns import InlineProcessor
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
-from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
 
 from overlap import OverlapError, find_root
@@ -24,7 +22,15 @@ from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site.glossary import Glossary
 from overlap.site.pictures import Pictures
+from overlap.site.tables import Cards, Symptoms
 from overlap.site.view import Site, View
+
+#: A mark with the end of the word before it, which may be a value, and the sign behind it.
+_MARK = rf"(?P<before>[^\s*_`\[\]()<>]{{0,20}})\s*{CITED.pattern}(?P<after>[.,;:)]*)"
+#: The title of a page.
+_TITLE = re.compile(r"\A\s*# .*$", re.M)
+#: Words a minute, of prose that has to be thought about.
+_PACE = 200
 
 
 class OverlapExtension(Extension):
@@ -39,7 +45,7 @@ class OverlapExtension(Extension):
     @property
     def site(self) -> Site:
         """The book; it is opened when the first page needs it."""
-        return self._given or _found_site(find_root(), self.getConfig("execute"))
+        return self._given or _site_here(find_root(), self.getConfig("execute"))
 
     @property
     def view(self) -> View:
@@ -49,14 +55,13 @@ class OverlapExtension(Extension):
         return self._view
 
     def turn_to(self, text: str) -> View:
-        """Begin a page. Builders do not say which it is, so it is known by its text; else it is one of its own."""
+        """Begin a page. Builders do not say which it is: it is known by its text, or is one of its own."""
         path = self._path_of(text)
         if not path and not self._given:
-            _found_site.cache_clear()  # a page that was edited since
+            _site_here.cache_clear()  # a page that was edited since
             path = self._path_of(text)
-        lost = self.site.book.library.lost_pages
-        if not path and lost:
-            raise OverlapError("\n".join(lost))
+        if not path and self.site.book.library.lost_pages:
+            raise OverlapError("\n".join(self.site.book.library.lost_pages))
         self._view = View(self.site, path)
         self.site.anchors[path] = self._view.anchors
         return self._view
@@ -76,28 +81,20 @@ class OverlapExtension(Extension):
         md.registerExtension(self)
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
-        md.inlinePatterns.register(
-            _Marks(_MARK, md, self), "overlap-marks", 183
-        )  # when values are in their places
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
-        md.treeprocessors.register(_Symptoms(md), "overlap-symptoms", 26)
-        md.treeprocessors.register(_Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
+        md.treeprocessors.register(Symptoms(md), "overlap-symptoms", 26)
+        md.treeprocessors.register(Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
+        md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
         glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
 
 @cache
-def _found_site(root: Path, execute: str) -> Site:
+def _site_here(root: Path, execute: str) -> Site:
     """The book in a folder, read once for all pages of a builder that has no plugin of ours."""
     book = Book(root, execute)
     return Site(book, Pictures(book))
-
-
-#: A mark with the end of the word before it, which may be a value, and the sign behind it.
-_MARK = rf"(?P<before>[^\s*_`\[\]()<>]{{0,20}})\s*{CITED.pattern}(?P<after>[.,;:)]*)"
-#: The title of a page.
-_TITLE = re.compile(r"\A\s*# .*$", re.M)
 
 
 def makeExtension(**options) -> OverlapExtension:
@@ -119,20 +116,17 @@ class _Blocks(Preprocessor):
         view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
         view.opens_on = opens_on(view.book, blocks)
         rendered = [block.markdown(view) for block in blocks]
-        if view.measured:
-            top = view.put(head(view, blocks))
+        status = view.site.status if view.path else ""
+        if view.measured or status:
+            top = view.put(head(view, blocks, status))
             rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", rendered[0], count=1)
+        if view.measured:
             rendered.append(f"\n\n{view.put(measured(view))}\n")
-        if view.site.status and view.path:
-            status = f'<p class="ov-status" role="status" data-search-exclude>{view.site.status}</p>'
-            rendered[0] = _TITLE.sub(
-                lambda title: f"{title[0]}\n\n{view.put(status)}\n", rendered[0], count=1
-            )
         return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 
 class _Values(InlineProcessor):
-    """All machines' values of an expression; one is shown."""
+    """A value becomes one span per machine, with its provenance and its range."""
 
     def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
         super().__init__(pattern, md)
@@ -153,19 +147,18 @@ class _Values(InlineProcessor):
             note = f"{value.snippet} on {machine.label(profile)}"
             if item.note:
                 note += f": {item.note}"
-            shown = {"class": "ov-on"} if profile == first else {"data-search-exclude": ""}
-            part = etree.SubElement(
-                element, "span", {"data-machine": profile, "data-note": plain(note)} | shown
-            )
+            attributes = {"data-machine": profile, "data-note": plain(note)}
+            attributes |= {"class": "ov-on"} if profile == first else {"data-search-exclude": ""}
+            part = etree.SubElement(element, "span", attributes)
             part.text = AtomicString(plain(item.text))
             if item.wide_range:
-                span = etree.SubElement(part, "small", {"class": "ov-range"})
-                span.text = AtomicString(plain(f" ({item.wide_range})"))
+                small = etree.SubElement(part, "small", {"class": "ov-range"})
+                small.text = AtomicString(plain(f" ({item.wide_range})"))
         return element, match.start(0), match.end(0)
 
 
 class _Marks(InlineProcessor):
-    """The mark of a claim, which opens its evidence; it stays with the word before it and the sign behind it."""
+    """The mark of a claim, which opens its evidence; it stays with the word before and the sign behind it."""
 
     def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
         super().__init__(pattern, md)
@@ -175,12 +168,22 @@ class _Marks(InlineProcessor):
         view = self.extension.view
         claim = view.named.get(match["claim"])
         if claim is None:
-            raise OverlapError(
-                f"docs/{view.path}: no claim of this page is named {match['claim']!r}; name it, or take the mark away"
-            )
+            reason = f"no claim of this page is named {match['claim']!r}"
+            raise OverlapError(f"docs/{view.path}: {reason}; name it, or take the mark away")
+        mark = self.md.htmlStash.store(claim.mark(view))
         together = etree.Element("span", {"class": "ov-together"})
-        together.text = f"{match['before']}\u00a0{self.md.htmlStash.store(claim.mark(view))}{match['after']}"
+        together.text = f"{match['before']}\u00a0{mark}{match['after']}"
         return together, match.start(0), match.end(0)
+
+
+class _Printed(InlineProcessor):
+    """A number that a source printed: shown as such, so that nobody takes it for one of ours."""
+
+    def handleMatch(self, match: re.Match, data: str):
+        title = "printed by a source, not measured here"
+        element = etree.Element("span", {"class": "ov-printed", "title": title})
+        element.text = AtomicString(match["text"])
+        return element, match.start(0), match.end(0)
 
 
 class _Code(Postprocessor):
@@ -190,72 +193,8 @@ class _Code(Postprocessor):
         return re.sub(r"<code(?=[ >])", '<code translate="no"', text)
 
 
-class _Printed(InlineProcessor):
-    """A figure that a source printed: shown as such, so that nobody takes it for one of ours."""
-
-    def handleMatch(self, match: re.Match, data: str):
-        title = "printed by a source, not measured here"
-        element = etree.Element("span", {"class": "ov-printed", "title": title})
-        element.text = AtomicString(match["text"])
-        return element, match.start(0), match.end(0)
-
-
-class _Symptoms(Treeprocessor):
-    """A table whose first column is headed `symptom` becomes entries: a place to link to, and one for search, each."""
-
-    def run(self, root: etree.Element) -> None:
-        taken = set()
-        for parent in list(root.iter()):
-            for at, table in enumerate(list(parent)):
-                if table.tag == "table" and [th.text for th in table.iter("th")][:1] == ["symptom"]:
-                    parent[at] = self._entries(table, taken)
-
-    def _entries(self, table: etree.Element, taken: set[str]) -> etree.Element:
-        """A block for each row: its first cell as a heading, the others as paragraphs."""
-        _, *names = [th.text for th in table.iter("th")]
-        entries = etree.Element("div", {"class": "ov-symptoms"})
-        for row in table.find("tbody"):
-            first, *others = row
-            entry = etree.SubElement(entries, "div", {"class": "ov-symptom"})
-            heading = etree.SubElement(
-                entry, "h3", {"id": self._anchor(first.text, taken), "data-label": "symptom"}
-            )
-            heading.text = first.text
-            for name, cell in zip(names, others, strict=True):
-                etree.SubElement(entry, "p", {"data-label": name}).text = cell.text
-        return entries
-
-    def _anchor(self, text: str, taken: set[str]) -> str:
-        """Made of the first words of a symptom."""
-        words = slugify(re.split(r" · |; |, ", text)[0], "-")
-        anchor = next(name for name in (words, *(f"{words}-{i}" for i in range(2, 99))) if name not in taken)
-        taken.add(anchor)
-        return anchor
-
-
-#: How a verdict on a source begins.
-_VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*")
-
-
-class _Cards(Treeprocessor):
-    """Cells say what their column is called: on a phone a row is a card. Verdicts begin with a mark."""
-
-    def run(self, root: etree.Element) -> None:
-        for table in root.iter("table"):
-            headings = [re.sub(r"[`*]|\]\([^)]*\)|\[", "", th.text or "") for th in table.iter("th")]
-            for row in table.iter("tr"):
-                for heading, cell in zip(headings, row.findall("td"), strict=False):
-                    cell.set("data-label", plain(heading))
-                    verdict = _VERDICT.match(cell.text or "") if heading == "verdict" else None
-                    if verdict:
-                        chip = etree.Element("span", {"class": f"ov-chip ov-{verdict[1].split()[-1]}"})
-                        chip.text, chip.tail = verdict[1], cell.text[verdict.end() :]
-                        cell.text = ""
-                        cell.insert(0, chip)
-
-
 def opens_on(book: Book, blocks: list[Block]) -> str:
-    """The machine that a page shows before a reader picks one: the book's first, if all of the page ran on it.
+    """The machine that a page shows before a reader picks one: the book's first, if all of it ran there.
 
     Else the one that is the default of most snippets whose output stands on the page.
     """
@@ -267,57 +206,47 @@ def opens_on(book: Book, blocks: list[Block]) -> str:
     return Counter(filter(None, map(book.default, sorted(names)))).most_common(1)[0][0]
 
 
-#: Words a minute, of prose that has to be thought about.
-_PACE = 200
-
-
-def head(view: View, blocks: list[Block]) -> str:
-    """A line below the title: minutes to read, machines, dates, how many claims hold; and the machine that most of the page is about."""
+def head(view: View, blocks: list[Block], status: str) -> str:
+    """Below the title: minutes to read, machines, dates, how many claims hold; the machine shown first."""
     words = sum(len(block.prose.text.split()) for block in blocks if block.prose)
-    runs = [run for name in view.measured for run in view.book.runs(name).values()]
-    days, counts = sorted({run.day for run in runs}), Counts.of(view.claims)
-    template = """<p class="ov-head" data-search-exclude data-first="{{ first }}">{{ minutes }} min · {{ machines|join(", ") }} · {{ days|join(" to ") }}
-{%- if counts.claims %} · {% if marks %}<a href="{{ marks }}" title="What the marks of this page say">{% endif %}
-{{- counts.holds }} of {{ counts.claims }} claims {{ "hold" if counts.holds != 1 else "holds" }}{% if marks %}</a>{% endif %}{% endif %}
-{%- if notebook %} · <a href="{{ notebook }}" download>Notebook</a>{% endif %}</p>"""
+    days = _days(view)
+    every_day = sorted(day for days_there in days.values() for day in days_there)
     index = view.book.pages.get("index.md")
     marks = view.page("index.md", "marks") if index and "{ #marks }" in index.text else ""
-    machines = sorted({run.profile for run in runs}, key=machine.order)
-    return view.render(
-        template,
+    return view.file(
+        "head",
+        status=status,
         first=view.opens_on,
         minutes=max(1, round(words / _PACE)),
-        machines=[machine.label(profile) for profile in machines],
-        days=sorted({days[0], days[-1]}),
-        counts=counts,
+        machines=[machine.label(profile) for profile in days],
+        days=sorted({*every_day[:1], *every_day[-1:]}),
+        counts=Counts.of(view.claims),
         marks=marks,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
     )
 
 
 def measured(view: View) -> str:
-    """When and on what the snippets of a page ran, how many of its claims hold, and the page as a notebook."""
+    """When and on what the snippets of a page ran, how many claims hold, and the page as a notebook."""
+    counts = Counts.of(view.claims)
+    held = sorted(counts.by, key=machine.order)
+    name = view.path.removesuffix(".md")
+    is_page = name == view.site.notebook_page
+    return view.file(
+        "measured",
+        spans=[f"{machine.label(p)}, {' and '.join(sorted(days))}" for p, days in _days(view).items()],
+        counts=counts,
+        held=[f"{machine.label(profile)}: {counts.on(profile)}" for profile in held],
+        file=view.link(f"downloads/{name}.ipynb"),
+        page=f"{view.up}generated/notebooks/{name}/" if is_page else "",
+        colab=view.site.colab,
+    )
+
+
+def _days(view: View) -> dict[str, set[str]]:
+    """The days when the page's snippets ran, by machine."""
     days: dict[str, set[str]] = {}
     for name in view.measured:
         for profile, run in view.book.runs(name).items():
             days.setdefault(profile, set()).add(run.day)
-    spans = [
-        f"{machine.label(profile)}, {' and '.join(sorted(days[profile]))}"
-        for profile in sorted(days, key=machine.order)
-    ]
-    name = view.path.removesuffix(".md")
-    file = view.link(f"downloads/{name}.ipynb")
-    template = """<details class="ov-fold ov-measured" data-search-exclude><summary>Versions, dates, notebook</summary>
-<p>Measured on this page: {{ spans|join(" · ") }}.
-{%- if counts.claims %} {{ counts.summary }} ({{ held|join(" · ") }}).{% endif %}{% if file %} This page as a notebook:
-{% if page %}<a href="{{ page }}">read it</a>, {% endif %}<a href="{{ file }}" download>download it</a>{% if colab %}, <a href="{{ colab }}">open it in Colab</a>{% endif %}.{% endif %}</p></details>"""
-    counts = Counts.of(view.claims)
-    held = [
-        f"{machine.label(profile)}: {counts.on(profile)}" for profile in sorted(counts.by, key=machine.order)
-    ]
-    page = f"{view.up}generated/notebooks/{name}/" if view.site.notebook_pages else ""
-    colab = ""
-    if view.site.colab:
-        place = f"{view.site.colab}/generated/downloads/{name}.ipynb"
-        colab = f"https://colab.research.google.com/github/{place}"
-    return view.render(template, spans=spans, file=file, page=page, colab=colab, counts=counts, held=held)
+    return {profile: days[profile] for profile in sorted(days, key=machine.order)}

@@ -1,4 +1,4 @@
-"""A chapter as a notebook: the same text, the same snippets, the same outputs. What was recorded is text there, too."""
+"""A chapter as a notebook: the same text, snippets and outputs. What was recorded is text there, too."""
 
 import html
 import re
@@ -23,17 +23,22 @@ class Notebook:
     """What a block draws itself with in a notebook."""
 
     def __init__(self, book: Book, pictures: Pictures):
-        self.book, self.pictures, self._page = book, pictures, ""
+        self.book = book
+        self.pictures = pictures
+        self._page = ""
 
     def build(self, page: Page) -> str:
         """The notebook of one page as JSON text; the same input gives the same bytes."""
-        self._page, cells = page.name, []
+        self._page = page.name
+        cells = []
         for number, block in enumerate(page.blocks):
-            cells += [cell | {"id": f"cell-{number}-{i}"} for i, cell in enumerate(block.cells(self))]
+            for i, cell in enumerate(block.cells(self)):
+                cells.append(cell | {"id": f"cell-{number}-{i}"})
         metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
-        made = nbformat.from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
-        nbformat.validate(made)
-        return nbformat.writes(made)
+        content = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+        notebook = nbformat.from_dict(content)
+        nbformat.validate(notebook)
+        return nbformat.writes(notebook)
 
     @staticmethod
     def label(profile: str) -> str:
@@ -41,11 +46,10 @@ class Notebook:
         return machine.label(profile)
 
     @staticmethod
-    def text(said: str) -> str:
-        """Text as Markdown that shows just this: whatever could be markup or a formula is a character reference."""
-        return "".join(
-            c if _HARMLESS.fullmatch(c) else f"&#{ord(c)};" for c in plain(said).replace("\n", " ")
-        )
+    def text(text: str) -> str:
+        """Text as Markdown that shows just this: what could be markup or a formula is written as a number."""
+        line = plain(text).replace("\n", " ")
+        return "".join(c if _HARMLESS.fullmatch(c) else f"&#{ord(c)};" for c in line)
 
     @staticmethod
     def markdown(source: str) -> dict:
@@ -60,11 +64,10 @@ class Notebook:
         return cell | {"execution_count": None}
 
     def prose(self, text: str) -> dict:
-        """A cell of the page's own Markdown, with values and printed figures in their places."""
-        with_values = replace_values(re.sub(rf"\s*{CITED.pattern}", "", text), self._value)
-        return self.markdown(
-            _as_notebooks_render(self._page, PRINTED.sub(lambda match: self.text(match["text"]), with_values))
-        )
+        """A cell of the page's own Markdown, with values and printed numbers in their places."""
+        text = replace_values(re.sub(rf"\s*{CITED.pattern}", "", text), self._value)
+        text = PRINTED.sub(lambda match: self.text(match["text"]), text)
+        return self.markdown(_as_notebooks_render(self._page, text))
 
     def _value(self, value: Value) -> str:
         profile = self.book.first(self.book.numbers(value), value.snippet)
@@ -73,39 +76,42 @@ class Notebook:
     @staticmethod
     def drawing(picture: str, name: str) -> str:
         """An SVG of the book itself, as an image that a cell of Markdown shows."""
-        return f'<img alt="{html.escape(name)}" style="background:#fff" src="{svg.data_uri(svg.by_itself(picture))}">'
+        source = svg.data_uri(svg.by_itself(picture))
+        return f'<img alt="{html.escape(name)}" style="background:#fff" src="{source}">'
 
     def outputs(self, snippet: Snippet, run: Run) -> list[dict]:
         """What a run printed and drew."""
-        found = [
-            {"output_type": "stream", "name": output["name"], "text": printable("".join(output["text"]))}
-            for output in run.data["outputs"]
-        ]
+        outputs = []
+        for output in run.data["outputs"]:
+            text = printable("".join(output["text"]))
+            outputs.append({"output_type": "stream", "name": output["name"], "text": text})
         picture = self.pictures.of(snippet.name, run)
         if picture:
-            summary, source = plain(snippet.summary), svg.data_uri(svg.on_paper(picture["wide"]))
+            summary = plain(snippet.summary)
+            source = svg.data_uri(svg.on_paper(picture["wide"]))
             tag = f'<img alt="{html.escape(summary)}" src="{source}">'
-            found.append(
-                {
-                    "output_type": "display_data",
-                    "metadata": {},
-                    "data": {"text/html": tag, "text/plain": summary},
-                }
-            )
-        return found
+            data = {"text/html": tag, "text/plain": summary}
+            outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+        return outputs
 
 
 def _as_notebooks_render(page: str, text: str) -> str:
-    """Markdown as a notebook renders it: admonitions become quotes, links lead to the pages of the site, attribute lists and boxes go."""
+    """Markdown as a notebook renders it.
+
+    Admonitions become quotes, links lead to the pages of the site, attribute lists and boxes go.
+    """
     text = re.sub(r"\]\(#", f"]({page}.md#", text)
-    lines, quoted = [], False
+    lines = []
+    quoted = False
     for line in text.splitlines():
         opened = re.match(r'^(?:!!!|\?\?\?\+?) \w+(?: "(.*)")?', line)
         if opened:
             lines.append(f"> **{opened[1] or 'Note'}**\n>")
             quoted = True
-        elif quoted and (line.startswith("    ") or not line.strip()):
-            lines.append("> " + line[4:] if line.strip() else ">")
+        elif quoted and line.startswith("    "):
+            lines.append(f"> {line[4:]}")
+        elif quoted and not line.strip():
+            lines.append(">")
         else:
             if quoted and lines[-1] == ">":
                 lines[-1] = ""

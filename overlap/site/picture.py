@@ -1,4 +1,4 @@
-"""One picture of the book: a snippet's plain matplotlib in the book's style, wide and narrow, with its numbers."""
+"""One picture: a snippet's plain matplotlib in the book's style, wide and narrow, with its numbers."""
 
 import importlib.util
 import io

@@ -1,4 +1,4 @@
-"""Pictures of runs: drawn once from recorded data, side by side, in processes that have imported matplotlib."""
+"""Pictures of runs, drawn once from recorded data, in processes that have imported matplotlib."""
 
 import hashlib
 import json
@@ -85,7 +85,7 @@ class Pictures:
 
 
 def drawing_pool(root: Path) -> Executor:
-    """Processes that draw. They are forked from one that has imported what snippets import, and end with this one."""
+    """Processes that draw, forked from one that has imported what snippets import; they end with this one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "overlap.site.picture"])
     workers = min(os.cpu_count() or 2, 8)

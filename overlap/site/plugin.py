@@ -3,10 +3,8 @@
 What stands in pages is inserted by the Markdown extension; this is all that needs MkDocs.
 """
 
-import hashlib
 import re
 import signal
-import socket
 import threading
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from mkdocs.config import base
 from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, get_plugin_logger
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import Files
 
 from overlap import OverlapError
 from overlap.book.book import Book
@@ -26,7 +24,6 @@ from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
-_STYLE = re.compile(r"<style\b[^>]*>(.*?)</style>", re.S)
 _SCRIPT = re.compile(r"<script\b[^>]*>.*?</script>", re.S)
 
 
@@ -36,11 +33,13 @@ class OverlapConfig(base.Config):
     `execute`: auto, never or always; left empty it is auto, and never where a site is built to be published.
     `claims`: `listed` or `fatal`, for claims that are false on this build's own runs.
     `colab`: where GitHub has the files of the published site, as `owner/repository/blob/branch`.
+    `notebook_page`: the chapter whose notebook is a page of the site; the others are files.
     """
 
     execute = option.Choice(("auto", "never", "always", ""), default="")
     claims = option.Choice(("listed", "fatal"), default="listed")
     colab = option.Type(str, default="")
+    notebook_page = option.Type(str, default="")
 
 
 class OverlapPlugin(BasePlugin[OverlapConfig]):
@@ -66,51 +65,38 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Open the book, and hand it to the Markdown extension."""
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
-        if self.serving and self.background is None:
-            _refuse_taken_port(*config.dev_addr)
-        execute = self.config.execute
-        if not execute:
-            published = config.site_url and not self.serving
-            execute = "never" if published else "auto"
+        published = config.site_url and not self.serving
+        execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
         book = Book(root, execute)
-        self.site = Site(book, Pictures(book), self.config.colab, notebook_pages=True)
+        self.site = Site(book, Pictures(book), self.config.colab, self.config.notebook_page)
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))  # 404.html
         return config
 
     def on_pre_build(self, config) -> None:
         """Check, run, draw, and write the files that pages lead to; an author sees the page first."""
-        if self.serving:
-            if self.background is None:
-                self.background = Background(self.site.book.root, self.site.book.execute)
-            self.background.prepare(self.site)
-            return
         book = self.site.book
-        if problems := book.check(margins=False):  # a thin margin stops an author, not a reader who builds
-            raise OverlapError("the book is not in order:\n" + "\n".join(problems))
-        ran, drawn = prepare(book)
-        log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
+        if not self.serving:
+            ran, drawn = prepare(book, self.config.notebook_page)
+            log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
+            return
+        if self.background is None:
+            self.background = Background(book.root, book.execute, self.config.notebook_page)
+        self.background.prepare(self.site)
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
-        """Search leaves out notebooks: they say what a chapter says."""
+        """Search leaves out the notebook: it says what its chapter says."""
         if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
             page.meta["search"] = {"exclude": True}
 
     def on_page_content(self, html: str, page, config, files: Files) -> str:
-        """Tell MkDocs the ids in what was inserted. Notebook pages bring half a megabyte of style each, which they share, and
-        scripts that would load from other hosts: what they need is in overlap.js.
-        """
+        """Tell MkDocs the ids in what was inserted; a notebook loads no scripts from other hosts."""
         inserted = self.site.anchors.get(page.file.src_uri, set())
         page.present_anchor_ids = (page.present_anchor_ids or set()) | inserted
-        if not page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
-            return html
-        style = "\n".join(_STYLE.findall(html))
-        uri = f"assets/notebook-{hashlib.sha256(style.encode()).hexdigest()[:8]}.css"
-        if files.get_file_from_path(uri) is None:
-            files.append(File.generated(config, uri, content=style))
-        up = "../" * page.url.count("/")
-        return f'<link rel="stylesheet" href="{up}{uri}">\n{_SCRIPT.sub("", _STYLE.sub("", html))}'
+        if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
+            return _SCRIPT.sub("", html)
+        return html
 
     def on_serve(self, server, config, builder):
         """Watch what is written by hand, not what this plugin writes; and what tells that runs are done."""
@@ -151,13 +137,3 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 def _stop(number: int, frame) -> None:
     signal.signal(number, signal.SIG_IGN)  # let the first one tidy up
     raise KeyboardInterrupt
-
-
-def _refuse_taken_port(host: str, port: int) -> None:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind((host, port))
-        except OSError as error:
-            reason = f"cannot serve on {host}:{port} ({error.strerror})"
-            raise Abort(f"{reason}; name another port, as `mkdocs serve -a 127.0.0.1:8001`") from None

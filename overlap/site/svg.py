@@ -19,6 +19,8 @@ _NEEDLESS = re.compile(
     |font-family:[^;"]*;?\ ?|(?<=")font-size:\ 10px;\ |\ transform="rotate\(-0\ [^"]*\"""",
     re.S | re.X,
 )
+#: A rectangle, as matplotlib writes it.
+_RECTANGLE = re.compile(r"M (\S+) (\S+) L \1 (\S+) L (\S+) \3 L \4 \2 z")
 #: Neighbours that look alike, and are not seen through each other.
 _ALIKE = re.compile(
     r'<path d="[^"]*"( clip-path="[^"]*" style="(?:(?!opacity)[^"])*")/>(?:<path d="[^"]*"\1/>)+'
@@ -26,11 +28,15 @@ _ALIKE = re.compile(
 
 
 def from_matplotlib(text: str, marks: list[tuple[list[float], str]]) -> str:
-    """An SVG file of matplotlib as part of a page, under invisible boxes [x, y, width, height] that tell a text."""
+    """An SVG file of matplotlib as part of a page.
+
+    It lies under `marks`: invisible boxes [x, y, width, height], and the text that each tells.
+    """
     size = re.search(r'viewBox="0 0 ([\d.]+ [\d.]+)"', text)[1]
     drawing = _NEEDLESS.sub("", text[text.index("</metadata>") :].removeprefix("</metadata>"))
     drawing = drawing.replace("xlink:href", "href").removesuffix("</svg>")
     drawing = re.sub(r'(?<= [dxy]=")[^"]*', _shortened, drawing)
+    drawing = _RECTANGLE.sub(r"M\1 \2V\3H\4V\2z", drawing)
     drawing = _ALIKE.sub(lambda paths: f'<path d="{_data(paths[0])}"{paths[1]}/>', drawing)
     for variable, color in _COLORS.items():
         drawing = drawing.replace(f": {color}", f": var({variable})")

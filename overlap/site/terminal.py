@@ -11,7 +11,7 @@ _CONTROL = re.compile(rf"(?!\x1b|\r)[{CONTROL}{TURNING}]")
 
 
 def printable(text: str) -> str:
-    """What a terminal shows: carriage returns overwrite, titles go, other controls but colours are replaced."""
+    """What a terminal shows: carriage returns overwrite, titles go, controls but colours are replaced."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", "\n".join(map(_overwritten, text.split("\n"))))
 

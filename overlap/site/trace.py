@@ -4,13 +4,11 @@ import json
 
 
 def timelines(result: dict) -> dict[str, list]:
-    """Timelines in a result: lists of [lane, start_us, duration_us, name] under `events`, or by name under `timelines`."""
-    found = {"events": result["events"]} if "events" in result else result.get("timelines", {})
-    return (
-        {name: events for name, events in found.items() if all(map(_is_event, events))}
-        if isinstance(found, dict)
-        else {}
-    )
+    """Lists of [lane, start_us, duration_us, name] in a result: its `events`, or by name its `timelines`."""
+    named = {"events": result["events"]} if "events" in result else result.get("timelines")
+    if not isinstance(named, dict):
+        return {}
+    return {name: events for name, events in named.items() if all(map(_is_event, events))}
 
 
 def _is_event(event) -> bool:
@@ -22,21 +20,12 @@ def chrome_trace(result: dict) -> str:
     """Trace Event Format (complete events, times in µs): a process per timeline, a thread per lane."""
     rows = []
     for process, (title, events) in enumerate(timelines(result).items()):
-        rows.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": title}})
+        names = {"ph": "M", "pid": process}
+        rows.append(names | {"name": "process_name", "args": {"name": title}})
         lanes = sorted({lane for lane, *_ in events})
         for thread, lane in enumerate(lanes):
-            rows.append(
-                {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": lane}}
-            )
+            rows.append(names | {"tid": thread, "name": "thread_name", "args": {"name": lane}})
         for lane, start, duration, name in events:
-            rows.append(
-                {
-                    "ph": "X",
-                    "pid": process,
-                    "tid": lanes.index(lane),
-                    "ts": start,
-                    "dur": duration,
-                    "name": name,
-                }
-            )
+            place = {"ph": "X", "pid": process, "tid": lanes.index(lane)}
+            rows.append(place | {"ts": start, "dur": duration, "name": name})
     return json.dumps({"traceEvents": rows, "displayTimeUnit": "ns"})

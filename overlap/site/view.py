@@ -1,4 +1,4 @@
-"""What a block draws itself with on a page: templates that escape, addresses of what the site publishes, code, outputs, pictures."""
+"""What a block draws itself with on a page: templates that escape, addresses, code, outputs, pictures."""
 
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -23,19 +23,17 @@ from overlap.site import svg, terminal
 from overlap.site.build import FOLDER
 from overlap.site.pictures import Pictures
 
-_TEMPLATES = Path(__file__).parent / "templates"
-
 
 @dataclass
 class Site:
-    """What one build knows beside the book: its pictures, the addresses of pages and of published files."""
+    """What one build knows beside the book: its pictures, and the addresses of published files."""
 
     book: Book
     pictures: Pictures
     #: Where GitHub has the files of the published site, as `owner/repository/blob/branch`, for Colab.
     colab: str = ""
-    #: Whether the builder makes pages of notebooks.
-    notebook_pages: bool = False
+    #: The chapter whose notebook the builder makes a page of.
+    notebook_page: str = ""
     #: The ids that blocks gave to places, by page.
     anchors: dict[str, set[str]] = field(default_factory=dict)
     #: What a served page says of the runs behind it.
@@ -44,8 +42,10 @@ class Site:
 
 @dataclass
 class View:
-    """One page while it is rendered. `anchors` are the ids it has given, `measured` the snippets whose output it shows, `claims` the
-    verdicts of each of its claims.
+    """One page while it is rendered.
+
+    `anchors` are the ids it has given, `measured` the snippets whose output it shows, `claims` the verdicts
+    of each of its claims, `named` its claims by name, `cited` the names whose marks stand in the prose.
     """
 
     site: Site
@@ -54,12 +54,11 @@ class View:
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
     claims: list[list[Verdict]] = field(default_factory=list)
-    #: Claims of the page by their names, and the names whose marks stand in the prose.
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
     #: The machine that the page shows before a reader picks one.
     opens_on: str = ""
-    _numbered: int = 0
+    _sets: int = 0
     _figures: int = 0
 
     @property
@@ -69,11 +68,10 @@ class View:
 
     @property
     def up(self) -> str:
-        """The way from the page to the root of the site: a page is a folder, `index.md` is the folder it lies in."""
+        """The way from the page to the root of the site: a page is a folder, but for `index.md`."""
         parts = Path(self.path or "page.md").with_suffix("").parts
-        if parts[-1] == "index":
-            parts = parts[:-1]
-        return "../" * len(parts)
+        depth = len(parts) - (parts[-1] == "index")
+        return "../" * depth
 
     def first(self, by_profile: dict, name: str) -> str:
         """Of the machines that have something of a snippet, the one that the page shows first."""
@@ -84,8 +82,12 @@ class View:
         return self.md.htmlStash.store(html.strip())
 
     def render(self, template: str, **names) -> Markup:
-        """A template's HTML; every text in it is escaped."""
+        """The HTML of a template's text; every text in it is escaped."""
         return Markup(_template(template).render(names))
+
+    def file(self, template: str, **names) -> Markup:
+        """The HTML of a template of this package."""
+        return Markup(_environment().get_template(f"{template}.html").render(names))
 
     @cached_property
     def _sentences(self) -> Markdown:
@@ -98,11 +100,14 @@ class View:
 
     def tabs(self, contents: dict[str, str], first: str) -> Markup:
         """One tab per machine with its HTML, by profile; `first` is open."""
-        self._numbered += 1
-        return Markup(_file("tabs.html").render(set=self._numbered, contents=contents, first=first))
+        self._sets += 1
+        return self.file("tabs", set=self._sets, contents=contents, first=first)
 
     def captioned(self, name: str, caption: str, href: str = "") -> str:
-        """Markdown of the caption of the next figure. Its anchor is made of the snippet's name; without one it links to where the code is."""
+        """Markdown of the caption of the next figure, with a link to where its code is.
+
+        Its anchor is made of the snippet's name, where it has one.
+        """
         self._figures += 1
         anchor = f"figure-{name.replace('/', '-')}" if name else f"figure-{self._figures}"
         self.anchors.add(anchor)
@@ -112,8 +117,8 @@ class View:
 
     def link(self, uri: str) -> str:
         """Address of a generated file; empty where there is none."""
-        there = (self.book.docs / FOLDER / uri).exists()
-        return f"{self.up}{FOLDER}/{uri}" if there else ""
+        exists = (self.book.docs / FOLDER / uri).exists()
+        return f"{self.up}{FOLDER}/{uri}" if exists else ""
 
     def page(self, path: str, anchor: str) -> str:
         """Address of a place on another page."""
@@ -139,30 +144,23 @@ class View:
         return self.link(f"traces/{run.profile}/{run.data['snippet']}.json")
 
     def code(self, text: str, title: str, anchor: str = "") -> Markup:
-        """Highlighted Python under its path, which links to its place, as the theme shows code."""
-        return self.render(
-            '<div class="language-python highlight">{% if title %}<span class="filename">{{ title }}{% if anchor %} <a class="headerlink" href="#{{ anchor }}" title="Link to this snippet">¶</a>{% endif %}</span>{% endif %}<pre data-search-exclude><span></span><code>{{ code }}</code></pre></div>',
-            title=title,
-            anchor=anchor,
-            code=Markup(highlighted(text)),
-        )
+        """Highlighted Python under its path, which links to its place."""
+        return self.file("code", title=title, anchor=anchor, code=Markup(highlighted(text)))
 
     def outputs(self, run: Run) -> Markup:
         """What the snippet printed, per stream and per rank."""
-        found = run.data["outputs"]
-        return Markup(
-            _file("outputs.html").render(outputs=found, ranks=len({output["rank"] for output in found}))
-        )
+        outputs = run.data["outputs"]
+        return self.file("outputs", outputs=outputs, ranks=len({output["rank"] for output in outputs}))
 
     def figure(self, run: Run, at_once: bool = False, numbers: str = "folded") -> Markup:
         """A run's picture with its numbers; empty where the snippet draws none.
 
-        `at_once`: it is in the first view, so nothing waits for it. `numbers` are folded, or `chosen` in a row of views.
+        `at_once`: it is in the first view, so nothing waits for it. `numbers` are folded, or `chosen` in a
+        row of views.
         """
         name = run.data["snippet"]
-        pictures = self.site.pictures
-        picture = pictures.of(name, run)
-        if not picture and pictures.has(name):
+        picture = self.site.pictures.of(name, run)
+        if not picture and self.site.pictures.has(name):
             return Markup('<figure class="ov-figure"><p>This picture is being drawn.</p></figure>')
         if not picture:
             return Markup("")
@@ -172,13 +170,12 @@ class View:
             source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
-        names = {**variants, "tables": picture["tables"], "more": picture["more"]}
-        names |= {"title": title, "at_once": at_once, "view_of_its_own": numbers == "chosen"}
-        return Markup(_file("figure.html").render(**names))
+        names = {"tables": picture["tables"], "more": picture["more"], "title": title, "at_once": at_once}
+        return self.file("figure", **variants, **names, view_of_its_own=numbers == "chosen")
 
 
 class _Colourless(Filter):
-    """Names, spaces and punctuation have no colour of their own; their marks were a third of the bytes of a page's code."""
+    """Names, spaces and punctuation have no colour, and so need no marks: a third of the bytes of code."""
 
     def filter(self, lexer, stream):
         for kind, text in stream:
@@ -186,28 +183,24 @@ class _Colourless(Filter):
 
 
 @cache
-def _highlighter() -> tuple:
-    lexer = PythonLexer()
-    lexer.add_filter(_Colourless())
-    return lexer, HtmlFormatter(nowrap=True)
-
-
 def highlighted(text: str) -> str:
     """Python as HTML with the theme's classes."""
-    return highlight(text, *_highlighter()).rstrip("\n")
+    return highlight(text, _LEXER, HtmlFormatter(nowrap=True)).rstrip("\n")
+
+
+_LEXER = PythonLexer()
+_LEXER.add_filter(_Colourless())
 
 
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES, encoding="utf-8"),
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: (
-            value if isinstance(value, Markup) or not isinstance(value, str) else plain(value)
-        ),
+        finalize=_finalized,
     )
     environment.globals |= {"label": machine.label, "show": show, "number": number}
     environment.globals["terminal"] = lambda text: Markup(terminal.to_html(text))
@@ -219,8 +212,10 @@ def _template(source: str) -> jinja2.Template:
     return _environment().from_string(source)
 
 
-def _file(name: str) -> jinja2.Template:
-    return _environment().get_template(name)
+def _finalized(value):
+    """Text from outside without what a page should not get."""
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return plain(value) if is_text else value
 
 
 def number(value: float | str) -> str:

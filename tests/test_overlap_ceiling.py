@@ -53,7 +53,8 @@ def test_where_a_recording_lacks_attributes_the_datasheet_has_them():
     assert of(H100) == DERIVED | {"datasheet": TABLES["datasheet"][H100["name"]]["figures"] | {"sms": 132}}
 
 
-#: What is added to what the GPU says, or None for what is taken away; what then changes, None for what is gone.
+#: What is added to what the GPU says, or None for what is taken away; what then changes, None for what is
+#: gone.
 CHANGES = {
     "another clock": ({"clock_mhz": 1000}, {"clock_mhz": 1000, "bf16_tflop_s": 540.7, "tf32_tflop_s": 270.3}),
     "it boosts beyond what CUDA says": ({"clock_max_mhz": 2970}, {"clock_mhz": 2970, "bf16_tflop_s": 1606}),
@@ -96,7 +97,10 @@ def test_of_what_is_unknown_nothing_is_said(machine):
 
 @pytest.mark.parametrize("name", TABLES["datasheet"])
 def test_datasheets_say_what_clocks_explain(name):
-    """A printed figure is what SMs, bus and clock of the document make, but for what is listed; and below the ceiling of the largest clock."""
+    """A printed figure is what SMs, bus and clock of the document make, but for what is listed.
+
+    It is below the ceiling of the largest clock.
+    """
     sheet = TABLES["datasheet"][name]
     figures, exceptions, derived = sheet["figures"], sheet.get("exceptions", {}), of({"name": name})
     assert sheet["source"] and exceptions.keys() <= figures.keys()

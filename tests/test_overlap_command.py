@@ -90,7 +90,8 @@ def test_record_then_list_check_and_compare(here, warm, template, capsys):
     assert main(["list", "a/c"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["a/c      0,1   1 fresh, 1 other machine"]
 
-    code = "def main():\n    return {'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}\n"
+    result = "{'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}"
+    code = f"def main():\n    return {result}\n"
     here.snippet("a/b", code)
     other = {
         "n": 2,

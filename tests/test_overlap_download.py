@@ -433,7 +433,8 @@ assert torch.equal(first["x"], x) and first["y"] == [1, None, "text"]
 assert type(row) is Row and torch.equal(row.y[0], x + 1) and torch.equal(last, x + 2)
 assert taken("best_device")().type in ("cpu", "cuda")
 assert taken("bound")({"memory": 1e-3, "compute": 1e-4}, 2e-3, 1.9e-3) == "memory"
-assert taken("account")([["stream 7", 0.0, 1e3, "gemm"], ["CPU", 0.0, 5.0, "cudaLaunchKernel"]])["compute"] == 1
+events = [["stream 7", 0.0, 1e3, "gemm"], ["CPU", 0.0, 5.0, "cudaLaunchKernel"]]
+assert taken("account")(events)["compute"] == 1
 assert taken("usable_cores")() >= 1 and taken("versions")()["torch"]
 assert taken("graphs_of")(lambda x: x + 1, x)
 with taken("Peak")("cpu") as peak:
@@ -482,7 +483,8 @@ def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_pat
 
 def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     text = download.piece(SNIPPETS["streams/three_streams_cka"], "fork_join")
-    head = "# Needs torch>=2.11, numpy, a CUDA GPU\n\nfrom collections.abc import Callable\n\nimport torch\n\n\ndef fork_join("
+    imports = "from collections.abc import Callable\n\nimport torch"
+    head = f"# Needs torch>=2.11, numpy, a CUDA GPU\n\n{imports}\n\n\ndef fork_join("
     assert text.partition("\n")[2].startswith(head)
     assert text.count("def ") == 1 and len(text.splitlines()) < 25
     text = download.piece(SNIPPETS["asynchrony/waits"], "waits")

@@ -138,7 +138,8 @@ def test_without_nvidia_smi_there_is_no_gpu(tool, monkeypatch):
 #: `nvidia-smi` of two GPUs, the second in a slot of half the width.
 SMI = """#!/bin/sh
 case "$*" in
-topo*) printf '\\tGPU0\\tGPU1\\tCPU\\nGPU0\\t X \\tNV18\\t0-63\\nGPU1\\tNV18\\t X \\t0-63\\n  NV#  = links\\n' ;;
+topo*) printf '\\tGPU0\\tGPU1\\tCPU\\nGPU0\\t X \\tNV18\\t0-63\\nGPU1\\tNV18\\t X \\t0-63\\n'
+  printf '  NV#  = links\\n' ;;
 *driver_version*) printf 'GPU-00aa-0, 580.0, NVIDIA H200\\nGPU-11aa-1, 580.0, NVIDIA H200\\n' ;;
 *) printf 'GPU-00aa-0, 1980, 5, 16, 16, 700.00\\nGPU-11aa-1, 1980, 5, 8, 16, [N/A]\\n' ;;
 esac

@@ -33,7 +33,11 @@ def test_what_is_no_block_is_left_as_it_is(text):
 
 
 def test_a_page_is_taken_apart():
-    text = "# A\n\n```snippet a/b.py\nshow: f, g\noutput: no\n```\ntext\n~~~ claim a/b\nx > 1 for gpus >= 2\nlimit: x of y\nIt\nis.\n~~~\n```claims\n```\n```diagram two_lanes\n```"
+    text = (
+        "# A\n\n```snippet a/b.py\nshow: f, g\noutput: no\n```\ntext\n"
+        "~~~ claim a/b\nx > 1 for gpus >= 2\nlimit: x of y\nIt\nis.\n~~~\n"
+        "```claims\n```\n```diagram two_lanes\n```"
+    )
     assert page.parse(text, "a.md") == [
         Text("a.md", 1, "# A\n"),
         SnippetBlock("a.md", 3, "a/b", ("f", "g"), True, False, True),
@@ -148,10 +152,14 @@ PLOT = "def plot(results, ceilings):\n    return None\n"
 BORROWS = "from snippets.c.other import f\n\n\ndef main():\n    return f()\n"
 #: A snippet of which a reader would miss something, and what `check` says; it stops no build.
 MISSED = {
-    f'"""It draws."""\n\n\n{PLOT}\n\ndef main():\n    return {{}}\n': "docs/a.md:1: the picture of a/new has no caption; say in",
+    f'"""It draws."""\n\n\n{PLOT}\n\ndef main():\n    return {{}}\n': (
+        "docs/a.md:1: the picture of a/new has no caption; say in"
+    ),
     "def main():\n    return {}\n": "snippets/a/new.py: says nothing of itself; begin it with a docstring",
     f'"""It borrows."""\n\n{BORROWS}': "snippets/a/new.py: imports c/other of another chapter; import from",
-    '"""It is slow."""\n\n\ndef main():\n    return {}\n': "snippets/a/new.py: took 25 s on cpu, more than a third of its limit of 60 s; write",
+    '"""It is slow."""\n\n\ndef main():\n    return {}\n': (
+        "snippets/a/new.py: took 25 s on cpu, more than a third of its limit of 60 s; write"
+    ),
 }
 
 
@@ -255,7 +263,10 @@ RESULT = {
 
 @pytest.fixture
 def measured(small_book, template):
-    """A snippet measured on the CPU (x = 2), on one H200 (x = 4) and on two (x = 8, with y); another one on the CPU and one H200."""
+    """A snippet measured on the CPU (x = 2), on one H200 (x = 4) and on two (x = 8, with y).
+
+    Another one is measured on the CPU and on one H200.
+    """
     for name in ("a/b", "c/other"):
         small_book.snippet(name, "def f():\n    pass\n\n\ndef main():\n    return {}\n", "gpus = [0]")
         small_book.commit(name, template, RESULT)
@@ -305,7 +316,10 @@ def test_values(measured, text):
 
 
 BAD_VALUES = {
-    "{a/b: lost}": "a/b: `lost` has no value on cpu, h200, h200-x2 (`lost`: name 'lost' is not defined; there are a, big, c,",
+    "{a/b: lost}": (
+        "a/b: `lost` has no value on cpu, h200, h200-x2 "
+        "(`lost`: name 'lost' is not defined; there are a, big, c,"
+    ),
     "{a/b: sizes.lost}": "a/b.sizes has no 'lost'; it has 1024, deep, small",
     "{a/b: c.lost.x}": "no run of c/lost on h200-x2",
     "{a/b@h200-x8: x}": "a/b: `x` has no value on h200-x8; run `overlap record a/b` where that machine is",
@@ -574,7 +588,10 @@ def test_less_is_better_but_for_factors_and_rates(unit, times):
     assert Score(1, "a", unit, "4", None, None, None, "holds").gain(8) == times
 
 
-CALCULATOR = "launch = x | 1 to 100 | a launch\ngpus = 4 | 1 to 8 | GPUs\nfaster = gpus * launch / max(launch, 2) | times\ncurve: launch"
+CALCULATOR = """launch = x | 1 to 100 | a launch
+gpus = 4 | 1 to 8 | GPUs
+faster = gpus * launch / max(launch, 2) | times
+curve: launch"""
 BAD_CALCULATORS = {
     "": "a calculator needs inputs, one result, and a curve along an input",
     CALCULATOR.replace("curve: launch", "curve: faster"): "a curve along an input; write `name = value |",

@@ -263,8 +263,8 @@ def test_a_digit_changed_makes_the_claim_false(committed):
     assert len(problems) == 2
     assert problems[0].startswith("docs/recordings/cpu/a/b.json: edited by hand")
     assert problems[1] == (
-        "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4, not == 3, in docs/recordings/cpu/a/b.json; "
-        "claim what the data say, or record again"
+        "docs/a.md:6: claim is false: Three stays three. `n == 3`: n = 4, not == 3, "
+        "in docs/recordings/cpu/a/b.json; claim what the data say, or record again"
     )
 
 
@@ -282,7 +282,10 @@ def test_a_digit_changed_makes_the_claim_false(committed):
 def test_freshness_is_of_meaning(committed, monkeypatch, capsys, old, new, stale):
     path = committed.root / "snippets/a/b.py"
     path.write_text(path.read_text().replace(old, new))
-    message = "docs/recordings/cpu/a/b.json: code changed: snippets/a/b.py or what it imports is not what ran; run `overlap record a/b`"
+    message = (
+        "docs/recordings/cpu/a/b.json: code changed: snippets/a/b.py or what it imports is not what ran; "
+        "run `overlap record a/b`"
+    )
     assert committed.book().check(margins=False) == ([message] if stale else [])
     monkeypatch.chdir(committed.root)
     assert main(["list"]) == 0
@@ -328,12 +331,16 @@ if __name__ == "__main__":
 """
 USERS = {
     "timing/benchmark": HELPER,
-    "a/measures": "from snippets.timing.benchmark import measure\n\n\ndef main():\n    return {'n': measure(int)}\n",
-    "a/both": "from snippets.timing.benchmark import Benchmark, measure as m\n\n\ndef main():\n    return {}\n",
+    "a/measures": "from snippets.timing.benchmark import measure\n\n\n"
+    "def main():\n    return {'n': measure(int)}\n",
+    "a/both": "from snippets.timing.benchmark import Benchmark, measure as m\n\n\n"
+    "def main():\n    return {}\n",
     "a/through": "from snippets.a.passes import work\n\n\ndef main():\n    return {'n': work()}\n",
-    "a/passes": "def work():\n    from snippets.timing.benchmark import once\n    return once(int)\n\n\ndef main():\n    return {}\n",
+    "a/passes": "def work():\n    from snippets.timing.benchmark import once\n    return once(int)\n\n\n"
+    "def main():\n    return {}\n",
     "a/runs": "from snippets.timing.benchmark import main as other\n\n\ndef main():\n    return other()\n",
-    "a/draws": "from snippets.timing.benchmark import Benchmark, once\n\n\ndef main():\n    return {'n': once(int)}\n\n\n"
+    "a/draws": "from snippets.timing.benchmark import Benchmark, once\n\n\n"
+    "def main():\n    return {'n': once(int)}\n\n\n"
     "def plot(results, ceilings):\n    return Benchmark()\n",
     "a/alone": "def main():\n    return {'n': 3}\n",
 }

@@ -290,7 +290,8 @@ def test_spawned_processes_find_the_functions_of_the_snippet(lab):
     made = lab.run(
         "spawn/pool",
         "import multiprocessing\n\n\ndef square(n):\n    return n * n\n\n\ndef main():\n"
-        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n        return {'squares': pool.map(square, [2, 3])}\n\n\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        return {'squares': pool.map(square, [2, 3])}\n\n\n"
         "if __name__ == '__main__':\n    main()\n",
     )
     assert made["result"] == {"squares": [4, 9]}

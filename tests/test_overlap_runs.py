@@ -1,4 +1,7 @@
-"""Several runs behind each number: how they are kept, merged and shown, what claims make of them; home machines and others."""
+"""Several runs behind each number: how they are kept, merged and shown, and what claims make of them.
+
+Home machines and others are here, too.
+"""
 
 import json
 
@@ -258,7 +261,8 @@ def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
 def test_a_home_machine_without_recordings_is_named(book):
     at_home(book, "{cpu = 1, h20 = 3}")
     assert book.book().check() == [
-        "pyproject.toml: home names h20, of which there is no recording; mend the name (recorded: cpu, h200) or record there"
+        "pyproject.toml: home names h20, of which there is no recording; "
+        "mend the name (recorded: cpu, h200) or record there"
     ]
 
 
@@ -360,7 +364,10 @@ def test_new_runs_are_held_against_the_range_of_the_recorded_ones(
     small_book, template, monkeypatch, capsys, warm
 ):
     monkeypatch.chdir(small_book.root)
-    code = "def main():\n    return {'n': %s, 'us': %s, 'us_trials': [1], 'rows': [{'ms': 5}], 'events': [[0, 1, 2, 'x']]}\n"
+    code = (
+        "def main():\n"
+        "    return {'n': %s, 'us': %s, 'us_trials': [1], 'rows': [{'ms': 5}], 'events': [[0, 1, 2, 'x']]}\n"
+    )
     recorded = {"n": 3, "us": 10, "us_trials": [9, 10, 11], "rows": [{"ms": 5}]}
     small_book.snippet("a/b", code % (3, 12))
     made = small_book.commit("a/b", template, recorded)

@@ -40,11 +40,17 @@ def test_a_name_that_is_none_is_refused(tmp_path, name):
     [
         (None, "snippets/a/b.py: there is no such file; see `overlap list`"),
         (b"\xff", "snippets/a/b.py: cannot be read ('utf-8' codec can't decode byte 0xff"),
-        ("def main():\n    return {}\n", "snippets/a/b.py: no `# /// script` header; see docs/contributing.md"),
+        (
+            "def main():\n    return {}\n",
+            "snippets/a/b.py: no `# /// script` header; see docs/contributing.md",
+        ),
         (HEADER.replace("[0]", "[0") + MAIN, "snippets/a/b.py: the header is not TOML ("),
         (HEADER + "def main(:\n", "snippets/a/b.py:6: invalid syntax; mend this line"),
         (HEADER + "x = 1\n", "snippets/a/b.py: has no main() to run; write `def main() -> dict`"),
-        (HEADER + "from . import c" + MAIN, "snippets/a/b.py:6: import a snippet as `from snippets.chapter.snippet"),
+        (
+            HEADER + "from . import c" + MAIN,
+            "snippets/a/b.py:6: import a snippet as `from snippets.chapter.snippet",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_no_snippet_is_an_error_with_file_reason_and_remedy(tmp_path, text, message):
@@ -281,12 +287,13 @@ from overlap.run import fingerprint
 from overlap.run.snippet import Snippet
 asked = Snippet(Path("/"), "a/b", Path(sys.argv[1]).read_text(encoding="utf-8"))
 parts = asked.parts
-print(asked.hash, fingerprint.of_parts(parts), [(sorted(part.binds), sorted(part.uses), sorted(part.hints)) for part in parts])
+names = [(sorted(part.binds), sorted(part.uses), sorted(part.hints)) for part in parts]
+print(asked.hash, fingerprint.of_parts(parts), names)
 """
 
 
 def test_the_hash_is_the_same_on_every_python(tmp_path):
-    """Recordings travel between machines. This very test runs on other versions too; those at hand are asked here."""
+    """Recordings travel between machines. This test asks the other versions that are at hand."""
     assert hash_of(EVERY_SYNTAX) == KNOWN
     (tmp_path / "b.py").write_text(HEADER + EVERY_SYNTAX)
     parts = Snippet(Path("/"), "a/b", HEADER + EVERY_SYNTAX).parts

@@ -1,4 +1,4 @@
-"""`overlap verify`: what it finds low, what explains it, what it says of claims and of what it could not measure."""
+"""`overlap verify`: what is low, what explains it, what it says of claims and of what was not measured."""
 
 import json
 import os
@@ -158,17 +158,28 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
 
 
 L40S = {"name": "NVIDIA L40S", "capability": "8.9", "sms": 142, "clock_mhz": 2520, "pcie_generation": 4}
-#: What is changed on a healthy H200: results, attributes, what nvidia-smi says, noise; what is LOW; what is said.
+#: What is changed on a healthy H200: results, attributes, what nvidia-smi says, noise. Then: what is LOW and
+#: what is said.
 MACHINES = {
     "healthy": ({}, {}, {}, {}, "", ["Nothing that could be compared is low."]),
-    "still healthy": ({"copy": 46.0, "product": 600.0, "launch": 8.8}, {}, {}, {}, "", ["false: 1;", "gb_s = 46"]),
+    "still healthy": (
+        {"copy": 46.0, "product": 600.0, "launch": 8.8},
+        {},
+        {},
+        {},
+        "",
+        ["false: 1;", "gb_s = 46"],
+    ),
     "half the lanes": (
         {"copy": 27.1},
         {"pcie_width": 8},
         {},
         {},
         "copy",
-        ["43% of 63 (PCIe 5 x16)  recorded: 55 (54 to 56, 2 runs)", "The GPU uses 8 of its 16 PCIe lanes, which can hold down: copy."],
+        [
+            "43% of 63 (PCIe 5 x16)  recorded: 55 (54 to 56, 2 runs)",
+            "The GPU uses 8 of its 16 PCIe lanes, which can hold down: copy.",
+        ],
     ),
     "half the lanes, but the product is slow": (
         {"product": 300.0},
@@ -184,7 +195,10 @@ MACHINES = {
         {"clocks_event_reasons.active": "0x28", "clocks.sm": "990"},
         {},
         "product",
-        ["While a/product ran, the clock was at most 990 of 1,980 MHz; the driver's reason: hardware slowdown and thermal slowdown by the driver, which can hold down: product."],
+        [
+            "While a/product ran, the clock was at most 990 of 1,980 MHz; the driver's reason: "
+            "hardware slowdown and thermal slowdown by the driver, which can hold down: product."
+        ],
     ),
     "at its power limit": (
         {"product": 500.0},
@@ -192,7 +206,10 @@ MACHINES = {
         {"clocks_event_reasons.active": "0x4", "power.limit": "350.00"},
         {},
         "product",
-        ["The power limit of the GPU is 350 W, by default it is 700 W, which can hold down: product.", "reason: power limit,"],
+        [
+            "The power limit of the GPU is 350 W, by default it is 700 W, which can hold down: product.",
+            "reason: power limit,",
+        ],
     ),
     "a driver that says nothing": (
         {"product": 360.0},
@@ -208,7 +225,10 @@ MACHINES = {
         {"memory.used": "40000", "utilization.gpu": "97"},
         {},
         "copy product",
-        ["40,000 MiB of its memory were in use and it was busy 97% of the time, which can hold down: copy and product."],
+        [
+            "40,000 MiB of its memory were in use and it was busy 97% of the time, "
+            "which can hold down: copy and product."
+        ],
     ),
     "a slow host": (
         {"launch": 21.0},
@@ -217,14 +237,36 @@ MACHINES = {
         {"least_us": 3.0, "steal": 0.2, "disturbed": True},
         "launch",
         [
-            "A small PyTorch call costs the CPU 3 µs, where it is recorded at most 1, which can hold down: launch.",
+            "A small PyTorch call costs the CPU 3 µs, where it is recorded at most 1, "
+            "which can hold down: launch.",
             "Other virtual machines took up to 20% of the CPU's time, which can hold down: launch.",
             "Other work disturbed the CPU in 5 of 5 runs, which",
         ],
     ),
-    "nobody knows why": ({"launch": 21.0}, {}, {}, {}, "launch", ["Low, and the cause is not known: launch."]),
-    "another model": ({"copy": 27.0, "product": 250.0}, L40S, {}, {}, "", ["not recorded on this model; other GPUs reach at least 86%"]),
-    "another model, slow": ({"copy": 12.0, "product": 250.0}, L40S, {}, {}, "copy", ["the cause is not known: copy."]),
+    "nobody knows why": (
+        {"launch": 21.0},
+        {},
+        {},
+        {},
+        "launch",
+        ["Low, and the cause is not known: launch."],
+    ),
+    "another model": (
+        {"copy": 27.0, "product": 250.0},
+        L40S,
+        {},
+        {},
+        "",
+        ["not recorded on this model; other GPUs reach at least 86%"],
+    ),
+    "another model, slow": (
+        {"copy": 12.0, "product": 250.0},
+        L40S,
+        {},
+        {},
+        "copy",
+        ["the cause is not known: copy."],
+    ),
 }  # fmt: skip
 
 

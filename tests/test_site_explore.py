@@ -18,7 +18,7 @@ from overlap.site.trace import chrome_trace
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
 ASSETS = ROOT / "docs/assets"
 
-#: The CPU launches twice; between the two kernels the GPU is idle for 60 µs, in which the CPU works on a batch.
+#: The CPU launches twice; between the two kernels the GPU is idle for 60 µs: the CPU works on a batch.
 EVENTS = [
     ["CPU", 0.0, 10.0, "launch"],
     ["CPU", 30.0, 40.0, "decode"],
@@ -174,7 +174,8 @@ def sweep(page):
     page.evaluate("""async () => {
         const { explore } = await import("./sweep.js")
         const [h200, h100] = document.querySelectorAll("table")
-        explore(document.getElementById("place"), [{ machine: "H200", table: h200 }, { machine: "H100", table: h100 }])
+        const tables = [{ machine: "H200", table: h200 }, { machine: "H100", table: h100 }]
+        explore(document.getElementById("place"), tables)
     }""")
 
 

@@ -1,4 +1,4 @@
-"""A GPU that no table knows: its recordings are taken, the book is in order, builds, and says what it does not know there."""
+"""A GPU that no table knows: recordings are taken, the book is in order, builds, and says what is unknown."""
 
 import json
 import os

@@ -1,7 +1,8 @@
-"""How long an author waits under `mkdocs serve`: from saving a page or a snippet of this book until the browser would show it.
+"""How long an author waits under `mkdocs serve` until the browser shows a saved page or snippet.
 
-`python tests/bench/serving.py` works on a copy of the checkout, with its cache. A snippet's own run time, and what MkDocs waits for
-(it looks for changes twice a second, and once more for their end), are part of what is printed.
+`python tests/bench/serving.py` works on a copy of the checkout, with its cache. What is printed includes a
+snippet's own run time and what MkDocs waits for: it looks for changes twice a second, and once more for
+their end.
 """
 
 import os

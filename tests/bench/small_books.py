@@ -1,6 +1,7 @@
-"""How long a build takes, beside plain MkDocs and the least that running snippets can cost. `python tests/bench/small_books.py --help`.
+"""How long a build takes, beside plain MkDocs and the least that running snippets can cost.
 
-Each time is that of a whole process, the median of several; the ways take turns, so that a disturbed machine disturbs them alike.
+See `python tests/bench/small_books.py --help`. Each time is that of a whole process, the median of several;
+the ways take turns, so that a disturbed machine disturbs them alike.
 
 plain      MkDocs builds the same pages with the outputs pasted in as code blocks
 floor      one process imports torch and forks a child per snippet, two at a time, and nothing else
@@ -192,12 +193,10 @@ def main() -> None:
     middle = {way: statistics.median(trials) for way, trials in times.items()}
     print(f"nothing changed  {middle['nothing changed'] / middle['plain']:6.2f} × plain, at most 1.5 wanted")
     if "cold" in middle:
-        print(
-            f"cold             {middle['cold'] / (middle['floor'] + middle['plain']):6.2f} × (floor + plain), at most 1.5 wanted"
-        )
-        print(
-            f"one edited       {middle['one edited'] - middle['plain']:6.2f} s more than plain, at most 4 wanted"
-        )
+        factor = middle["cold"] / (middle["floor"] + middle["plain"])
+        print(f"cold             {factor:6.2f} × (floor + plain), at most 1.5 wanted")
+        more = middle["one edited"] - middle["plain"]
+        print(f"one edited       {more:6.2f} s more than plain, at most 4 wanted")
 
 
 if __name__ == "__main__":

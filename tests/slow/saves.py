@@ -1,7 +1,7 @@
 """An author at work: many saves of a page and of a snippet under `mkdocs serve`, valid and broken.
 
-`python tests/slow/saves.py [SAVES] [SEED]` says how long valid ones took to show, what did not show, which broken
-ones told no reason, how memory grew, and which processes were left behind.
+`python tests/slow/saves.py [SAVES] [SEED]` says how long valid ones took to show, what did not show, which
+broken ones told no reason, how memory grew, and which processes were left behind.
 """
 
 import os
@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """site_name: Saves
 theme: {name: material, font: false}
 plugins: [overlap]
-markdown_extensions: [attr_list, pymdownx.superfences, pymdownx.tabbed: {alternate_style: true}, overlap.site.markdown]
+markdown_extensions:
+  [attr_list, pymdownx.superfences, pymdownx.tabbed: {alternate_style: true}, overlap.site.markdown]
 """
 HEADER = "# /// script\n# [tool.overlap]\n# gpus = [0]\n# timeout = 2\n# exclusive = false\n# ///\n"
 CODE = '"""A mark."""\n\n\ndef main():\n    print("printed MARK")\n    return {"ms": 1.5}\n'
@@ -128,9 +129,8 @@ def work(author: Author, saves: int, chance: random.Random) -> list[str]:
         memory.append(author.memory_mb())
     for kind, times in seconds.items():
         if times:
-            print(
-                f"{len(times)} saves of a {kind}: median {statistics.median(times):.2f} s, at most {max(times):.2f} s"
-            )
+            median = statistics.median(times)
+            print(f"{len(times)} saves of a {kind}: median {median:.2f} s, at most {max(times):.2f} s")
     print(f"memory of the server: {memory[0]:.0f} MB, at the end {memory[-1]:.0f} MB")
     return problems
 

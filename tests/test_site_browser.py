@@ -822,6 +822,13 @@ def test_downloads_arrive(visit, site):
     )
 
 
+def test_a_notebook_page_leads_back_to_its_chapter(visit):
+    page = visit(f"{NOTEBOOKS}first_steps/")
+    page.get_by_role("link", name="Back to the chapter").click()
+    page.wait_for_url("**/first_steps/")
+    assert NOTEBOOKS not in page.url and page.locator("h1").inner_text().startswith("First steps")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_notebook_page_follows_the_scheme(visit, scheme):
     page = visit(f"{NOTEBOOKS}first_steps/", scheme=scheme)

@@ -94,9 +94,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Tell MkDocs the ids in what was inserted; a notebook loads no scripts from other hosts."""
         inserted = self.site.anchors.get(page.file.src_uri, set())
         page.present_anchor_ids = (page.present_anchor_ids or set()) | inserted
-        if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
-            return _SCRIPT.sub("", html)
-        return html
+        if not page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
+            return html
+        up = "../" * page.url.count("/")
+        back = f'<p class="ov-back"><a href="{up}{page.file.name}/">Back to the chapter</a></p>'
+        return f"{back}\n{_SCRIPT.sub('', html)}"
 
     def on_serve(self, server, config, builder):
         """Watch what is written by hand, not what this plugin writes; and what tells that runs are done."""

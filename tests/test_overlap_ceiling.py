@@ -95,6 +95,16 @@ def test_of_what_is_unknown_nothing_is_said(machine):
     assert ceilings(machine) == {}
 
 
+@pytest.mark.parametrize("name", ["AMD Instinct MI250X", "AMD Radeon Graphics", "Intel(R) Arc(TM)", ""])
+def test_a_gpu_of_another_maker_has_no_ceilings_of_the_same_capability(name):
+    assert of(SAID | {"name": name}) == {}
+
+
+@pytest.mark.parametrize("name", ["Tesla V100-DGXS-32GB", "Quadro RTX 8000", "GeForce GTX 1650", "Orin"])
+def test_names_of_old_drivers_and_boards_are_known(name):
+    assert of(SAID | {"name": name}) == DERIVED
+
+
 @pytest.mark.parametrize("name", TABLES["datasheet"])
 def test_datasheets_say_what_clocks_explain(name):
     """A printed figure is what SMs, bus and clock of the document make, but for what is listed.

@@ -118,6 +118,10 @@ class Bench:
 
     # What `verify` uses of a runner
 
+    def __call__(self, root, watchful: bool, patience_s: float) -> "Bench":
+        self.patience_s = patience_s
+        return self
+
     def probe(self, gpus: int) -> dict:
         made = self.data("copy", 1.0, gpus)
         return {"machine": made["machine"], "software": made["software"]}
@@ -151,7 +155,7 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
     monkeypatch.setattr(diagnosis, "_busy_share", lambda: 0.02)
     made = Bench(small_book, template, folder)
-    monkeypatch.setattr(verify, "Runner", lambda root, watchful: made)
+    monkeypatch.setattr(verify, "Runner", made)
     yield made
     machine.here.cache_clear()
     machine._host.cache_clear()

@@ -1,5 +1,6 @@
 """What a machine cannot pass: ceilings from what its GPU says of itself, and what its datasheet prints."""
 
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -18,9 +19,15 @@ _LANE_GBIT = {
 #: checksum of a packet before flits.
 _PAYLOAD, _HEADER, _FRAME = 256, 12, 8
 
+#: How NVIDIA's drivers name their GPUs, old ones and those of boards included. Capabilities are numbers of
+#: NVIDIA's: of another maker's GPU that says "9.0" too, the tables know nothing.
+_NVIDIA = re.compile(r"(NVIDIA|Tesla|Quadro|GeForce|TITAN|GRID|Xavier|Orin|Thor)\b")
+
 
 def ceilings(machine: dict) -> dict:
     """Ceilings of a recorded machine's first GPU, as far as the recording or `gpus.toml` knows them.
+
+    Of a GPU that NVIDIA did not make there are none.
 
     Rates are SMs × FLOP per clock × the largest clock, in TFLOP/s: `bf16_tflop_s`, `fp16_…`, `tf32_…`,
     `fp8_…` (tensor cores), `fp32_…`, `fp64_…`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus ×
@@ -29,9 +36,9 @@ def ceilings(machine: dict) -> dict:
     table's row of one SM by data type, and `datasheet` the printed figures under the names above.
     """
     gpus = machine.get("gpus")
-    if not gpus:
+    if not gpus or not _NVIDIA.match(gpus[0].get("name", "")):
         return {}
-    sheet = _tables()["datasheet"].get(gpus[0].get("name"), {})
+    sheet = _tables()["datasheet"].get(gpus[0]["name"], {})
     gpu = sheet | {key: value for key, value in gpus[0].items() if value is not None}
     kind = _tables()["capability"].get(gpu.get("capability"), {})
     clock = max(gpu.get("clock_mhz", 0), gpu.get("clock_max_mhz", 0))

@@ -34,7 +34,7 @@ from overlap.book.expression import Undecided
 from overlap.book.runs import Run
 from overlap.book.statistic import plural, show
 from overlap.book.verdict import State
-from overlap.run import health, machine
+from overlap.run import health, machine, noise
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 
@@ -68,9 +68,8 @@ def verify(
         run = book.cached(snippet, gpus)
         made.setdefault(snippet.name, {})[run.profile] = run
 
-    with Runner(book.root, watchful=True) as runner:
-        if quick:
-            runner.patience_s = PATIENCE_S
+    patience_s = PATIENCE_S if quick else noise.PATIENCE_S
+    with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
         failures = [str(failure) for failure in runner.run_all(chosen, keep, "verifying")]
         now = book.of_runs(made)

@@ -45,14 +45,13 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
 class Runner:
     """Runs snippets until it is closed, which ends those that still run.
 
-    With `watchful`, a measurement waits for a calm host, and its recording says how busy the host was.
+    With `watchful`, a measurement waits for a calm host, and its recording says how busy the host was;
+    all this waiting takes `patience_s` seconds at most.
     """
 
-    #: Seconds that all this waiting may take.
-    patience_s = noise.PATIENCE_S
-
-    def __init__(self, root: Path, watchful: bool = False):
+    def __init__(self, root: Path, watchful: bool = False, patience_s: float = noise.PATIENCE_S):
         self.root = root
+        self._patience_s = patience_s
         self._watchful = watchful and worker.PRELOADS  # a look at the host must not take seconds
         self._watch: noise.Watch | None = None
         self._probes: dict[int, dict] = {}
@@ -120,8 +119,9 @@ class Runner:
         if not (self._watchful and snippet.options["exclusive"]):
             return recording.sealed(self._recording(snippet, gpus))
         if self._watch is None:
-            self._watch = noise.Watch(self._dispatch_us, self.patience_s)
-        data, data["run"]["noise"] = self._watch.around(lambda: self._recording(snippet, gpus))
+            self._watch = noise.Watch(self._dispatch_us, self._patience_s)
+        data, busyness = self._watch.around(lambda: self._recording(snippet, gpus))
+        data["run"]["noise"] = busyness
         return recording.sealed(data)
 
     def _recording(self, snippet: Snippet, gpus: int) -> dict:

@@ -114,7 +114,7 @@
     const head = document.querySelector(".ov-head")
     document.querySelector(".ov-switch")?.remove()
     let text = ""
-    if (others) text = `${others} of the ${outputs} outputs below were not run on ${label[wanted]}; the nearest machine is shown, and named.`
+    if (others) text = `${others} of the ${outputs} outputs below ${others === 1 ? "was" : "were"} not run on ${label[wanted]}; the nearest machine is shown, and named.`
     else if (!chosen() && wanted !== machines.find(m => m.first)?.profile) text = `This page opens on ${label[wanted]}, on which most of it ran.`
     if (!head || !text) return
     const line = document.createElement("p")

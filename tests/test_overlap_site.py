@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import zipfile
@@ -25,6 +26,7 @@ from mkdocs.exceptions import Abort  # noqa: E402
 from overlap import OverlapError  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
 from overlap.run import recording  # noqa: E402
+from overlap.site import plugin  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -549,3 +551,13 @@ def test_the_site_loads_nothing_from_elsewhere(built):
 
 def test_the_picker_knows_the_machines(built):
     assert [machine["profile"] for machine in machines(built.site)] == ["cpu", "h200", "h200-x2"]
+
+
+def test_a_taken_port_is_told_before_anything_is_made():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
+            plugin._refuse_taken_port("127.0.0.1", port)
+    plugin._refuse_taken_port("127.0.0.1", port)

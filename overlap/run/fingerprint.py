@@ -12,6 +12,7 @@ import ast
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from overlap import OverlapError
@@ -55,6 +56,11 @@ class Part:
         """Whether it imports a name."""
         return isinstance(self.node, _IMPORTS)
 
+    @cached_property
+    def text(self) -> str:
+        """What is hashed of it; kept, since every file that imports it asks again."""
+        return repr(_plain(self.node))
+
 
 def of_file(every: list[Part], launcher: str) -> str:
     """SHA-256 of a file's code, and of how it is launched."""
@@ -63,7 +69,7 @@ def of_file(every: list[Part], launcher: str) -> str:
 
 def of_parts(some: Iterable[Part]) -> str:
     """SHA-256 of some parts of a file."""
-    return _digest([_plain(part.node) for part in some])
+    return hashlib.sha256(f"[{', '.join(part.text for part in some)}]".encode()).hexdigest()
 
 
 def parts(tree: ast.Module, origin: str) -> list[Part]:

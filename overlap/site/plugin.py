@@ -5,6 +5,7 @@ What stands in pages is inserted by the Markdown extension; this is all that nee
 
 import re
 import signal
+import socket
 import threading
 from pathlib import Path
 
@@ -65,6 +66,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Open the book, and hand it to the Markdown extension."""
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
+        if self.serving and self.background is None:
+            _refuse_taken_port(*config.dev_addr)
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
@@ -139,3 +142,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 def _stop(number: int, frame) -> None:
     signal.signal(number, signal.SIG_IGN)  # let the first one tidy up
     raise KeyboardInterrupt
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """Say so before the build that a port is taken; MkDocs says it after."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((host, port))
+        except OSError as error:
+            reason = f"cannot serve on {host}:{port} ({error.strerror})"
+            raise Abort(f"{reason}; name another port, as `mkdocs serve -a 127.0.0.1:8001`") from None

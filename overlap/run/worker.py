@@ -3,7 +3,7 @@
     build ──> fork server ──fork──> supervisor ──fork──> worker: the snippet
 
 To import torch takes seconds, to fork a process that has imported it milliseconds. The fork server computes
-nothing: a child that is forked after a computation hangs in its first matrix product. When a job is over, or
+nothing: a child that is forked after a computation hangs in its first matmul. When a job is over, or
 the build that wanted it has ended in whatever way, the supervisor kills what is left of the job and removes
 its folder.
 

@@ -1,4 +1,4 @@
-"""Pictures: what they show as numbers, their marks, their colours, and that no recorded text can break them."""
+"""Pictures: what they show as numbers, their marks and colours, and that no recorded text breaks them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Chapters as notebooks: valid, the same bytes every time, and running in a fresh kernel where no GPU is needed."""
+"""Chapters as notebooks: valid, always the same bytes, running in a fresh kernel where no GPU is needed."""
 
 import re
 

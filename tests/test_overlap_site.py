@@ -33,7 +33,12 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # MkDocs and its plugins warn of their own future
 ]
 
-CONFIG = f"INHERIT: {ROOT}/mkdocs.yml\nsite_name: Small\nextra_css: []\nextra_javascript: []\nnav: [index.md, a.md, claims.md, glossary.md]\n"
+CONFIG = f"""INHERIT: {ROOT}/mkdocs.yml
+site_name: Small
+extra_css: []
+extra_javascript: []
+nav: [index.md, a.md, claims.md, glossary.md]
+"""
 HOSTILE = r"""
 import os
 
@@ -69,7 +74,8 @@ def main():
 """
 INDEX = """# Small
 
-The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{a/number: n}` is code. It said {a/hostile: said}.
+The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{a/number: n}` is code. \
+It said {a/hostile: said}.
 A source printed {printed: 5 <ms>}. A widget waits for the other widget.
 
 ```scoreboard
@@ -269,7 +275,8 @@ def test_a_claim_is_a_mark_that_opens_its_evidence(page):
     assert "Three, <em>at least</em>.&nbsp;<button" in page  # no mark in the prose: the sentence itself
     assert page.count("Two, at least.") == 1  # the prose has its mark, the sentence is in the evidence alone
     assert re.search(
-        r'<p class="ov-caption".*?never</strong> <span class="ov-together">less\u00a0<button[^>]*id="claim-not-less"',
+        r'<p class="ov-caption".*?never</strong> '
+        r'<span class="ov-together">less\u00a0<button[^>]*id="claim-not-less"',
         page,
         re.S,
     )
@@ -324,7 +331,10 @@ def test_what_a_reader_can_take_home(built):
         built.site / "recordings/h200/a/number.json"
     ).exists()
     page = (built.site / "a/index.html").read_text()
-    link = '<a href="../generated/downloads/a/number/times.py" download><code translate="no">times</code> with what it needs'
+    link = (
+        '<a href="../generated/downloads/a/number/times.py" download>'
+        '<code translate="no">times</code> with what it needs'
+    )
     assert link in page
     piece = (home / "downloads/a/number/times.py").read_text()
     assert piece.startswith("# From the book Overlap, snippets/a/number.py, MIT licence")
@@ -493,7 +503,10 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
     book.page("index", "# Small\n")
     book.commit("a/number", template, {"n": 3})
     plugins = f"plugins:\n  - search\n  - overlap:\n      claims: {claims}\n"
-    expected = "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, in .cache/overlap/runs/a-number-0-"
+    expected = (
+        "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, "
+        "in .cache/overlap/runs/a-number-0-"
+    )
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         if claims == "fatal":
             with pytest.raises(Abort, match=r"^1 claims are false on what this build ran"):

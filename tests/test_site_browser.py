@@ -1,6 +1,7 @@
 """The built site in a browser: what a reader sees, picks, reaches by keyboard, prints and finds.
 
-`OVERLAP_SITE=folder` tests a site that is already built; otherwise the real book is built once, from its recordings.
+`OVERLAP_SITE=folder` tests a site that is already built; otherwise the real book is built once, from its
+recordings.
 """
 
 import ast
@@ -68,7 +69,7 @@ def chapters(site, paths) -> list[str]:
 
 @pytest.fixture(scope="session")
 def address(site, paths):
-    """Where the site is served. The map of the site names this address, as `site_url` makes it where it is published."""
+    """Where the site is served. The map of the site names this address, as `site_url` does when published."""
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *arguments):
@@ -118,7 +119,8 @@ def visit(browser, address):
 
 # The machine picker
 
-#: What follows the picked machine: for each value and each set of tabs, the machines it has and the one that is to be seen.
+#: What follows the picked machine: for each value and each set of tabs, the machines it has and the one that
+#: is to be seen.
 FOLLOWERS = """() => {
   const seen = element => element.getClientRects().length > 0
   const groups = (group, part) => [...document.querySelectorAll(group)].map(set => {
@@ -128,17 +130,19 @@ FOLLOWERS = """() => {
       seen: parts.filter(seen).map(part => part.dataset.machine),
       checked: set.querySelector(":scope > .tabbed-labels > :nth-child(" + (
         [...set.querySelectorAll(":scope > input")].findIndex(input => input.checked) + 1) + ")")?.innerText,
-      note: set.previousElementSibling?.matches(".ov-nearest-note") ? set.previousElementSibling.innerText : "",
+      note: set.previousElementSibling?.matches(".ov-nearest-note")
+        ? set.previousElementSibling.innerText : "",
     }
   })
   const look = row => getComputedStyle(row).color
+  const announced = document.querySelector(".ov-switch")?.innerText
   return {
     values: groups(".md-content .ov-value", ":scope > [data-machine]"),
     tabs: groups(".tabbed-set:has(.ov-run)", ".ov-run"),
     claims: [...document.querySelectorAll(".ov-evidence ul")].map(list => [...list.children].map(row =>
       ({machine: row.dataset.machine, picked: row.matches(".ov-picked"), look: look(row)}))),
-    text: document.querySelector(".md-content").innerText.replace(document.querySelector(".ov-switch")?.innerText, "").replace(/\\s+/g, " "),
-    announced: document.querySelector(".ov-switch")?.innerText ?? "",
+    text: document.querySelector(".md-content").innerText.replace(announced, "").replace(/\\s+/g, " "),
+    announced: announced ?? "",
   }
 }"""
 
@@ -154,7 +158,10 @@ def options(page) -> dict[str, str]:
 
 
 def counts(wanted: str, shown: str, has: list[str]) -> bool:
-    """Whether what is shown is what the wanted machine would give, too: a snippet for one GPU on a host of several, one for the CPU anywhere."""
+    """Whether what is shown is what the wanted machine would give, too.
+
+    So it is for a snippet for one GPU on a host of several, and for one for the CPU anywhere.
+    """
     model = wanted.partition("-x")[0]
     return shown in (wanted, model) or set(has) == {"cpu"}
 
@@ -312,7 +319,7 @@ def test_two_machines_beside_each_other(visit):
 
 
 def test_claims_are_filtered_and_the_address_remembers(visit):
-    """By words, a machine and verdicts; chapters that are left open. Without scripts all are there, folded."""
+    """By words, a machine and verdicts; chapters stay open. Without scripts all are there, folded."""
     page = visit("claims/")
     rows = page.locator(".ov-claims:not(.ov-counts) tbody tr")
     seen, said = (
@@ -411,13 +418,16 @@ ALL_IN_VIEW = """() => {
   return !waiting.length
 }"""
 
-#: What is open before anybody has opened it; and, with all that folds opened, text that ends at the edge of its box.
-OPEN = "() => [...document.querySelectorAll(':popover-open, details[open]')].map(each => each.outerHTML.slice(0, 100))"
+#: What is open before anybody has opened it; and, with all that folds opened, text that ends at the edge of
+#: its box.
+OPEN = """() => [...document.querySelectorAll(":popover-open, details[open]")]
+  .map(each => each.outerHTML.slice(0, 100))"""
 CUT = """() => {
   for (const fold of document.querySelectorAll(".md-content details")) fold.open = true
   const parts = ":is(.ov-text, :not(.language-python) > pre > code, table:not([class]), .ov-cards)"
   return [...document.querySelectorAll(`.md-content ${parts}`)]
-    .filter(box => box.clientWidth && box.scrollWidth > box.clientWidth + 1).map(box => box.outerHTML.slice(0, 150))
+    .filter(box => box.clientWidth && box.scrollWidth > box.clientWidth + 1)
+    .map(box => box.outerHTML.slice(0, 150))
 }"""
 
 #: The width of what the page shows, for each machine.
@@ -553,11 +563,16 @@ def violations(
     """What axe finds of these impacts."""
     page.evaluate(axe)
     found = page.evaluate(f"axe.run(document, {options})")["violations"]
-    return [
-        f"{item['id']}: {item['help']}: {[node['html'][:200] + str(node['any'][:1] and node['any'][0]['message']) for node in item['nodes'][:5]]} of {len(item['nodes'])}"
-        for item in found
-        if item["impact"] in impacts
-    ]
+    lines = []
+    for item in found:
+        if item["impact"] not in impacts:
+            continue
+        nodes = []
+        for node in item["nodes"][:5]:
+            reason = node["any"][:1] and node["any"][0]["message"]
+            nodes.append(f"{node['html'][:200]}{reason}")
+        lines.append(f"{item['id']}: {item['help']}: {nodes} of {len(item['nodes'])}")
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -646,7 +661,8 @@ def test_a_chapter_prints_whole(visit, path):
     hidden = page.locator(".md-header, .md-sidebar, .md-footer, .md-top, .md-code__nav, .ov-picker").all()
     assert hidden and not any(element.is_visible() for element in hidden)
     cut = page.evaluate(
-        """() => [...document.querySelectorAll(".md-content pre, .md-content pre > code, .md-content table, .ov-figure, .ov-numbers")]
+        """() => [...document.querySelectorAll(
+          ".md-content pre, .md-content pre > code, .md-content table, .ov-figure, .ov-numbers")]
           .filter(box => box.getClientRects().length)
           .filter(box => box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1)
           .map(box => box.outerHTML.slice(0, 200))"""
@@ -783,8 +799,13 @@ def test_the_whole_file_is_fetched_when_it_is_opened(visit, site):
 #: It says that it is ready after a while, as Perfetto does, and keeps what it is given.
 PERFETTO = """<script>
 addEventListener("message", event => {
-  if (event.data === "PING") { window.asked = (window.asked ?? 0) + 1; if (asked > 2) event.source.postMessage("PONG", event.origin) }
-  else window.given = { title: event.data.perfetto.title, text: new TextDecoder().decode(event.data.perfetto.buffer) }
+  if (event.data === "PING") {
+    window.asked = (window.asked ?? 0) + 1
+    if (asked > 2) event.source.postMessage("PONG", event.origin)
+  } else {
+    const { title, buffer } = event.data.perfetto
+    window.given = { title, text: new TextDecoder().decode(buffer) }
+  }
 })
 </script>"""
 
@@ -836,7 +857,8 @@ def test_a_notebook_page_follows_the_scheme(visit, scheme):
         """() => Object.fromEntries([".md-content p", ".jp-InputArea pre", ".jp-OutputArea pre"].map(part => {
           const element = document.querySelector(part)
           let behind = element
-          while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement
+          const clear = "rgba(0, 0, 0, 0)"
+          while (getComputedStyle(behind).backgroundColor === clear) behind = behind.parentElement
           return [part, [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(
             colour => colour.match(/[\\d.]+/g).slice(0, 3).reduce((sum, n) => sum + Number(n) / 765, 0))]
         }))"""
@@ -865,11 +887,13 @@ def test_a_verdict_on_a_source_begins_with_a_mark(visit):
     assert set(chips.all_inner_texts()) == {"holds", "holds with limits", "dated", "wrong"}
 
 
-#: What a person types: the section that stands among the first two; several words for one that is on two pages.
+CAPTURING = "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing"
+#: What a person types: the section that stands among the first two; several words for one that is on two
+#: pages.
 SEARCHED = {
     "fork_join": "streams/#",
     "garbage after a copy": "symptoms/#",
-    "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing": "symptoms/#operation-not",
+    CAPTURING: "symptoms/#operation-not",
     "Expected all tensors to be on the same device": "symptoms/#expected-all",
     "non_blocking does nothing": "symptoms/#non_blocking",
     "empty_cache": "memory/#empty_cache",
@@ -907,7 +931,7 @@ SEARCHED = {
 
 
 def search(page, words):
-    """Type the words into the search field, as a key has to be pressed before the theme looks, and wait for results."""
+    """Type the words into the search field, for the theme looks only after a key, and wait for results."""
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.insert_text(words[:-1])
     page.keyboard.type(words[-1])
@@ -918,7 +942,7 @@ def search(page, words):
 
 @pytest.mark.parametrize("words", SEARCHED)
 def test_search_finds(visit, words):
-    """A function, a question, an error message as it is pasted: the section is among the first two that are listed."""
+    """A function, a question, an error message as it is pasted: the section is among the first two."""
     search(page := visit(""), words)
     links = page.locator(".md-search-result__item").evaluate_all(
         """items => items.map(item => [...item.children].filter(part => part.matches("a")).at(-1))

@@ -1,7 +1,7 @@
-"""Whatever is recorded, written in a header or drawn is text wherever it appears: tried in a browser, on every kind of page.
+"""Whatever is recorded, written in a header or drawn is text on every kind of page, tried in a browser.
 
-Each payload stands in every text field of a recording that the schema lets through, in the header, in the labels of a picture, in a value,
-a claim and what was printed.
+Each payload stands in every text field of a recording that the schema lets through, in the header, in the
+labels of a picture, in a value, a claim and what was printed.
 """
 
 import json
@@ -25,7 +25,8 @@ from overlap.run.text import plain
 
 pytestmark = [pytestmark, pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
 
-#: What a payload would do if it were not text, in ways that a page, Markdown, a template, an SVG, a notebook or a terminal could be led to.
+#: What a payload would do if it were not text, in ways that a page, Markdown, a template, an SVG, a notebook
+#: or a terminal could be led to.
 DO = "pwned()"
 PAYLOADS = [
     *(
@@ -181,7 +182,10 @@ It says something.
 
 
 def tainted(data: dict, payload: str, keep: tuple[str, ...]) -> dict:
-    """A recording whose every text is the payload, as far as the schema allows; `keep` are paths whose text has a form of its own."""
+    """A recording whose every text is the payload, as far as the schema allows.
+
+    `keep` are paths whose text has a form of its own.
+    """
 
     def taint(item, path: str):
         if isinstance(item, dict):
@@ -267,7 +271,8 @@ def made(book: SmallBook, template: dict):
     assert book.book("never").check(margins=False) == []
     (book.root / "docs/assets").mkdir()
     (book.root / "docs/assets/overlap.js").write_text((ROOT / "docs/assets/overlap.js").read_text())
-    extra = f"extra_javascript: [generated/machines.js, assets/overlap.js]\nnav: [index.md, {', '.join(f'{name}.md' for name in [*pages, 'claims', 'snippets', 'a', 'glossary'])}]\n"
+    nav = ", ".join(f"{name}.md" for name in ["index", *pages, "claims", "snippets", "a", "glossary"])
+    extra = f"extra_javascript: [generated/machines.js, assets/overlap.js]\nnav: [{nav}]\n"
     return build(book, "never", extra=extra, notebook_page="c_00")
 
 
@@ -280,17 +285,25 @@ STRANGE = """() => {
   const found = []
   for (const element of document.querySelectorAll("*")) {
     for (const { name, value } of element.attributes) {
-      if (name.startsWith("on") || (/href|src|action|data$/.test(name) && /^\\s*javascript:/i.test(value))) found.push(`${element.tagName} ${name}=${value}`)
+      const address = /href|src|action|data$/.test(name)
+      const script = address && /^\\s*javascript:/i.test(value)
+      if (name.startsWith("on") || script) found.push(`${element.tagName} ${name}=${value}`)
     }
   }
-  const never = "iframe, object, embed, base, video, math, foreignObject, animate, form[action], meta[http-equiv], img[src=x]"
-  for (const element of document.querySelectorAll(never)) if (!element.matches(".md-search *")) found.push(element.outerHTML.slice(0, 200))
+  const tags = "iframe, object, embed, base, video, math, foreignObject, animate"
+  const never = `${tags}, form[action], meta[http-equiv], img[src=x]`
+  for (const element of document.querySelectorAll(never)) {
+    if (!element.matches(".md-search *")) found.push(element.outerHTML.slice(0, 200))
+  }
   return found
 }"""
 
 
 def test_no_payload_acts_on_any_page(site, paths, visit):  # noqa: F811
-    """Chapters, notebooks, index, claims, snippets; every picture is taken into the page, every machine picked once."""
+    """Chapters, notebooks, index, claims, snippets; every picture is taken into the page.
+
+    Every machine is picked once.
+    """
     assert len([path for path in paths if path.startswith("c_")]) == len(PAYLOADS) // 10 + bool(
         len(PAYLOADS) % 10
     )

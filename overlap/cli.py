@@ -98,11 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("old", metavar="OLD", help="chapter/snippet")
     sub.add_argument("new", metavar="NEW", help="chapter/snippet")
 
-    sub = add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
-    text = "run again, and exit with 1 where a number lies outside of what this machine's recordings say"
-    sub.add_argument("--check", action="store_true", help=text)
-    text = "check the runs of this file instead of running"
-    sub.add_argument("--bundle", metavar="FILE", type=Path, help=text)
+    add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
 
     sub = add("verify", _verify, "measure now, and say what is low here, which claims hold, what explains it")
     sub.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
@@ -244,21 +240,16 @@ def _record(book: Book, options) -> int:
 
 def _import(book: Book, options) -> int:
     before = record.verdicts(book.root)
-    taken, problems = _each(options.file, lambda line, where: record.take(book, line, where))
+    taken = []
+    problems = []
+    for where, line in bundle.lines(options.file):
+        try:
+            taken.append(record.take(book, line, where))
+        except OverlapError as error:
+            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
     turned = record.turned(before, record.verdicts(book.root))
     _print(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
     return int(bool(problems) or not taken)
-
-
-def _each(path: Path, take: Callable) -> tuple[list, list[str]]:
-    """What `take` makes of each line of a bundle, and what is wrong with the others."""
-    results, problems = [], []
-    for where, line in bundle.lines(path):
-        try:
-            results.append(take(line, where))
-        except OverlapError as error:
-            problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
-    return results, problems
 
 
 def _build(book: Book, options) -> int:
@@ -283,8 +274,6 @@ def _rename(root: Path, options) -> int:
 
 
 def _compare(book: Book, options) -> int:
-    if options.check or options.bundle:
-        return _hold(book, options)
     names = _names(book, options.names)
     book.run(names or None)
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
@@ -295,55 +284,6 @@ def _compare(book: Book, options) -> int:
         raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
     _print_table(rows)
     return 0
-
-
-def _hold(book: Book, options) -> int:
-    """Hold runs that are made now, or those of a bundle, against the recorded ranges."""
-    if options.bundle:
-        names = _names(book, options.names) or book.snippets
-        results, problems = _each(options.bundle, lambda line, where: record.fitting(book, line, where))
-        results = [data for data in results if data["snippet"] in names]
-    else:
-        results, problems = _made_again(book, options)
-    values = []
-    for data in results:
-        recorded = book.committed.get(data["snippet"], {}).get(data["profile"])
-        if recorded is None:
-            continue
-        if recorded.grade == recording.CODE:
-            problems.append(f"{recorded.path}: {recording.CODE}; record {data['snippet']} first")
-            continue
-        for run in data.runs:
-            values += compare.compared(recorded, run["result"])
-    if not values and not problems:
-        raise OverlapError("nothing to compare: there is no recording of these snippets on such a machine")
-    rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "")]
-    counts = dict.fromkeys((compare.INSIDE, compare.OUTSIDE, compare.UNKNOWN), 0)
-    for value in values:
-        counts[value.verdict] += 1
-        if value.verdict != compare.INSIDE:
-            here = "nothing" if value.here is None else f"{value.here:.4g}"
-            recorded_range = f"{value.low:.4g} to {value.high:.4g}"
-            where = f"{value.snippet} on {value.profile}"
-            rows.append((where, value.key, here, recorded_range, value.verdict))
-    if len(rows) > 1:
-        _print_table(rows)
-    _print(*problems, ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
-    return int(bool(problems or counts[compare.OUTSIDE]))
-
-
-def _made_again(book: Book, options) -> tuple[list[Recording], list[str]]:
-    """A new run of each of these snippets, and what failed."""
-    results = []
-
-    def keep(snippet, gpus, data) -> None:
-        book.keep(snippet, gpus, data)
-        results.append(Recording(data))
-
-    names = _runnable(book, options.names)
-    with Runner(book.root, watchful=True) as runner:
-        failures = runner.run_all(list(book.runnable(names or None)), keep, "recording again")
-    return results, [str(failure) for failure in failures]
 
 
 def _verify(book: Book, options) -> int:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from collections.abc import Iterator
 from statistics import fmean, median
 
 import pytest
@@ -9,7 +10,7 @@ from conftest import ROOT
 from fake_cuda import imitated
 from torch import nn
 
-from overlap.book.margin import measurements
+from overlap.book.statistic import is_number
 from overlap.run.snippet import discover
 
 SNIPPETS = discover(ROOT)
@@ -196,6 +197,34 @@ def drawn(figure) -> int:
 RECORDED = sorted(
     path.relative_to(ROOT / "docs/recordings") for path in ROOT.glob("docs/recordings/*/*/*.json")
 )
+
+
+def measurements(value, path: tuple = ()) -> Iterator[tuple[tuple, list[float]]]:
+    """(path, raw trials) of each number in a result that has trials.
+
+    The trials of `result["ms"]["copy"]` are in `result["ms_trials"]["copy"]` or in
+    `result["ms"]["copy_trials"]`: the same path, but with one key followed by `_trials`.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _beside(inner, value.get(f"{key}_trials"), (*path, key))
+            yield from measurements(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from measurements(inner, (*path, i))
+
+
+def _beside(value, trials, path: tuple) -> Iterator[tuple[tuple, list[float]]]:
+    """Numbers with the trials that stand at the same place of what is beside them."""
+    if is_number(value):
+        if isinstance(trials, list) and len(trials) > 2 and all(map(is_number, trials)):
+            yield path, trials
+    elif isinstance(value, dict) and isinstance(trials, dict):
+        for key, inner in value.items():
+            yield from _beside(inner, trials.get(key), (*path, key))
+    elif isinstance(value, list) and isinstance(trials, list):
+        for i, (inner, beside) in enumerate(zip(value, trials, strict=False)):
+            yield from _beside(inner, beside, (*path, i))
 
 
 @pytest.mark.parametrize("chapter", sorted({path.parts[1] for path in RECORDED}))

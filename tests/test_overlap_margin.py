@@ -1,33 +1,9 @@
-"""Margins: which numbers are measurements, how far they spread, and that a thin claim is named."""
+"""Margins: a thin claim is named, and a limit is beaten by more than the spread."""
 
 import pytest
 
 from overlap.book import margin
 from overlap.book.comparison import compared, distance, is_close
-
-
-def measured(result: dict) -> dict[str, list[float]]:
-    return {".".join(map(str, path)): trials for path, trials in margin.measurements(result)}
-
-
-def test_spread_is_the_interquartile_range_over_the_median():
-    assert margin.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert margin.spread([4.0] * 5) == 0 and margin.spread([-1.0, 0.0, 1.0]) == 0
-
-
-def test_trials_stand_beside_a_number_or_beside_what_holds_it():
-    trials = [1.0, 2.0, 3.0]
-    assert measured({"ms": 2.0, "ms_trials": trials}) == {"ms": trials}
-    inner = {"ms": {"copy": 2.0, "mm": 9.0}, "ms_trials": {"copy": trials}}
-    assert set(measured(inner)) == {"ms.copy"}
-    rows = {"us": [7.0, 2.0], "us_trials": [[7.0, 7.0, 7.0], trials]}
-    assert measured(rows)["us.1"] == trials and measured(rows)["us.0"] == [7.0] * 3
-
-
-@pytest.mark.parametrize("trials", [[1.0, 2.0], "123", [1, 2, None], [True, False, True], {"a": 1}, None])
-def test_what_is_no_list_of_three_numbers_is_no_trials(trials):
-    assert measured({"ms": 2.0, "ms_trials": trials, "yes": True, "name": "x"}) == {}
-
 
 #: Expressions over several runs, what the runs gave, and which comparisons are close.
 SEVERAL = {
@@ -52,7 +28,7 @@ def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
 
 
 def test_a_measured_limit_is_beaten_by_more_than_its_spread():
-    assert margin.is_beaten([1.1, 1.11, 1.12]) and not margin.is_beaten([0.99, 1.01, 1.02])
+    assert margin.is_above_one([1.1, 1.11, 1.12]) and not margin.is_above_one([0.99, 1.01, 1.02])
 
 
 #: An expression over `x`, which is 2 and 4 in two runs, and how far it is from false.

@@ -3,8 +3,6 @@
 Home machines and others are here, too.
 """
 
-import json
-
 import pytest
 
 from overlap import OverlapError
@@ -350,59 +348,3 @@ def test_what_is_beside_a_run_is_the_median_of_the_recorded_ones(book, template,
     recording.write(book.path("a/b"), recording.dump(whole))
     assert whole["result"]["us"] == 100.0 and main(["compare", "a/b"]) == 0
     assert ["a/b", "(cpu", ":", "cpu)", "us", "160", "80", "2.00"] in said_of(capsys)
-
-
-def test_a_bundle_of_other_snippets_has_nothing_to_compare(book, template, capsys):
-    bundle = book.root / "bundle"
-    bundle.write_text(json.dumps(recording.read(book.path("a/b"))) + "\n")
-    book.snippet("c/d")
-    assert main(["compare", "--bundle", str(bundle), "c/d"]) == 1
-    assert "nothing to compare: there is no recording of these" in capsys.readouterr().err
-
-
-def test_new_runs_are_held_against_the_range_of_the_recorded_ones(
-    small_book, template, monkeypatch, capsys, warm
-):
-    monkeypatch.chdir(small_book.root)
-    code = (
-        "def main():\n"
-        "    return {'n': %s, 'us': %s, 'us_trials': [1], 'rows': [{'ms': 5}], 'events': [[0, 1, 2, 'x']]}\n"
-    )
-    recorded = {"n": 3, "us": 10, "us_trials": [9, 10, 11], "rows": [{"ms": 5}]}
-    small_book.snippet("a/b", code % (3, 12))
-    made = small_book.commit("a/b", template, recorded)
-    bundle = small_book.root / "bundle"
-
-    def add_run(**result) -> None:
-        """A second run of the recording."""
-        data = recording.read(made)
-        later = {"run": data["run"] | {"started": "2031-01-01T00:00:00+00:00"}, "result": recorded | result}
-        recording.write(made, recording.dump(recording.merged(data, recording.sealed(dict(data) | later))))
-
-    assert main(["compare", "--check"]) == 0
-    assert said_of(capsys)[-1] == ["3", "inside,", "0", "outside,", "0", "one", "run,", "not", "judged"]
-    small_book.snippet("a/b", code % (4, 20))
-    small_book.commit("a/b", template, recorded)
-    assert main(["compare", "--check", "a"]) == 1
-    assert said_of(capsys) == [
-        ["SNIPPET", "VALUE", "HERE", "RECORDED"],
-        ["a/b", "on", "cpu", "n", "4", "3", "to", "3", "one", "run,", "not", "judged"],
-        ["a/b", "on", "cpu", "us", "20", "10", "to", "10", "outside"],
-        ["1", "inside,", "1", "outside,", "1", "one", "run,", "not", "judged"],
-    ]
-    add_run(us=14)
-    assert main(["compare", "--check"]) == 1
-    assert said_of(capsys)[1:] == [
-        ["a/b", "on", "cpu", "n", "4", "3", "to", "3", "outside"],
-        ["a/b", "on", "cpu", "us", "20", "10", "to", "14", "outside"],
-        ["1", "inside,", "2", "outside,", "0", "one", "run,", "not", "judged"],
-    ]
-    data = recording.read(made)
-    bundle.write_text("x\n" + json.dumps(data) + "\n\n")
-    assert main(["compare", "--check", "--bundle", str(bundle)]) == 1
-    assert said_of(capsys)[-1] == ["6", "inside,", "0", "outside,", "0", "one", "run,", "not", "judged"]
-    bundle.write_text(json.dumps(data) + "\n")
-    assert main(["compare", "--bundle", str(bundle)]) == 0
-    small_book.snippet("a/b", code % (5, 5))
-    assert main(["compare", "--check"]) == 1
-    assert "docs/recordings/cpu/a/b.json: code changed; record a/b first" in capsys.readouterr().out

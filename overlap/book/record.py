@@ -46,7 +46,7 @@ def round_robin(lacking: dict[Item, int]) -> list[Item]:
     return items
 
 
-def fitting(book: Book, line: bytes, where: str) -> Recording:
+def _fitting(book: Book, line: bytes, where: str) -> Recording:
     """The recording of one line of a bundle, if it is whole and of the code in this checkout."""
     data = recording.parse(line, where, "record it again")
     snippet = book.snippet(data["snippet"])
@@ -69,7 +69,7 @@ def fitting(book: Book, line: bytes, where: str) -> Recording:
 
 def take(book: Book, line: bytes, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
-    data = fitting(book, line, where)
+    data = _fitting(book, line, where)
     path = book.recordings / data["profile"] / f"{data['snippet']}.json"
     existed = path.exists()
     old, data = recording.add(path, data)

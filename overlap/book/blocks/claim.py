@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book import margin
@@ -16,6 +16,11 @@ from overlap.book.runs import machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
 from overlap.book.verdict import State, Tally, Verdict
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 _LIMIT = re.compile(r"limit:\s*(.+?)\s+of\s+(.+)")
 _NAME = re.compile(r"name:\s*([a-z0-9]+(?:-[a-z0-9]+)*)")
@@ -52,7 +57,7 @@ class Limit(NamedTuple):
         shares = self.shares(scopes)
         if not shares or middle(shares) <= 1:
             return False
-        return self.is_physical or len(shares) == 1 or margin.is_beaten(shares)
+        return self.is_physical or len(shares) == 1 or margin.is_above_one(shares)
 
     def figures(self, scopes: list[dict]) -> str:
         """`4 of 132: 3%`."""
@@ -167,7 +172,7 @@ class Claim(Block):
         what = f"claim is false: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
         return f"{self.where}: {what}; claim what the data say, or record again"
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Two claims of one name; false, open or narrow on a machine of the book's own."""
         yield from self._check_names(book.pages[self.page])
         verdicts = book.verdicts(self)
@@ -197,7 +202,7 @@ class Claim(Block):
         if self.name and marks.count(self.name) > 1:
             yield f"{self.where}: {{claim: {self.name}}} stands on the page more than once; leave one"
 
-    def narrow(self, book, verdict: Verdict) -> Iterator[str]:
+    def narrow(self, book: "Book", verdict: Verdict) -> Iterator[str]:
         """Why it holds too narrowly: not in all runs, or what it compares may turn by their spread."""
         if verdict.true < verdict.runs:
             yield f"is not true in all runs: `{self.expression}`: {verdict.figures}"
@@ -207,7 +212,7 @@ class Claim(Block):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
                 yield f"holds by less than {margin.SPREADS} times the spread of {what}"
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
@@ -225,12 +230,12 @@ class Claim(Block):
             alone=self.name not in view.cited,
         )
 
-    def mark(self, view) -> str:
+    def mark(self, view: "View") -> str:
         """What stands in the sentence: on how many machines it holds. It opens the evidence."""
         tally = Tally.of(view.book.verdicts(self))
         return view.render(read_template("claim_mark"), claim=self, tally=tally).strip()
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The same, as a quotation."""
         rows = [f"> **Claim.** {self.text}", ">", f"> `{self.expression}`"]
         for verdict in notebook.book.verdicts(self):

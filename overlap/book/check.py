@@ -1,6 +1,7 @@
 """What is wrong with a book: what cannot be read, freshness, then block by block; and what others found."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from overlap import OverlapError
 from overlap.book.statistic import plural
@@ -8,11 +9,14 @@ from overlap.book.verdict import State
 from overlap.run import recording
 from overlap.run.snippet import Snippet
 
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+
 #: A recorded run may take this share of its snippet's time limit: another machine is slower.
 _SHARE = 1 / 3
 
 
-def problems(book, margins: bool) -> list[str]:
+def problems(book: "Book", margins: bool) -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy.
 
     `margins`: also what stops an author and no build: what is right by a hair, or what a reader would miss.
@@ -33,7 +37,7 @@ def problems(book, margins: bool) -> list[str]:
     return lines
 
 
-def findings(book) -> list[str]:
+def findings(book: "Book") -> list[str]:
     """For each machine that is not the book's own: how many claims hold, and which do not or barely."""
     lines = []
     if book.library.lost_recordings:
@@ -55,7 +59,7 @@ def findings(book) -> list[str]:
     return lines
 
 
-def _verdicts_on(book, profile: str) -> Iterator[tuple]:
+def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
     for claim in book.claims:
         try:
             verdicts = book.verdicts(claim)
@@ -64,7 +68,7 @@ def _verdicts_on(book, profile: str) -> Iterator[tuple]:
         yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
 
 
-def _recordings(book) -> Iterator[str]:
+def _recordings(book: "Book") -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
     recorded = {profile for runs in book.committed.values() for profile in runs}
@@ -74,7 +78,7 @@ def _recordings(book) -> Iterator[str]:
         yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
 
 
-def _processors(book) -> Iterator[str]:
+def _processors(book: "Book") -> Iterator[str]:
     """CPU runs that stand together are of one processor with as many cores."""
     kinds = set()
     for runs in book.committed.values():
@@ -85,7 +89,7 @@ def _processors(book) -> Iterator[str]:
         yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
 
 
-def _style(book, snippet: Snippet) -> Iterator[str]:
+def _style(book: "Book", snippet: Snippet) -> Iterator[str]:
     """What a reader or a borrower would miss."""
     if not snippet.summary:
         yield f"{snippet.path}: says nothing of itself; begin it with a docstring of one line"
@@ -101,7 +105,7 @@ def _style(book, snippet: Snippet) -> Iterator[str]:
             yield f"{snippet.path}: {reason}; write a longer `timeout` into its header"
 
 
-def _freshness(book, snippet: Snippet) -> Iterator[str]:
+def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:
     runs = book.committed.get(snippet.name, {}).values()
     recorded = {run.gpus for run in runs}
     missing = snippet.options["missing"]
@@ -124,7 +128,7 @@ def _freshness(book, snippet: Snippet) -> Iterator[str]:
             yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"
 
 
-def _blocks(book, margins: bool) -> Iterator[str]:
+def _blocks(book: "Book", margins: bool) -> Iterator[str]:
     for block in book.blocks:
         try:
             yield from block.check(book, margins)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
@@ -10,6 +10,11 @@ from overlap.book.expression import evaluate
 from overlap.book.runs import machine_scope
 from overlap.book.statistic import is_number, show
 from overlap.book.value import Value
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 _FORM = (
     "write `unit: …`, `filled: …` and `empty: …`, then rows of `label | expression | expression of the share`"
@@ -61,12 +66,12 @@ class Bars(Block):
             raise source.refuse("bars without rows, a unit or words", _FORM)
         return cls(source.page, source.line, snippet, condition, **words, rows=tuple(rows))
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether each row has a length, and a share of it."""
         self.measured(book)
         yield from ()
 
-    def measured(self, book) -> dict[str, list[tuple[str, float, float]]]:
+    def measured(self, book: "Book") -> dict[str, list[tuple[str, float, float]]]:
         """Label, length and share of each row, by machine that the condition speaks of and that has all."""
         machines = {}
         runs = book.runs(self.snippet)
@@ -84,7 +89,7 @@ class Bars(Block):
             raise OverlapError("no machine has all of these bars; mend them or the condition")
         return machines
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """A tab for each machine."""
         machines = self.measured(view.book)
         tabs = {}
@@ -94,7 +99,7 @@ class Bars(Block):
             tabs[profile] = view.render(read_template("bars"), **names)
         return view.tabs(tabs, view.first(machines, self.snippet))
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The lengths on one machine, as a table."""
         machines = self.measured(notebook.book)
         profile = notebook.book.first(machines, self.snippet)

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book import value as values
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 #: The page that explains the syntax; its numbers are examples.
 HOUSE_RULES = "contributing.md"
@@ -50,10 +55,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Part of a page.
-
-    It draws itself with `view`, a `View` of overlap.site.view, and `notebook`, a `Notebook` of overlap.site.
-    """
+    """Part of a page."""
 
     page: str
     line: int
@@ -78,20 +80,20 @@ class Block:
         """Markdown that readers read in it."""
         return None
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """What is wrong with it; `margins`: also what stops an author and no build."""
         if self.prose:
             yield from self.prose.check(book, margins)
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """What stands in its place in the page's Markdown."""
         return f"\n{view.put(self.html(view))}\n"
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """How it looks on the page."""
         raise NotImplementedError
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """Its cells in the notebook: what readers read, if nothing else; or none."""
         return self.prose.cells(notebook) if self.prose else []
 
@@ -107,7 +109,7 @@ class Text(Block):
         """All of it."""
         return self
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Numbers that are typed in, values that nothing gives, marks of claims that there are not."""
         for offset, value in values.values(self.text):
             try:
@@ -128,10 +130,10 @@ class Text(Block):
     def _at(self, offset: int) -> str:
         return f"docs/{self.page}:{self.line + offset}"
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """The text; the Markdown extension takes care of its values."""
         return self.text
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """One cell with the values of one machine."""
         return [notebook.prose(self.text)] if self.text.strip() else []

@@ -4,13 +4,18 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import as_json, evaluate
 from overlap.book.statistic import is_number, show
 from overlap.book.value import Value
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 _FORM = (
     "write `name = value | low to high | label` for an input, `name = formula | label` for the result, "
@@ -78,7 +83,7 @@ class Calculator(Block):
             raise source.refuse(str(error), "mend the formula") from None
         return cls(source.page, source.line, tuple(inputs.values()), formula, label, curve)
 
-    def starts(self, book) -> dict[str, dict[str, float]]:
+    def starts(self, book: "Book") -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""
         names = [item.name for item in self.inputs]
         table = book.table([item.start for item in self.inputs])
@@ -88,7 +93,7 @@ class Calculator(Block):
         """The formula at these inputs."""
         return evaluate(self.formula, numbers)
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give results along the curve."""
         for profile, numbers in self.starts(book).items():
             for item in self.inputs:
@@ -111,7 +116,7 @@ class Calculator(Block):
         """The input along which the curve is drawn."""
         return next(item for item in self.inputs if item.name == self.curve)
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
         start = starts[view.first(starts, self.inputs[0].start.snippet)]
@@ -141,7 +146,7 @@ class Calculator(Block):
             top=top,
         )
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
         start = starts[notebook.book.first(starts, self.inputs[0].start.snippet)]

@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class FigureBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line + 1, self.caption)
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """A snippet that draws no picture, or that no page shows; what the caption says."""
         if "plot" not in book.snippet(self.snippet).functions:
             yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
@@ -38,7 +43,7 @@ class FigureBlock(Block):
             yield f"{self.where}: {reason}; add a `snippet {self.snippet}` block"
         yield from super().check(book, margins)
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """A tab for each machine; the caption, with the way to the code."""
         book = view.book
         runs = book.runs(book.snippet(self.snippet).name)
@@ -66,7 +71,7 @@ class Diagram(Block):
             raise source.refuse("a diagram has no body", "end the fence right after its first line")
         return cls(source.page, source.line, source.argument)
 
-    def svg(self, book) -> str:
+    def svg(self, book: "Book") -> str:
         """The file's text; a wrong name is an error."""
         folder = book.docs / "assets/diagrams"
         files = {file.stem: file for file in sorted(folder.glob("*.svg"))}
@@ -75,15 +80,15 @@ class Diagram(Block):
             raise OverlapError(f"{self.where}: {reason}; there are {', '.join(files) or 'none yet'}")
         return files[self.name].read_text(encoding="utf-8")
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether the file is there."""
         self.svg(book)
         yield from ()
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """The file's text."""
         return f'<figure class="ov-diagram" data-search-exclude>{self.svg(view.book)}</figure>'
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The same as a picture on paper."""
         return [notebook.markdown(notebook.drawing(self.svg(notebook.book), self.name))]

@@ -6,13 +6,18 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import Undecided, evaluate, parse
 from overlap.book.runs import hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 _FORM = "write `label | unit | chapter/snippet: expression | expression of the ceiling, or -`"
 _TIMES = ("ns", "µs", "us", "ms", "s")
@@ -108,12 +113,12 @@ class Headlines(Block):
         rows = tuple(Headline.read(place, cells) for place, cells in source.numbered_rows())
         return cls(source.page, source.line, rows)
 
-    def shown(self, book) -> list[Headline]:
+    def shown(self, book: "Book") -> list[Headline]:
         """Its rows, or those of another page."""
         blocks = [self] if self.rows else [block for block in book.blocks if isinstance(block, Headlines)]
         return [row for block in blocks for row in block.rows]
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether there are rows, each with values above zero, and a ceiling where it names one."""
         if not self.shown(book) and not book.library.lost_pages:
             yield f"{self.where}: headlines without rows; {_FORM}"
@@ -127,7 +132,7 @@ class Headlines(Block):
                 reason = f"`{row.label}`: `{row.ceiling}` is known of no machine"
                 yield f"{self.where}: {reason}; write - or mend it"
 
-    def table(self, book) -> tuple[list[str], dict[str, dict[str, dict[str, str]]]]:
+    def table(self, book: "Book") -> tuple[list[str], dict[str, dict[str, dict[str, str]]]]:
         """The machines that have a value; by row and machine `text`, `more` and `origin`."""
         table = {f"{row.label}, {row.unit}": dict(_cells(book, row)) for row in self.shown(book)}
         everywhere = [machine["profile"] for machine in book.machines()]
@@ -137,12 +142,12 @@ class Headlines(Block):
                 cells.setdefault(profile, {"text": "–", "more": "", "origin": "did not run there"})
         return profiles, table
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """A table with one column per machine."""
         profiles, table = self.table(view.book)
         return view.render(read_template("headlines"), view=view, profiles=profiles, table=table)
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The same table in Markdown."""
         profiles, table = self.table(notebook.book)
         lines = [["measured", *map(notebook.label, profiles)], ["---"] * (1 + len(profiles))]
@@ -155,7 +160,7 @@ class Headlines(Block):
         return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]
 
 
-def _cells(book, row: Headline) -> Iterator[tuple[str, dict[str, str]]]:
+def _cells(book: "Book", row: Headline) -> Iterator[tuple[str, dict[str, str]]]:
     """The median on each machine, the range of runs with the share, and how many runs."""
     for profile, run in book.runs(row.snippet).items():
         values, shares = row.over(book.scopes(row.snippet, run))

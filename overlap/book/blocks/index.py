@@ -1,12 +1,16 @@
 """Overviews of the whole book: how many claims hold, all claims, all snippets."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from overlap.book.blocks.block import Block, read_template
 from overlap.book.blocks.claim import Claim
 from overlap.book.blocks.snippet import SnippetBlock
 from overlap.book.verdict import Counts, State
+
+if TYPE_CHECKING:
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,7 @@ class Tally(Block):
 
     kind: ClassVar[str] = "tally"
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """A line with a link to the index of all claims, where there is one; a list by machine."""
         counts = Counts.of(map(view.book.verdicts, view.book.claims))
         profiles = [machine["profile"] for machine in view.book.machines() if machine["profile"] in counts.by]
@@ -25,7 +29,7 @@ class Tally(Block):
                 href = view.page(block.page, "").removesuffix("#")
         return view.render(read_template("tally"), counts=counts, profiles=profiles, href=href)
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The line."""
         counts = Counts.of(map(notebook.book.verdicts, notebook.book.claims))
         return [notebook.markdown(f"{counts.summary}.")]
@@ -37,7 +41,7 @@ class ClaimIndex(Block):
 
     kind: ClassVar[str] = "claims"
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """An overview; a heading, which the page's contents name, and a table for each page."""
         machines = view.book.machines()
         verdicts = {claim: view.book.verdicts(claim) for claim in view.book.claims}
@@ -65,7 +69,7 @@ class SnippetIndex(Block):
 
     kind: ClassVar[str] = "snippets"
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
         for page in view.book.pages.values():

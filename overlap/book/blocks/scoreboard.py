@@ -4,13 +4,17 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.book.statistic import TIME, is_number, show
 from overlap.book.value import VALUE, Value
 from overlap.run import machine
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.view import View
 
 _FORM = (
     "write `label | unit | printed | chapter/snippet: expression of it measured its way | the same of the "
@@ -74,7 +78,7 @@ class Score(NamedTuple):
             measured.append(f"{{{value}}}" if value else "–")
         return _line(self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict)
 
-    def measured(self, book) -> dict[str, list[float | None]]:
+    def measured(self, book: "Book") -> dict[str, list[float | None]]:
         """Printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
         its_way, right_way, ceiling = (
             _amounts(book, value) for value in (self.its_way, self.right_way, self.ceiling)
@@ -122,7 +126,7 @@ class Scoreboard(Block):
         lines = [_line(*_HEADINGS), _line(*["---"] * len(_HEADINGS)), *(row.markdown for row in self.rows)]
         return Text(self.page, self.line + 1, "\n".join(lines))
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether each row has its amounts, none beats its ceiling, and nothing else is typed in."""
         for row in self.rows:
             yield from Text(self.page, row.line, f"{row.label} {row.verdict}").check(book, margins)
@@ -140,7 +144,7 @@ class Scoreboard(Block):
                 reason = f"`{row.right_way}` is better than its ceiling on {', '.join(above)}"
                 yield f"{where}: {reason}; mend the expression that is wrong"
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """The table."""
         return f'\n<div class="ov-numbers-printed" markdown>\n\n{self.prose.text}\n\n</div>\n'
 
@@ -156,11 +160,11 @@ class ScoreboardPicture(Block):
         """The caption."""
         return Text(self.page, self.line + 1, self.caption)
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """The picture with its caption."""
         return f"\n{view.put(self.html(view))}\n{view.captioned('', self.caption)}\n"
 
-    def html(self, view) -> str:
+    def html(self, view: "View") -> str:
         """The marks of each row with a measured way, on one scale: how many times better than printed."""
         rows = []
         logarithms = [0.0]
@@ -188,7 +192,7 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _amounts(book, value: Value | None) -> dict[str, float]:
+def _amounts(book: "Book", value: Value | None) -> dict[str, float]:
     numbers = book.numbers(value) if value else {}
     for profile, number in numbers.items():
         if not is_number(number) or number <= 0:

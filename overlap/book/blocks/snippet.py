@@ -5,13 +5,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.run import download
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
 
 _OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
@@ -71,7 +76,7 @@ class SnippetBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line, self.caption)
 
-    def check(self, book, margins: bool) -> Iterator[str]:
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Functions that there are not, a caption without a picture or the reverse, what it says."""
         snippet = book.snippet(self.snippet)
         snippet.show(list(self.show))
@@ -83,7 +88,7 @@ class SnippetBlock(Block):
             yield f"{self.where}: the picture of {self.snippet} has no caption; {remedy}"
         yield from self.prose.check(book, margins)
 
-    def markdown(self, view) -> str:
+    def markdown(self, view: "View") -> str:
         """Picture, caption, code and file; where there is no picture the code comes first, then the output.
 
         Links to the snippet lead to the first place that shows its output.
@@ -112,7 +117,9 @@ class SnippetBlock(Block):
         caption = view.captioned(snippet.name, self.caption)
         return f"\n{output}\n{caption}\n{view.put(self._code(view, snippet, ''))}\n"
 
-    def _output(self, view, snippet: Snippet, runs: dict, pictures: dict[str, str], anchor: str) -> str:
+    def _output(
+        self, view: "View", snippet: Snippet, runs: dict, pictures: dict[str, str], anchor: str
+    ) -> str:
         tabs = {}
         for profile, run in runs.items():
             names = {"view": view, "run": run, "picture": pictures[profile]}
@@ -139,7 +146,7 @@ class SnippetBlock(Block):
             missing=snippet.options["missing"],
         )
 
-    def _code(self, view, snippet: Snippet, anchor: str) -> str:
+    def _code(self, view: "View", snippet: Snippet, anchor: str) -> str:
         code = _FOR_TOOLS.sub("", snippet.show(list(self.show)))
         first, rest = opening(code) if self.code else ("", "")
         return view.render(
@@ -162,7 +169,7 @@ class SnippetBlock(Block):
             return "runs on a laptop"
         return "needs a GPU" if least == 1 else f"needs {least} GPUs"
 
-    def _pieces(self, view, snippet: Snippet) -> list[tuple[str, str, int]]:
+    def _pieces(self, view: "View", snippet: Snippet) -> list[tuple[str, str, int]]:
         """Functions to take home that are shown here: name, address of the file, number of its lines."""
         pieces = []
         for name in snippet.options["take"]:
@@ -172,7 +179,7 @@ class SnippetBlock(Block):
                 pieces.append((name, view.link(f"downloads/{snippet.name}/{name}.py"), count))
         return pieces
 
-    def cells(self, notebook) -> list[dict]:
+    def cells(self, notebook: "Notebook") -> list[dict]:
         """The code, which runs there, with the output of one machine; a file where a cell cannot run it."""
         book = notebook.book
         snippet = book.snippet(self.snippet)

@@ -22,7 +22,7 @@ from overlap.run import bundle, machine, recording
 from overlap.run.bundle import Bundle
 from overlap.run.recording import Recording
 from overlap.run.runner import Runner
-from overlap.run.text import plain
+from overlap.run.text import aligned, plain
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -130,13 +130,6 @@ def _print(*lines: str) -> None:
         print(plain(line))
 
 
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        _print("  ".join(cells).rstrip())
-
-
 def _names(book: Book, typed: list[str]) -> list[str]:
     """Snippet names for what was typed; a chapter stands for all its snippets, nothing for nothing."""
     names = []
@@ -153,10 +146,7 @@ def _names(book: Book, typed: list[str]) -> list[str]:
 
 def _lacking(book: Book, names: list[str]) -> str:
     """What these snippets need that this machine has not."""
-    needs = []
-    for name in names:
-        counts = " or ".join(map(str, book.snippets[name].options["gpus"]))
-        needs.append(f"{name} needs {counts} {'GPU' if counts == '1' else 'GPUs'}")
+    needs = [f"{name} {book.snippets[name].requirement}" for name in names]
     return f"{textwrap.shorten('; '.join(needs), 300)}; this machine has {machine.described()}"
 
 
@@ -180,7 +170,7 @@ def _list(book: Book, options) -> int:
             grades = Counter(run.grade for run in book.committed.get(name, {}).values())
             recorded = ", ".join(f"{count} {grade}" for grade, count in grades.most_common())
             rows.append((name, counts, recorded or "nothing"))
-    _print_table(rows)
+    _print(*aligned(rows))
     return 0
 
 
@@ -282,7 +272,7 @@ def _compare(book: Book, options) -> int:
         rows.append((f"{name} ({profile} : {other})", key, f"{mine:.4g}", f"{theirs:.4g}", ratio))
     if len(rows) == 1:
         raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
-    _print_table(rows)
+    _print(*aligned(rows))
     return 0
 
 

@@ -577,7 +577,7 @@ def test_bars_are_of_the_machines_that_the_condition_speaks_of(measured):
     book = measured.book()
     assert book.check() == []
     (block,) = (block for block in book.blocks if block.kind == "bars")
-    assert block.measured(book) == {
+    assert block.lengths(book) == {
         "h200": [("all", 4.0, 0.5), ("half", 2.0, 1)],
         "h200-x2": [("all", 8.0, 0.5), ("half", 4.0, 1)],
     }

@@ -297,12 +297,12 @@ def test_a_busy_host_is_waited_for_and_said(monkeypatch):
     costs = iter([1.0] * 5 + [9.0, 9.0, 1.0, 1.2, 1.0, 9.0])
     watch = Watch(lambda: next(costs), 60)
     monkeypatch.setattr("overlap.run.noise.time.sleep", lambda seconds: None)
-    monkeypatch.setattr("overlap.run.noise._jiffies", lambda: (0, 0))
+    monkeypatch.setattr("overlap.run.noise.jiffies", lambda: (0, 0, 0))
     data, noise = watch.around(lambda: {"run": 1})
     assert data == {"run": 1} and noise["dispatch_us"] == [1.0, 1.2] and not noise["disturbed"]
     assert watch.around(dict)[1]["disturbed"], "it became busy meanwhile"
-    jiffies = iter([(0, 0), (3, 100)])
-    monkeypatch.setattr("overlap.run.noise._jiffies", lambda: next(jiffies))
+    jiffies = iter([(0, 0, 0), (0, 3, 100)])
+    monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))
     noise = Watch(lambda: 2.0, 0).around(dict)[1]
     assert noise["dispatch_us"] == [2.0, 2.0] and noise["steal"] == 0.03 and noise["disturbed"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from overlap.book.book import Book
 from overlap.book.runs import Run
 from overlap.book.statistic import is_number, middle
-from overlap.run.recording import measured
+from overlap.run.recording import without_raw
 
 
 def numbers(value, key: str = "") -> Iterator[tuple[str, float]]:
@@ -40,6 +40,6 @@ def _values(recorded: Run) -> dict[str, list[float]]:
     """The values of each number in the runs that have it."""
     values: dict[str, list[float]] = {}
     for run in recorded.all:
-        for key, number in numbers(measured(run["result"])):
+        for key, number in numbers(without_raw(run["result"])):
             values.setdefault(key, []).append(number)
     return values

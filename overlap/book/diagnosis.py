@@ -66,18 +66,10 @@ def of_others(when: str) -> Iterator[Fact]:
 
 def _busy_share() -> float:
     """The share of CPU time that is used just now, by whomever."""
-    idle, total = _jiffies()
+    idle, _, total = noise.jiffies()
     time.sleep(LOOK_S)
-    now_idle, now_total = _jiffies()
+    now_idle, _, now_total = noise.jiffies()
     return 1 - (now_idle - idle) / (now_total - total) if now_total > total else 0.0
-
-
-def _jiffies() -> tuple[int, int]:
-    """CPU time that nobody used, and all CPU time; nothing where the system does not tell."""
-    with contextlib.suppress(OSError), open("/proc/stat", encoding="utf-8") as file:
-        times = [int(word) for word in file.readline().split()[1:9]]
-        return times[3] + times[4], sum(times)
-    return 0, 0
 
 
 def of_gpus(probed: dict, states: list[dict], watched: dict[str, dict]) -> Iterator[Fact]:

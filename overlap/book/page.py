@@ -7,7 +7,7 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.blocks import KINDS, Block, Source, Text
-from overlap.book.value import NAME
+from overlap.run.snippet import NAME
 
 #: What a builder reads at the top of a page, such as how much it weighs in a search.
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)

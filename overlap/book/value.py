@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from overlap.book.statistic import is_format
+from overlap.run.snippet import NAME
 
-NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
 CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")

@@ -37,6 +37,7 @@ from overlap.book.verdict import State
 from overlap.run import health, machine, noise
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
+from overlap.run.text import aligned
 
 NEAR, FAR = 0.85, 0.7
 #: Seconds that waiting for a busy host may take with `--quick`.
@@ -101,9 +102,7 @@ def _unchecked(book: Book, names: list[str], able: list, chosen: list, made: Mad
     tried = {snippet.name for snippet, _ in chosen}
     unchecked = {}
     for name in sorted(set(names) - set(made)):
-        counts = book.snippets[name].options["gpus"]
-        noun = "GPU" if counts == [1] else "GPUs"
-        unchecked[name] = f"needs {' or '.join(map(str, counts))} {noun}"
+        unchecked[name] = book.snippets[name].requirement
         if name in runnable:
             unchecked[name] = "failed" if name in tried else "left out by --quick"
     return unchecked
@@ -131,7 +130,7 @@ def _headlines(committed: Book, now: Book, row: Headline, failures: list[str]) -
     """A headline on each profile that ran, beside what is recorded; what cannot be read is a failure."""
     for profile, run in now.runs(now.snippet(row.snippet).name).items():
         try:
-            value, ceiling, share = row.measured(now.scope(row.snippet, run))
+            value, ceiling, share = row.of_run(now.scope(row.snippet, run))
         except Undecided:
             continue
         except OverlapError as error:
@@ -255,9 +254,7 @@ def as_text(report: dict) -> Iterator[str]:
     yield f"Measured now: {label}, {here['cpu']}, {here['cores']} cores, torch {torch}"
     headlines = report["headlines"]
     rows = [_row(line, here, len({line["profile"] for line in headlines}) > 1) for line in headlines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from aligned(rows)
     if not rows:
         yield "No headline rate could be measured here."
     yield ""

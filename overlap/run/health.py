@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from overlap.run import machine
 
 #: What is asked of nvidia-smi, beside the reasons that hold the clock down.
-_FIELDS = {
+_STATE = {
     "clock_mhz": "clocks.sm",
     "clock_max_mhz": "clocks.max.sm",
     "power_limit_w": "power.limit",
@@ -33,12 +33,12 @@ _EVERY_S = 0.3
 
 def state() -> list[dict]:
     """Of each GPU that CUDA would show, in order: the fields above that are known, and `reasons` in words."""
-    answers = machine.query(["clocks_event_reasons.active", *_FIELDS.values()])
+    answers = machine.query(["clocks_event_reasons.active", *_STATE.values()])
     states = []
     for gpu in machine.cuda_gpus().values():
         reasons, *cells = answers.get(gpu["uuid"], [""])
         known = {"reasons": _in_words(reasons)}
-        for key, cell in zip(_FIELDS, cells, strict=False):
+        for key, cell in zip(_STATE, cells, strict=False):
             value = machine.number(cell)
             if value is not None:
                 known[key] = value

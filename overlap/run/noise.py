@@ -1,9 +1,9 @@
 """How busy a host is: what other work on it does to the CPU shows in every launch, and only there."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 #: A run was disturbed if a small torch call before or after it cost so many times the least seen, or a
@@ -43,9 +43,9 @@ class Watch:
             self._patience_s -= 0.5
             before_us = self._look_us()
         load = round(os.getloadavg()[0], 2)
-        stolen_before, total_before = _jiffies()
+        _, stolen_before, total_before = jiffies()
         recording = run()
-        stolen, total = _jiffies()
+        _, stolen, total = jiffies()
         after_us = self._look_us()
         steal = None
         if total > total_before:
@@ -65,10 +65,9 @@ class Watch:
         return cost_us
 
 
-def _jiffies() -> tuple[int, int]:
-    """CPU time that a hypervisor took, and all CPU time; nothing where the system does not tell."""
-    stat = Path("/proc/stat")
-    if not stat.exists():
-        return 0, 0
-    times = [int(word) for word in stat.read_text().splitlines()[0].split()[1:9]]
-    return times[7], sum(times)
+def jiffies() -> tuple[int, int, int]:
+    """CPU time that nobody used, that a hypervisor took, and in all; zeros where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/stat", encoding="utf-8") as file:
+        times = [int(word) for word in file.readline().split()[1:9]]
+        return times[3] + times[4], times[7], sum(times)
+    return 0, 0, 0

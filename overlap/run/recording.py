@@ -121,16 +121,16 @@ def _reduced(data: dict) -> dict:
         "run": data["run"],
         "machine": data["machine"] | {"links": []},
         "software": data["software"],
-        "result": measured(data["result"]),
+        "result": without_raw(data["result"]),
     }
 
 
-def measured(value: object) -> object:
+def without_raw(value: object) -> object:
     """What of a result was measured: without raw trials and timelines."""
     if isinstance(value, dict):
-        return {key: measured(inner) for key, inner in value.items() if not _is_raw(key, inner)}
+        return {key: without_raw(inner) for key, inner in value.items() if not _is_raw(key, inner)}
     if isinstance(value, list):
-        return [measured(item) for item in value]
+        return [without_raw(item) for item in value]
     return value
 
 

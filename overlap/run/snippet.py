@@ -84,6 +84,12 @@ class Snippet:
             raise OverlapError(f"{self.path}: header: {'; '.join(problems)}; {_REMEDY}")
         return options
 
+    @property
+    def requirement(self) -> str:
+        """`needs 1 GPU`, `needs 2 or 4 GPUs`: the counts it is worth recording at."""
+        counts = " or ".join(map(str, self.options["gpus"]))
+        return f"needs {counts} {'GPU' if counts == '1' else 'GPUs'}"
+
     @cached_property
     def tree(self) -> ast.Module:
         """Syntax tree of the file."""

@@ -1,6 +1,7 @@
-"""Text from outside: what a snippet printed, what a recording says."""
+"""Text: what came from outside made safe, and tables for a terminal."""
 
 import re
+from collections.abc import Iterator
 
 #: Characters as they stand between the brackets of a regular expression: control characters but tab and
 #: newline, and halves of characters; marks that turn the direction of what follows; what cannot be seen.
@@ -22,3 +23,11 @@ def plain(text: str) -> str:
 def visible(text: str) -> str:
     """The text for a name or a value within a sentence: without what cannot be seen, too."""
     return _UNSEEN.sub("\ufffd", text)
+
+
+def aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """The lines of a table, its columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        yield "  ".join(cells).rstrip()

@@ -68,10 +68,10 @@ class Bars(Block):
 
     def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether each row has a length, and a share of it."""
-        self.measured(book)
+        self.lengths(book)
         yield from ()
 
-    def measured(self, book: "Book") -> dict[str, list[tuple[str, float, float]]]:
+    def lengths(self, book: "Book") -> dict[str, list[tuple[str, float, float]]]:
         """Label, length and share of each row, by machine that the condition speaks of and that has all."""
         machines = {}
         runs = book.runs(self.snippet)
@@ -91,7 +91,7 @@ class Bars(Block):
 
     def html(self, view: "View") -> str:
         """A tab for each machine."""
-        machines = self.measured(view.book)
+        machines = self.lengths(view.book)
         tabs = {}
         for profile, rows in machines.items():
             longest = max(length for _, length, _ in rows)
@@ -101,7 +101,7 @@ class Bars(Block):
 
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The lengths on one machine, as a table."""
-        machines = self.measured(notebook.book)
+        machines = self.lengths(notebook.book)
         profile = notebook.book.first(machines, self.snippet)
         lines = [["", f"{self.unit}, {notebook.label(profile)}", self.filled], ["---"] * 3]
         lines += [[label, show(length), f"{share:.0%}"] for label, length, share in machines[profile]]

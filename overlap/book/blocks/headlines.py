@@ -60,7 +60,7 @@ class Headline(NamedTuple):
             return None
         return next((kind for kind, form in _CEILINGS.items() if re.search(form, self.ceiling)), "other")
 
-    def measured(self, scope: dict) -> tuple[float, float | None, float | None]:
+    def of_run(self, scope: dict) -> tuple[float, float | None, float | None]:
         """Value, ceiling and share in one run; of a time the share is how much of it is needed.
 
         Undecided where there is no value.
@@ -80,7 +80,7 @@ class Headline(NamedTuple):
         shares = []
         for scope in scopes:
             try:
-                value, _, share = self.measured(scope)
+                value, _, share = self.of_run(scope)
             except Undecided:
                 continue
             values.append(value)

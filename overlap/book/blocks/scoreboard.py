@@ -78,7 +78,7 @@ class Score(NamedTuple):
             measured.append(f"{{{value}}}" if value else "–")
         return _line(self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict)
 
-    def measured(self, book: "Book") -> dict[str, list[float | None]]:
+    def amounts(self, book: "Book") -> dict[str, list[float | None]]:
         """Printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
         its_way, right_way, ceiling = (
             _amounts(book, value) for value in (self.its_way, self.right_way, self.ceiling)
@@ -132,7 +132,7 @@ class Scoreboard(Block):
             yield from Text(self.page, row.line, f"{row.label} {row.verdict}").check(book, margins)
             where = f"docs/{self.page}:{row.line}"
             try:
-                measured = row.measured(book)
+                measured = row.amounts(book)
             except OverlapError as error:
                 yield f"{where}: {error}"
                 continue
@@ -170,7 +170,7 @@ class ScoreboardPicture(Block):
         logarithms = [0.0]
         scores = [row for block in view.book.blocks if isinstance(block, Scoreboard) for row in block.rows]
         for score in scores:
-            measured = score.measured(view.book)
+            measured = score.amounts(view.book)
             if measured:
                 gains = {profile: score.gains(numbers) for profile, numbers in measured.items()}
                 notes = {profile: score.note(profile, numbers) for profile, numbers in measured.items()}

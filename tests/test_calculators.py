@@ -25,14 +25,15 @@ def runs(name: str) -> list[dict]:
 
 
 def test_every_calculator_is_held_against_recordings(formulas):
-    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND, ROOF}
+    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND, ROOF, LAUNCHES}
 
 
 ROOF = "per cent of its roof"
 PREFETCH = "times as fast as without prefetching"
 BUBBLE = "per cent of a step that a GPU waits"
 EXCHANGE = "ms that the backward pass cannot hide"
-PEAK = "GiB at the peak of the second step, with Adam"
+PEAK = "GiB at the peak of the second step"
+LAUNCHES = "ms a step, launched one by one"
 ALTERNATING = "times as fast as one GPU, from one thread that alternates"
 BEND = "rows and columns, from which on one thread that alternates keeps all GPUs busy"
 
@@ -70,7 +71,9 @@ def test_peaks_are_where_the_rule_puts_them(formulas):
         for row in result["others"][:2]:
             shapes.append({"peak": row["peaks"][1]} | {key: row[key] for key in ("layers", "width", "rows")})
         for shape in shapes:
-            assert formulas[PEAK].result(shape) * 2**30 == pytest.approx(shape["peak"], rel=0.001)
+            assert formulas[PEAK].result(shape | {"kept": 3, "bytes": 4}) * 2**30 == pytest.approx(
+                shape["peak"], rel=0.001
+            )
 
 
 def test_an_operation_has_the_share_of_its_roof_that_the_book_prints(formulas):
@@ -87,6 +90,15 @@ def test_an_operation_has_the_share_of_its_roof_that_the_book_prints(formulas):
         }
         rate = 1e3 * addition["tflop_s"] / addition["flop_per_byte"]
         assert formulas[ROOF].result(numbers) == pytest.approx(100 * rate / start["memory"])
+
+
+def test_a_step_takes_the_longer_of_launches_and_kernels(formulas):
+    for result in runs("devices/launch_bound_crossover"):
+        for i, measured in enumerate(result["one_ms"]["one_thread"]):
+            products, launch = result["products"][i], result["launch_us"][i]
+            kernel = 1e3 * result["one_ms"]["graphs"][i] / products
+            step = formulas[LAUNCHES].result({"kernels": products, "kernel": kernel, "launch": launch})
+            assert step == pytest.approx(measured, rel=0.15 if kernel > launch else 0.4)
 
 
 def test_two_gpus_alternate_as_the_formula_says(formulas):

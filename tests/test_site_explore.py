@@ -45,7 +45,7 @@ def table(**series: list) -> str:
 def folder(tmp_path_factory) -> Path:
     """The assets, a trace and a page."""
     root = tmp_path_factory.mktemp("explore")
-    for name in ("timeline.js", "sweep.js", "fault.js", "overlap.css", "vendor"):
+    for name in ("timeline.js", "sweep.js", "numbers.js", "fault.js", "overlap.css", "vendor"):
         (root / name).symlink_to(ASSETS / name)
     (root / "trace.json").write_text(chrome_trace({"timelines": {"slow": EVENTS, "quick": EVENTS[:1]}}))
     h200 = table(bf16=[("1,024", "349.7"), ("2,048", "710"), ("4,096", "797.3"), ("8,192", "799")])
@@ -202,7 +202,7 @@ def test_scales_of_a_sweep_are_chosen(page):
 
 def test_words_and_few_steps_are_no_sweep(page):
     read = """async html => {
-        const { read } = await import("./sweep.js")
+        const { read } = await import("./numbers.js")
         const holder = document.createElement("div")
         holder.innerHTML = html
         return read(holder.querySelector("table"))
@@ -215,8 +215,24 @@ def test_words_and_few_steps_are_no_sweep(page):
     assert [point["x"] for point in points] == [1000, 2, 3, 4] and points[0]["y"] == 2e-05
 
 
+def test_a_step_may_stand_behind_a_name_and_a_limit_at_all_steps(page):
+    read = """async html => {
+        const { read } = await import("./numbers.js")
+        const holder = document.createElement("div")
+        holder.innerHTML = html
+        return read(holder.querySelector("table")).points
+    }"""
+    named = {"eager: speed-up": [(f"mm 128, {step}", step / 2) for step in (1, 2, 4, 8)]}
+    points = page.evaluate(read, table(**named))
+    assert points[3] == {"series": "eager, mm 128", "x": 8, "y": 4}
+    limited = {"one thread": [(1, 1), (2, 2), (3, 2), (4, 2)], "limit": [("all", 2)]}
+    points = page.evaluate(read, table(**limited))
+    assert [point["x"] for point in points if point["series"] == "limit"] == [1, 2, 3, 4]
+
+
 FAULTS = """<table id="faults"><thead><tr><th>fault</th><th>written</th></tr></thead><tbody>
-<tr><td>loader</td><td>no worker</td></tr><tr><td>item</td><td>loss.item()</td></tr></tbody></table>
+<tr><td>loader</td><td>no worker</td><td><a href="#transfers">Moving data</a></td></tr>
+<tr><td>item</td><td>loss.item()</td></tr></tbody></table>
 <table id="steps"><thead><tr><th>out</th><th>ms</th><th>hint</th></tr></thead><tbody>
 <tr><td>nothing</td><td>90</td><td></td></tr><tr><td>loader</td><td>50</td><td>the GPU is empty</td></tr>
 <tr><td>item</td><td>25</td><td>the CPU waits</td></tr></tbody></table>"""
@@ -243,7 +259,7 @@ def test_faults_are_found_in_their_order(page, folder):
     page.get_by_role("button", name="loader").click()
     assert verdict.inner_text() == (
         "Yes: loader (no worker). What the trace showed: the GPU is empty. "
-        "Without it a step takes 50 ms instead of 90."
+        "Without it a step takes 50 ms instead of 90. More in Moving data."
     )
     assert title.inner_text() == "1 of 2 taken out: 50 ms a step" and bars.count() == 4
     page.keyboard.press("Enter")  # the next choice has the focus

@@ -8,7 +8,8 @@ const rows = table => [...table.tBodies[0].rows].map(cells)
 
 /* What the page says: { options: [{ fault, written }], stages: [{ fault, ms, hint }] }; a stage's hint leads to it. */
 export const game = (faults, steps) => ({
-  options: rows(faults).map(([fault, written]) => ({ fault, written })),
+  options: rows(faults).map(([fault, written], number) =>
+    ({ fault, written, more: [...faults.tBodies[0].rows[number].querySelectorAll("a[href]")].at(-1) })),
   stages: rows(steps).map(cellsOfRow => ({ fault: cellsOfRow[0], ms: cellsOfRow[1], hint: cellsOfRow.at(-1) })),
 })
 
@@ -41,24 +42,25 @@ export const play = async (place, faults, steps, url) => {
       : "Two steps of the healthy program."
     choices.replaceChildren()
     if (number === options.length) return
-    for (const { fault: name, written } of options.filter(option => !cured.has(option.fault))) {
+    for (const { fault: name, written, more } of options.filter(option => !cured.has(option.fault))) {
       const choice = document.createElement("button")
       choice.type = "button"
       choice.textContent = name
       choice.title = written
-      choice.addEventListener("click", () => choose(number, name, written))
+      choice.addEventListener("click", () => choose(number, name, written, more))
       choices.append(choice)
     }
   }
 
-  const choose = (number, name, written) => {
+  const choose = (number, name, written, more) => {
     const next = stages[number + 1]
     if (name !== next.fault) {
       verdict.textContent = `${name} (${written}) is in there, too; another fault was taken out first. Look where the GPU is idle for longest.`
       return
     }
     cured.add(name)
-    verdict.textContent = `Yes: ${name} (${written}). What the trace showed: ${next.hint}. Without it a step takes ${next.ms} ms instead of ${stages[number].ms}.`
+    verdict.textContent = `Yes: ${name} (${written}). What the trace showed: ${next.hint}. Without it a step takes ${next.ms} ms instead of ${stages[number].ms}. `
+    if (more) verdict.append("More in ", more.cloneNode(true), ".")
     show(number + 1)
     choices.querySelector("button")?.focus()
   }

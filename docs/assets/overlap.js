@@ -323,11 +323,14 @@
   }
 
   /* Pictures of lanes and of sweeps can be explored: what that needs is loaded when a reader asks for it. */
-  const exploring = () => {
-    for (const figure of document.querySelectorAll(".ov-run .ov-figure")) {
+  const exploring = async () => {
+    const figures = document.querySelectorAll(".ov-run .ov-figure")
+    if (!figures.length) return
+    const { read } = await import(new URL("numbers.js", ASSETS))
+    for (const figure of figures) {
       const run = figure.closest(".ov-run"), trace = run.querySelector(".ov-perfetto")?.dataset.trace
-      const table = figure.querySelector(".ov-numbers table")
-      if (run.querySelector(".ov-open") || !(trace || sweeps(table))) continue
+      const table = run.querySelector(".ov-numbers table")
+      if (run.querySelector(".ov-open") || !(trace || read(table))) continue
       const button = document.createElement("button")
       button.type = "button"
       button.className = "ov-open"
@@ -336,7 +339,7 @@
         const open = run.querySelector(".ov-explore")
         if (open) return open.querySelector("button").focus()
         const { explore } = await import(new URL(trace ? "timeline.js" : "sweep.js", ASSETS))
-        await explore(button, trace ?? tables(run))
+        await explore(button, trace ?? tables(run, read))
       })
       figure.after(button)
     }
@@ -360,22 +363,14 @@
     }
   }
 
-  /* Whether a table under a picture has at least four steps of a number, each with a number. */
-  const sweeps = table => {
-    const heads = [...table?.tHead.rows[0].cells ?? []].map(cell => cell.textContent)
-    if (heads.length !== 2 || !heads[1] || heads[1] === "lasts") return false  // "lasts": spans of a timeline
-    const steps = [...table.tBodies[0].rows].filter(row => row.cells.length === 2).map(row => row.cells[0].textContent)
-    return new Set(steps).size >= 4 && steps.every(text => /^-?[\d,.]+(e-?\d+)?$/.test(text))
-  }
-
   /* The tables of all machines of a figure, the one that is seen first; only those of the same axes. */
-  const tables = run => {
+  const tables = (run, read) => {
     const runs = [...(run.closest(".tabbed-set") ?? run.parentElement).querySelectorAll(".ov-run")]
     const heads = table => table?.tHead.textContent
     const own = run.querySelector(".ov-numbers table")
     return [run, ...runs.filter(each => each !== run)]
       .map(each => ({ machine: label[each.dataset.machine], table: each.querySelector(".ov-numbers table") }))
-      .filter(({ table }) => heads(table) === heads(own) && sweeps(table))
+      .filter(({ table }) => heads(table) === heads(own) && read(table))
   }
 
   /* The copy buttons of notebook pages. */

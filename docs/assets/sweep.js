@@ -1,29 +1,13 @@
 /* A sweep to explore: the numbers of a picture as lines whose series, machines and scales can be chosen, and read off.
    Loaded when a reader asks for it. Observable Plot draws; the data are the tables that the page has under its pictures. */
 
+import { read } from "./numbers.js"
 import { dot, line, plot, ruleX } from "./vendor/observable-plot-0.6.17.js"
 
 const COLOURS = [1, 2, 3, 4, 5, 6].map(number => `var(--ov-series-${number})`)
 const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2", "10 2"]
 
-const number = text => /^-?[\d,]*\.?\d+(e-?\d+)?$/.test(text.trim()) ? Number(text.replaceAll(",", "")) : NaN
 const written = value => value.toLocaleString("en-US", { maximumSignificantDigits: 4 })
-
-/* A table of numbers under a picture: { x, y, points: [{ series, x, y }] }, or null where it holds no sweep. */
-export const read = table => {
-  const heads = [...table.tHead.rows[0].cells].map(cell => cell.textContent)
-  if (heads.length !== 2) return null
-  const points = []
-  let series = ""
-  for (const row of table.tBodies[0].rows) {
-    const texts = [...row.cells].map(cell => cell.textContent)
-    if (texts.length === 1) series = texts[0]
-    else points.push({ series, x: number(texts[0]), y: number(texts[1]) })
-  }
-  const steps = new Set(points.map(({ x }) => x))
-  if (steps.size < 4 || points.some(({ x, y }) => Number.isNaN(x) || Number.isNaN(y))) return null
-  return { x: heads[0], y: heads[1], points }
-}
 
 /* The values of each line at the step nearest to `x`, which is given back too. */
 export const readOff = (points, x) => {

@@ -5,6 +5,7 @@ import json
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,15 @@ def test_a_sweep_is_read_off_on_several_machines(page):
     assert told(page) == "n = 8,192\nH200: bf16 799\nH100: bf16 798.1"
     page.get_by_label("H200").uncheck()
     assert told(page) == "n = 8,192\nH100: bf16 798.1"
+
+
+@pytest.mark.parametrize("opened", [timeline, sweep])
+def test_axe_finds_nothing_serious_in_what_is_opened(page, opened):
+    package = find_spec("axe_playwright_python") or pytest.skip("axe-playwright-python is not installed")
+    page.add_script_tag(path=Path(package.origin).parent / "axe.min.js")
+    opened(page)
+    violations = page.evaluate("async () => (await axe.run('.ov-explore')).violations")
+    assert [item["id"] for item in violations if item["impact"] in ("serious", "critical")] == []
 
 
 def test_scales_of_a_sweep_are_chosen(page):

@@ -91,6 +91,7 @@ export const explore = (place, tables) => {
         dot(points.filter(point => !ceiling(point)), { x: "x", y: "y", r: 2.5, fill: ({ series }) => colour(series) }),
       ],
     })
+    for (const part of drawing.querySelectorAll("[aria-label]")) part.removeAttribute("aria-label")  // the whole is one image
     drawing.setAttribute("role", "img")
     drawing.setAttribute("aria-label", `${ordinate} over ${abscissa}; the table of its numbers stands above.`)
     drawing.addEventListener("pointermove", event => {

@@ -10,6 +10,7 @@ import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from overlap import OverlapError, find_root
@@ -277,6 +278,9 @@ def _compare(book: Book, options) -> int:
 
 
 def _verify(book: Book, options) -> int:
+    if not find_spec("torch"):
+        reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
+        raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
     names = _runnable(book, options.names)
     report = verify(book, names or None, options.quick, lambda text: print(text, file=sys.stderr, flush=True))
     if options.json:

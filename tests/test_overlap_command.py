@@ -419,3 +419,12 @@ def test_two_recordings_at_once_tear_nothing(here):
         "a/b",
         "a/c",
     }
+
+
+def test_verify_without_torch_says_how_to_get_it(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "overlap", "verify", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "", done.stdout
+    assert "has no PyTorch" in done.stderr and "Traceback" not in done.stderr

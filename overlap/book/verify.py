@@ -252,6 +252,8 @@ def as_text(report: dict) -> Iterator[str]:
     label = machine.label(machine.profile([gpu["name"] for gpu in here["gpus"]]))
     torch = report["software"]["torch"]
     yield f"Measured now: {label}, {here['cpu']}, {here['cores']} cores, torch {torch}"
+    if not here["gpus"]:
+        yield "torch sees no GPU here, so this measures the CPU; docs/first_steps.md tells why that may be."
     headlines = report["headlines"]
     rows = [_row(line, here, len({line["profile"] for line in headlines}) > 1) for line in headlines]
     yield from aligned(rows)

@@ -574,3 +574,18 @@ def test_a_taken_port_is_told_before_anything_is_made():
         with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
             plugin._refuse_taken_port("127.0.0.1", port)
     plugin._refuse_taken_port("127.0.0.1", port)
+
+
+def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, tmp_path, monkeypatch):
+    book = write_book(tmp_path, template)
+    (book.root / "docs/index.md").write_text("# Small\n\n[The number](a.md#snippet-a-number)\n")
+    before = plugin.OverlapPlugin.on_pre_build
+
+    def then_saved(self, config):
+        before(self, config)
+        page = book.root / "docs/a.md"
+        page.write_text(page.read_text() + "\nOne more sentence.\n")
+
+    monkeypatch.setattr(plugin.OverlapPlugin, "on_pre_build", then_saved)
+    site = build(book, "auto")  # strict: a warning of a lost anchor is an error
+    assert "One more sentence." in (site / "a/index.html").read_text()

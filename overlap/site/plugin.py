@@ -95,7 +95,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def on_page_content(self, html: str, page, config, files: Files) -> str:
         """Tell MkDocs the ids in what was inserted; a notebook loads no scripts from other hosts."""
-        inserted = self.site.anchors.get(page.file.src_uri, set())
+        anchors = self.site.anchors
+        unknown = anchors.pop("", set())  # of a page that was saved after the book was read
+        inserted = anchors.get(page.file.src_uri, set()) | unknown
         page.present_anchor_ids = (page.present_anchor_ids or set()) | inserted
         if not page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
             return html

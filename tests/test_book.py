@@ -26,9 +26,13 @@ TOP = {"README.md", "LICENSE", "mkdocs.yml", "pyproject.toml", "docs", "snippets
 
 
 def imported(path: Path) -> set[str]:
-    """Modules that a file imports anywhere in it."""
+    """Modules that a file imports anywhere in it, but for those whose types alone it names."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

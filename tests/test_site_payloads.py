@@ -270,7 +270,8 @@ def made(book: SmallBook, template: dict):
     book.page("glossary", "# Glossary\n")
     assert book.book("never").check(margins=False) == []
     (book.root / "docs/assets").mkdir()
-    (book.root / "docs/assets/overlap.js").write_text((ROOT / "docs/assets/overlap.js").read_text())
+    for script in (ROOT / "docs/assets").glob("*.js"):
+        (book.root / "docs/assets" / script.name).write_text(script.read_text())
     nav = ", ".join(f"{name}.md" for name in ["index", *pages, "claims", "snippets", "a", "glossary"])
     extra = f"extra_javascript: [generated/machines.js, assets/overlap.js]\nnav: [{nav}]\n"
     return build(book, "never", extra=extra, notebook_page="c_00")

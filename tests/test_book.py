@@ -96,7 +96,7 @@ ONLY = {
 ONLY |= {
     "nbformat": {"notebook"},
     "nbconvert": {"terminal"},
-    "matplotlib": {"layout", "picture", "renderer", "series"},
+    "matplotlib": {"cards", "layout", "picture", "renderer", "series"},
     "PIL": {"renderer"},
 }
 

@@ -18,6 +18,7 @@ from overlap.book.book import Book
 from overlap.cache import write
 from overlap.run import download
 from overlap.site import app, trace
+from overlap.site.cards import Cards
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import VARIANTS, Pictures, drawing_pool
 from overlap.site.svg import in_file
@@ -104,6 +105,8 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
             yield f"downloads/{page.name}.ipynb", text
             if page.name == notebook_page:
                 yield f"notebooks/{page.name}.ipynb", text
+    if not pictures.lazy:
+        yield from Cards(book).files()
 
 
 def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import threading
+from html import escape
 from pathlib import Path
 
 from mkdocs.config import base
@@ -20,6 +21,7 @@ from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, prepare
+from overlap.site.cards import SIZE, Cards
 from overlap.site.pictures import Pictures
 from overlap.site.view import Site
 
@@ -50,6 +52,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.serving = False
         self.background: Background | None = None
         self.site: Site | None = None
+        self.cards: Cards | None = None
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Let SIGTERM tidy up as Ctrl-C does."""
@@ -73,8 +76,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         root = Path(config.config_file_path).resolve().parent
         book = Book(root, execute)
         self.site = Site(book, Pictures(book), self.config.colab, self.config.notebook_page)
+        self.cards = Cards(book)
         config.mdx_configs[_EXTENSION] = {"site": self.site}
-        config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))  # 404.html
+        config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
 
     def on_pre_build(self, config) -> None:
@@ -89,9 +93,17 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.background.prepare(self.site)
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
-        """Search leaves out the notebook: it says what its chapter says."""
+        """A chapter has its description; search leaves out the notebook: it says what its chapter says."""
+        description = self.cards.description(page.file.src_uri)
+        if description:
+            page.meta.setdefault("description", escape(description))
         if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
             page.meta["search"] = {"exclude": True}
+
+    def on_page_context(self, context, page, config, nav) -> None:
+        """Tell the templates where the page's card is."""
+        context["card"] = self.cards.of(page.file.src_uri)
+        context["card_size"] = SIZE
 
     def on_page_content(self, html: str, page, config, files: Files) -> str:
         """Tell MkDocs the ids in what was inserted; a notebook loads no scripts from other hosts."""

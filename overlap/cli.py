@@ -14,25 +14,25 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from overlap import OverlapError, find_root
-from overlap.book import compare, record
+from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.rename import rename
 from overlap.book.statistic import plural
 from overlap.book.verify import as_text, is_off, verify
-from overlap.run import bundle, machine, recording
+from overlap.run import machine, recording
 from overlap.run.bundle import Bundle
 from overlap.run.recording import Recording
 from overlap.run.runner import Runner
 from overlap.run.text import aligned, plain
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return the exit code."""
+def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
+    """Run one command on the book at `root`, else on that of the working directory; return the exit code."""
     signal.signal(signal.SIGTERM, _stop)
     sys.stdout.reconfigure(errors="replace")
     options = _parser().parse_args(arguments)
     try:
-        root = find_root()
+        root = root or find_root()
         code = options.command(root if options.command is _rename else Book(root), options)
         sys.stdout.flush()
         return code
@@ -86,7 +86,12 @@ def _parser() -> argparse.ArgumentParser:
     text += "with names and no --bundle one more"
     sub.add_argument("--runs", metavar="N", type=int, choices=range(1, recording.KEPT + 1), help=text)
 
-    sub = add("import", _import, "take the recordings of a bundle into docs/recordings", names=False)
+    sub = add(
+        "import",
+        _import,
+        "take the recordings of a bundle, or of mine.json, into docs/recordings",
+        names=False,
+    )
     sub.add_argument("file", type=Path)
 
     text = "run, draw and write what pages lead to, for a builder other than MkDocs, as `zensical build`"
@@ -102,7 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
 
     sub = add("verify", _verify, "measure now, and say what is low here, which claims hold, what explains it")
-    sub.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
+    much = sub.add_mutually_exclusive_group()
+    much.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
+    text = f"keep all that runs in {mine.NAME}, which the site takes, and go on where that file ends"
+    much.add_argument("--all", action="store_true", help=text)
     text = "all of it as JSON; overlap/book/verify.py says which keys"
     sub.add_argument("--json", action="store_true", help=text)
     text = "exit with 1 if a rate is LOW, a claim false, or a run failed"
@@ -233,7 +241,7 @@ def _import(book: Book, options) -> int:
     before = record.verdicts(book.root)
     taken = []
     problems = []
-    for where, line in bundle.lines(options.file):
+    for where, line in mine.lines(options.file):
         try:
             taken.append(record.take(book, line, where))
         except OverlapError as error:
@@ -268,13 +276,28 @@ def _compare(book: Book, options) -> int:
     names = _names(book, options.names)
     book.run(names or None)
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
-    for name, profile, other, key, mine, theirs in compare.beside(book, names or None):
-        ratio = f"{mine / theirs:.2f}" if theirs else "–"
-        rows.append((f"{name} ({profile} : {other})", key, f"{mine:.4g}", f"{theirs:.4g}", ratio))
+    for name, profile, other, key, ours, theirs in compare.beside(book, names or None):
+        ratio = f"{ours / theirs:.2f}" if theirs else "–"
+        rows.append((f"{name} ({profile} : {other})", key, f"{ours:.4g}", f"{theirs:.4g}", ratio))
     if len(rows) == 1:
         raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
     _print(*aligned(rows))
     return 0
+
+
+def _tell(text: str) -> None:
+    """Tell what goes on, beside what is printed."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _numbers(book: Book) -> mine.Tables:
+    """What reads the numbers of pictures; without matplotlib there are none."""
+    if not find_spec("matplotlib"):
+        _tell(f"Without matplotlib {mine.NAME} has no numbers of pictures; install it and repeat the command")
+        return lambda runs: {}
+    from overlap.site.pictures import numbers  # needs more than torch
+
+    return lambda runs: numbers(book.root, runs)
 
 
 def _verify(book: Book, options) -> int:
@@ -282,7 +305,17 @@ def _verify(book: Book, options) -> int:
         reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
         raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
     names = _runnable(book, options.names)
-    report = verify(book, names or None, options.quick, lambda text: print(text, file=sys.stderr, flush=True))
+    kept = mine.Mine(Path.cwd() / mine.NAME, book) if options.all else None
+    try:
+        report = verify(book, names or None, options.quick, _tell, kept)
+    except KeyboardInterrupt:
+        if kept:
+            kept.finish(lambda runs: {})
+            _tell(f"{len(kept.recordings)} runs are in {mine.NAME}; the same command goes on from there")
+        raise
+    if kept:
+        kept.finish(_numbers(book))
+        _tell(f"{mine.NAME} is whole: drop it on the page Check your GPU, and the book shows this machine")
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))
     else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from overlap.book import mine
 from overlap.book.book import Book
+from overlap.book.value import values
 from overlap.site import app
 
 
@@ -41,7 +44,7 @@ def test_the_same_book_gives_the_same_bytes_below_a_megabyte(application):
 def test_it_holds_no_recording_but_those_of_the_headline_rates(application):
     with zipfile.ZipFile(application) as archive:
         names = archive.namelist()
-    recorded = {Path(name).stem for name in names if name.startswith("docs/recordings/")}
+    recorded = {Path(name).stem for name in names if name.startswith("docs/recordings/")} - {"seconds"}
     assert recorded == {"hbm_bandwidth", "matmul_peak", "pcie_bandwidth", "launch_cost", "cpu_peak"}
     assert "snippets/machine/cpu_peak.py" in names and not any("generated" in name for name in names)
 
@@ -53,6 +56,30 @@ def test_it_measures_what_a_checkout_measures(application):
     assert report["machine"]["gpus"] == [] and report["failures"] == []
     assert {claim["state"] for claim in report["claims"]} <= {"holds", "open"}
     assert sorted(entry.name for entry in application.parent.iterdir()) == ["cache", "overlap.pyz"]
+
+
+def test_all_keeps_what_ran_beside_the_reader_and_knows_the_book(application, tmp_path):
+    """The values are those of the book's own sentences; a second time nothing runs."""
+    book = Book(ROOT, "never")
+    names = ["graphs/imperative_symbolic", "first_steps/three_lines"]
+    file = tmp_path / "overlap.pyz"
+    file.write_bytes(application.read_bytes())
+    done = start(file, "--all", "--json", *names)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"2 runs afresh, 0 are in mine.json: about 0:00:\d\d by the recordings", done.stderr)
+    assert re.search(r"^1/2 \w+/\w+: .* s, about 0:00:\d\d left$", done.stderr, re.M)
+    assert json.loads(done.stdout)["failures"] == []
+    data = json.loads((tmp_path / "mine.json").read_text())
+    (here,) = data["machines"].values()
+    assert data["edition"] == mine.edition(book)
+    assert set(here["snippets"]) == set(names)
+    asked = {value.key for block in book.blocks if block.prose for _, value in values(block.prose.text)}
+    assert here["values"] and set(here["values"]) <= asked
+    assert here["claims"] and set(here["claims"]) <= {claim.key for claim in book.claims}
+    assert data["lacks"]["timing/wrong_device_sync_fixed"] == "needs 2 GPUs"
+    again = start(file, "--all", "--json", *names)
+    assert "0 runs afresh, 2 are in mine.json" in again.stderr
+    assert json.loads((tmp_path / "mine.json").read_text()) == data
 
 
 def test_it_unpacks_once(application):

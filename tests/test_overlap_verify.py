@@ -126,7 +126,7 @@ class Bench:
         made = self.data("copy", 1.0, gpus)
         return {"machine": made["machine"], "software": made["software"]}
 
-    def run_all(self, wanted: list, done=lambda *made: None, label: str = "") -> list:
+    def run_all(self, wanted: list, done=lambda *made: None, label: str = "", expected=None) -> list:
         failures = []
         for snippet, gpus in wanted:
             name = snippet.name.removeprefix("a/")

@@ -1,5 +1,6 @@
 """What is on disk: snippets, committed recordings, pages; and what is wrong with those not readable."""
 
+import json
 from pathlib import Path
 
 from overlap import OverlapError
@@ -7,6 +8,9 @@ from overlap.book.page import Page
 from overlap.book.runs import Run
 from overlap.run import machine, recording
 from overlap.run.snippet import discover
+
+#: What stands for recordings that `overlap.pyz` leaves out.
+SECONDS = "docs/recordings/seconds.json"
 
 
 class Library:
@@ -31,6 +35,10 @@ class Library:
                 self.recordings.setdefault(run.data["snippet"], {})[run.profile] = run
             except OverlapError as error:
                 self.lost_recordings.append(str(error))
+        #: How long each snippet takes, by the number of GPUs, where recordings were left out.
+        self.seconds: dict[str, dict[str, float]] = {}
+        if (root / SECONDS).exists():
+            self.seconds = json.loads((root / SECONDS).read_text(encoding="utf-8"))
         #: Pages by their path below docs/, and what is wrong with the others.
         self.pages: dict[str, Page] = {}
         self.lost_pages: list[str] = []

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from overlap.book.key import key
 from overlap.book.statistic import is_format
 from overlap.run.snippet import NAME
 
@@ -38,6 +39,11 @@ class Value:
             source = head.strip()
             spec = tail
         return cls(match["name"], match["profile"], source, spec)
+
+    @property
+    def key(self) -> str:
+        """What tells it from other values."""
+        return key(self.snippet, self.profile, self.expression, self.spec)
 
     def __str__(self) -> str:
         """As it is written between braces."""

@@ -23,6 +23,7 @@ a fact shows it.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from statistics import median
 
 from overlap import OverlapError
@@ -31,6 +32,7 @@ from overlap.book.blocks import Headline, Headlines
 from overlap.book.book import Book
 from overlap.book.diagnosis import LOW, OK, UNKNOWN
 from overlap.book.expression import Undecided
+from overlap.book.mine import Mine
 from overlap.book.runs import Run
 from overlap.book.statistic import plural, show
 from overlap.book.verdict import State
@@ -52,19 +54,27 @@ def verify(
     names: list[str] | None = None,
     quick: bool = False,
     tell: Callable[[str], object] = lambda text: None,
+    mine: Mine | None = None,
 ) -> dict:
-    """Run what this machine can now, and compare; see above for what it gives. `tell` hears what begins."""
+    """Run what this machine can now, and compare; see above for what it gives. `tell` hears what begins.
+
+    What the file `mine` has is not run again; it takes what is run now.
+    """
     rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
     chosen = able = list(book.runnable(names))
     if quick:
         chosen = _of_headlines(book, rows, able) or able
-    seconds = sum(_seconds(book, *item) for item in chosen)
-    tell(f"{plural(len(chosen), 'run')} afresh, whatever ran before: about {seconds:.0f} s by the recordings")
+    wanted = mine.lacking(chosen) if mine else chosen
+    seconds = timedelta(seconds=round(sum(_seconds(book, *item) for item in wanted)))
+    before = f"{len(chosen) - len(wanted)} are in {mine.path.name}" if mine else "whatever ran before"
+    tell(f"{plural(len(wanted), 'run')} afresh, {before}: about {seconds} by the recordings")
     others = list(diagnosis.of_others("before"))
     states = health.state()
-    made: Made = {}
+    made: Made = mine.runs() if mine else {}
 
     def keep(snippet: Snippet, gpus: int, data: dict) -> None:
+        if mine:
+            mine.add(snippet, data)
         book.keep(snippet, gpus, data)
         run = book.cached(snippet, gpus)
         made.setdefault(snippet.name, {})[run.profile] = run
@@ -72,7 +82,8 @@ def verify(
     patience_s = PATIENCE_S if quick else noise.PATIENCE_S
     with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
-        failures = [str(failure) for failure in runner.run_all(chosen, keep, "verifying")]
+        failures = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, *item) or 1.0)
+        failures = list(map(str, failures))
         now = book.of_runs(made)
         headlines = []
         for row in rows:
@@ -123,7 +134,8 @@ def _of_headlines(book: Book, rows: list[Headline], able: list[tuple[Snippet, in
 def _seconds(book: Book, snippet: Snippet, gpus: int) -> float:
     """How long a run takes by the recordings of as many GPUs; of what is not recorded nobody knows."""
     runs = book.committed.get(snippet.name, {}).values()
-    return max((run.seconds for run in runs if run.gpus == gpus), default=0)
+    known = book.library.seconds.get(snippet.name, {}).get(str(gpus), 0)
+    return max((run.seconds for run in runs if run.gpus == gpus), default=known)
 
 
 def _headlines(committed: Book, now: Book, row: Headline, failures: list[str]) -> Iterator[dict]:

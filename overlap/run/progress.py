@@ -12,11 +12,19 @@ from overlap.run.snippet import Snippet
 Item = tuple[Snippet, int]
 #: Called with what has ended, and its seconds; None where it failed.
 Ended = Callable[[Item, float | None], None]
+#: How long a run is expected to take, in whatever unit.
+Expected = Callable[[Item], float]
+
+
+def alike(item: Item) -> float:
+    """What is expected where nothing is known: all runs take as long."""
+    return 1.0
 
 
 @contextlib.contextmanager
-def progress(total: int, label: str) -> Iterator[Ended]:
-    """Shows that so many runs begin; each that ends is to be told to the function that this gives."""
+def progress(items: list[Item], label: str, expected: Expected = alike) -> Iterator[Ended]:
+    """Shows that these runs begin; each that ends is to be told to the function that this gives."""
+    total = len(items)
     try:
         from rich.console import Console
         from rich.progress import Progress
@@ -27,20 +35,24 @@ def progress(total: int, label: str) -> Iterator[Ended]:
             task = bar.add_task(label, total=total)
             yield lambda item, seconds: bar.update(task, description=_name(item), advance=1)
     else:
-        yield _lines(total)
+        yield _lines(items, expected)
 
 
-def _lines(total: int) -> Ended:
+def _lines(items: list[Item], expected: Expected) -> Ended:
     begun = time.monotonic()
+    total = len(items)
+    whole = sum(map(expected, items))
     count = 0
+    done = 0.0
 
     def ended(item: Item, seconds: float | None) -> None:
-        nonlocal count
+        nonlocal count, done
         count += 1
+        done += expected(item)
         took = "failed" if seconds is None else f"{seconds:.1f} s"
         left = ""
         if count < total:
-            left_s = (time.monotonic() - begun) / count * (total - count)
+            left_s = (time.monotonic() - begun) / done * (whole - done)
             left = f", about {timedelta(seconds=round(left_s))} left"
         print(f"{count}/{total} {_name(item)}: {took}{left}", file=sys.stderr, flush=True)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.run import machine, noise, recording, worker
-from overlap.run.progress import Item, progress
+from overlap.run.progress import Expected, Item, alike, progress
 from overlap.run.snippet import Snippet
 from overlap.run.worker import Job, Outcome
 
@@ -78,17 +78,19 @@ class Runner:
         wanted: list[Item],
         done: Callable[[Snippet, int, dict], None] = lambda snippet, gpus, recording: None,
         label: str = "running",
+        expected: Expected = alike,
     ) -> list[OverlapError]:
         """Run many: measurements one at a time, the rest side by side; `done` takes each recording.
 
-        Failures are returned after all had their turn.
+        `expected` tells how long each may take, for the time that is left. Failures are returned after all
+        had their turn.
         """
         failures = []
         for gpus in sorted({gpus for _, gpus in wanted}):
             self.probe(gpus)
         alone = [item for item in wanted if item[0].options["exclusive"]]
         workers = max(2, min(8, os.cpu_count() // 2))
-        with progress(len(wanted), label) as ended, ThreadPoolExecutor(workers) as pool:
+        with progress(wanted, label, expected) as ended, ThreadPoolExecutor(workers) as pool:
 
             def run(item: Item) -> None:
                 seconds = None

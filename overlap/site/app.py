@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from overlap.book.blocks import Headlines
 from overlap.book.book import Book
+from overlap.book.library import SECONDS
 
 #: What runs first. It must be read by any Python 3, and say what is missing in one sentence.
 START = '''"""{about}"""
@@ -54,16 +55,15 @@ def main():
                  "https://pytorch.org/get-started/locally/ says how to install it")
     arguments = sys.argv[1:] or ["--quick"]
     if arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
-        arguments = ["verify", *[word for word in arguments if word != "--all"]]
-        if "--all" not in sys.argv and "--quick" not in arguments:
+        arguments = ["verify", *arguments]
+        if not {{"--all", "--quick"}} & set(arguments):
             arguments.append("--quick")
     folder = str(unpacked())
-    os.chdir(folder)
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     from overlap.cli import main
 
-    sys.exit(main(arguments))
+    sys.exit(main(arguments, Path(folder)))
 
 
 if __name__ == "__main__":
@@ -109,3 +109,14 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
         for file in sorted(book.recordings.glob(f"*/{name}.json")):
             recording = json.loads(file.read_bytes())
             yield file.relative_to(root).as_posix(), json.dumps(recording).encode()
+    yield SECONDS, json.dumps(_seconds(book)).encode()
+
+
+def _seconds(book: Book) -> dict[str, dict[int, float]]:
+    """How long each snippet takes at most, by the number of GPUs."""
+    seconds: dict[str, dict[int, float]] = {}
+    for name, runs in book.library.recordings.items():
+        for run in runs.values():
+            longest = seconds.setdefault(name, {})
+            longest[run.gpus] = max(run.seconds, longest.get(run.gpus, 0))
+    return seconds

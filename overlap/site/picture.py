@@ -5,6 +5,7 @@ import io
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -57,7 +58,9 @@ _STYLE = {
 }
 
 
-def draw(path: str, results: dict, ceilings: dict, name: str = "") -> dict:
+def draw(
+    path: str, results: dict, ceilings: dict, name: str = "", variants: Iterable[str] = tuple(WIDTHS)
+) -> dict:
     """Call `plot(results, ceilings)` of the file at `path`.
 
     Returns SVG texts and sizes of the variants, and tables of numbers. Ids in the picture are made of `name`.
@@ -66,7 +69,7 @@ def draw(path: str, results: dict, ceilings: dict, name: str = "") -> dict:
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
-            return _draw(_module(path).plot(results, ceilings), name)
+            return _draw(_module(path).plot(results, ceilings), name, variants)
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error}") from None
         except (Exception, SystemExit) as error:
@@ -89,7 +92,7 @@ def _module(path: str) -> ModuleType:
     return module
 
 
-def _draw(figure, name: str) -> dict:
+def _draw(figure, name: str, variants: Iterable[str]) -> dict:
     if not isinstance(figure, Figure):
         raise OverlapError(f"must return a matplotlib figure, not {type(figure).__name__}")
     if not figure.axes:
@@ -97,8 +100,8 @@ def _draw(figure, name: str) -> dict:
     series = read(figure)
     layout = Layout(figure, series)
     picture = {"sizes": {}}
-    for variant, inches in WIDTHS.items():
-        layout.fit(inches)
+    for variant in variants:
+        layout.fit(WIDTHS[variant])
         file = io.StringIO()
         canvas = figure.canvas
         with plt.rc_context({"svg.hashsalt": f"{name}-{variant}"}):

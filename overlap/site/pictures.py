@@ -1,5 +1,6 @@
 """Pictures of runs, drawn once from recorded data, in processes that have imported matplotlib."""
 
+import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -7,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
@@ -84,6 +86,27 @@ class Pictures:
         return len(items)
 
 
+def numbers(root: Path, runs: list[tuple[str, Run]]) -> dict[tuple[str, str], dict]:
+    """`tables` and `more` of the pictures that these runs give, by snippet and profile.
+
+    A picture that cannot be drawn has none.
+    """
+    read = {}
+    with drawing_pool(root) as pool:
+        futures = {}
+        for name, run in runs:
+            path = root / f"snippets/{name}.py"
+            if "\ndef plot(" in path.read_text(encoding="utf-8"):
+                results = typical([one["result"] for one in run.all])
+                drawing = pool.submit(_draw, str(path), results, ceilings(run.data["machine"]), name, ())
+                futures[drawing] = name, run.profile
+        for future in as_completed(futures):
+            with contextlib.suppress(OverlapError):
+                picture = future.result()
+                read[futures[future]] = {"tables": picture["tables"], "more": picture["more"]}
+    return read
+
+
 def drawing_pool(root: Path) -> Executor:
     """Processes that draw, forked from one that has imported what snippets import; they end with this one."""
     context = multiprocessing.get_context("forkserver")
@@ -104,10 +127,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _draw(path: str, results: dict, ceilings: dict, name: str) -> dict:
+def _draw(path: str, results: dict, ceilings: dict, name: str, variants: Iterable[str] = VARIANTS) -> dict:
     from overlap.site.picture import draw  # here, as only what draws needs matplotlib
 
-    return draw(path, results, ceilings, name)
+    return draw(path, results, ceilings, name, variants)
 
 
 def typical(results: list):

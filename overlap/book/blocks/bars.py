@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import evaluate
+from overlap.book.key import key
 from overlap.book.runs import machine_scope
 from overlap.book.statistic import is_number, show
 from overlap.book.value import Value
@@ -65,6 +66,11 @@ class Bars(Block):
         if not rows or not all(words.values()):
             raise source.refuse("bars without rows, a unit or words", _FORM)
         return cls(source.page, source.line, snippet, condition, **words, rows=tuple(rows))
+
+    @property
+    def key(self) -> str:
+        """What tells them from other bars."""
+        return key(self.snippet, self.condition, [(str(row.length), str(row.share)) for row in self.rows])
 
     def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Whether each row has a length, and a share of it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import as_json, evaluate
+from overlap.book.key import key
 from overlap.book.statistic import is_number, show
 from overlap.book.value import Value
 
@@ -82,6 +83,11 @@ class Calculator(Block):
         except OverlapError as error:
             raise source.refuse(str(error), "mend the formula") from None
         return cls(source.page, source.line, tuple(inputs.values()), formula, label, curve)
+
+    @property
+    def key(self) -> str:
+        """What tells it from other calculators."""
+        return key(self.formula, [(item.name, str(item.start)) for item in self.inputs])
 
     def starts(self, book: "Book") -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""

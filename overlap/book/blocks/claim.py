@@ -12,6 +12,7 @@ from overlap.book import margin
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.comparison import compared, distance, evaluated, is_close, sides
 from overlap.book.expression import Undecided, evaluate, names
+from overlap.book.key import key
 from overlap.book.runs import machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
@@ -121,6 +122,11 @@ class Claim(Block):
             return f"claim-{self.name}"
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:6]
         return f"claim-{self.snippet.replace('/', '-')}-{digest}"
+
+    @property
+    def key(self) -> str:
+        """What tells its comparison from those of other claims."""
+        return key(self.snippet, self.expression, self.condition, [tuple(limit) for limit in self.limits])
 
     @property
     def conditioned(self) -> str:

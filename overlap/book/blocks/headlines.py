@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import Undecided, evaluate, parse
+from overlap.book.key import key
 from overlap.book.runs import hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
 
@@ -47,6 +48,11 @@ class Headline(NamedTuple):
         except OverlapError as error:
             raise place.refuse(str(error), "mend the expression") from None
         return cls(label, unit, snippet, expression, ceiling.removeprefix("-"))
+
+    @property
+    def key(self) -> str:
+        """What tells it from other rows."""
+        return key(self.snippet, self.expression, self.ceiling, self.unit)
 
     @property
     def is_time(self) -> bool:
@@ -87,6 +93,19 @@ class Headline(NamedTuple):
             if share is not None:
                 shares.append(share)
         return values, shares
+
+    def by_machine(self, book: "Book") -> dict[str, dict[str, str]]:
+        """The median on each machine, the range of runs with the share, and how many runs."""
+        cells = {}
+        for profile, run in book.runs(self.snippet).items():
+            values, shares = self.over(book.scopes(self.snippet, run))
+            if values:
+                statistic = Statistic(tuple(values), hosts(run.all))
+                parts = [statistic.range, f"{middle(shares):.0%}" if shares else ""]
+                more = " · ".join(part for part in parts if part)
+                origin = statistic.origin or "1 run"
+                cells[profile] = {"text": statistic.text, "more": more, "origin": origin}
+        return cells
 
     def _amount(self, expression: str, scope: dict) -> float:
         number = evaluate(expression, scope)
@@ -134,7 +153,7 @@ class Headlines(Block):
 
     def table(self, book: "Book") -> tuple[list[str], dict[str, dict[str, dict[str, str]]]]:
         """The machines that have a value; by row and machine `text`, `more` and `origin`."""
-        table = {f"{row.label}, {row.unit}": dict(_cells(book, row)) for row in self.shown(book)}
+        table = {f"{row.label}, {row.unit}": row.by_machine(book) for row in self.shown(book)}
         everywhere = [machine["profile"] for machine in book.machines()]
         profiles = [profile for profile in everywhere if any(profile in cells for cells in table.values())]
         for cells in table.values():
@@ -158,14 +177,3 @@ class Headlines(Block):
                 line.append(notebook.text(cells[profile]["text"] + more))
             lines.append(line)
         return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]
-
-
-def _cells(book: "Book", row: Headline) -> Iterator[tuple[str, dict[str, str]]]:
-    """The median on each machine, the range of runs with the share, and how many runs."""
-    for profile, run in book.runs(row.snippet).items():
-        values, shares = row.over(book.scopes(row.snippet, run))
-        if values:
-            statistic = Statistic(tuple(values), hosts(run.all))
-            parts = [statistic.range, f"{middle(shares):.0%}" if shares else ""]
-            more = " · ".join(part for part in parts if part)
-            yield profile, {"text": statistic.text, "more": more, "origin": statistic.origin or "1 run"}

@@ -1,0 +1,249 @@
+"""The file `mine.json`: what ran on a reader's machine, and what the book says of it there.
+
+The site takes it for one more machine, `overlap import` takes its runs. It is plain JSON:
+
+    overlap     the number of this form
+    edition     fingerprint of the book: its snippets, and all that pages compute
+    machines    by profile: `label`; by key, as in `overlap/book/key.py`, `values` [text, range, note],
+                `claims` [state, figures], `headlines` [text, more, origin], `bars` [[length, share], …] and
+                `calculators` {input: number}; by name `snippets` with `told`, `outputs` [[rank, stream,
+                text], …], `tables` and `more` of their pictures
+    lacks       by name, why a snippet did not run
+    recordings  the runs, each as in a recording
+
+Recordings are without what names a person. The file is written whole after each run, then without `machines`;
+these come when all have run, or when it is stopped.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from overlap import OverlapError
+from overlap.book.blocks import Bars, Calculator, Headlines
+from overlap.book.blocks.block import Block
+from overlap.book.book import Book
+from overlap.book.runs import Run
+from overlap.book.value import Value, values
+from overlap.cache import write
+from overlap.run import bundle, machine, recording
+from overlap.run.progress import Item
+from overlap.run.recording import Recording
+from overlap.run.scrub import scrubbed
+from overlap.run.snippet import Snippet
+from overlap.run.text import plain
+
+FORM = 1
+NAME = "mine.json"
+#: Characters that are kept of an output.
+_LONG = 20_000
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+#: Tables of numbers of the pictures that these runs give, by snippet and profile; `tables` and `more` each.
+Tables = Callable[[list[tuple[str, Run]]], dict[tuple[str, str], dict]]
+
+
+class Mine:
+    """Such a file to go on with. What it has of this code on this machine is not run again."""
+
+    def __init__(self, path: Path, book: Book):
+        self.path = path
+        self.book = book
+        #: Recordings by snippet and profile.
+        self.recordings: dict[tuple[str, str], Recording] = {}
+        here = machine.here()
+        for where, data in _recordings(path):
+            name = data["snippet"]
+            if data["profile"] not in book.library.profiles_here:
+                reason = f"has runs of another machine, {machine.label(data['profile'])}"
+                raise OverlapError(f"{where}: {reason}; move it away, or start in another folder")
+            if name in book.snippets:
+                grade = recording.grade(data, book.snippets[name], here, set(book.library.profiles_here))
+                if grade == recording.FRESH:
+                    self.recordings[name, data["profile"]] = data
+
+    def lacking(self, items: list[Item]) -> list[Item]:
+        """Those of these items that it does not have."""
+        profiles = {gpus: profile for profile, gpus in self.book.library.profiles_here.items()}
+        return [item for item in items if (item[0].name, profiles[item[1]]) not in self.recordings]
+
+    def add(self, snippet: Snippet, data: dict) -> None:
+        """Take one more run, and write the file."""
+        data = Recording(recording.sealed(scrubbed(data, snippet.text)))
+        self.recordings[snippet.name, data["profile"]] = data
+        self._write({})
+
+    def finish(self, tables: Tables) -> None:
+        """Write the file with what the book says of its runs."""
+        self._write(dict(self._machines(tables)))
+
+    def runs(self) -> dict[str, dict[str, Run]]:
+        """Its runs by snippet and profile."""
+        runs: dict[str, dict[str, Run]] = {}
+        for (name, profile), data in self.recordings.items():
+            run = Run(data, f"{self.path.name}:{profile}/{name}", False, recording.FRESH)
+            runs.setdefault(name, {})[profile] = run
+        return runs
+
+    def _write(self, machines: dict) -> None:
+        data = {
+            "overlap": FORM,
+            "edition": edition(self.book),
+            "machines": machines,
+            "lacks": self._lacks(),
+            "recordings": list(self.recordings.values()),
+        }
+        write(self.path, json.dumps(data, allow_nan=False) + "\n")
+
+    def _lacks(self) -> dict[str, str]:
+        """Why each of the other snippets is not in the file."""
+        able = {snippet.name for snippet, _ in self.book.runnable()}
+        ran = {name for name, _ in self.recordings}
+        lacks = {}
+        for name, snippet in self.book.snippets.items():
+            if name not in ran:
+                lacks[name] = "it did not end well there" if name in able else snippet.requirement
+        return lacks
+
+    def _machines(self, tables: Tables) -> Iterator[tuple[str, dict]]:
+        """What the book says of each profile of this machine."""
+        runs = self.runs()
+        now = self.book.of_runs(runs)
+        drawn = tables([(name, run) for name in runs for run in runs[name].values()])
+        for profile in {profile: None for _, profile in sorted(self.recordings)}:
+            snippets = {}
+            for name in runs:
+                if profile in runs[name]:
+                    pictured = drawn.get((name, profile), {"tables": [], "more": 0})
+                    snippets[name] = _of_snippet(runs[name][profile]) | pictured
+            yield (
+                profile,
+                {
+                    "label": machine.label(profile),
+                    "values": dict(_values(now, profile)),
+                    "claims": dict(_claims(now, profile)),
+                    "headlines": dict(_headlines(now, profile)),
+                    "bars": dict(_bars(now, profile)),
+                    "calculators": dict(_calculators(now, profile)),
+                    "snippets": snippets,
+                },
+            )
+
+
+def edition(book: Book) -> str:
+    """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
+    parts = [f"{name} {snippet.hash} {snippet.input_hashes}" for name, snippet in book.snippets.items()]
+    parts += [value.key for value in _asked(book)]
+    for block in book.blocks:
+        parts += [row.key for row in block.rows] if isinstance(block, Headlines) else []
+        parts += [block.key] if isinstance(block, (Bars, Calculator)) else []
+    parts += [claim.key for claim in book.claims]
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+
+
+def lines(path: Path) -> list[tuple[str, bytes]]:
+    """(place, text) of each recording in such a file, or in a bundle."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        data = json.loads(path.read_bytes())
+        if _is_mine(data):
+            return _lines(path, data)
+    return bundle.lines(path)
+
+
+def _lines(path: Path, data: dict) -> list[tuple[str, bytes]]:
+    items = enumerate(data["recordings"], 1)
+    return [(f"{path}: recording {number}", json.dumps(item).encode()) for number, item in items]
+
+
+def _is_mine(data: object) -> bool:
+    """Whether these data have the form of such a file."""
+    return isinstance(data, dict) and data.get("overlap") == FORM and isinstance(data.get("recordings"), list)
+
+
+def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
+    """The recordings of a file, each with its place; there are none where there is no file."""
+    remedy = "move it away, and run again"
+    if not path.exists():
+        return
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise OverlapError(f"{path}: cannot be read ({error}); {remedy}") from None
+    if not _is_mine(data):
+        raise OverlapError(f"{path}: is not what `verify --all` writes; {remedy}")
+    for where, line in _lines(path, data):
+        yield where, recording.parse(line, where, remedy)
+
+
+# What the book says of one machine
+
+
+def _asked(book: Book) -> set[Value]:
+    """The values in sentences that are not of one machine only."""
+    found = set()
+    for block in book.blocks:
+        if block.prose:
+            found |= {value for _, value in values(block.prose.text) if not value.profile}
+    return found
+
+
+def _values(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
+    for value in sorted(_asked(now), key=str):
+        with contextlib.suppress(OverlapError):  # nothing here has it
+            item = now.statistics(value).get(profile)
+            if item and item.values:
+                note = f"{value.snippet} on your {machine.label(profile)}"
+                if item.note:
+                    note += f": {item.note}"
+                yield value.key, [plain(item.text), plain(item.wide_range), plain(note)]
+
+
+def _claims(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
+    for claim in now.claims:
+        run = now.runs(claim.snippet).get(profile)
+        with contextlib.suppress(OverlapError):  # it was written with other machines in mind
+            verdict = run and claim.verdict(now.scopes(claim.snippet, run), run)
+            if verdict:
+                yield claim.key, [verdict.state.word, plain(verdict.figures)]
+
+
+def _headlines(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
+    for row in [row for block in now.blocks if isinstance(block, Headlines) for row in block.rows]:
+        with contextlib.suppress(OverlapError):
+            cell = row.by_machine(now).get(profile)
+            if cell:
+                yield row.key, [cell["text"], cell["more"], cell["origin"]]
+
+
+def _bars(now: Book, profile: str) -> Iterator[tuple[str, list[list[float]]]]:
+    for block in _blocks(now, Bars):
+        with contextlib.suppress(OverlapError):
+            rows = block.lengths(now).get(profile)
+            if rows:
+                yield block.key, [[length, share] for _, length, share in rows]
+
+
+def _calculators(now: Book, profile: str) -> Iterator[tuple[str, dict[str, float]]]:
+    for block in _blocks(now, Calculator):
+        with contextlib.suppress(OverlapError):
+            start = block.starts(now).get(profile)
+            if start and all(item.low <= start[item.name] <= item.high for item in block.inputs):
+                yield block.key, start
+
+
+def _blocks(book: Book, kind: type[Block]) -> list:
+    return [block for block in book.blocks if isinstance(block, kind)]
+
+
+def _of_snippet(run: Run) -> dict:
+    """What a page shows of a run beside its picture."""
+    outputs = []
+    for output in run.data["outputs"]:
+        text = plain(_ANSI.sub("", "".join(output["text"])))
+        if len(text) > _LONG:
+            text = text[:_LONG] + "\n[… the rest is left out …]\n"
+        outputs.append([output["rank"], output["name"], text])
+    return {"told": plain(run.provenance), "outputs": outputs}

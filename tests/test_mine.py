@@ -1,0 +1,282 @@
+"""`verify --all` and its file `mine.json`: it is gone on with, holds what pages ask for, and names nobody."""
+
+import getpass
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SmallBook
+
+from overlap import OverlapError
+from overlap.book import mine
+from overlap.book.book import Book
+from overlap.cli import main
+from overlap.run import scrub
+from overlap.site.pictures import numbers
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+COUNTS = """import time
+import matplotlib.pyplot as plt
+
+def main():
+    with open({ran!r}, "a") as file:
+        file.write({name!r} + " ")
+    time.sleep({rest})
+    print("\\x1b[31mcounted\\x1b[0m", {n})
+    return {{"n": {n}, "n_trials": [1, 2], "way": 0.5}}
+
+def plot(results):
+    figure, axes = plt.subplots()
+    axes.plot([1, 2, 3, 4], [results["n"]] * 4, label="n")
+    axes.set_xlabel("step")
+    axes.set_ylabel("count")
+    return figure
+"""
+PAGE = """# A
+
+It counts to {a/one: n} of {a/one@cpu: n}, and {a/two: n:.1f}; {a/gpu: n}.
+
+```snippet a/one
+```
+
+```claim a/one
+n >= 3
+name: much
+Three, at least.
+```
+
+```claim a/two
+n >= 4 for cores >= 1
+Four, at least.
+```
+
+```headlines
+count | s | a/one: n | -
+```
+
+```bars a/one
+unit: ms
+filled: work
+empty: rest
+all | n | way
+```
+
+```calculator a/two
+n = n | 1 to 9 | how many
+twice = n * 2 | twice as many
+curve: n
+```
+"""
+
+
+@pytest.fixture
+def book(small_book, monkeypatch) -> SmallBook:
+    """A book of two snippets that run here and one that does not; the working directory."""
+    small_book.ran = small_book.root / "ran"
+    for name, n, rest in (("one", 3, 0), ("two", 2, 0.2)):
+        code = COUNTS.format(ran=str(small_book.ran), name=name, n=n, rest=rest)
+        small_book.snippet(f"a/{name}", code.replace("plot(results)", "plot(results, ceilings)"))
+    small_book.snippet("a/gpu", options="gpus = [1]")
+    small_book.page("a", PAGE)
+    monkeypatch.chdir(small_book.root)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
+    return small_book
+
+
+def read(book: SmallBook) -> dict:
+    return json.loads((book.root / mine.NAME).read_text())
+
+
+def test_it_holds_what_pages_ask_for(book, capsys):
+    assert main(["verify", "--all"]) == 0
+    data = read(book)
+    here = data["machines"]["cpu"]
+    a = book.book().pages["a.md"].blocks
+    by_kind = {block.kind: block for block in a}
+    first, second = (block for block in a if block.kind == "claim")
+    assert here["label"] == "CPU"
+    assert sorted(text for text, *_ in here["values"].values()) == ["2.0", "3"]
+    assert all("on your CPU" in note for _, _, note in here["values"].values())
+    assert here["claims"][first.key] == ["holds", "n = 3 ≥ 3"]
+    assert here["claims"][second.key] == ["false", "n = 2, not ≥ 4"]
+    assert here["headlines"] == {by_kind["headlines"].rows[0].key: ["3", "", "1 run"]}
+    assert here["bars"] == {by_kind["bars"].key: [[3, 0.5]]}
+    assert here["calculators"] == {by_kind["calculator"].key: {"n": 2}}
+    one = here["snippets"]["a/one"]
+    assert one["outputs"] == [[0, "stdout", "counted 3\n"]] and "torch" in one["told"]
+    assert one["tables"][0]["headings"] == ["step", "count"]
+    assert one["tables"][0]["series"][0]["points"] == [[1, 3], [2, 3], [3, 3], [4, 3]]
+    assert data["lacks"] == {"a/gpu": "needs 1 GPU"}
+    assert "drop it on the page" in capsys.readouterr().err
+
+
+def test_what_is_done_is_not_run_again(book, capsys):
+    main(["verify", "--all", "a/one"])
+    assert main(["verify", "--all"]) == 0
+    assert book.ran.read_text().split() == ["one", "two"]
+    assert "1 run afresh, 1 are in mine.json" in capsys.readouterr().err
+    before = read(book)
+    main(["verify", "--all", "--json"])
+    assert book.ran.read_text().split() == ["one", "two"] and read(book) == before
+    book.snippet("a/one", "def main():\n    return {'n': 4}\n")
+    main(["verify", "--all"])
+    assert [run["result"]["n"] for run in read(book)["recordings"]] == [2, 4]
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_can_be_stopped_and_goes_on(book, end):
+    code = COUNTS.format(ran=str(book.ran), name="two", n=2, rest=60)
+    book.snippet("a/two", code)
+    command = [sys.executable, "-m", "overlap", "verify", "--all"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen(command, cwd=book.root, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (book.ran.exists() and "two" in book.ran.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        child.send_signal(end)
+        _, told = child.communicate(timeout=30)
+    finally:
+        child.kill()
+    data = read(book)
+    assert [run["snippet"] for run in data["recordings"]] == ["a/one"]
+    assert child.returncode == (-9 if end == signal.SIGKILL else 128 + end)
+    if end != signal.SIGKILL:
+        assert "1 runs are in mine.json" in told
+        assert [text for text, *_ in data["machines"]["cpu"]["values"].values()] == ["3"]
+    kept = mine.Mine(book.root / mine.NAME, book.book())
+    assert [snippet.name for snippet, _ in kept.lacking(list(book.book().runnable()))] == ["a/two"]
+
+
+#: What must not be in a file: planted where a snippet, a warning or a library may print or return it.
+NAMES = ("marie-curie", "box-17.lab.example.org", "box-17")
+SECRETS = {
+    "/home/marie-curie/venv/site-packages/torch/x.py:12: UserWarning": "…/x.py:12: UserWarning",
+    "~/secret plans": "… plans",
+    "/mnt/data/curie": "…",
+    "[box-17.lab.example.org:71] hello": "[…:71] hello",
+    "marie-curie@box-17": "…@…",
+    "GPU-0f1e2d3c-aaaa-bbbb-cccc-0123456789ab": "…",
+    "at 10.11.12.13 or 00:1a:2b:3c:4d:5e": "at … or …",
+}
+HARMLESS = ["12.5 GB/s of 3/4", "127.0.0.1:29500", "/dev/shm/torch_1", "torch 2.11.0", "https://a.org/b/c"]
+
+
+def test_no_name_no_path_and_no_serial_number_goes_in(book, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/marie-curie")
+    monkeypatch.setenv("LOGNAME", "marie-curie")
+    monkeypatch.setattr(platform, "node", lambda: "box-17.lab.example.org")
+    texts = [*SECRETS, *HARMLESS]
+    code = "import os\n\nTEXTS = " + repr([text[::-1] for text in texts])
+    code += (
+        "\n\ndef main():\n    texts = [text[::-1] for text in TEXTS] + [os.getcwd(), __file__, 'ok']\n"
+        "    for text in texts:\n        print(text)\n"
+        "    return {'texts': texts, 'deep': [{text: text for text in texts[:-3]}]}\n"
+    )
+    book.snippet("a/one", code)
+    main(["verify", "--all", "a/one"])
+    text = (book.root / mine.NAME).read_text()
+    (run,) = json.loads(text)["recordings"]
+    told = [*SECRETS.values(), *HARMLESS]
+    lines = "".join(run["outputs"][0]["text"]).split("\n")
+    assert run["result"]["texts"][: len(told)] == told == lines[: len(told)]
+    assert list(run["result"]["deep"][0].values())[-1] == HARMLESS[-1]
+    for secret in (*NAMES, "site-packages", str(book.root), "0f1e2d3c", "10.11.12", "00:1a"):
+        assert secret not in text, secret
+
+
+def test_what_really_runs_here_names_nobody_either(book):
+    """The machine's own facts: its host, its user, this folder."""
+    main(["verify", "--all"])
+    text = (book.root / mine.NAME).read_text()
+    for secret in {platform.node(), getpass.getuser(), str(book.root), str(Path.home()), sys.prefix}:
+        assert secret == "root" or secret == "/root" or secret not in text, secret
+
+
+def test_a_word_of_the_code_is_no_name(monkeypatch):
+    monkeypatch.setattr(scrub, "_names", lambda: ["copy"])
+    data = {"outputs": [], "result": {"copy": "a copy"}, "machine": {"system": "Linux copy", "links": []}}
+    assert scrub.scrubbed(data, "def copy(): ...")["result"] == {"copy": "a copy"}
+    clean = scrub.scrubbed(data, "def move(): ...")
+    assert clean["result"] == {"…": "a …"} and clean["machine"]["system"] == "Linux …"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "is not what `verify --all` writes"),
+        ('{"overlap": 1, "recordings": [{}]}', "recording 1: not a recording"),
+        ('{"overlap": 2, "recordings": []}', "is not what `verify --all` writes"),
+    ],
+)
+def test_a_damaged_file_is_refused_and_stays(book, text, why, capsys):
+    (book.root / mine.NAME).write_text(text)
+    assert main(["verify", "--all"]) == 1
+    assert why in capsys.readouterr().err
+    assert (book.root / mine.NAME).read_text() == text
+
+
+def test_a_file_of_another_machine_is_refused(book, template, capsys):
+    path = book.commit("a/gpu", template, {"n": 3}, gpus=1)
+    data = {"overlap": mine.FORM, "recordings": [json.loads(path.read_text())]}
+    (book.root / mine.NAME).write_text(json.dumps(data))
+    assert main(["verify", "--all"]) == 1
+    assert "has runs of another machine, 1 × H200; move it away" in capsys.readouterr().err
+
+
+def test_its_runs_are_imported_as_those_of_a_bundle(book, capsys):
+    main(["verify", "--all"])
+    capsys.readouterr()
+    assert main(["import", mine.NAME]) == 0
+    assert "2 imported, 0 refused" in capsys.readouterr().out
+    assert set(book.book("never").committed) == {"a/one", "a/two"}
+    data = read(book)
+    data["recordings"][0]["result"]["n"] = 9
+    (book.root / mine.NAME).write_text(json.dumps(data))
+    assert main(["import", mine.NAME]) == 1
+    assert "recording 1: its digest does not match" in capsys.readouterr().out
+
+
+def test_the_edition_follows_what_is_computed_and_no_word(book):
+    before = mine.edition(book.book())
+    book.page("a", PAGE.replace("Three, at least", "At least three").replace("It counts", "They count"))
+    assert mine.edition(book.book()) == before
+    for changed in (PAGE.replace("n >= 3", "n >= 2"), PAGE.replace("n:.1f", "n:.2f")):
+        book.page("a", changed)
+        assert mine.edition(book.book()) != before
+    book.page("a", PAGE)
+    book.snippet("a/gpu", "def main():\n    return {'n': 1}\n", "gpus = [1]")
+    assert mine.edition(book.book()) != before
+
+
+def test_the_numbers_are_those_of_the_books_own_pictures():
+    """Of three committed runs the file would have the tables that the page shows."""
+    from overlap.site.picture import draw
+    from overlap.site.pictures import ceilings, typical
+
+    book = Book(ROOT, "never")
+    names = [name for name in book.snippets if "plot" in book.snippets[name].functions and book.runs(name)][
+        :3
+    ]
+    runs = [(name, next(iter(book.runs(name).values()))) for name in names]
+    read = numbers(ROOT, runs)
+    for name, run in runs:
+        results = typical([one["result"] for one in run.all])
+        picture = draw(str(ROOT / f"snippets/{name}.py"), results, ceilings(run.data["machine"]))
+        assert read[name, run.profile]["tables"] == json.loads(json.dumps(picture["tables"])) != []
+
+
+def test_a_file_that_cannot_be_written_is_an_error_with_its_name(book):
+    kept = mine.Mine(book.root / "no/such/../folder" / mine.NAME, book.book())
+    (book.root / "no").write_text("a file")
+    with pytest.raises((OSError, OverlapError), match=r"mine\.json"):
+        kept.finish(lambda runs: {})

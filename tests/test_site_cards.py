@@ -1,7 +1,8 @@
-"""What a page is shared with: its description, and its card."""
+"""What the book shows elsewhere: a shared page's description and card, the README's picture."""
 
 import re
 import struct
+import xml.etree.ElementTree as etree
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from mkdocs.commands.build import build as mkdocs_build  # noqa: E402
 from mkdocs.config import load_config  # noqa: E402
 
 from overlap.book.book import Book  # noqa: E402
+from overlap.site import front  # noqa: E402
 from overlap.site.cards import SIZE, Cards  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # MkDocs and its plugins warn of their own future
@@ -145,3 +147,30 @@ def test_each_chapter_of_the_book_has_a_card():
     for entry in entries.values():
         assert len(entry["number"]) <= 16, entry
         assert len(entry["words"]) <= 72, entry
+
+
+def test_the_readme_shows_the_bars_of_the_first_page_as_the_recordings_have_them():
+    drawn = front.draw(Book(ROOT, "never"))
+    committed = (ROOT / "docs" / front.PICTURE).read_text(encoding="utf-8")
+    assert committed == drawn, "draw it anew: python -m overlap.site.front"
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:20]
+    assert any(f"](docs/{front.PICTURE})" in line for line in first_screen)
+
+
+def test_the_readmes_picture_has_each_bar_at_its_length(shared):
+    rows = "long & <slow> | 4 * n | 0.25\nshort | n | 1"
+    bars = f"```bars a/number\nunit: ms\nfilled: works\nempty: waits\n{rows}\n```\n"
+    shared.page("index", f"# Small\n\n{bars}")
+    picture = etree.fromstring(front.draw(shared.book("never")))
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [text.text for text in picture.iter(f"{name}text")]
+    assert texts[:5] == ["long & <slow>", "12 ms", "works 3", "waits 9 ms", "short"]
+    assert texts[-1] == "Measured on CPU."
+    assert picture.findtext(f"{name}title") == "long & <slow>: 12 ms; short: 3 ms."
+    widths = {}
+    for box in picture.iter(f"{name}rect"):
+        widths.setdefault(box.get("class"), []).append(float(box.get("width")))
+    longest = widths["waits"][0]
+    assert widths["waits"] == [longest, longest / 4]
+    assert widths["works"] == [longest / 4, longest / 4]
+    assert longest < widths["paper"][0]

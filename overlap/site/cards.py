@@ -65,10 +65,6 @@ class Cards:
             entries[FIRST] = last | names | {"above": "Overlap · an executable book"}
         return entries
 
-    @cached_property
-    def _opens_on(self) -> str:
-        return next((machine["profile"] for machine in self.book.machines() if machine["first"]), "")
-
     def description(self, page: str) -> str:
         """A chapter's question and answer; empty for other pages."""
         entry = self.entries.get(page)
@@ -97,7 +93,7 @@ class Cards:
 
         def render(value: Value) -> str:
             numbers = self.book.numbers(value)
-            profile = self._opens_on
+            profile = opens_on(self.book)
             if profile not in numbers:
                 profile = self.book.first(numbers, value.snippet)
             machines.append(profile)
@@ -105,6 +101,11 @@ class Cards:
 
         text = replace_values(CITED.sub("", text), render)
         return re.sub(r"[*`]", "", text).strip()
+
+
+def opens_on(book: Book) -> str:
+    """The machine that the first page shows before a reader picks one."""
+    return next((machine["profile"] for machine in book.machines() if machine["first"]), "")
 
 
 def _file(page: str) -> str:

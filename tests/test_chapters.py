@@ -120,7 +120,10 @@ SMALL = {
     "devices/auto_parallel_scaled": {"calls": 50},
     "devices/copy_ways": {"SIZES": [1024, 4096], "most": None},
     "devices/launch_bound_crossover": {"PRODUCTS": {8: 4, 16: 2}},
+    "devices/ensemble": {"most": None},
     "devices/replays_in_a_row": {"PRODUCTS": 2},
+    "devices/two_gpus_broken": {"CALLS": 50},
+    "devices/two_gpus_fixed": {"CALLS": 50},
     "first_steps/three_lines": {"late": True},
     "first_steps/three_memory_calls": {"values": False, "most": None},
     "graphs/cuda_graph_capture": {"PRODUCTS": {8: 4, 16: 2}},
@@ -177,6 +180,7 @@ def test_a_snippet_runs_on_an_imitated_gpu_and_can_be_drawn(name, monkeypatch, c
             monkeypatch.setitem(module.run.__kwdefaults__, key, value)
         else:
             monkeypatch.setattr(module, key, value)
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # the tests after it keep theirs
     for timed in ("take_turns", "both_orders", "measure"):
         if hasattr(module, timed):
             monkeypatch.setattr(module, timed, fewer(getattr(module, timed)))

@@ -16,10 +16,13 @@ from snippets.devices import (
     copy_pairs,
     copy_ways,
     cross_device,
+    ensemble,
     every_way,
     launch_groups,
     p2p_copy,
     replays_in_a_row,
+    two_gpus_broken,
+    two_gpus_fixed,
     visible_devices,
     worker_per_gpu,
 )
@@ -52,6 +55,37 @@ def test_as_printed_waits_for_the_first_gpu_only(two_gpus, products, monkeypatch
     assert list(seconds) == ["first", "second", "both"] and min(seconds.values()) > 0
     assert set(two_gpus.diary) == {"wait 0"}, "the article never waits for the second GPU"
     assert len(products) == 5 + 5 + 10
+
+
+def test_only_the_fixed_loop_alternates_and_waits_for_both_gpus(two_gpus, products, monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # the tests after it keep theirs
+    monkeypatch.setattr(two_gpus_broken, "CALLS", 3)
+    monkeypatch.setattr(two_gpus_fixed, "CALLS", 3)
+    two_gpus_broken.main()
+    assert [x is products[0] for x in products[-6:]] == [True] * 3 + [False] * 3
+    assert set(two_gpus.diary) == {"wait 0"}
+    products.clear()
+    two_gpus_fixed.main()
+    assert [x is products[0] for x in products[-6:]] == [True, False] * 3
+    assert set(two_gpus.diary) == {"wait 0", "wait 1"}
+
+
+def test_one_device_is_taken_twice_where_there_are_no_two():
+    assert two_gpus_broken.two_devices() == ["cpu", "cpu"]
+
+
+def test_an_ensemble_is_the_mean_of_its_models():
+    models = [torch.nn.Linear(4, 2) for _ in range(3)]
+    x = torch.rand(5, 4)
+    mean = ensemble.ensemble(models, x)
+    expected = (models[0](x) + models[1](x) + models[2](x)) / 3
+    torch.testing.assert_close(mean, expected)
+    assert mean.shape == (5, 2) and not mean.requires_grad
+
+
+def test_an_ensemble_returns_to_the_device_of_its_batch():
+    models = [torch.nn.Linear(4, 2, device="meta"), torch.nn.Linear(4, 2, device="meta")]
+    assert ensemble.ensemble(models, torch.rand(5, 4, device="meta")).device.type == "meta"
 
 
 def test_launches_are_timed_behind_a_busy_gpu(two_gpus):

@@ -26,6 +26,8 @@ from snippets.streams import (
     stream_pool_wraps,
     stream_priority,
     three_blocks_broken,
+    three_scores_broken,
+    three_scores_fixed,
     three_streams_cka,
     when_streams_help,
 )
@@ -131,6 +133,15 @@ def test_three_blocks_without_a_fork_can_read_too_early(first, wrong, monkeypatc
         result = three_blocks_broken.main()
     for form in ("as posted", "behind other work"):
         assert (result[form]["three_blocks"], result[form]["fork_join"]) == (wrong, 0)
+
+
+@pytest.mark.parametrize(
+    ("twin", "first", "wrong"),
+    [(three_scores_broken, "side", 3), (three_scores_broken, "main", 0), (three_scores_fixed, "side", 0)],
+)
+def test_three_scores_need_a_fork(twin, first, wrong):
+    with imitated(late=True, first=first, most=16):
+        assert twin.main() == {"wrong": wrong}
 
 
 def test_write_and_sum_are_drawn_in_their_lanes():

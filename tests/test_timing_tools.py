@@ -5,7 +5,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from snippets.timing import d2l_benchmark, kernel_time, lanes, pictures, power_meter, take_turns, wait_for
+from snippets.timing import (
+    d2l_benchmark,
+    d2l_benchmark_broken,
+    kernel_time,
+    lanes,
+    pictures,
+    power_meter,
+    take_turns,
+    wait_for,
+)
 from snippets.timing.benchmark import Timing, measure
 
 
@@ -51,6 +60,12 @@ def test_measure_waits_before_each_clock_reading(diary):
 def test_an_empty_list_waits_for_nobody(diary):
     measure(lambda: diary.append("work"), devices=(), warmup=0, trials=1)
     assert diary == ["clock", "work", "clock"]
+
+
+def test_the_broken_benchmark_waits_for_nobody(diary):
+    with d2l_benchmark_broken.Benchmark("two GPUs") as block:
+        pass
+    assert diary == [] and block.seconds >= 0
 
 
 def test_d2l_benchmark_waits_before_and_after_its_block(diary):

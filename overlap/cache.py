@@ -18,9 +18,12 @@ class Cache:
 
     def path(self, kind: str, name: str, inputs: object, suffix: str) -> Path:
         """Where the file `name` of this kind is kept that was made from these inputs, plain JSON data."""
-        text = json.dumps(inputs, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        return self.folder / kind / f"{name.replace('/', '-')}-{digest}{suffix}"
+        return self.folder / kind / f"{name.replace('/', '-')}-{digest(inputs)[:20]}{suffix}"
+
+
+def digest(inputs: object) -> str:
+    """A digest of plain JSON data."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def write(path: Path, text: str | bytes) -> None:

@@ -15,8 +15,8 @@ import overlap
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
 from overlap.book.book import Book
-from overlap.cache import write
-from overlap.run import download
+from overlap.cache import digest, write
+from overlap.run import download, machine
 from overlap.site import app, trace
 from overlap.site.cards import Cards
 from overlap.site.notebook import Notebook
@@ -73,16 +73,31 @@ def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
 
 def _inputs(book: Book, notebook_page: str) -> str:
     """A digest of all that the generated files are made from, the code that makes them included."""
-    digest = hashlib.sha256(json.dumps([notebook_page, book.machines(), book.execute]).encode())
-    for folder in (Path(overlap.__file__).parent, book.root / "snippets", book.docs):
-        for file in sorted(folder.rglob("*.*")):
-            made = file.is_relative_to(book.docs / FOLDER) or "__pycache__" in file.parts
-            if file.is_file() and not made:
-                digest.update(f"{file}\n".encode() + file.read_bytes())
-    for name in book.snippets:
-        for run in book.live(name).values():
-            digest.update(f"{run.path} {run.data['digest']}\n".encode())
-    return digest.hexdigest()
+    pages = {page.path: page.text for page in book.pages.values()}
+    lost = [*book.library.lost_pages, *book.library.lost_recordings]
+    return digest([notebook_page, facts(book), digest_of_files(book.root), pages, lost])
+
+
+def facts(book: Book) -> list:
+    """What a book knows that is in no file of it: this machine, and its own runs."""
+    runs = [run for name in book.snippets for run in book.runs(name).values() if run.live]
+    live = [[run.path, run.data["digest"]] for run in runs]
+    return [book.execute, book.home, machine.here(), book.library.profiles_here, live]
+
+
+def digest_of_files(root: Path) -> str:
+    """A digest of the files that a site is made from, but for its pages; the code that makes it included."""
+    docs = root / "docs"
+    files = [root / "pyproject.toml", root / "LICENSE"]
+    for folder in (Path(overlap.__file__).parent, root / "snippets", docs):
+        files += sorted(folder.rglob("*.*"))
+    content = hashlib.sha256()
+    for file in files:
+        made = "__pycache__" in file.parts or file.is_relative_to(docs / FOLDER)
+        page = file.suffix == ".md" and file.is_relative_to(docs)
+        if file.is_file() and not made and not page:
+            content.update(f"{file}\n".encode() + file.read_bytes())
+    return content.hexdigest()
 
 
 def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple[str, bytes]]:

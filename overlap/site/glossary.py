@@ -6,13 +6,13 @@ Markdown's own abbreviations would mark every use of `stream` and `event`, and i
 import re
 import xml.etree.ElementTree as etree
 from collections.abc import Callable
-from pathlib import Path
 
 from markdown import Markdown
 from markdown.extensions.toc import slugify
 from markdown.treeprocessors import Treeprocessor
 
 from overlap.book.blocks.block import HOUSE_RULES
+from overlap.book.book import Book
 
 FILE = "glossary.md"
 #: A term, with its translation and its anchor where it has them, and the first paragraph below.
@@ -21,22 +21,20 @@ _ENTRY = re.compile(r"^## (.+?)(?: · .+)?\n+((?:[^#\n].*\n?)*)", re.M)
 _PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
 
 
-def terms(docs: Path) -> dict[str, str]:
-    """Headings of docs/glossary.md, and the first paragraph below each, without marks and addresses."""
-    path = docs / FILE
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+def terms(book: Book) -> dict[str, str]:
+    """Headings of the glossary, and the first paragraph below each, without marks and addresses."""
     meanings = {}
-    for term, meaning in _ENTRY.findall(text):
+    for term, meaning in _ENTRY.findall(book.pages[FILE].text if FILE in book.pages else ""):
         meanings[term] = " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", meaning).split())
     return meanings
 
 
 class Glossary(Treeprocessor):
-    """Links each term once, in reading order; `page()` is the page's path, `docs()` the folder of pages."""
+    """Links each term once, in reading order; `page()` is the page's path."""
 
-    def __init__(self, md: Markdown, docs: Callable[[], Path], page: Callable[[], str]):
+    def __init__(self, md: Markdown, book: Callable[[], Book], page: Callable[[], str]):
         super().__init__(md)
-        self._docs = docs
+        self._book = book
         self._page = page
 
     def run(self, root: etree.Element) -> None:
@@ -47,7 +45,7 @@ class Glossary(Treeprocessor):
                 heading.set("translate", "no")  # a browser that translates leaves terms alone
         if page in ("", FILE, HOUSE_RULES):
             return
-        meanings = terms(self._docs())
+        meanings = terms(self._book())
         if meanings:
             words = "|".join(map(re.escape, sorted(meanings, key=len, reverse=True)))
             self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)

@@ -86,7 +86,7 @@ class OverlapExtension(Extension):
         md.treeprocessors.register(Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
-        glossary = Glossary(md, lambda: self.view.book.docs, lambda: self.view.path)
+        glossary = Glossary(md, lambda: self.view.book, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
 

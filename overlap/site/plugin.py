@@ -20,9 +20,10 @@ from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.site.background import Background
-from overlap.site.build import FOLDER, prepare
+from overlap.site.build import FOLDER, digest_of_files, prepare
 from overlap.site.cards import SIZE, Cards
 from overlap.site.pictures import Pictures
+from overlap.site.rendered import RenderedPages
 from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
@@ -74,6 +75,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
+        self.files_before = digest_of_files(root)
         book = Book(root, execute)
         self.site = Site(book, Pictures(book), self.config.colab, self.config.notebook_page)
         self.cards = Cards(book)
@@ -91,6 +93,18 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if self.background is None:
             self.background = Background(book.root, book.execute, self.config.notebook_page)
         self.background.prepare(self.site)
+
+    def on_nav(self, nav, config, files: Files) -> None:
+        """All files are known: see what is kept of the pages."""
+        self.rendered = RenderedPages(self.site, config, files, self.files_before)
+
+    def on_pre_page(self, page, config, files: Files) -> None:
+        """A page that is made from what it was made from is not rendered again."""
+        self.rendered.use(page)
+
+    def on_env(self, env, config, files: Files) -> None:
+        """All pages are rendered: keep them."""
+        self.rendered.keep()
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
         """A chapter has its description; search leaves out the notebook: it says what its chapter says."""
@@ -144,9 +158,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 log.warning(problem)
         false = []
         for claim in book.claims:
-            for verdict in book.verdicts(claim):
-                if verdict.live and verdict.state is State.FALSE:
-                    false.append(claim.falsehood(verdict))
+            if any(run.live for run in book.runs(claim.snippet).values()):
+                for verdict in book.verdicts(claim):
+                    if verdict.live and verdict.state is State.FALSE:
+                        false.append(claim.falsehood(verdict))
         for message in false:
             log.info(message)
         if false and self.config.claims == "fatal":

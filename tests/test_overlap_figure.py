@@ -498,3 +498,68 @@ def test_a_long_legend_and_many_ticks_fit_a_narrow_page(arranged):
     assert "\n" in text.get_text() and drawing.legends[0].get_window_extent().width <= drawing.bbox.width
     shown = [label for label in drawing.axes[0].get_xticklabels() if label.get_visible()]
     assert 1 < len(shown) < 20
+
+
+def sweep(ax) -> None:
+    """Two lines over sizes, a limit and an edge."""
+    ax.plot([2, 4, 8, 2**20], [10, 20, 30, 40], marker="o", label="copy")
+    ax.plot([2, 4, 8, 2**20], [50, 50, 50, 50], color="gray", linestyle="--", label="peak")
+    ax.axhline(45, label="limit")
+    ax.axvline(6, label="edge")
+    ax.set(xscale="log", xlabel="MiB", ylabel="GB/s", ylim=(0, None))
+    ax.set_xticks([2, 2**20], ["2", "1,048,576"])
+
+
+def test_a_chart_has_the_scales_limits_and_steps_of_its_picture(drawn):
+    (panel,) = drawn(on_axes(sweep))["chart"]
+    assert panel["kind"] == "lines"
+    assert panel["x"]["label"] == "MiB" and panel["x"]["log"] and not panel["y"]["log"]
+    assert panel["x"]["ticks"] == [[2, "2"], [2**20, "1,048,576"]] and panel["y"]["low"] == 0
+    copy, peak = panel["series"]
+    assert copy == {
+        "name": "copy",
+        "points": [[2, 10], [4, 20], [8, 30], [2**20, 40]],
+        "colour": 1,
+        "dash": "",
+        "line": True,
+        "dots": True,
+    }
+    assert peak["colour"] == 0 and peak["dash"] and not peak["dots"]
+    assert panel["limits"] == [{"name": "limit", "at": 45}]
+    assert panel["edges"] == [{"name": "edge", "at": 6}]
+
+
+def test_dots_have_names_and_are_no_lines(drawn):
+    def dots(ax) -> None:
+        ax.scatter([1, 2, 4, 8], [1, 2, 3, 4], label="bf16")
+        ax.annotate("add", (1, 1), (4, 5), textcoords="offset points")
+        ax.plot([1, 8], [5, 5], color="gray", label="roof")
+
+    (panel,) = drawn(on_axes(dots))["chart"]
+    assert panel["kind"] == "dots" and panel["names"] == [[1, 1, "add"]]
+    assert [line["line"] for line in panel["series"]] == [False, True]
+
+
+def test_a_heat_map_over_numbers_is_a_line_for_each_row(drawn):
+    def cells(ax) -> None:
+        ax.pcolormesh(["1", "2", "4", "8"], ["mm 128", "mm 256"], [[1, 2, 3, 4], [1, 1, 1, 2]])
+        ax.set(title="eager", xlabel="streams")
+
+    (panel,) = drawn(on_axes(cells))["chart"]
+    assert panel["kind"] == "cells" and panel["title"] == "eager" and panel["x"]["label"] == "streams"
+    assert panel["series"][1]["name"] == "mm 256"
+    assert panel["series"][1]["points"] == [[1, 1], [2, 1], [4, 1], [8, 2]]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda ax: ax.bar(["a", "b"], [1, 2]),
+        lambda ax: ax.plot([1, 2, 3], [1, 2, 3]),
+        lambda ax: ax.plot(["a", "b", "c", "d"], [1, 2, 3, 4]),
+        lambda ax: (ax.plot([1, 2, 3, 4], [1, 2, 3, 4]), ax.broken_barh([(1, 1)], (0, 1))),
+        lambda ax: ax.pcolormesh(["a", "b", "c", "d"], ["row"], [[1, 2, 3, 4]]),
+    ],
+)
+def test_words_few_steps_and_spans_make_no_chart(drawn, act):
+    assert drawn(on_axes(act))["chart"] == []

@@ -29,29 +29,32 @@ EVENTS = [
 ]
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
 <body data-md-color-scheme="default" class="md-typeset"><p id="place"></p>%s</body>"""
-TABLE = """<table><thead><tr><th>n</th><th>TFLOP/s</th></tr></thead><tbody>%s</tbody></table>"""
+FIGURE = """<figure class="ov-figure" style="width: 700px">
+<svg class="ov-picture" viewBox="0 0 2 1" height="350"></svg>
+<p class="ov-explorable"><button>Explore</button></p></figure><p id="after">After it.</p>"""
 
 
-def table(**series: list) -> str:
-    """A table of numbers as it stands under a picture."""
-    rows = []
-    for name, values in series.items():
-        rows.append(f'<tr><th colspan="2">{name}</th></tr>')
-        for x, y in values:
-            rows.append(f"<tr><td>{x}</td><td>{y}</td></tr>")
-    return TABLE % "".join(rows)
+def chart(*rates: float, **changes) -> str:
+    """The panels of a chart of one line over sizes, and of its limit."""
+    points = [list(pair) for pair in zip((1024, 2048, 4096, 8192), rates, strict=True)]
+    line = {"name": "bf16", "points": points, "colour": 1, "dash": "", "line": True, "dots": True}
+    panel = {"kind": "lines", "title": "", "series": [line], "edges": [], "names": []}
+    panel["x"] = {"label": "n", "log": False, "low": 1024, "ticks": []}
+    panel["y"] = {"label": "TFLOP/s", "log": False, "low": 0, "ticks": []}
+    panel["limits"] = [{"name": "peak", "at": 1000}]
+    return json.dumps([panel | changes])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """The assets, a trace and a page."""
     root = tmp_path_factory.mktemp("explore")
-    for name in ("timeline.js", "sweep.js", "numbers.js", "fault.js", "overlap.css", "vendor"):
+    for name in ("timeline.js", "sweep.js", "fault.js", "overlap.css", "vendor"):
         (root / name).symlink_to(ASSETS / name)
     (root / "trace.json").write_text(chrome_trace({"timelines": {"slow": EVENTS, "quick": EVENTS[:1]}}))
-    h200 = table(bf16=[("1,024", "349.7"), ("2,048", "710"), ("4,096", "797.3"), ("8,192", "799")])
-    h100 = table(bf16=[("1,024", "328.9"), ("2,048", "700.4"), ("4,096", "791.3"), ("8,192", "798.1")])
-    (root / "index.html").write_text(PAGE % (h200 + h100))
+    (root / "h200.json").write_text(chart(349.7, 710, 797.3, 799))
+    (root / "h100.json").write_text(chart(328.9, 700.4, 791.3, 798.1))
+    (root / "index.html").write_text(PAGE % FIGURE)
     return root
 
 
@@ -170,25 +173,77 @@ def test_another_timeline_of_the_trace_is_chosen_and_the_explorer_closes(page):
     assert page.locator(".ov-explore").count() == 0
 
 
-def sweep(page):
-    """Explore both tables of the page."""
-    page.evaluate("""async () => {
+def sweep(page, own: str = "h200.json"):
+    """The chart of the figure's own numbers; another machine's are there to be chosen."""
+    page.evaluate(
+        """async url => {
         const { explore } = await import("./sweep.js")
-        const [h200, h100] = document.querySelectorAll("table")
-        const tables = [{ machine: "H200", table: h200 }, { machine: "H100", table: h100 }]
-        explore(document.getElementById("place"), tables)
-    }""")
+        const charts = [{ machine: "H200", url }, { machine: "H100", url: "h100.json" }]
+        await explore(document.querySelector("figure"), charts)
+    }""",
+        own,
+    )
+    return page.get_by_role("slider")
+
+
+def read_off(page) -> str:
+    """What a chart tells of the step at its line."""
+    return page.get_by_role("slider").get_attribute("aria-valuetext")
 
 
 def test_a_sweep_is_read_off_on_several_machines(page):
-    sweep(page)
-    assert told(page) == "n = 1,024\nH200: bf16 349.7"
+    slider = sweep(page)
+    assert read_off(page) == "n 8,192: bf16 799 · peak 1,000"
+    slider.focus()
+    page.keyboard.press("Home")
+    assert read_off(page) == "n 1,024: bf16 349.7 · peak 1,000"
     page.get_by_label("H100").check()
-    page.get_by_role("slider").focus()
-    page.keyboard.press("End")
-    assert told(page) == "n = 8,192\nH200: bf16 799\nH100: bf16 798.1"
+    assert read_off(page) == "n 1,024: H200: bf16 349.7 · peak 1,000; H100: bf16 328.9 · peak 1,000"
+    page.get_by_label("peak").uncheck()
     page.get_by_label("H200").uncheck()
-    assert told(page) == "n = 8,192\nH100: bf16 798.1"
+    assert read_off(page) == "n 1,024: bf16 328.9"
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + 0.98 * box["width"], box["y"] + 100)
+    assert read_off(page) == "n 8,192: bf16 798.1"
+
+
+def test_a_chart_takes_the_place_of_its_picture_and_gives_it_back(page):
+    after = "document.getElementById('after').getBoundingClientRect().top"
+    before = page.evaluate(after)
+    sweep(page)
+    assert page.evaluate(after) == pytest.approx(before, abs=1)  # nothing moves
+    assert not page.locator(".ov-picture").is_visible()
+    page.emulate_media(media="print")
+    assert page.locator(".ov-picture").is_visible() and not page.locator(".ov-chart").is_visible()
+    page.emulate_media(media="screen")
+    page.get_by_role("button", name="Show the drawn picture").click()
+    assert page.locator(".ov-picture").is_visible() and page.locator(".ov-chart").count() == 0
+    assert page.evaluate(after) == pytest.approx(before, abs=1)
+
+
+def test_a_chart_that_cannot_be_fetched_leaves_the_picture(page):
+    with pytest.raises(Exception, match="404"):
+        sweep(page, "none.json")
+    assert page.locator(".ov-picture").is_visible() and page.locator(".ov-chart").count() == 0
+
+
+def test_an_operation_of_ones_own_stands_in_the_roofline(page, folder):
+    line = json.loads(chart(1, 2, 3, 4))[0]["series"][0] | {"line": False}
+    x = {"label": "FLOP for each byte", "log": True, "low": 1, "ticks": []}
+    (folder / "roof.json").write_text(
+        chart(1, 2, 3, 4, kind="dots", series=[line], x=x, limits=[], names=[[1024, 1, "add"]])
+    )
+    slider = sweep(page, "roof.json")
+    slider.focus()
+    page.keyboard.press("Home")
+    assert read_off(page) == "add, bf16: 1,024 FLOP for each byte, 1 TFLOP/s"
+    for unit, value in {"GFLOP": "20", "MB": "10", "ms": "5"}.items():
+        page.get_by_label(unit, exact=True).fill(value)
+    mine, places = page.locator(".ov-mine"), page.locator(".ov-sweep [aria-label=dot] > *")
+    assert mine.count() == 1 and places.count() == 4
+    # 2,000 FLOP for each byte at 4 TFLOP/s: beside the second dot, as high as the last
+    assert page.get_by_text("mine", exact=True).is_visible()
+    assert read_off(page).endswith("mine: 2,000 FLOP for each byte, 4 TFLOP/s")
 
 
 @pytest.mark.parametrize("opened", [timeline, sweep])
@@ -202,42 +257,13 @@ def test_axe_finds_nothing_serious_in_what_is_opened(page, opened):
 
 def test_scales_of_a_sweep_are_chosen(page):
     sweep(page)
-    places = "[...document.querySelectorAll('.ov-sweep circle')].map(dot => Number(dot.getAttribute('cx')))"
+    places = """[...document.querySelectorAll(".ov-sweep [aria-label=dot] > *")].map(dot =>
+        Number((dot.getAttribute("cx") ?? dot.getAttribute("transform").match(/[\\d.]+/)[0])))"""
     linear = page.evaluate(places)
-    page.get_by_label("n", exact=True).check()
+    page.get_by_label("log x").check()
     logarithmic = page.evaluate(places)
     assert linear[3] - linear[2] == pytest.approx(4 * (linear[1] - linear[0]), rel=0.01)
     assert logarithmic[3] - logarithmic[2] == pytest.approx(logarithmic[1] - logarithmic[0], rel=0.01)
-
-
-def test_words_and_few_steps_are_no_sweep(page):
-    read = """async html => {
-        const { read } = await import("./numbers.js")
-        const holder = document.createElement("div")
-        holder.innerHTML = html
-        return read(holder.querySelector("table"))
-    }"""
-    words = table(a=[("x", 1), ("y", 2), ("z", 3), ("w", 4)])
-    few = table(a=[(1, 1), (2, 2), (3, 3)])
-    assert page.evaluate(read, words) is None and page.evaluate(read, few) is None
-    enough = table(a=[("1,000", "2e-05"), (2, 2), (3, 3), (4, -4)])
-    points = page.evaluate(read, enough)["points"]
-    assert [point["x"] for point in points] == [1000, 2, 3, 4] and points[0]["y"] == 2e-05
-
-
-def test_a_step_may_stand_behind_a_name_and_a_limit_at_all_steps(page):
-    read = """async html => {
-        const { read } = await import("./numbers.js")
-        const holder = document.createElement("div")
-        holder.innerHTML = html
-        return read(holder.querySelector("table")).points
-    }"""
-    named = {"eager: speed-up": [(f"mm 128, {step}", step / 2) for step in (1, 2, 4, 8)]}
-    points = page.evaluate(read, table(**named))
-    assert points[3] == {"series": "eager, mm 128", "x": 8, "y": 4}
-    limited = {"one thread": [(1, 1), (2, 2), (3, 2), (4, 2)], "limit": [("all", 2)]}
-    points = page.evaluate(read, table(**limited))
-    assert [point["x"] for point in points if point["series"] == "limit"] == [1, 2, 3, 4]
 
 
 FAULTS = """<table id="faults"><thead><tr><th>fault</th><th>written</th></tr></thead><tbody>

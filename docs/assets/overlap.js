@@ -221,7 +221,7 @@
   }
 
   const redraw = (place = document) => {
-    for (const part of place.querySelectorAll(".ov-picture, .ov-told")) part.remove()
+    for (const part of place.querySelectorAll(".ov-picture, .ov-picture + .ov-told")) part.remove()
     for (const picture of place.querySelectorAll(".ov-figure picture")) picture.hidden = false
     watch()
   }
@@ -322,27 +322,41 @@
     }
   }
 
-  /* Pictures of lanes and of sweeps can be explored: what that needs is loaded when a reader asks for it. */
-  const exploring = async () => {
-    const figures = document.querySelectorAll(".ov-run .ov-figure")
-    if (!figures.length) return
-    const { read } = await import(new URL("numbers.js", ASSETS))
-    for (const figure of figures) {
-      const run = figure.closest(".ov-run"), trace = run.querySelector(".ov-perfetto")?.dataset.trace
-      const table = run.querySelector(".ov-numbers table")
-      if (run.querySelector(".ov-open") || !(trace || read(table))) continue
-      const button = document.createElement("button")
-      button.type = "button"
-      button.className = "ov-open"
-      button.textContent = trace ? "Explore this timeline" : "Explore these numbers"
-      button.addEventListener("click", async () => {
-        const open = run.querySelector(".ov-explore")
-        if (open) return open.querySelector("button").focus()
-        const { explore } = await import(new URL(trace ? "timeline.js" : "sweep.js", ASSETS))
-        await explore(button, trace ?? tables(run, read))
-      })
-      figure.after(button)
+  /* Pictures of lanes and of numbers can be explored. What that needs is loaded when a reader asks for it;
+     a chart of lines, which shows all that its picture shows, takes the picture's place when one scrolls there. */
+  const nearby = new IntersectionObserver(seen => {
+    for (const { isIntersecting, target } of seen) {
+      if (!isIntersecting) continue
+      nearby.unobserve(target)
+      exploreFigure(target).catch(() => {})  // then the picture stays
     }
+  }, { rootMargin: "300px" })
+
+  const exploreFigure = async figure => {
+    if (figure.querySelector(".ov-explore")) return
+    const row = figure.querySelector(".ov-explorable"), button = row.querySelector("button")
+    if (figure.dataset.trace) {
+      const { explore } = await import(new URL("timeline.js", ASSETS))
+      return explore(row, figure.dataset.trace)
+    }
+    const { explore } = await import(new URL("sweep.js", ASSETS))
+    await explore(figure, charts(figure), () => button.focus({ preventScroll: true }))
+  }
+
+  const exploring = () => {
+    nearby.disconnect()
+    for (const row of document.querySelectorAll(".ov-run .ov-explorable:empty")) {
+      const figure = row.parentElement, button = document.createElement("button")
+      button.type = "button"
+      button.textContent = figure.dataset.trace ? "Explore this timeline" : "Explore these numbers"
+      button.addEventListener("click", async () => {
+        await exploreFigure(figure)
+        figure.querySelector(":is(.ov-timeline, .ov-sweep)")?.focus({ preventScroll: true })
+      })
+      row.append(button)
+    }
+    if (navigator.connection?.saveData) return
+    for (const figure of document.querySelectorAll(".ov-run .ov-figure[data-kind=lines]:not(:has(.ov-explore), .ov-summary *)")) nearby.observe(figure)
   }
 
   /* The clinic's game begins when a reader asks for it; the picked machine's trace is played. */
@@ -350,7 +364,7 @@
     for (const place of document.querySelectorAll(".ov-find-fault:not(:has(button))")) {
       const button = document.createElement("button")
       button.type = "button"
-      button.className = "ov-open"
+      button.className = "ov-begin"
       button.textContent = "Find the faults in these traces"
       button.addEventListener("click", async () => {
         const { play } = await import(new URL("fault.js", ASSETS))
@@ -363,14 +377,11 @@
     }
   }
 
-  /* The tables of all machines of a figure, the one that is seen first; only those of the same axes. */
-  const tables = (run, read) => {
-    const runs = [...(run.closest(".tabbed-set") ?? run.parentElement).querySelectorAll(".ov-run")]
-    const heads = table => table?.tHead.textContent
-    const own = run.querySelector(".ov-numbers table")
-    return [run, ...runs.filter(each => each !== run)]
-      .map(each => ({ machine: label[each.dataset.machine], table: each.querySelector(".ov-numbers table") }))
-      .filter(({ table }) => heads(table) === heads(own) && read(table))
+  /* The charts of all machines of a figure, its own first. */
+  const charts = figure => {
+    const run = figure.closest(".ov-run"), place = run.closest(".tabbed-set") ?? run
+    const others = [...place.querySelectorAll(".ov-figure[data-chart]")].filter(other => other !== figure)
+    return [figure, ...others].map(one => ({ machine: label[one.closest(".ov-run").dataset.machine], url: one.dataset.chart }))
   }
 
   /* The copy buttons of notebook pages. */

@@ -125,7 +125,7 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
 
 
 def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, str]]:
-    """Recordings of this machine, timelines and pictures of a snippet."""
+    """Recordings of this machine, timelines, pictures and charts of a snippet."""
     for run in book.runs(name).values():
         place = f"{run.profile}/{name}"
         if run.live:
@@ -135,6 +135,8 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
         picture = pictures.of(name, run)
         for variant in VARIANTS if picture else ():
             yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
+        if picture and picture["chart"]:
+            yield f"charts/{place}.json", json.dumps(picture["chart"], ensure_ascii=False)
 
 
 def _archive(programs: dict[str, str]) -> bytes:

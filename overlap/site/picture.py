@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import svg
+from overlap.site.chart import chart
 from overlap.site.layout import Layout
 from overlap.site.series import Series, read
 
@@ -63,7 +64,8 @@ def draw(
 ) -> dict:
     """Call `plot(results, ceilings)` of the file at `path`.
 
-    Returns SVG texts and sizes of the variants, and tables of numbers. Ids in the picture are made of `name`.
+    Returns SVG texts and sizes of the variants, tables of numbers, and the panels of a chart. Ids in the
+    picture are made of `name`.
     """
     with plt.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
@@ -98,8 +100,8 @@ def _draw(figure, name: str, variants: Iterable[str]) -> dict:
     if not figure.axes:
         raise OverlapError("returned a figure without axes; draw on some, such as those of plt.subplots()")
     series = read(figure)
+    picture = {"sizes": {}, "chart": chart(figure, series)}
     layout = Layout(figure, series)
-    picture = {"sizes": {}}
     for variant in variants:
         layout.fit(WIDTHS[variant])
         file = io.StringIO()

@@ -46,7 +46,10 @@ class Pictures:
         return self._cache.path("pictures", f"{name}-{run.profile}", inputs, ".json")
 
     def of(self, name: str, run: Run) -> dict:
-        """SVG texts and `sizes` of the variants, `tables` of numbers; empty where the snippet draws none."""
+        """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
+
+        Empty where the snippet draws none.
+        """
         if not self.has(name):
             return {}
         path = self.path(name, run)
@@ -155,6 +158,6 @@ def typical(results: list):
 
 def _style() -> str:
     """Hash of what makes a picture: a change of style draws all of them again."""
-    names = ("layout.py", "picture.py", "series.py", "svg.py")
+    names = ("chart.py", "layout.py", "picture.py", "series.py", "svg.py")
     sources = [Path(__file__).with_name(name).read_bytes() for name in names]
     return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

@@ -193,7 +193,7 @@ def _content(axes: Axes, artist: Artist | Container) -> tuple[str, list[Box], li
     raise OverlapError(f"{reason}; draw with one of {_KNOWN}")
 
 
-def _words(axis: Axis) -> list[tuple[float, str]]:
+def words(axis: Axis) -> list[tuple[float, str]]:
     """Places on an axis where words of the author stand, not numbers of matplotlib."""
     formatter = axis.get_major_formatter()
     written = (ticker.FixedFormatter, ticker.FuncFormatter, category.StrCategoryFormatter)
@@ -207,7 +207,7 @@ def _words(axis: Axis) -> list[tuple[float, str]]:
 def _at(axis: Axis, low: float, high: float, within: float = 1e-9) -> float | str | None:
     """The word that an axis shows between two places, else the number there."""
     middle = (low + high) / 2
-    for place, word in _words(axis):
+    for place, word in words(axis):
         if abs(place - middle) <= within:
             return word
     return rounded(middle)
@@ -217,11 +217,11 @@ def _stretch(axis: Axis, low: float, high: float) -> str:
     """The part of an axis between two places: the one word that stands there, or `all`."""
     low, high = sorted((low, high))
     start, end = sorted(axis.get_view_interval())
-    words = [word for _, word in _words(axis)]
-    inside = [word for place, word in _words(axis) if low <= place <= high]
-    if len(inside) == 1 < len(words):
+    written = [word for _, word in words(axis)]
+    inside = [word for place, word in words(axis) if low <= place <= high]
+    if len(inside) == 1 < len(written):
         return inside[0]
-    if (inside and inside == words) or (low <= start and end <= high):
+    if (inside and inside == written) or (low <= start and end <= high):
         return "all"
     return f"{text(low)} to {text(high)}"
 

@@ -171,6 +171,9 @@ class View:
             variants[variant] = {"source": source, "width": width, "height": height}
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
         names = {"tables": picture["tables"], "more": picture["more"], "title": title, "at_once": at_once}
+        kinds = {panel["kind"] for panel in picture["chart"]}
+        names["kind"] = "lines" if kinds == {"lines"} and len(picture["chart"]) == 1 else "other"
+        names |= {"trace": self.trace(run), "chart": self.link(f"charts/{run.profile}/{name}.json")}
         return self.file("figure", **variants, **names, view_of_its_own=numbers == "chosen")
 
 

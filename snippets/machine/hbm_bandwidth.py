@@ -60,7 +60,7 @@ def plot(results: dict, ceilings: dict):
     labels = {"xlabel": "MiB touched by a call", "ylabel": "GB/s read and written"}
     figure = sweep(results["mib"], results["rates_gb_s"], limits, xlog=True, **labels)
     (ax,) = figure.axes
-    ax.axvline(results["l2_mib"], color="gray", linestyle=":")
+    ax.axvline(results["l2_mib"], color="gray", linestyle=":", label="size of the L2")
     ax.text(1.1 * results["l2_mib"], 100, "more than the L2", color="gray")
     ticks = results["mib"][::3]
     ax.set_xticks(ticks, [str(mib) for mib in ticks])

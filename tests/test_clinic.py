@@ -248,3 +248,35 @@ def test_it_runs_on_a_gpu(module):
 def test_all_operations_are_judged_as_labelled():
     result = labelled_operations.main()
     assert result["right"] == len(result["rows"]) == 14
+
+
+def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gives_away():
+    plt = pytest.importorskip("matplotlib.pyplot")
+
+    def timeline(wait: float) -> list[list]:
+        """Two steps; in the second the kernels begin after `wait` µs."""
+        rows = []
+        for begin in (0.0, 100e3):
+            sent, ends = begin + wait, begin + wait + 20e3
+            rows += [["copies", sent, 10.0, ""], ["compute", sent + 10, 20e3, ""]]
+            rows += [["CPU", sent, 15e3, ""], ["CPU waits", ends, 10.0, ""]]
+        return rows
+
+    faults = list(six_faults.FAULTS)
+    names = ["all", *faults]
+    timelines = {name: timeline(5e3 * (len(faults) - i)) for i, name in enumerate(names)}
+    ms = dict.fromkeys(names, 42.0)
+    figure = six_faults.plot({"faults": faults, "ms": ms, "timelines": timelines}, {})
+    try:
+        words = " ".join(text.get_text() for ax in figure.axes for text in ax.texts)
+        assert all(name in words for name in faults)
+        titles = [ax.get_title() for ax in figure.axes]
+        # a step begins where the GPU's work of the one before it ended
+        assert titles[0] == "six faults: 42 ms, profiled 100"
+        assert titles[-1] == "healthy: 42 ms, profiled 100"
+        (grey,) = [one for one in figure.axes[0].collections if one.get_label() == "compute waits"]
+        (gap,) = [path.get_extents() for path in grey.get_paths()]
+        assert gap.x0 == 0
+        assert gap.x1 == pytest.approx(80e3)
+    finally:
+        plt.close(figure)

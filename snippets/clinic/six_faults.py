@@ -104,21 +104,50 @@ def plot(results: dict, ceilings: dict):
                 found.append([lane, start + cut - begin, us - cut, name])
         return found
 
+    def idle(rows: list[list]) -> list[tuple]:
+        """[start, us] of a millisecond and more in which no kernel computes."""
+        gaps, end = [], 0.0
+        computing = [row for row in rows if row[0] == "compute"]
+        for _, start, us, _ in sorted(computing, key=lambda row: row[1]):
+            if start - end >= 1e3:
+                gaps.append((end, start - end))
+            end = max(end, start + us)
+        return gaps
+
+    faults = results["faults"]
     shown = {"all": "six faults", "loader": "reads ahead"}
     shown |= {"copy": "sends pinned bytes", "kernels": "no small kernels"}
-    shown[results["faults"][-1]] = "healthy"
-    panels = {}
+    shown[faults[-1]] = "healthy"
+    panels, notes = {}, []
     for name, title in shown.items():
         rows = last_step(results["timelines"][name])
-        title = f"{title}: {results['ms'][name]:.0f} ms"
-        if results["ranks"] == 1:  # with more the profile's kernels are longer
-            title += f", kernels {results['busy'][name]:.0%}"
         # the last two waits are of `lanes` and of the profiler, not of the step
         closing = [row for row in rows if row[0] == "CPU waits"][-2:]
         # the CPU's lane of copies says when
         left_out = [row for row in rows if row[0] == "copies" or row in closing]
-        panels[title] = [row for row in rows if row not in left_out]
-    return draw_lanes(panels)
+        rows = [row for row in rows if row not in left_out]
+        end = max(start + us for lane, start, us, _ in rows if "CPU" not in lane)
+        title = f"{title}: {results['ms'][name]:.0f} ms, profiled {end / 1e3:.0f}"
+        panels[title] = rows
+        here = faults.index(name) + 1 if name in faults else 0
+        cured = here + 1 if here < 3 else len(faults)  # the last three in one panel
+        notes.append((idle(rows), end, faults[here:cured]))
+    figure = draw_lanes(panels)
+    longest = max(end for _, end, _ in notes)
+    for ax, (gaps, end, names) in zip(figure.axes, notes, strict=True):
+        lanes_here = [label.get_text() for label in ax.get_yticklabels()]
+        row = lanes_here.index("compute")
+        ax.broken_barh(gaps, (row - 0.4, 0.8), label="compute waits")
+        first, us = gaps[0] if gaps else (0.0, 0.0)
+        if us > longest / 3:
+            middle = first + us / 2
+            ax.text(middle, row, f"fault: {names[0]}", ha="center", va="center")
+        elif len(names) == 1:
+            ax.text(end + longest / 40, row, f"fault: {names[0]}", va="center")
+        elif names:
+            text = f"faults:\n{names[0]},\n{', '.join(names[1:])}"
+            ax.text(end + longest / 40, row - 0.8, text, va="center")
+    return figure
 
 
 if __name__ == "__main__":

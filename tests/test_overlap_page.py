@@ -6,6 +6,7 @@ import pytest
 
 from overlap.book import page, value
 from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock, Text
+from overlap.book.blocks.index import in_reading_order
 from overlap.book.blocks.scoreboard import Score
 from overlap.book.verdict import State
 from overlap.cli import main
@@ -649,3 +650,18 @@ def test_the_same_words_over_two_snippets_are_two_values_and_two_claims(measured
         assert book.statistics(found)["cpu"].text == shown
         (block,) = page.parse(f"```claim {name}\n{same} > 5 for gpus == 0\nSo.\n```", "a.md")
         assert [verdict.state for verdict in book.verdicts(block)] == [holds]
+
+
+def test_indexes_have_the_pages_as_the_navigation_has_them(small_book):
+    small_book.snippet("a/number")
+    for name in ("index", "z", "a", "other"):
+        small_book.page(name, f"# {name}\n")
+    navigation = "nav:\n  - Start:\n      - First: index.md\n      - z.md\n  - The end: a.md\n  - gone.md\n"
+    (small_book.root / "mkdocs.yml").write_text(
+        f'plugins:\n  - jupyter:\n      ignore: ["*.md"]\n{navigation}'
+    )
+    pages = in_reading_order(small_book.book("never"))
+    assert [page.name for page in pages] == ["index", "z", "a", "other"]
+    (small_book.root / "mkdocs.yml").unlink()
+    pages = in_reading_order(small_book.book("never"))
+    assert [page.name for page in pages] == ["a", "index", "other", "z"]

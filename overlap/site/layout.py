@@ -21,7 +21,7 @@ from overlap.site.svg import CEILING, GRID, INK, SERIES
 
 _GAP = 4  # points between a label and what it stands beside
 _LANES = {"CPU": 0, "compute": 1, "copies": 2, "optimizer": 3, "NCCL": 4, "all-reduce": 4}
-_LANES |= {"CPU copies": 0, "products": 1, "all-reduces": 4}  # of one colour on all pages
+_LANES |= {"CPU copies": 0, "matmuls": 1, "all-reduces": 4}  # of one colour on all pages
 _APART = 8  # panels of which one lasts so many times as long as another have time scales of their own
 _FAR = 1e9  # beyond all axes that have bars
 _HEIGHT = 3.5  # inches, of a plain picture

@@ -67,7 +67,7 @@ def plot(results: dict, ceilings: dict):
     if "bf16_tflop_s" in ceilings:
         peak = ceilings["bf16_tflop_s"]
         floor = {"FLOP / peak": [2 * n**3 / peak / 1e6 for n in sizes]}
-    labels = {"xlabel": "n", "ylabel": "µs per product"}
+    labels = {"xlabel": "n", "ylabel": "µs per matmul"}
     figure = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
     figure.axes[0].set_ylim(bottom=results["launch_us"] / 5)
     return figure

@@ -86,7 +86,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return draw_lanes({"copy, 400 small kernels, a product, item": results["events"]})
+    return draw_lanes({"copy, 400 small kernels, a matmul, item": results["events"]})
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def plot(results: dict, ceilings: dict):
     for name, title in titles.items():
         for lane, start, us, call in results["timelines"][name]:
             if "stream" in lane:
-                lane = "all-reduces" if "nccl" in call.lower() else "products"
+                lane = "all-reduces" if "nccl" in call.lower() else "matmuls"
             elif "Synchronize" in call:
                 lane = "CPU waits"
             panels[title].append([lane, start, us, call])

@@ -69,8 +69,8 @@ def plot(results: dict, ceilings: dict):
     if "fp32_tflop_s" in ceilings:
         peak = ceilings["fp32_tflop_s"]
         limits[f"{peak:g} TFLOP/s"] = [2e-6 * size**3 / peak for size in n]
-    names = {"xlabel": "n, of a product (n, n) by (n, n), fp32"}
-    names["ylabel"] = "µs per product"
+    names = {"xlabel": "n, of a matmul (n, n) by (n, n), fp32"}
+    names["ylabel"] = "µs per matmul"
     figure = sweep(n, series, limits, xlog=True, ylog=True, **names)
     figure.axes[0].set_ylim(1, None)
     return figure

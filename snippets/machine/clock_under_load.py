@@ -117,7 +117,7 @@ def plot(results: dict, ceilings: dict):
             ax.axhline(ceilings[limit], color="gray", linestyle="--", label="ceiling")
         ax.set(ylabel=unit, ylim=(0, None))
     axes[0].legend(ncols=3)
-    axes[1].set_xlabel("ms of products")
+    axes[1].set_xlabel("ms of matmuls")
     return figure
 
 

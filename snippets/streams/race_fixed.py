@@ -68,7 +68,7 @@ def plot(results: dict, ceilings: dict):
     for ax in (whole, near):
         ax.set_yticks([0, 1], ["main", "side"])
         ax.set_ylim(1.6, -0.6)
-    whole.set(xlabel="ms; bars: products")
+    whole.set(xlabel="ms; bars: matmuls")
     near.set(xlabel="µs before and after the write", xlim=(-6, 6))
     figure.legend(loc="outside upper left", ncols=2)
     return figure

@@ -96,7 +96,7 @@ def plot(results: dict, ceilings: dict):
         lane = "GPU" if lane != "CPU" else lane
         lane = "CPU waits" if "Synchronize" in name else lane
         events.append([lane, start, us, name])
-    return draw_lanes({"product, relu, sum, item": events})
+    return draw_lanes({"matmul, relu, sum, item": events})
 
 
 if __name__ == "__main__":

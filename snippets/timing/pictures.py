@@ -78,7 +78,7 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     n, ms = results["n"], results["ms"]
     cubic = [ms[-1] * (each / n[-1]) ** 3 for each in n]
-    lines, models = {"one product": ms}, {"as n³": cubic}
+    lines, models = {"one matmul": ms}, {"as n³": cubic}
     return sweep(n, lines, models, xlog=True, ylog=True, xlabel="n", ylabel="ms")
 
 

@@ -59,7 +59,7 @@ def plot(results: dict, ceilings: dict):
         xlog=True,
         ylog=True,
         xlabel="n",
-        ylabel="ms for ten products",
+        ylabel="ms for ten matmuls",
     )
 
 

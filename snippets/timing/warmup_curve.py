@@ -78,7 +78,7 @@ def plot(results: dict, ceilings: dict):
     if results["device"] == "cuda" and "fp32_tflop_s" in ceilings:
         least = results["flop"] / ceilings["fp32_tflop_s"] / 1e9
         style = {"color": "gray", "linestyle": "--"}
-        ax.axhline(least, label="FLOP / peak of the product", **style)
+        ax.axhline(least, label="FLOP / peak of the matmul", **style)
     ax.set(xlabel="call", ylabel="ms", xticks=(1, 5, 10, 15, 20))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.legend()

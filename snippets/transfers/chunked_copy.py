@@ -84,7 +84,7 @@ def plot(results: dict, ceilings: dict):
     rule = [max(a, b) + min(a, b) / n for a, b, n in legs]
     series = {"both": [row["ms"]["both"] for row in rows]}
     series["longer leg + a piece of the shorter, of as many pieces"] = rule
-    series["product alone"] = [a for a, _, _ in legs]
+    series["matmul alone"] = [a for a, _, _ in legs]
     series["the launches alone"] = [row["ms"]["launch"] for row in rows]
     words = {"xlabel": "pieces", "ylabel": "ms", "xlog": True}
     limits = {"the copy in one piece": legs[0][1]}

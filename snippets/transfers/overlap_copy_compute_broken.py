@@ -64,7 +64,7 @@ def plot(results: dict, ceilings: dict):
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start, us, name])
-    figure = draw_lanes({"six products and their copies, one stream": events})
+    figure = draw_lanes({"six matmuls and their copies, one stream": events})
     one_round = (results["ms"]["products"] + results["ms"]["copies"]) / results[
         "rounds"
     ]

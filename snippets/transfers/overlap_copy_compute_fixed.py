@@ -40,7 +40,7 @@ def plot(results: dict, ceilings: dict):
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start, us, name])
-    figure = draw_lanes({"six products and their copies, two streams": events})
+    figure = draw_lanes({"six matmuls and their copies, two streams": events})
     one_round = (results["ms"]["products"] + results["ms"]["copies"]) / results[
         "rounds"
     ]

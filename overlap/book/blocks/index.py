@@ -1,5 +1,6 @@
 """Overviews of the whole book: how many claims hold, all claims, all snippets."""
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,8 +10,13 @@ from overlap.book.blocks.snippet import SnippetBlock
 from overlap.book.verdict import Counts, State
 
 if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.book.page import Page
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
+
+#: A page in the navigation of mkdocs.yml, which stands there on a line of its own.
+_ENTRY = re.compile(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)\s*$", re.M)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class ClaimIndex(Block):
         machines = view.book.machines()
         verdicts = {claim: view.book.verdicts(claim) for claim in view.book.claims}
         sections = {}
-        for page in view.book.pages.values():
+        for page in in_reading_order(view.book):
             claims = [block for block in page.blocks if isinstance(block, Claim)]
             if claims:
                 sections[titled(page.name)] = claims
@@ -72,7 +78,7 @@ class SnippetIndex(Block):
     def markdown(self, view: "View") -> str:
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
-        for page in view.book.pages.values():
+        for page in in_reading_order(view.book):
             blocks = [block for block in page.blocks if isinstance(block, SnippetBlock)]
             blocks = [block for block in blocks if view.book.places[block.snippet] is block]
             if blocks:
@@ -80,6 +86,16 @@ class SnippetIndex(Block):
                 table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)
                 parts += [f"## {title}", view.put(table)]
         return "\n\n".join([*parts, ""])
+
+
+def in_reading_order(book: "Book") -> list["Page"]:
+    """The pages as the navigation of mkdocs.yml has them, then the others by their paths."""
+    file = book.root / "mkdocs.yml"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    paths = _ENTRY.findall(text)
+    named = [book.pages[path] for path in paths if path in book.pages]
+    others = [page for path, page in book.pages.items() if path not in paths]
+    return named + others
 
 
 def titled(name: str) -> str:

@@ -139,7 +139,7 @@ def plot(results: dict, ceilings: dict):
         row = lanes_here.index("compute")
         ax.broken_barh(gaps, (row - 0.4, 0.8), label="compute waits")
         first, us = gaps[0] if gaps else (0.0, 0.0)
-        if us > longest / 3:
+        if len(names) == 1 and us > longest / 3:
             middle = first + us / 2
             ax.text(middle, row, f"fault: {names[0]}", ha="center", va="center")
         elif len(names) == 1:

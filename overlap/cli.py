@@ -17,12 +17,13 @@ from overlap import OverlapError, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.rename import rename
+from overlap.book.runs import busy
 from overlap.book.statistic import plural
 from overlap.book.verify import as_text, is_off, verify
 from overlap.run import machine, recording
 from overlap.run.bundle import Bundle
 from overlap.run.recording import Recording
-from overlap.run.runner import Runner
+from overlap.run.runner import Runner, grouped
 from overlap.run.text import aligned, plain
 
 
@@ -97,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     text = "run, draw and write what pages lead to, for a builder other than MkDocs, as `zensical build`"
     add("build", _build, text, names=False)
 
-    add("check", _check, "freshness and claims of the committed book; non-zero with reasons", names=False)
+    text = "freshness and claims of the committed book; non-zero with reasons"
+    sub = add("check", _check, text, names=False)
+    text = "also which claims do not hold, or barely, on machines that are not the book's own"
+    sub.add_argument("--all", action="store_true", help=text)
 
     text = "give a snippet another name: its file, imports, mentions in pages and tests, recordings"
     sub = add("rename", _rename, text, names=False)
@@ -207,6 +211,7 @@ def _record(book: Book, options) -> int:
     lacking = {item: record.lacking_runs(book, target, item, options.runs, bool(names)) for item in items}
     wanted = record.round_robin(lacking)
     failures = []
+    disturbed = []
     count = 0
 
     def keep(snippet, gpus, data) -> None:
@@ -221,8 +226,9 @@ def _record(book: Book, options) -> int:
         runs = Recording(data).runs
         if len(runs) > 1:
             line += f", run {len(runs)}"
-        if (data["run"].get("noise") or {}).get("disturbed"):
-            line += ", the host was disturbed"
+        if busy(data):
+            disturbed.append(data)
+            line += f", while the machine was busy: {busy(data)}"
         _print(line)
 
     try:
@@ -230,8 +236,11 @@ def _record(book: Book, options) -> int:
             failures = runner.run_all(wanted, keep, "recording")
     finally:
         left = sum(runs == 0 for runs in lacking.values())
-        _print(*map(str, failures))
+        _print(*grouped(failures))
         _print(f"{count} of {len(wanted)} recorded, {len(failures)} failed; {left} were fresh already")
+        if disturbed:
+            runs = f"{len(disturbed)} of {plural(count, 'run')}"
+            _print(f"This machine was busy in {runs}: repeat them when it is calm")
         if "cpu" not in book.library.profiles_here:
             _print("The CPU has a profile of its own here: the book's is another, or has other cores")
     return int(bool(failures))
@@ -262,7 +271,7 @@ def _build(book: Book, options) -> int:
 def _check(book: Book, options) -> int:
     problems = book.check()
     _print(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
-    _print(*book.findings())
+    _print(*book.findings(options.all))
     return int(bool(problems))
 
 

@@ -188,10 +188,17 @@ def test_what_claims_say_elsewhere_is_a_finding(measured, template, capsys, monk
     claims = {"x < 8": "Small.", "x < 11": "Thin.", "c.other.x > 0": "Other.", "x > 0": "Some."}
     blocks = [f"```claim a/b\n{expression}\n{text}\n```\n" for expression, text in claims.items()]
     measured.page("a", "".join(blocks))
+    machine = "2 × H200, not one of the book's own"
+    count = f"{machine}: 2 claims hold, 1 of them too narrowly, 1 is false, 1 is open"
     assert main(["check"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "2 snippets, 4 claims: all in order",
-        "2 × H200, not one of the book's own: 2 claims hold",
+        f"{count}; `overlap check --all` says which",
+    ]
+    assert main(["check", "--all"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2 snippets, 4 claims: all in order",
+        count,
         "  false: docs/a.md:1: Small. x = 8.5, not < 8",
         "  open: docs/a.md:9: Other. `c.other.x > 0`: no run of c/other on h200-x2",
         "  too narrow: docs/a.md:5: claim holds by less than 3 times the spread of `x < 11` over its runs",

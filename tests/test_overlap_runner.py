@@ -3,11 +3,13 @@
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from conftest import SmallBook
 
 from overlap import OverlapError
 from overlap.run import machine, runner, worker
-from overlap.run.runner import Interrupted, RunFailed, Runner
+from overlap.run.runner import Interrupted, RunFailed, Runner, grouped
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 #: Seconds that a run of torchrun may take, several times as long where the machine has other work.
@@ -205,6 +207,42 @@ def test_one_failure_does_not_stop_the_others(lab, exclusive):
     assert ["boom" in str(failure) for failure in failures] == [True]
 
 
+def test_what_fails_for_one_reason_is_told_once(lab):
+    bodies = ["raise RuntimeError('no kernel')"] * 6 + ["assert 1 == 2, 'two'"] * 2 + ["raise KeyError"]
+    options = "gpus = [0]\nexclusive = false"
+    wanted = [(lab.snippet(f"alike/s{i}", main(body), options), 0) for i, body in enumerate(bodies)]
+    texts = grouped(lab.runner.run_all(wanted))
+    assert len(texts) == 4, texts
+    (alike,) = [text for text in texts if "no kernel" in text]
+    assert re.search(r"\n  The same reason: (snippets/alike/s\d.py, ){3}\S+ and 1 more$", alike)
+    assert sum("AssertionError: two" in text for text in texts) == 2, "what is asserted is a snippet's own"
+
+
+def test_gpus_that_torch_does_not_see_are_one_reason(lab):
+    wanted = [(lab.snippet(f"unseen/s{i}", options="gpus = [3]"), 3) for i in range(5)]
+    (text,) = grouped(lab.runner.run_all(wanted))
+    assert text.count("asked for 3 GPUs, and torch") == 1 and "s4.py" in text
+
+
+def test_the_cpu_time_of_a_run_is_that_of_all_its_processes(lab):
+    code = "import time\nwhile time.process_time() < 0.5: pass"
+    spin = partial(os.system, shlex.join([sys.executable, "-c", code]))
+    assert 0.5 <= lab.runner._call(60, 0, function=spin).cpu_s < 3
+
+
+def test_others_are_seen_while_a_measurement_runs(lab):
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+    try:
+        made = lab.run("busy/sleep", main("time.sleep(1)\nreturn {}"))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    noise = made["run"]["noise"]
+    assert noise["others"] > 0.5 and noise["disturbed"]
+    assert "noise" not in lab.run("busy/beside", options="gpus = [0]\nexclusive = false")["run"]
+
+
 RANK = main(
     """
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
@@ -348,7 +386,7 @@ def test_a_recording_tells_no_local_paths(lab):
 
 
 def test_gpus_that_are_not_there(lab):
-    message = r"snippets/no/gpu.py: asked for 3 GPU\(s\), and torch 2\S+ sees 0; install a torch that fits"
+    message = r"snippets/no/gpu.py: asked for 3 GPUs, and torch 2\S+ sees 0; install a torch that fits"
     with pytest.raises(OverlapError, match=message):
         lab.runner.run(lab.snippet("no/gpu", options="gpus = [3]"), 3)
 
@@ -472,7 +510,7 @@ def test_provenance(lab):
         "numpy",
         "pycuda",
     }
-    assert made["run"].keys() == {"command", "started", "seconds", "exit"}
+    assert made["run"].keys() == {"command", "started", "seconds", "exit", "noise"}
     assert made["source"].keys() == {"path", "sha256"}
     assert made["profile"] == "cpu" and made["machine"]["gpus"] == []
     assert made["machine"]["cores"] == machine.here()["cores"] == len(os.sched_getaffinity(0))

@@ -11,7 +11,7 @@ from overlap.book.statistic import Statistic
 from overlap.book.verdict import State, Tally
 from overlap.cli import main
 from overlap.run import recording
-from overlap.run.noise import Watch
+from overlap.run.noise import Watch, during
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -298,13 +298,40 @@ def test_a_busy_host_is_waited_for_and_said(monkeypatch):
     watch = Watch(lambda: next(costs), 60)
     monkeypatch.setattr("overlap.run.noise.time.sleep", lambda seconds: None)
     monkeypatch.setattr("overlap.run.noise.jiffies", lambda: (0, 0, 0))
-    data, noise = watch.around(lambda: {"run": 1})
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
+    data, noise = watch.around(lambda: ({"run": 1}, 0.0))
     assert data == {"run": 1} and noise["dispatch_us"] == [1.0, 1.2] and not noise["disturbed"]
-    assert watch.around(dict)[1]["disturbed"], "it became busy meanwhile"
-    jiffies = iter([(0, 0, 0), (0, 3, 100)])
+    assert watch.around(nothing)[1]["disturbed"], "it became busy meanwhile"
+    jiffies = iter([(0, 0, 0), (97, 3, 100)])
     monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))
-    noise = Watch(lambda: 2.0, 0).around(dict)[1]
+    noise = Watch(lambda: 2.0, 0).around(nothing)[1]
     assert noise["dispatch_us"] == [2.0, 2.0] and noise["steal"] == 0.03 and noise["disturbed"]
+
+
+def nothing() -> tuple[dict, float]:
+    """A run that took no CPU time."""
+    return {}, 0.0
+
+
+@pytest.mark.parametrize(
+    ("load", "idle", "total", "cpu_s", "others", "disturbed"),
+    [
+        (0.1, 400, 1000, 6.0, 0.0, False),  # all that was used is ours
+        (0.1, 400, 1000, 1.0, 0.5, True),
+        (99.0, 400, 1000, 6.0, 0.0, False),  # the load of what we ran just before
+        (99.0, 0, 0, 1.0, None, True),  # a system that tells its load alone
+        (0.1, 0, 0, 1.0, None, False),
+    ],
+)
+def test_others_are_told_from_what_a_run_takes_itself(
+    monkeypatch, load, idle, total, cpu_s, others, disturbed
+):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.5, 0.5))
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    jiffies = iter([(0, 0, 0), (idle, 0, total)])
+    monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))
+    noise = during(lambda: ({}, cpu_s))[1]
+    assert (noise["others"], noise["disturbed"]) == (others, disturbed)
 
 
 def test_figures():

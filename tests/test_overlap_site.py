@@ -1,5 +1,7 @@
 """The built site of a small book, with the real mkdocs.yml: what is on the pages, and what stops a build."""
 
+import html
+import itertools
 import json
 import logging
 import os
@@ -25,8 +27,10 @@ from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
+from overlap.book.statistic import plural  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
+from overlap.site.view import Site  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -504,9 +508,10 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
     book.commit("a/number", template, {"n": 3})
     plugins = f"plugins:\n  - search\n  - overlap:\n      claims: {claims}\n"
     expected = (
-        "docs/a.md:7: claim is false: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, "
+        "docs/a.md:7: claim is false here: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, "
         "in .cache/overlap/runs/a-number-0-"
     )
+    again = ".json; this machine may differ; `overlap run a/number` runs it again"
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         if claims == "fatal":
             with pytest.raises(Abort, match=r"^1 claims are false on what this build ran"):
@@ -516,7 +521,36 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
                 'class="ov-false" data-machine="cpu"'
                 in (build(book, "auto", extra=plugins) / "a/index.html").read_text()
             )
-    assert expected in caplog.text
+    assert expected in caplog.text and again in caplog.text
+
+
+def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))
+    monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))
+    jiffies = itertools.cycle([(0, 0, 0), (1000, 0, 10_000)])
+    book = write_book(tmp_path, template)
+    book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
+    shown = "```snippet a/number\n```\n```snippet a/hostile\n```\n"
+    book.page("a", f"{shown}```claim a/number\nn >= 3\nThree.\n```\n")
+    for path in book.root.glob("docs/recordings/h200*/a/number.json"):
+        path.unlink()
+    book.page("index", "# Small\n")
+    book.commit("a/number", template, {"n": 3})
+    book.book("auto").run(["a/number"])
+    served = plugin.OverlapPlugin()
+    served.load_config({})
+    served.serving = True
+    served.site = Site(book.book("auto"), None)
+    cores = book.book("auto").runs("a/number")["cpu"].data["machine"]["cores"]
+    with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
+        for _ in range(3):
+            served.on_post_build(None)
+    busy = "this machine was busy (other processes took 90% of the CPU's time, load 8.5 on "
+    (line,) = [line for line in caplog.text.splitlines() if "claim is false here" in line]
+    assert f"{busy}{plural(cores, 'core')}): repeat it when calm; `overlap run a/number` runs" in line
+    assert "claim what the data say" not in line
+    page = (build(book, "auto") / "a/index.html").read_text()
+    assert busy in html.unescape(page)
 
 
 def test_a_claim_false_on_what_this_build_did_not_run_stops_nothing(template, tmp_path, caplog):

@@ -16,7 +16,7 @@ from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
 from overlap.cache import Cache, write
 from overlap.run import machine, recording
-from overlap.run.runner import RunFailed, Runner
+from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
 
 #: Where this machine keeps what it ran and made, in the project's folder.
@@ -200,7 +200,7 @@ class Book:
             if not self.runner:
                 runner.close()
         if failures:
-            raise RunFailed("\n\n".join(map(str, failures)))
+            raise RunFailed("\n\n".join(grouped(failures)))
         return len(wanted)
 
     # Pages and what they say of the data
@@ -331,6 +331,9 @@ class Book:
         """
         return check.problems(self.as_committed, margins)
 
-    def findings(self) -> list[str]:
-        """What the claims say on machines that are not the book's own: told, and no error."""
-        return check.findings(self.as_committed)
+    def findings(self, every: bool = False) -> list[str]:
+        """What the claims say on machines that are not the book's own: told, and no error.
+
+        `every`: in full of each such machine, and not of this one alone.
+        """
+        return check.findings(self.as_committed, every)

@@ -1,5 +1,6 @@
 """What is wrong with a book: what cannot be read, freshness, then block by block; and what others found."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,11 @@ def problems(book: "Book", margins: bool) -> list[str]:
     return lines
 
 
-def findings(book: "Book") -> list[str]:
-    """For each machine that is not the book's own: how many claims hold, and which do not or barely."""
+def findings(book: "Book", every: bool = False) -> list[str]:
+    """For each machine that is not the book's own: how many claims hold, and how many do not or barely.
+
+    Which ones is told of the machine that this is; of `every` machine if wanted.
+    """
     lines = []
     if book.library.lost_recordings:
         return lines
@@ -46,17 +50,37 @@ def findings(book: "Book") -> list[str]:
         if here["home"]:
             continue
         details = []
-        holds = 0
+        states = Counter()
+        narrow = 0
         for claim, verdict in _verdicts_on(book, here["profile"]):
-            if verdict.state is not State.HOLDS:
-                details.append(f"  {verdict.state.word}: {claim.where}: {claim.text} {verdict.figures}")
-                continue
-            holds += 1
-            for reason in claim.narrow(book, verdict):
-                details.append(f"  too narrow: {claim.where}: claim {reason}")
-        count = f"{plural(holds, 'claim')} {State.HOLDS.counted(holds)}"
-        lines += [f"{here['label']}, not one of the book's own: {count}", *sorted(details)]
+            states[verdict.state] += 1
+            if verdict.state is State.HOLDS:
+                reasons = [f"  too narrow: {claim.where}: claim {why}" for why in claim.narrow(book, verdict)]
+                narrow += bool(reasons)
+                details += reasons
+            else:
+                figures = "; ".join(filter(None, [verdict.figures, verdict.advice]))
+                details.append(f"  {verdict.state.word}: {claim.where}: {claim.text} {figures}")
+        line = f"{here['label']}, not one of the book's own: {_counted(states, narrow)}"
+        if every or here["profile"] in book.library.profiles_here:
+            lines += [line, *sorted(details)]
+        elif details:
+            lines.append(f"{line}; `overlap check --all` says which")
+        else:
+            lines.append(line)
     return lines
+
+
+def _counted(states: Counter, narrow: int) -> str:
+    """`63 claims hold, 2 of them too narrowly, 1 is open`."""
+    holds = states[State.HOLDS]
+    parts = [f"{plural(holds, 'claim')} {State.HOLDS.counted(holds)}"]
+    if narrow:
+        parts.append(f"{narrow} of them too narrowly")
+    for state in (State.FALSE, State.OPEN):
+        if states[state]:
+            parts.append(f"{states[state]} {'is' if states[state] == 1 else 'are'} {state.word}")
+    return ", ".join(parts)
 
 
 def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
@@ -84,7 +108,7 @@ def _processors(book: "Book") -> Iterator[str]:
     for runs in book.committed.values():
         if "cpu" in runs:
             for run in runs["cpu"].all:
-                kinds.add(f"{run['machine']['cpu']} with {run['machine']['cores']} cores")
+                kinds.add(f"{run['machine']['cpu']} with {plural(run['machine']['cores'], 'core')}")
     if len(kinds) > 1:
         yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from overlap.book.runs import Run
-from overlap.book.statistic import show
+from overlap.book.runs import Run, busy
+from overlap.book.statistic import plural, show
 from overlap.run import machine, noise, recording
 
 #: MiB of a GPU's memory, and per cent of its time, in use before anything of ours runs: others work there.
 OTHERS_MIB, OTHERS_BUSY = 1000, 10
-#: A share of all CPU time that other processes take while nothing of ours runs, and how long one looks.
-OTHERS_SHARE, LOOK_S = 0.1, 0.5
+#: How long one looks at the CPU while nothing of ours runs.
+LOOK_S = 0.5
 #: A clock below this share of its maximum is a slow one.
 SLOWED = 0.95
 OK, LOW, UNKNOWN = "ok", "LOW", "unknown"
@@ -46,22 +46,37 @@ def alike(run: Run, here: Run) -> list[int]:
     return [number for number, data in enumerate(run.all) if run.gpus or data["machine"]["cpu"] == cpu]
 
 
-def is_calm(run: dict) -> bool:
-    """Whether the host was calm during a run, as far as the run tells."""
-    return not (run["run"].get("noise") or {}).get("disturbed", False)
+class Look(NamedTuple):
+    """How busy the host is while nothing of ours runs: the share of CPU time that is used, and the load."""
+
+    share: float
+    load: float
 
 
-def of_others(when: str) -> Iterator[Fact]:
-    """Other processes that keep the CPU cores busy, while nothing of ours runs."""
-    cores = machine.here()["cores"]
-    share = _busy_share()
-    if share > OTHERS_SHARE:
-        yield Fact(f"other processes took {share:.0%} of the CPU's time {when} anything ran here", "host")
+def look() -> Look:
+    """Look at the host for a moment."""
     load = 0.0
     with contextlib.suppress(OSError):
         load = os.getloadavg()[0]
-    if load > cores and when == "before":  # behind our runs it is their own
-        yield Fact(f"other processes keep the CPU busy: the load was {load:.1f} on {cores} cores", "host")
+    return Look(_busy_share(), load)
+
+
+def of_others(before: Look, after: Look, mine: list[dict]) -> str:
+    """What others did to the host before, after and, by our runs, meanwhile; nothing where it was calm.
+
+    Behind our runs the load is their own.
+    """
+    facts = []
+    share = max([before.share, after.share, *_noise(mine, "others")])
+    if share > noise.OTHERS:
+        facts.append(f"other processes took up to {share:.0%} of the CPU's time")
+    cores = os.cpu_count()
+    if before.load > cores:
+        facts.append(f"the load was {before.load:.1f} on {plural(cores, 'core')} before anything ran here")
+    disturbed = sum(bool(busy(run)) for run in mine)
+    if disturbed:
+        facts.append(f"other work disturbed the CPU in {disturbed} of {plural(len(mine), 'run')}")
+    return ", ".join(facts)
 
 
 def _busy_share() -> float:
@@ -101,14 +116,14 @@ def _of_gpu(name: str, gpu: dict, state: dict) -> Iterator[Fact]:
     if limit < usual:
         yield Fact(f"the power limit of {name} is {limit:g} W, by default it is {usual:g} W", "clock")
     memory = state.get("memory_used_mib", 0)
-    busy = state.get("utilization", 0)
-    if memory > OTHERS_MIB or busy > OTHERS_BUSY:
-        used = f"{memory:,.0f} MiB of its memory were in use and it was busy {busy:.0f}% of the time"
+    used = state.get("utilization", 0)
+    if memory > OTHERS_MIB or used > OTHERS_BUSY:
+        used = f"{memory:,.0f} MiB of its memory were in use and it was busy {used:.0f}% of the time"
         yield Fact(f"others use {name}: before anything ran here, {used}", "gpu")
 
 
 def of_host(mine: list[dict], recorded: list[dict]) -> Iterator[Fact]:
-    """How busy the host was in these runs, and what it is less than where the recorded ones were made."""
+    """What the host of these runs is less than where the recorded ones were made."""
     costs = _noise(mine, "least_us")
     usual = _noise(recorded, "least_us")
     if costs and usual and min(costs) > noise.FACTOR * max(usual):
@@ -117,13 +132,11 @@ def of_host(mine: list[dict], recorded: list[dict]) -> Iterator[Fact]:
     stolen = max(_noise(mine, "steal"), default=0)
     if stolen > noise.STEAL:
         yield Fact(f"other virtual machines took up to {stolen:.0%} of the CPU's time", "host")
-    busy = sum(not is_calm(run) for run in mine)
-    if busy:
-        yield Fact(f"other work disturbed the CPU in {busy} of {len(mine)} runs", "host")
     cores = min((run["machine"]["cores"] for run in mine), default=0)
     recorded_cores = min((run["machine"]["cores"] for run in recorded), default=0)
     if cores < recorded_cores:
-        yield Fact(f"there are {cores} CPU cores, where it is recorded at least {recorded_cores}", "host")
+        there = "is 1 CPU core" if cores == 1 else f"are {cores} CPU cores"
+        yield Fact(f"there {there}, where it is recorded at least {recorded_cores}", "host")
 
 
 def _noise(runs: list[dict], key: str) -> list[float]:

@@ -28,6 +28,7 @@ from overlap.book.blocks.block import Block
 from overlap.book.book import Book
 from overlap.book.runs import Run
 from overlap.book.value import Value, values
+from overlap.book.verdict import State
 from overlap.cache import write
 from overlap.run import bundle, machine, recording
 from overlap.run.progress import Item
@@ -207,7 +208,10 @@ def _claims(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
         with contextlib.suppress(OverlapError):  # it was written with other machines in mind
             verdict = run and claim.verdict(now.scopes(claim.snippet, run), run)
             if verdict:
-                yield claim.key, [verdict.state.word, plain(verdict.figures)]
+                figures = verdict.figures
+                if verdict.state is State.FALSE and verdict.advice:
+                    figures += f" · {verdict.advice}"
+                yield claim.key, [verdict.state.word, plain(figures)]
 
 
 def _headlines(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from overlap.book.ceiling import ceilings
 from overlap.book.expression import Chapter, Data, wrap
-from overlap.book.statistic import counted, show
-from overlap.run import machine, recording
+from overlap.book.statistic import counted, plural, show
+from overlap.run import machine, noise, recording
 from overlap.run.recording import Recording
 
 
@@ -70,18 +70,14 @@ class Run:
         parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
         if self.grade not in (recording.FRESH, recording.OTHER):
             parts.append(self.grade)
-        noise = self.data["run"].get("noise")
-        if noise and noise["disturbed"]:
-            before, after = map(show, noise["dispatch_us"])
-            least = show(noise["least_us"])
-            cost = f"a small call cost {before} µs before and {after} µs after, {least} µs at best"
-            parts.append(f"host disturbed: {cost}")
+        if busy(self.data):
+            parts.append(f"host disturbed: {busy(self.data)}")
         return " · ".join(parts)
 
     @property
     def _device(self) -> str:
         here = self.data["machine"]
-        cpu = f"{here['cpu']}, {here['cores']} cores"
+        cpu = f"{here['cpu']}, {plural(here['cores'], 'core')}"
         if here.get("virtual"):
             cpu += ", virtual machine"
         if not here["gpus"]:
@@ -89,6 +85,28 @@ class Run:
         names = " and ".join(dict.fromkeys(gpu["name"] for gpu in here["gpus"]))
         host = f" (of {here['host_gpus']} in the host)" if here["host_gpus"] > self.gpus else ""
         return f"{self.gpus} × {names}{host}, driver {here['driver']} · {cpu}"
+
+
+def busy(run: dict) -> str:
+    """What other work did to the host of a run, in figures; nothing where it was calm."""
+    measured = run["run"].get("noise") or {}
+    if not measured.get("disturbed"):
+        return ""
+    facts = []
+    if (measured.get("others") or 0) > noise.OTHERS:
+        facts.append(f"other processes took {measured['others']:.0%} of the CPU's time")
+    if (measured["steal"] or 0) > noise.STEAL:
+        facts.append(f"other virtual machines took {measured['steal']:.0%} of the CPU's time")
+    before_after = measured.get("dispatch_us")
+    if before_after and max(before_after) > noise.FACTOR * measured["least_us"]:
+        before, after = map(show, before_after)
+        least = show(measured["least_us"])
+        facts.append(f"a small call cost {before} µs before and {after} µs after, {least} µs at best")
+    load = measured["load"]
+    cores = run["machine"]["cores"]
+    if load and (load > cores or not facts):
+        facts.append(f"load {load:.1f} on {plural(cores, 'core')}")
+    return ", ".join(facts)
 
 
 def hosts(runs: list[dict]) -> int:

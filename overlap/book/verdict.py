@@ -35,6 +35,7 @@ class Verdict:
     """A state on one machine, with the figures that decide it and the recording they come from.
 
     It is `true` in so many of its `runs`; `margin` is the distance of what is nearest to its bound: `15%`.
+    `busy` is what other work did to the host in such a run, in figures.
     """
 
     profile: str
@@ -45,6 +46,15 @@ class Verdict:
     true: int = 1
     runs: int = 1
     margin: str = ""
+    busy: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What to do about a run that a busy host made; nothing where the host was calm."""
+        if not self.busy:
+            return ""
+        which = "this machine" if self.live else "the host"
+        return f"{which} was busy ({self.busy}): repeat it when calm"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ a fact shows it.
                        bound_by ("arithmetic", "memory", "pcie", "other" or null), smaller_is_better,
                        state ("ok", "LOW", "unknown")
     claims             page, line, text, expression, profile (null where it did not run),
-                       state ("holds", "false", "open"), figures, calm (whether the host was, as it ran)
+                       state ("holds", "false", "open"), figures, busy (what other work did to the host as
+                       it ran; empty where it was calm)
     diagnosis          fact (null: the cause is not known), explains (labels of headlines)
     unchecked          what could not be measured here, and why: snippets, why
     failures           what snippets said that failed
@@ -33,11 +34,11 @@ from overlap.book.book import Book
 from overlap.book.diagnosis import LOW, OK, UNKNOWN
 from overlap.book.expression import Undecided
 from overlap.book.mine import Mine
-from overlap.book.runs import Run
+from overlap.book.runs import Run, busy
 from overlap.book.statistic import plural, show
 from overlap.book.verdict import State
 from overlap.run import health, machine, noise
-from overlap.run.runner import Runner
+from overlap.run.runner import Runner, grouped
 from overlap.run.snippet import Snippet
 from overlap.run.text import aligned
 
@@ -68,7 +69,7 @@ def verify(
     seconds = timedelta(seconds=round(sum(_seconds(book, *item) for item in wanted)))
     before = f"{len(chosen) - len(wanted)} are in {mine.path.name}" if mine else "whatever ran before"
     tell(f"{plural(len(wanted), 'run')} afresh, {before}: about {seconds} by the recordings")
-    others = list(diagnosis.of_others("before"))
+    first_look = diagnosis.look()
     states = health.state()
     made: Made = mine.runs() if mine else {}
 
@@ -82,25 +83,27 @@ def verify(
     patience_s = PATIENCE_S if quick else noise.PATIENCE_S
     with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
-        failures = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, *item) or 1.0)
-        failures = list(map(str, failures))
+        failed = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, *item) or 1.0)
+        failures = grouped(failed)
         now = book.of_runs(made)
         headlines = []
         for row in rows:
             headlines += _headlines(book.as_committed, now, row, failures)
         watched = _watch_again(runner, chosen, headlines)
-    others += diagnosis.of_others("after")
+    last_look = diagnosis.look()
     names = names or list(book.snippets)
     unchecked = _unchecked(book, names, able, chosen, made)
     mine, recorded = _beside(book.as_committed, made)
-    facts = [*others, *diagnosis.of_gpus(here["machine"], states, watched)]
+    others = diagnosis.of_others(first_look, last_look, mine)
+    facts = [diagnosis.Fact(others, "host")] if others else []
+    facts += diagnosis.of_gpus(here["machine"], states, watched)
     facts += diagnosis.of_host(mine, recorded)
     return {
         "machine": here["machine"],
         "software": here["software"],
         "quick": quick,
         "headlines": headlines,
-        "claims": list(_claims(now, made, names, unchecked, bool(others))),
+        "claims": list(_claims(now, made, names, unchecked, diagnosis.of_others(first_look, last_look, []))),
         "diagnosis": list(diagnosis.explained(headlines, facts)),
         "unchecked": [{"snippet": name, "why": why} for name, why in unchecked.items()],
         "failures": failures,
@@ -212,24 +215,22 @@ def _beside(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
     return mine, recorded
 
 
-def _claims(now: Book, made: Made, names: list[str], unchecked: dict, busy: bool) -> Iterator[dict]:
-    """What the runs say of each claim of these snippets; `busy`: others kept the host busy."""
+def _claims(now: Book, made: Made, names: list[str], unchecked: dict, others: str) -> Iterator[dict]:
+    """What the runs say of each claim of these snippets; `others` says who else kept the host busy."""
     for claim in now.claims:
         if claim.snippet not in names:
             continue
         about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
-        about |= {"profile": None, "state": State.OPEN.word, "calm": True}
+        about |= {"profile": None, "state": State.OPEN.word, "busy": ""}
         decided = []
         for profile, run in made.get(claim.snippet, {}).items():
-            calm = diagnosis.is_calm(run.data) and not busy
+            here = {"profile": profile, "busy": busy(run.data) or others}
             try:
                 verdict = claim.verdict(now.scopes(claim.snippet, run), run)
                 if verdict:
-                    state = verdict.state.word
-                    figures = verdict.figures
-                    decided.append({"profile": profile, "state": state, "figures": figures, "calm": calm})
+                    decided.append(here | {"state": verdict.state.word, "figures": verdict.figures})
             except OverlapError as error:  # it was written with other machines in mind
-                decided.append({"profile": profile, "figures": str(error), "calm": calm})
+                decided.append(here | {"figures": str(error)})
         why = unchecked.get(claim.snippet, "it speaks of other machines")
         yield from (about | verdict for verdict in decided or [{"figures": why}])
 
@@ -263,7 +264,7 @@ def as_text(report: dict) -> Iterator[str]:
     here = report["machine"]
     label = machine.label(machine.profile([gpu["name"] for gpu in here["gpus"]]))
     torch = report["software"]["torch"]
-    yield f"Measured now: {label}, {here['cpu']}, {here['cores']} cores, torch {torch}"
+    yield f"Measured now: {label}, {here['cpu']}, {plural(here['cores'], 'core')}, torch {torch}"
     if not here["gpus"]:
         yield "torch sees no GPU here, so this measures the CPU; docs/first_steps.md tells why that may be."
     headlines = report["headlines"]
@@ -294,16 +295,16 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
     decided = [claim for claim in claims if claim["profile"] is not None]
     count = {state: sum(claim["state"] == state.word for claim in decided) for state in State}
     false = [claim for claim in decided if claim["state"] == State.FALSE.word]
-    busy = sum(not claim["calm"] for claim in false)
+    disturbed = sum(bool(claim["busy"]) for claim in false)
     yield (
         f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}"
-        f"{f' ({busy} while the host was busy)' if busy else ''}; "
+        f"{f' ({disturbed} while this machine was busy)' if disturbed else ''}; "
         f"cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
     )
     for claim in false:
         text = f"  docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
-        if not claim["calm"]:
-            text += ", but other work disturbed the host: run it again when that is over"
+        if claim["busy"]:
+            text += f", but this machine was busy ({claim['busy']}): repeat it when calm"
         yield f"{text}: {claim['text']}"
         yield f"    {claim['expression']}: {claim['figures']}"
 

@@ -72,7 +72,7 @@ def label(name: str) -> str:
         return "CPU"
     if is_cpu(name):
         model, _, cores = name.removeprefix("cpu-").rpartition("-")
-        return f"CPU {model.replace('-', ' ').upper()}, {cores} cores"
+        return f"CPU {model.replace('-', ' ').upper()}, {cores} {'core' if cores == '1' else 'cores'}"
     return " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -17,9 +18,35 @@ from overlap.run.progress import Expected, Item, alike, progress
 from overlap.run.snippet import Snippet
 from overlap.run.worker import Job, Outcome
 
+#: The line of a traceback that names an error; what a snippet asserts is its own.
+_ERROR = re.compile(r"^ *(?!AssertionError)([\w.]*(?:Error|Exception): .+)", re.M)
+
 
 class RunFailed(OverlapError):
-    """A snippet that raised, ran past its limit or was killed; the message has its last lines."""
+    """A snippet that raised, ran past its limit or was killed; the message has its last lines.
+
+    `path` is the snippet's; `reason` is one line, empty where other snippets cannot fail for the same.
+    """
+
+    def __init__(self, message: str, path: str = "", reason: str = ""):
+        super().__init__(message)
+        self.path = path
+        self.reason = reason
+
+
+def grouped(failures: list[RunFailed]) -> list[str]:
+    """The messages of failures: of several with one reason that of the first, which names the others."""
+    by_reason: dict[str, list[RunFailed]] = {}
+    for failure in failures:
+        by_reason.setdefault(failure.reason or str(failure), []).append(failure)
+    texts = []
+    for first, *others in by_reason.values():
+        texts.append(str(first))
+        if others:
+            more = f" and {len(others) - 4} more" if others[4:] else ""
+            names = ", ".join(failure.path for failure in others[:4])
+            texts[-1] += f"\n  The same reason: {names}{more}"
+    return texts
 
 
 class Interrupted(OverlapError):
@@ -45,8 +72,8 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
 class Runner:
     """Runs snippets until it is closed, which ends those that still run.
 
-    With `watchful`, a measurement waits for a calm host, and its recording says how busy the host was;
-    all this waiting takes `patience_s` seconds at most.
+    The recording of a measurement says how busy the host was. With `watchful`, it waits for a calm host, and
+    looks what a small call costs; all this waiting takes `patience_s` seconds at most.
     """
 
     def __init__(self, root: Path, watchful: bool = False, patience_s: float = noise.PATIENCE_S):
@@ -79,7 +106,7 @@ class Runner:
         done: Callable[[Snippet, int, dict], None] = lambda snippet, gpus, recording: None,
         label: str = "running",
         expected: Expected = alike,
-    ) -> list[OverlapError]:
+    ) -> list[RunFailed]:
         """Run many: measurements one at a time, the rest side by side; `done` takes each recording.
 
         `expected` tells how long each may take, for the time that is left. Failures are returned after all
@@ -101,7 +128,9 @@ class Runner:
                 except RunFailed as error:
                     snippet, gpus = item
                     typed = f"PYTHONPATH=. {command(snippet, snippet.path, gpus)}"
-                    failures.append(RunFailed(f"{error}\n  Run it alone: {typed}"))
+                    failures.append(
+                        RunFailed(f"{error}\n  Run it alone: {typed}", snippet.path, error.reason)
+                    )
                 ended(item, seconds)
 
             try:
@@ -118,21 +147,26 @@ class Runner:
 
     def run(self, snippet: Snippet, gpus: int) -> dict:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
-        if not (self._watchful and snippet.options["exclusive"]):
-            return recording.sealed(self._recording(snippet, gpus))
-        if self._watch is None:
-            self._watch = noise.Watch(self._dispatch_us, self._patience_s)
-        data, busyness = self._watch.around(lambda: self._recording(snippet, gpus))
+        if not snippet.options["exclusive"]:
+            return recording.sealed(self._recording(snippet, gpus)[0])
+        around = noise.during
+        if self._watchful:
+            if self._watch is None:
+                self._watch = noise.Watch(self._dispatch_us, self._patience_s)
+            around = self._watch.around
+        data, busyness = around(lambda: self._recording(snippet, gpus))
         data["run"]["noise"] = busyness
         return recording.sealed(data)
 
-    def _recording(self, snippet: Snippet, gpus: int) -> dict:
+    def _recording(self, snippet: Snippet, gpus: int) -> tuple[dict, float]:
+        """A recording without its digest, and the seconds of CPU time that the run took."""
         here = self.probe(gpus)
         visible = len(here["machine"]["gpus"])
         if visible != gpus:
             torch = f"torch {here['software']['torch']} sees {visible}"
             remedy = "install a torch that fits the driver, or ask for fewer"
-            raise RunFailed(f"{snippet.path}: asked for {gpus} GPU(s), and {torch}; {remedy}")
+            reason = f"asked for {gpus} {'GPU' if gpus == 1 else 'GPUs'}, and {torch}; {remedy}"
+            raise RunFailed(f"{snippet.path}: {reason}", snippet.path, reason)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         path = str(self.root / snippet.path)
         limit = snippet.options["timeout"]
@@ -150,8 +184,10 @@ class Runner:
         if not isinstance(result, dict):
             where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
             printed = _last_lines(outcome)
-            raise RunFailed(f"{snippet.path} {_why(outcome, snippet)}, {where}. Its last lines:\n{printed}")
-        return {
+            message = f"{snippet.path} {_why(outcome, snippet)}, {where}. Its last lines:\n{printed}"
+            errors = _ERROR.findall(printed) if outcome.end == "exit" else []
+            raise RunFailed(message, snippet.path, errors[-1] if errors else "")
+        data = {
             "schema": recording.SCHEMA,
             "snippet": snippet.name,
             "profile": self._profile(here["machine"]),
@@ -167,6 +203,7 @@ class Runner:
             "outputs": outputs,
             "result": result,
         }
+        return data, outcome.cpu_s
 
     def _profile(self, here: dict) -> str:
         names = [gpu["name"] for gpu in here["gpus"]]

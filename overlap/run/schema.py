@@ -78,11 +78,15 @@ class Source(_Form):
 
 
 class Noise(_Form):
-    """How busy the host was: what a small torch call cost before and after the run, and at least."""
+    """How busy the host was: its load, and shares of CPU time that other machines and processes took.
 
-    dispatch_us: Annotated[list[Some], Field(min_length=2, max_length=2)]
-    least_us: Some
+    Where one looked, also what a small torch call cost before and after the run, and at least.
+    """
+
+    dispatch_us: Annotated[list[Some], Field(min_length=2, max_length=2)] | None = None
+    least_us: Some | None = None
     steal: float | None
+    others: float | None = None
     load: float | None
     disturbed: bool
 

@@ -18,6 +18,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -63,6 +64,8 @@ class Outcome:
     end: str
     exit: int | None = None
     seconds: float = 0
+    #: CPU time of the worker and of all that it started.
+    cpu_s: float = 0
     #: What was written, by writer and stream: `main.stdout`, or `0.stderr` of a rank.
     outputs: dict[str, str] = field(default_factory=dict)
     #: What the function returned, as JSON.
@@ -171,10 +174,13 @@ def _outcome(job: Job, folder: Path, connection: Connection) -> Outcome:
         outcome = Outcome("exit", os.waitstatus_to_exitcode(ended.recv()))
     else:
         outcome = Outcome("stopped" if ready else "timeout")
-        os.kill(worker, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(worker, signal.SIGKILL)
     outcome.seconds = round(time.monotonic() - started, 3)
     waiter.join()
     _end_descendants(_GRACE_S if outcome.end == "exit" else 0)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    outcome.cpu_s = used.ru_utime + used.ru_stime
     for path in folder.glob("*.std*"):
         outcome.outputs[path.name] = _shortened(path.read_bytes().decode("utf-8", "replace"))
     result = folder / "result.json"

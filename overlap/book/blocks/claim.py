@@ -13,7 +13,7 @@ from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.comparison import compared, distance, evaluated, is_close, sides
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.key import key
-from overlap.book.runs import machine_scope
+from overlap.book.runs import Run, busy, machine_scope
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited
 from overlap.book.verdict import State, Tally, Verdict
@@ -133,20 +133,21 @@ class Claim(Block):
         """Its expression with the machines it speaks of."""
         return f"{self.expression} for {self.condition}" if self.condition else self.expression
 
-    def applies(self, run) -> bool:
+    def applies(self, run: Run) -> bool:
         """Whether it speaks of the machine of a run."""
         if not self.condition:
             return True
         return bool(evaluate(self.condition, machine_scope(run.profile, run.data["machine"])))
 
-    def verdict(self, scopes: list[dict], run) -> Verdict | None:
+    def verdict(self, scopes: list[dict], run: Run) -> Verdict | None:
         """Decide it on one machine by what its runs say; None where it does not speak of the machine."""
         try:
             return self._verdict(scopes, run) if self.applies(run) else None
         except Undecided as error:
             return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
 
-    def _verdict(self, scopes: list[dict], run) -> Verdict:
+    def _verdict(self, scopes: list[dict], run: Run) -> Verdict:
+        disturbed = next(filter(None, map(busy, run.all)), "")
         able = []
         true = 0
         why = None
@@ -162,9 +163,12 @@ class Claim(Block):
         if 0 < true < len(able):
             figures += f" · true in {true} of {len(able)} runs"
         if 2 * true <= len(able) or any(limit.is_beaten(able) for limit in self.limits):
-            return Verdict(run.profile, State.FALSE, figures, run.live, run.path, true, len(able))
-        apart = distance(compared(self.expression, able))
-        return Verdict(run.profile, State.HOLDS, figures, run.live, run.path, true, len(able), apart)
+            state = State.FALSE
+            apart = ""
+        else:
+            state = State.HOLDS
+            apart = distance(compared(self.expression, able))
+        return Verdict(run.profile, state, figures, run.live, run.path, true, len(able), apart, disturbed)
 
     def _holds(self, scope: dict) -> bool:
         """Whether it is true in one run: its expression is, and nothing beats a ceiling of the machine."""
@@ -174,9 +178,17 @@ class Claim(Block):
         return all(share <= 1 for limit in physical for share in limit.shares([scope]))
 
     def falsehood(self, verdict: Verdict) -> str:
-        """What to say when it is false: where it stands, what it says, the figures, the recording."""
-        what = f"claim is false: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
-        return f"{self.where}: {what}; claim what the data say, or record again"
+        """What to say when it is false: where it stands, what it says, figures, recording and remedy.
+
+        What a reader's own machine says is no reason to change the claim.
+        """
+        what = "claim is false here" if verdict.live else "claim is false"
+        what = f"{what}: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
+        advice = verdict.advice
+        if verdict.live:
+            again = f"`overlap run {self.snippet}` runs it again"
+            advice = f"{advice}; {again}" if advice else f"this machine may differ; {again}"
+        return f"{self.where}: {what}; {advice or 'claim what the data say, or record again'}"
 
     def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """Two claims of one name; false, open or narrow on a machine of the book's own."""
@@ -197,7 +209,8 @@ class Claim(Block):
                 yield f"{self.where}: {reason}; mend it, or add `for` a condition"
             elif margins:
                 for reason in self.narrow(book, verdict):
-                    yield f"{self.where}: claim {reason}, in {verdict.path}; measure longer or claim less"
+                    remedy = verdict.advice or "measure longer or claim less"
+                    yield f"{self.where}: claim {reason}, in {verdict.path}; {remedy}"
 
     def _check_names(self, page) -> Iterator[str]:
         claims = [block for block in page.blocks if isinstance(block, Claim)]

@@ -428,3 +428,15 @@ def test_verify_without_torch_says_how_to_get_it(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "", done.stdout
     assert "has no PyTorch" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_first_snippet_of_contributing_runs_and_its_test_passes(tmp_path):
+    text = (ROOT / "docs/contributing.md").read_text()
+    shutil.copytree(ROOT / "snippets/timing", tmp_path / "snippets/timing")
+    code, test = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    (tmp_path / "snippets/timing/list_or_tensor.py").write_text(code)
+    (tmp_path / "test_it.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr

@@ -197,6 +197,7 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
     committed.snippet("a/stale", USES.replace("n", "m", 1))
     stale = recording.read(committed.path("a/stale"))["source"]["sha256"]
     committed.page("a", MOVED)
+    committed.page("contributing", "# Contributing\n\nWrite `snippets/a/b.py`.\n")
     (committed.root / "tests").mkdir()
     (committed.root / "tests/test_a.py").write_text(
         "from snippets.a import (\n    b,\n    c,\n)\n\nassert b != c\n"
@@ -209,6 +210,8 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
     page = (committed.root / "docs/a.md").read_text()
     renamed = MOVED.replace("a/b\n", "z/new\n").replace("{a/b:", "{z/new:").replace("a/b.py", "z/new.py")
     assert page == renamed.replace("snippet-a-b", "snippet-z-new").replace("a.b.n", "z.new.n")
+    tutorial = (committed.root / "docs/contributing.md").read_text()
+    assert "`snippets/a/b.py`" in tutorial, "a reader is told to type this name"
     imports = "from snippets.z.new import main as work\nfrom snippets.a.c import main as other\n"
     assert imports in (committed.root / "snippets/a/uses.py").read_text()
     assert (committed.root / "tests/test_a.py").read_text() == (

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -623,3 +624,20 @@ def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, 
     monkeypatch.setattr(plugin.OverlapPlugin, "on_pre_build", then_saved)
     site = build(book, "auto")  # strict: a warning of a lost anchor is an error
     assert "One more sentence." in (site / "a/index.html").read_text()
+
+
+def test_a_stopped_book_ends_its_runs_before_mkdocs_waits(template, tmp_path):
+    book = write_book(tmp_path, template)
+    served = plugin.OverlapPlugin()
+    served.site = Site(book.book("never"), None)
+    told = []
+    served.background = SimpleNamespace(
+        close=lambda: told.append("runs"), start=lambda: None, signal_file=tmp_path / "served"
+    )
+    server = SimpleNamespace(
+        watch=lambda *what, **how: None,
+        unwatch=lambda what: None,
+        shutdown=lambda wait: told.append(f"server, wait={wait}"),
+    )
+    served.on_serve(server, SimpleNamespace(docs_dir=str(book.root / "docs")), None).shutdown()
+    assert told == ["runs", "server, wait=False"]

@@ -379,6 +379,18 @@ def test_show(tmp_path):
         snippet.show(["main", "lost"])
 
 
+def test_snippets_that_import_each_other_are_refused(tmp_path):
+    for name, other in {"b": "c", "c": "d", "d": "c", "own": "own", "fine": "d"}.items():
+        write(tmp_path, f"a/{name}", f"{HEADER}from snippets.a.{other} import main as other\n{MAIN}")
+    with pytest.raises(OverlapError) as caught:
+        discover(tmp_path)
+    remedy = "move what they share into another file"
+    assert str(caught.value).splitlines() == [
+        f"snippets/a/c.py: imports snippets/a/d.py, which imports snippets/a/c.py; {remedy}",
+        f"snippets/a/own.py: imports snippets/a/own.py; {remedy}",
+    ]
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

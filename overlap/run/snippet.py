@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -198,9 +199,26 @@ def discover(root: Path) -> dict[str, Snippet]:
             _ = snippets[name].drawing_hashes  # all that it imports can be read
         except OverlapError as error:
             problems.append(str(error))
+    problems += _circles(snippets)
     if problems:
         raise OverlapError("\n".join(problems))
     return dict(sorted(snippets.items()))
+
+
+def _circles(snippets: dict[str, Snippet]) -> Iterator[str]:
+    """Snippets that import each other, or themselves: Python runs half of one, and no file can hold both."""
+    imports = {name: {borrow.snippet for borrow in snippet.imports} for name, snippet in snippets.items()}
+    for name in sorted(imports):
+        paths = [[name]]
+        reached = set()
+        for path in paths:
+            for other in sorted(imports.get(path[-1], set()) - reached):
+                reached.add(other)
+                paths.append([*path, other])
+                if other == name == min(path):
+                    first, *others = [f"snippets/{step}.py" for step in paths[-1]]
+                    chain = ", which imports ".join(others)
+                    yield f"{first}: imports {chain}; move what they share into another file"
 
 
 def _hashes(borrowed: dict[str, list[Part]]) -> dict[str, str]:

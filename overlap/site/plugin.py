@@ -142,6 +142,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 server.watch(str(folder))
         server.watch(str(self.site.book.root / "snippets"))
         server.watch(str(self.background.signal_file))
+        shutdown = server.shutdown
+
+        def stop(wait: bool = False) -> None:
+            """End the runs, and their bar, before MkDocs waits for its server and for pages that are open."""
+            self.background.close()
+            shutdown(wait)
+
+        server.shutdown = stop
         self.background.start()
         return server
 

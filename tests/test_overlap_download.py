@@ -487,6 +487,7 @@ def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     head = f"# Needs torch>=2.11, numpy, a CUDA GPU\n\n{imports}\n\n\ndef fork_join("
     assert text.partition("\n")[2].startswith(head)
     assert text.count("def ") == 1 and len(text.splitlines()) < 25
+    assert "\n# Needs Python alone\n" in download.piece(SNIPPETS["clinic/which_bound"], "bound")
     text = download.piece(SNIPPETS["asynchrony/waits"], "waits")
     assert [node.name for node in ast.parse(text).body if hasattr(node, "name")] == ["held", "waits"]
 

@@ -51,11 +51,25 @@ def piece(snippet: Snippet, name: str) -> str:
     """One function or class with what it needs, as a file to import."""
     files = _files(snippet, fingerprint.used(snippet.parts, {name}, hints=True))
     text = _text([_ORIGIN.format(snippet.path)], files, _imports(files))
-    needs = list(snippet.metadata.get("dependencies", []))
+    needs = []
+    if _packages(text):
+        needs += snippet.metadata.get("dependencies", [])
     if "cuda" in text and 0 not in snippet.options["gpus"]:
         needs.append("a CUDA GPU")
+    needs = needs or ["Python alone"]
     origin, line, code = text.partition("\n")
     return f"{origin}{line}# Needs {', '.join(needs)}{line}{code}"
+
+
+def _packages(text: str) -> set[str]:
+    """What code imports from outside the standard library, anywhere in it."""
+    modules = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules.append(node.module)
+    return {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
 
 
 def _text(

@@ -37,8 +37,9 @@ def train(
 ) -> list[float]:
     """Train the model in place; this rank's mean loss in each epoch.
 
-    `data` holds pairs x, y of the shapes that the model takes and gives. Loss and
-    learning rate are those of the example: set your own.
+    `data` holds pairs x, y of the shapes that the model takes and gives: a y of shape
+    (N,) beside an output (N, 1) would train on the wrong numbers, and torch only warns.
+    Loss, batch size and learning rate are those of the example: set your own.
     """
     model = DistributedDataParallel(model.to(device))  # all ranks get rank 0's weights
     # another part of the rows for each rank

@@ -240,7 +240,9 @@ def _record(book: Book, options) -> int:
         _print(f"{count} of {len(wanted)} recorded, {len(failures)} failed; {left} were fresh already")
         if disturbed:
             runs = f"{len(disturbed)} of {plural(count, 'run')}"
-            _print(f"This machine was busy in {runs}: repeat them when it is calm")
+            where = target.path if target else "their recordings"
+            remedy = f"when it is calm, remove {where} and repeat them: a busy run counts beside calm ones"
+            _print(f"This machine was busy in {runs}; {remedy}")
         if "cpu" not in book.library.profiles_here:
             _print("The CPU has a profile of its own here: the book's is another, or has other cores")
     return int(bool(failures))

@@ -1,5 +1,6 @@
 """The command line, from outside: what it prints, writes and returns."""
 
+import itertools
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from conftest import ROOT
 
 from overlap import cli as command
 from overlap.cli import main
-from overlap.run import recording
+from overlap.run import noise, recording
 from overlap.run.text import plain
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -440,3 +441,22 @@ def test_the_first_snippet_of_contributing_runs_and_its_test_passes(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_busy_machine_is_told_where_it_records_and_where_it_imports(here, monkeypatch, capsys):
+    monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))
+    monkeypatch.setattr(noise, "FACTOR", 1e9)
+    monkeypatch.setattr(noise, "jiffies", lambda: next(jiffies))
+    jiffies = itertools.cycle([(0, 0, 0), (1000, 0, 10_000)])
+    here.page("a", "```claim a/b\nn > 3\nMany.\n```\n")
+    bundle = here.root / "bundle.jsonl"
+    assert main(["record", "a/b", "--gpus", "0", "--bundle", str(bundle)]) == 0
+    out = capsys.readouterr().out
+    busy = "other processes took 90% of the CPU's time, load 8.5 on "
+    assert f" s, while the machine was busy: {busy}" in out
+    assert f"This machine was busy in 1 of 1 run; when it is calm, remove {bundle} and repeat them" in out
+    assert main(["import", str(bundle)]) == 0
+    assert f"new: false: Many. (the host was busy ({busy}" in capsys.readouterr().out
+    assert main(["check"]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "claim is false: Many." in line]
+    assert "repeat it when calm" in line and "claim what the data say" not in line

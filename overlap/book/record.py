@@ -100,7 +100,10 @@ def verdicts(root: Path) -> Verdicts:
         for claim in book.claims:
             with contextlib.suppress(OverlapError):
                 for verdict in book.verdicts(claim):
-                    by_place[claim.where, verdict.profile] = (verdict.state, claim.text)
+                    text = claim.text
+                    if verdict.state is State.FALSE and verdict.advice:
+                        text += f" ({verdict.advice})"
+                    by_place[claim.where, verdict.profile] = (verdict.state, text)
     return by_place
 
 

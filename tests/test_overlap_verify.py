@@ -427,8 +427,8 @@ def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, m
         assert printed.count("which can hold down: launch.") == 1 and "not known" not in printed
         assert f"\n{words[0].upper()}{words[1:]}" in printed
         assert "false: 2 (2 while this machine was busy); " in printed
-        assert f"false on 1 × H200, but this machine was busy ({words}" in printed
-        assert "): repeat it when calm: A copy is fast." in printed
+        assert f"    But this machine was busy ({words}" in printed
+        assert printed.count("): repeat it when calm.\n") == 2
 
 
 def test_the_share_of_others_is_measured_while_nothing_of_ours_runs():

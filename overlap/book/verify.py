@@ -302,11 +302,11 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
         f"cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
     )
     for claim in false:
-        text = f"  docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
-        if claim["busy"]:
-            text += f", but this machine was busy ({claim['busy']}): repeat it when calm"
-        yield f"{text}: {claim['text']}"
+        where = f"docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
+        yield f"  {where}: {claim['text']}"
         yield f"    {claim['expression']}: {claim['figures']}"
+        if claim["busy"]:
+            yield f"    But this machine was busy ({claim['busy']}): repeat it when calm."
 
 
 def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:

@@ -146,7 +146,8 @@ def build(
 
 def machines(site: Path) -> list[dict]:
     """What the script of the machine picker is given."""
-    return json.loads((site / "generated/machines.js").read_text().partition(" = ")[2])
+    first, _ = (site / "generated/machines.js").read_text().splitlines()
+    return json.loads(first.partition(" = ")[2])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ Each payload stands in every text field of a recording that the schema lets thro
 labels of a picture, in a value, a claim and what was printed.
 """
 
+import itertools
 import json
 import re
 import xml.etree.ElementTree as etree
@@ -266,7 +267,7 @@ def made(book: SmallBook, template: dict):
     book.page("index", "# Index\n\n" + "\n".join(f"[{chapter}]({chapter}.md)" for chapter in pages))
     book.page("claims", "# Claims\n\n```claims\n```\n")
     book.page("snippets", "# Snippets\n\n```snippets\n```\n")
-    book.page("a", "# A\n")
+    book.page("a", '# A\n\n<div class="ov-drop"></div>\n\n```tally\n```\n')
     book.page("glossary", "# Glossary\n")
     assert book.book("never").check(margins=False) == []
     (book.root / "docs/assets").mkdir()
@@ -321,6 +322,83 @@ def test_no_payload_acts_on_any_page(site, paths, visit):  # noqa: F811
         page.wait_for_timeout(100)
         asked += page.evaluate("window.did") + page.evaluate(STRANGE)
         if page.title().strip() in ("", "pwned") or asked:
+            found[path] = list(asked)
+        asked.clear()
+    assert found == {}
+
+
+def readers_file(site) -> dict:
+    """A file of the reader's whose every text is a payload, for all that the pages ask for."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in sorted(site.rglob("*.html")))
+    texts = itertools.cycle(payload[-300:] for payload in PAYLOADS)
+    values = set(re.findall(r'class="ov-value"[^>]* data-key="(\w+)"', pages))
+    claims = set(re.findall(r'class="ov-mark[^>]* data-key="(\w+)"', pages, re.S))
+    names = set(re.findall(r'data-snippet="([\w/]+)"', pages))
+    assert min(map(len, (values, claims, names))) >= len(PAYLOADS)
+    machines = {}
+    for number in range(8):
+        table = {
+            "headings": [next(texts), next(texts)],
+            "series": [{"name": next(texts), "points": [[next(texts), 1]]}],
+        }
+        axis = {"label": next(texts), "log": False, "low": 0, "ticks": [[1, next(texts)]]}
+        line = {"name": next(texts), "points": [[1, 2], [3, 4]], "colour": 1, "dash": "6 3"}
+        panel = {
+            "kind": "lines",
+            "title": next(texts),
+            "x": axis,
+            "y": axis,
+            "limits": [{"name": next(texts), "at": 3}],
+            "edges": [{"name": next(texts), "at": 2}],
+            "names": [[1, 2, next(texts)]],
+            "series": [line | {"line": True, "dots": True}],
+        }
+        ran = {
+            "told": next(texts),
+            "outputs": [[0, "stdout", next(texts)], [1, next(texts)[:20], next(texts)]],
+            "tables": [table],
+            "more": 3,
+            "chart": [panel] * (number % 2),
+        }
+        machines[f"gpu-{number}"] = {
+            "label": next(texts)[:100],
+            "values": {key: [next(texts), next(texts)[:100], next(texts)] for key in values},
+            "claims": {key: ["false", next(texts)] for key in claims},
+            "headlines": {},
+            "bars": {},
+            "calculators": {},
+            "snippets": {
+                name: ran | {"told": next(texts), "tables": [table] * (number % 2)} for name in names
+            },
+        }
+    edition = (site / "generated/machines.js").read_text().splitlines()[1].partition(" = ")[2]
+    lacks = dict.fromkeys(names, next(texts))
+    return {"overlap": 1, "edition": json.loads(edition), "machines": machines, "lacks": lacks}
+
+
+def test_no_payload_in_a_readers_file_acts(site, paths, visit, tmp_path):  # noqa: F811
+    """It is dropped and taken; then every page shows it, each time on another of its machines."""
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(readers_file(site)))
+    page, asked, found = visit("a/"), [], {}
+    page.add_init_script(SPY)
+    page.on("request", lambda request: asked.append(request.url) if "evil.invalid" in request.url else None)
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    page.goto("a/")
+    page.wait_for_selector(".ov-drop button")
+    with page.expect_navigation():
+        page.set_input_files(".ov-drop input", file)
+    page.wait_for_selector("text=Forget my machine")
+    for number, path in enumerate(paths):
+        page.evaluate(f"localStorage['overlap.machine'] = 'my:gpu-{number % 8}'")
+        page.goto(path)
+        if path.startswith("c_"):
+            page.wait_for_selector(f".ov-value > .ov-on[data-machine='my:gpu-{number % 8}']")
+            assert page.locator(".ov-run[data-machine^='my:']").count() >= 8
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        page.wait_for_timeout(100)
+        asked += page.evaluate("window.did") + page.evaluate(STRANGE)
+        if asked:
             found[path] = list(asked)
         asked.clear()
     assert found == {}

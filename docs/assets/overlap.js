@@ -3,19 +3,23 @@
    Without this script each page shows one machine, its tabs can still be switched, and pictures are images. */
 
 (() => {
-  const KEY = "overlap.machine", ASSETS = new URL(".", document.currentScript.src)
+  const KEY = "overlap.machine", MINE = "overlap.mine", ASSETS = new URL(".", document.currentScript.src)
   const machines = window.overlapMachines ?? []  // from generated/machines.js
   const label = Object.fromEntries(machines.map(m => [m.profile, m.label]))
-  const isCpu = profile => /^cpu(-|$)/.test(profile)
+  const isMine = profile => profile.startsWith("my:")  // a machine of the reader's
+  const isCpu = profile => /^(my:)?cpu(-|$)/.test(profile)
   const parts = profile => {
-    const [, model, count] = profile.match(/^(.+?)(?:-x(\d+))?$/)
+    const [, model, count] = profile.match(/^(?:my:)?(.+?)(?:-x(\d+))?$/)
     return { model, count: isCpu(profile) ? 0 : Number(count ?? 1) }
   }
 
-  /* The machine among `profiles` that is nearest to the wanted one: same model, then the closest GPU count. */
-  const nearest = (wanted, profiles) => {
-    if (profiles.includes(wanted)) return wanted
+  /* The machine among `profiles` that is nearest to the wanted one: same model, then the closest GPU count.
+     Another machine of the reader's stands for the wanted one only where it is of that model, or where no GPU is asked for. */
+  const nearest = (wanted, every) => {
+    if (every.includes(wanted)) return wanted
     const { model, count } = parts(wanted)
+    const own = every.filter(isMine).filter(other => parts(other).model === model || every.every(isCpu))
+    const profiles = isMine(wanted) && own.length ? own : every.filter(other => !isMine(other))
     const distance = profile => {
       const other = parts(profile)
       return (other.model === model ? 0 : 100) + Math.abs(other.count - count)
@@ -27,8 +31,12 @@
   /* Whether a run is what the wanted machine would give, too: a snippet for one GPU counts on hosts of several, one for the CPU everywhere. */
   const same = (wanted, shown, profiles) => {
     const here = parts(wanted), there = parts(shown)
+    if (isMine(wanted) !== isMine(shown)) return false
     return wanted === shown || (here.model === there.model && there.count === 1) || profiles.every(isCpu)
   }
+
+  /* Why snippets did not run on the reader's machine, by name. */
+  let lacks = {}
 
   const runsOf = set => [...set.querySelectorAll(".ov-run")].map(run => run.dataset.machine)
 
@@ -41,7 +49,8 @@
       line.className = "ov-nearest-note"
       set.before(line)
     }
-    line.textContent = `Not run on ${label[wanted]}; shown is ${label[shown] ?? shown}.`
+    const why = isMine(wanted) && lacks[set.closest("[data-snippet]")?.dataset.snippet]
+    line.textContent = `Not run on ${label[wanted]}${why ? ` (${why})` : ""}; shown is ${label[shown] ?? shown}.`
   }
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
@@ -498,6 +507,31 @@
     show()
   }
 
+  /* The table of rates can be sorted by each column: from the largest on, and at the second click from the smallest. */
+  const sorting = () => {
+    for (const table of document.querySelectorAll(".ov-sorted table")) {
+      const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells]
+      for (const [i, head] of heads.entries()) {
+        if (head.querySelector("button")) continue
+        const button = document.createElement("button")
+        button.type = "button"
+        button.append(...head.childNodes)
+        head.append(button)
+        button.addEventListener("click", () => {
+          const again = head.ariaSort === "descending"
+          const text = row => row.cells[i].firstChild?.textContent ?? ""
+          const number = row => parseFloat(text(row).replaceAll(",", ""))
+          const numbers = [...body.rows].some(row => !Number.isNaN(number(row)))
+          const rows = [...body.rows].sort((a, b) => numbers ? (number(b) || 0) - (number(a) || 0) : text(b).localeCompare(text(a)))
+          if (again) rows.reverse()
+          for (const other of heads) other.ariaSort = null
+          head.ariaSort = again ? "ascending" : "descending"
+          body.append(...rows)
+        })
+      }
+    }
+  }
+
   /* The theme gives each code block a landmark when it comes near, all of one name. */
   const named = new MutationObserver(() => {
     for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = `Code ${i + 1}`
@@ -521,9 +555,28 @@
     if (narrow.matches) for (const tabs of document.querySelectorAll(".tabbed-labels")) tabs.tabIndex = 0  // they scroll
   }
 
-  const start = () => {
+  /* The reader's machine, where there is one: it is put into the page first, as one more of the book's. */
+  const owning = async () => {
+    const zone = document.querySelector(".ov-drop")
+    if (!zone && localStorage.getItem(MINE) === null) return
+    const { insert, open, stored } = await import(new URL("mine.js", ASSETS))
+    const { mine, why } = stored(MINE, window.overlapEdition)
+    if (mine && !machines.some(({ profile }) => isMine(profile))) {
+      lacks = mine.lacks
+      for (const [profile, { label: name }] of Object.entries(mine.machines)) {
+        machines.push({ profile: `my:${profile}`, label: `your ${name}`, live: false, first: false })
+        label[`my:${profile}`] = `your ${name}`
+      }
+    }
+    if (mine) insert(mine)
+    if (zone) open(zone, MINE, window.overlapEdition, mine, why)
+  }
+
+  const start = async () => {
+    if (document.querySelector(".ov-drop") || localStorage.getItem(MINE) !== null) await owning().catch(console.error)
     build()
     filter()
+    sorting()
     mend()
     watch()
     beside()

@@ -5,9 +5,9 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
     overlap     the number of this form
     edition     fingerprint of the book: its snippets, and all that pages compute
     machines    by profile: `label`; by key, as in `overlap/book/key.py`, `values` [text, range, note],
-                `claims` [state, figures], `headlines` [text, more, origin], `bars` [[length, share], …] and
-                `calculators` {input: number}; by name `snippets` with `told`, `outputs` [[rank, stream,
-                text], …], `tables` and `more` of their pictures
+                `claims` [state, figures], `headlines` [text, range, share, ceiling, origin], `bars`
+                [[length, share], …] and `calculators` {input: number}; by name `snippets` with `told`,
+                `outputs` [[rank, stream, text], …], `tables`, `more` and `chart` of their pictures
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
 
@@ -43,7 +43,7 @@ NAME = "mine.json"
 _LONG = 20_000
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
-#: Tables of numbers of the pictures that these runs give, by snippet and profile; `tables` and `more` each.
+#: Numbers of the pictures that these runs give, by snippet and profile; `tables`, `more` and `chart` each.
 Tables = Callable[[list[tuple[str, Run]]], dict[tuple[str, str], dict]]
 
 
@@ -114,11 +114,11 @@ class Mine:
         runs = self.runs()
         now = self.book.of_runs(runs)
         drawn = tables([(name, run) for name in runs for run in runs[name].values()])
-        for profile in {profile: None for _, profile in sorted(self.recordings)}:
+        for profile in sorted({profile for _, profile in self.recordings}, key=machine.order):
             snippets = {}
             for name in runs:
                 if profile in runs[name]:
-                    pictured = drawn.get((name, profile), {"tables": [], "more": 0})
+                    pictured = drawn.get((name, profile), {"tables": [], "more": 0, "chart": []})
                     snippets[name] = _of_snippet(runs[name][profile]) | pictured
             yield (
                 profile,
@@ -219,7 +219,7 @@ def _headlines(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
         with contextlib.suppress(OverlapError):
             cell = row.by_machine(now).get(profile)
             if cell:
-                yield row.key, [cell["text"], cell["more"], cell["origin"]]
+                yield row.key, list(cell)
 
 
 def _bars(now: Book, profile: str) -> Iterator[tuple[str, list[list[float]]]]:

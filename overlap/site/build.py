@@ -15,6 +15,7 @@ import overlap
 from overlap import OverlapError
 from overlap.book.blocks import SnippetBlock
 from overlap.book.book import Book
+from overlap.book.mine import edition
 from overlap.cache import digest, write
 from overlap.run import download, machine
 from overlap.site import app, trace
@@ -110,7 +111,9 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
     for name, snippet in book.snippets.items():
         for function in snippet.options["take"]:
             yield f"downloads/{name}/{function}.py", download.piece(snippet, function).encode()
-    yield "machines.js", f"var overlapMachines = {json.dumps(book.machines())}\n".encode()
+    picker = [f"var overlapMachines = {json.dumps(book.machines())}"]
+    picker.append(f"var overlapEdition = {json.dumps(edition(book))}")
+    yield "machines.js", "".join(f"{line}\n" for line in picker).encode()
     for name in book.snippets:
         for path, text in _of_runs(book, pictures, name):
             yield path, text.encode()

@@ -142,6 +142,8 @@ class _Values(InlineProcessor):
         element = etree.Element("span", {"class": look})
         # the Tab key stops where there is more to tell than where the number comes from
         more = any(item.wide_range or not item.values for item in statistics.values())
+        if not value.profile:
+            element.set("data-key", value.key)
         element.set("tabindex", "0" if more else "-1")
         for profile, item in statistics.items():
             note = f"{value.snippet} on {machine.label(profile)}"

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
 
@@ -90,7 +90,7 @@ class Pictures:
 
 
 def numbers(root: Path, runs: list[tuple[str, Run]]) -> dict[tuple[str, str], dict]:
-    """`tables` and `more` of the pictures that these runs give, by snippet and profile.
+    """`tables`, `more` and `chart` of the pictures that these runs give, by snippet and profile.
 
     A picture that cannot be drawn has none.
     """
@@ -104,9 +104,9 @@ def numbers(root: Path, runs: list[tuple[str, Run]]) -> dict[tuple[str, str], di
                 drawing = pool.submit(_draw, str(path), results, ceilings(run.data["machine"]), name, ())
                 futures[drawing] = name, run.profile
         for future in as_completed(futures):
-            with contextlib.suppress(OverlapError):
+            with contextlib.suppress(OverlapError, BrokenExecutor):
                 picture = future.result()
-                read[futures[future]] = {"tables": picture["tables"], "more": picture["more"]}
+                read[futures[future]] = {key: picture[key] for key in ("tables", "more", "chart")}
     return read
 
 

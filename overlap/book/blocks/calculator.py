@@ -137,6 +137,7 @@ class Calculator(Block):
         nearest = min(_shares(), key=lambda share: abs(self._axis.at(share) - start[self.curve]))
         return view.render(
             read_template("calculator"),
+            key=self.key,
             formula=json.dumps(as_json(self.formula)),
             curve=self._axis,
             starts=json.dumps(starts),

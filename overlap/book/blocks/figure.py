@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
+_BOX = '<div class="ov-snippet" data-snippet="{{ name }}">{{ tabs }}</div>'
+
 
 @dataclass(frozen=True)
 class FigureBlock(Block):
@@ -52,7 +54,7 @@ class FigureBlock(Block):
         for profile, run in runs.items():
             picture = view.figure(run, at_once=profile == first)
             tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
-        tabs = view.render('<div class="ov-snippet">{{ tabs }}</div>', tabs=view.tabs(tabs, first))
+        tabs = view.render(_BOX, name=self.snippet, tabs=view.tabs(tabs, first))
         return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
 
 

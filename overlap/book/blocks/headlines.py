@@ -3,6 +3,7 @@
 `overlap verify` measures them.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,25 @@ _FORM = "write `label | unit | chapter/snippet: expression | expression of the c
 _TIMES = ("ns", "µs", "us", "ms", "s")
 #: What a ceiling is of, by its expression.
 _CEILINGS = {"arithmetic": r"ceiling\.\w+_tflop_s", "memory": r"ceiling\.hbm_", "pcie": r"ceiling\.pcie_"}
+
+
+class Rate(NamedTuple):
+    """What is measured on one machine, as text: median, range, share of the ceiling, this, how many runs."""
+
+    text: str
+    range: str
+    share: str
+    ceiling: str
+    origin: str
+
+    @property
+    def more(self) -> str:
+        """Range and share."""
+        return " · ".join(part for part in (self.range, self.share) if part)
+
+
+#: Where a machine has no value.
+_NONE = Rate("–", "", "", "", "did not run there")
 
 
 class Headline(NamedTuple):
@@ -53,6 +73,11 @@ class Headline(NamedTuple):
     def key(self) -> str:
         """What tells it from other rows."""
         return key(self.snippet, self.expression, self.ceiling, self.unit)
+
+    @property
+    def title(self) -> str:
+        """What it is called in a table."""
+        return f"{self.label}, {self.unit}"
 
     @property
     def is_time(self) -> bool:
@@ -94,18 +119,26 @@ class Headline(NamedTuple):
                 shares.append(share)
         return values, shares
 
-    def by_machine(self, book: "Book") -> dict[str, dict[str, str]]:
-        """The median on each machine, the range of runs with the share, and how many runs."""
+    def by_machine(self, book: "Book") -> dict[str, Rate]:
+        """What is measured on each machine that has it."""
         cells = {}
         for profile, run in book.runs(self.snippet).items():
-            values, shares = self.over(book.scopes(self.snippet, run))
+            scopes = book.scopes(self.snippet, run)
+            values, shares = self.over(scopes)
             if values:
                 statistic = Statistic(tuple(values), hosts(run.all))
-                parts = [statistic.range, f"{middle(shares):.0%}" if shares else ""]
-                more = " · ".join(part for part in parts if part)
                 origin = statistic.origin or "1 run"
-                cells[profile] = {"text": statistic.text, "more": more, "origin": origin}
+                share = f"{middle(shares):.0%}" if shares else ""
+                ceiling = show(self._limit(scopes)) if shares else ""
+                cells[profile] = Rate(statistic.text, statistic.range, share, ceiling, origin)
         return cells
+
+    def _limit(self, scopes: list[dict]) -> float:
+        """The ceiling in the first run that knows it."""
+        for scope in scopes:
+            with contextlib.suppress(Undecided):
+                return self._amount(self.ceiling, scope)
+        raise Undecided(f"`{self.ceiling}` is not known")
 
     def _amount(self, expression: str, scope: dict) -> float:
         number = evaluate(expression, scope)
@@ -119,10 +152,12 @@ class Headline(NamedTuple):
 class Headlines(Block):
     """```` ```headlines ````: rows of `label | unit | snippet: expression | ceiling, or -`.
 
-    Without rows it shows those of another page.
+    Without rows it shows those of another page. `headlines list` has a line for each rate on each machine,
+    which a reader can sort.
     """
 
     rows: tuple[Headline, ...]
+    is_list: bool = False
 
     kind: ClassVar[str] = "headlines"
 
@@ -130,7 +165,10 @@ class Headlines(Block):
     def read(cls, source: Source) -> "Headlines":
         """Read the rows."""
         rows = tuple(Headline.read(place, cells) for place, cells in source.numbered_rows())
-        return cls(source.page, source.line, rows)
+        if source.argument not in ("", "list"):
+            remedy = "write `headlines`, or `headlines list`"
+            raise source.refuse(f"headlines are no {source.argument}", remedy)
+        return cls(source.page, source.line, rows, source.argument == "list")
 
     def shown(self, book: "Book") -> list[Headline]:
         """Its rows, or those of another page."""
@@ -151,20 +189,22 @@ class Headlines(Block):
                 reason = f"`{row.label}`: `{row.ceiling}` is known of no machine"
                 yield f"{self.where}: {reason}; write - or mend it"
 
-    def table(self, book: "Book") -> tuple[list[str], dict[str, dict[str, dict[str, str]]]]:
-        """The machines that have a value; by row and machine `text`, `more` and `origin`."""
-        table = {f"{row.label}, {row.unit}": row.by_machine(book) for row in self.shown(book)}
+    def table(self, book: "Book") -> tuple[list[str], dict[str, dict[str, Rate]]]:
+        """The machines that have a value; what is measured, by row and machine."""
+        table = {row.title: row.by_machine(book) for row in self.shown(book)}
         everywhere = [machine["profile"] for machine in book.machines()]
         profiles = [profile for profile in everywhere if any(profile in cells for cells in table.values())]
         for cells in table.values():
             for profile in profiles:
-                cells.setdefault(profile, {"text": "–", "more": "", "origin": "did not run there"})
+                cells.setdefault(profile, _NONE)
         return profiles, table
 
     def html(self, view: "View") -> str:
-        """A table with one column per machine."""
+        """A table with one column per machine, or with a line for each rate of each."""
         profiles, table = self.table(view.book)
-        return view.render(read_template("headlines"), view=view, profiles=profiles, table=table)
+        keys = {row.title: row.key for row in self.shown(view.book)}
+        names = {"view": view, "profiles": profiles, "table": table, "keys": keys}
+        return view.render(read_template("rates" if self.is_list else "headlines"), **names)
 
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The same table in Markdown."""
@@ -173,7 +213,7 @@ class Headlines(Block):
         for name, cells in table.items():
             line = [name]
             for profile in profiles:
-                more = f" ({cells[profile]['more']})" if cells[profile]["more"] else ""
-                line.append(notebook.text(cells[profile]["text"] + more))
+                more = f" ({cells[profile].more})" if cells[profile].more else ""
+                line.append(notebook.text(cells[profile].text + more))
             lines.append(line)
         return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]

@@ -134,6 +134,7 @@ class SnippetBlock(Block):
         return view.render(
             read_template("snippet_output"),
             anchor=anchor,
+            name=self.snippet,
             line=self.line,
             views=views,
             tabs=view.tabs(tabs, view.first(runs, self.snippet)),

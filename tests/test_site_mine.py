@@ -1,0 +1,289 @@
+"""The reader's own machine in the site: a file is dropped, checked, shown beside others, forgotten."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("playwright.sync_api")
+
+from conftest import ROOT
+from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F401 - used by name
+
+from overlap.book import mine
+from overlap.book.blocks import Bars
+from overlap.book.book import Book
+from overlap.run.recording import Recording
+from overlap.site.pictures import numbers
+
+GPU = "h100-80gb-hbm3"
+SHOWN = f"my:{GPU}"
+#: Whose numbers of pictures the file has.
+DRAWN = ("timing/pictures", "machine/matmul_peak")
+
+
+@pytest.fixture(scope="module")
+def book() -> Book:
+    return Book(ROOT, "never")
+
+
+@pytest.fixture(scope="module")
+def written(book, tmp_path_factory) -> Path:
+    """What a reader's H100 would write that gave what is recorded on the book's, but for one claim."""
+    path = tmp_path_factory.mktemp("mine") / mine.NAME
+    made = mine.Mine(path, book)
+    for name, runs in book.committed.items():
+        for profile in (GPU, "cpu"):
+            if profile in runs:
+                data = {key: value for key, value in runs[profile].data.items() if key != "others"}
+                made.recordings[name, profile] = Recording(data)
+    made.finish(lambda runs: numbers(ROOT, [(name, run) for name, run in runs if name in DRAWN]))
+    return path
+
+
+@pytest.fixture
+def data(written) -> dict:
+    return json.loads(written.read_text())
+
+
+def drop(page, file: Path) -> str:
+    """Put a file into the page's place for it; what the page says then."""
+    page.goto("check/")
+    page.wait_for_selector(".ov-drop button")
+    page.set_input_files(".ov-drop input", file)
+    page.wait_for_function("/picker|Refused/.test(document.querySelector('.ov-drop .ov-told')?.textContent)")
+    return page.inner_text(".ov-drop .ov-told")
+
+
+def picked(page) -> list[str]:
+    return page.evaluate("[...document.querySelectorAll('.ov-picker option')].map(each => each.value)")
+
+
+def test_a_dropped_file_is_one_more_machine_and_is_not_sent(visit, written, data, book):  # noqa: F811
+    page = visit("check/")
+    before = picked(page)
+    sent = []
+    page.on("request", lambda request: sent.append((request.method, request.post_data)))
+    assert "your 1 × H100 80GB HBM3, " in drop(page, written)
+    assert picked(page) == [*before, "my:cpu", SHOWN]
+    assert page.input_value(".ov-picker select") == SHOWN
+    page.goto("timing/")
+    page.wait_for_selector(f".ov-value > .ov-on[data-machine='{SHOWN}']")
+    texts = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.ov-value[data-key]')]"
+        ".map(each => [each.dataset.key, each.querySelector('.ov-on')?.firstChild.textContent ?? '']))"
+    )
+    own = data["machines"][GPU]["values"]
+    both = [key for key in texts if key in own]
+    assert len(both) > 20
+    assert [texts[key] for key in both] == [own[key][0] for key in both]
+    assert set(sent) == {("GET", None)}
+
+
+def test_claims_have_the_readers_verdict(visit, written, data, tmp_path, book):  # noqa: F811
+    claim = next(claim for claim in book.claims if claim.page == "timing.md" and claim.name)
+    data["machines"][GPU]["claims"][claim.key] = ["false", "9 ≥ 10"]
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    page = visit("check/")
+    drop(page, tmp_path / "mine.json")
+    page.goto("timing/")
+    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
+    mark = page.locator(f"#{claim.anchor}")
+    assert mark.inner_text().endswith("yours ✗") and "on your machine: false" in mark.get_attribute("title")
+    mark.click()
+    row = page.locator(f"#{claim.anchor}-evidence li[data-machine='{SHOWN}']")
+    assert re.sub(r"\s+", " ", row.inner_text()) == "✗ your 1 × H100 80GB HBM3 false 9 ≥ 10"
+    assert "ov-picked" in row.get_attribute("class")
+    page.goto("claims/")
+    page.wait_for_selector(".ov-counts th:has-text('your 1 × H100')")
+    states = [state for state, _ in data["machines"][GPU]["claims"].values()]
+    cells = page.locator(f".ov-claims:not(.ov-counts) [data-machine='{SHOWN}'] .ov-cell")
+    assert cells.count() == sum(each.key in data["machines"][GPU]["claims"] for each in book.claims)
+    whole = page.locator(f".ov-counts tbody tr:last-child td[data-machine='{SHOWN}']").inner_text()
+    held = sum(
+        data["machines"][GPU]["claims"][each.key][0] == "holds"
+        for each in book.claims
+        if each.key in data["machines"][GPU]["claims"]
+    )
+    assert "false" in states and f"{held} hold" in whole and "1 false" in whole
+    page.goto("")
+    page.wait_for_selector(f".ov-book-tally li[data-machine='{SHOWN}']")
+
+
+def test_outputs_and_numbers_stand_in_the_place_of_pictures(visit, written, data):  # noqa: F811
+    page = visit("check/")
+    drop(page, written)
+    page.goto("machine/")
+    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
+    own = f".ov-run[data-machine='{SHOWN}']:visible"
+    run = page.locator(f"[data-snippet='machine/matmul_peak'] {own}").first
+    assert "No picture of your machine: the numbers are in the table." in run.inner_text()
+    rows = run.locator(".ov-numbers tbody td").all_inner_texts()
+    points = [
+        cell
+        for table in data["machines"][GPU]["snippets"]["machine/matmul_peak"]["tables"]
+        for series in table["series"]
+        for point in series["points"]
+        for cell in point
+    ]
+    assert len(rows) == len(points) > 8
+    for text, point in zip(rows, points, strict=True):
+        if isinstance(point, str):
+            assert text == point
+        else:
+            assert float(text.replace(",", "")) == pytest.approx(point, rel=1e-4)
+    assert not run.locator("img").count()
+    bare = page.locator(
+        f"[data-snippet='machine/hbm_bandwidth'] .ov-run[data-machine='{SHOWN}']:visible"
+    ).first
+    printed = data["machines"][GPU]["snippets"]["machine/hbm_bandwidth"]["outputs"][0][2]
+    assert bare.locator(".ov-text").first.text_content() == printed
+
+
+def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
+    name = "timing/wait_for"
+    for here in data["machines"].values():
+        here["snippets"].pop(name, None)
+    data["lacks"] = {name: "needs 9 GPUs"}
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    page = visit("check/")
+    drop(page, tmp_path / "mine.json")
+    page.goto("timing/")
+    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
+    note = page.locator(f"[data-snippet='{name}'] .ov-nearest-note").first.inner_text()
+    assert note == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H100 80GB HBM3."
+
+
+def test_what_reads_tables_begins_with_the_readers_numbers(visit, data, tmp_path, book):  # noqa: F811
+    """Bars and calculators."""
+    (bars,) = (block for block in book.blocks if isinstance(block, Bars))
+    count = len(bars.rows)
+    data["machines"][GPU]["bars"] = {bars.key: [[10 * (i + 1), 0.5] for i in range(count)]}
+    starts = data["machines"][GPU]["calculators"]
+    assert starts
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    page = visit("check/")
+    drop(page, tmp_path / "mine.json")
+    shown = 0
+    for path in {block.page for block in book.blocks if block.kind == "calculator"}:
+        page.goto(path.replace("index.md", "").replace(".md", "/"))
+        page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
+        for key, start in starts.items():
+            form = page.locator(f".ov-calculator[data-key='{key}']")
+            for name in start if form.count() else ():
+                assert float(form.locator(f"[name={name}]").input_value()) == pytest.approx(
+                    start[name], rel=1e-3
+                )
+                shown += 1
+    assert shown > 2
+    page.goto(bars.page.replace("index.md", "").replace(".md", "/"))
+    run = page.locator(f".ov-run[data-key='{bars.key}'][data-machine='{SHOWN}']")
+    run.wait_for(state="attached")
+    assert re.findall(r"\d+", run.locator("b").first.text_content()) == ["10"]
+
+
+def test_a_sweep_is_drawn_from_the_readers_numbers_and_beside_the_books(visit, written):  # noqa: F811
+    page = visit("check/")
+    drop(page, written)
+    page.goto("machine/")
+    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
+    figure = page.locator(f".ov-run[data-machine='{SHOWN}']:visible .ov-mine[data-chart]").first
+    figure.scroll_into_view_if_needed()
+    if not figure.locator(".ov-explore").count():
+        figure.locator(".ov-explorable button").click()
+    figure.locator(".ov-sweep svg").first.wait_for()
+    assert figure.locator(".ov-sweep svg path").count() > 2
+    tools = figure.locator(".ov-tools").inner_text()
+    assert "your 1 × H100 80GB HBM3" in tools and "1 × H200" in tools
+
+
+def test_forgotten_it_is_gone(visit, written):  # noqa: F811
+    page = visit("check/")
+    before = picked(page)
+    drop(page, written)
+    with page.expect_navigation():
+        page.click("text=Forget my machine")
+    page.wait_for_selector(".ov-picker")
+    assert picked(page) == before
+    assert page.evaluate("Object.values(localStorage).join()").count("H100") == 0
+    page.goto("timing/")
+    assert page.locator("body [data-machine^='my:']").count() == 0
+
+
+#: What is changed in a file: the way there and what it becomes; and what the refusal says.
+ZERO = "0" * 10
+CPU = ("machines", "cpu")
+REFUSED = {
+    "edition": (("edition",), ZERO, "another edition of this book"),
+    "unfinished": (("machines",), {}, "not finished"),
+    "profile": (("machines", "<b>"), {}, "mine.json.machines is not what overlap.pyz writes"),
+    "label": ((*CPU, "label"), {}, "mine.json.machines.cpu.label"),
+    "value": ((*CPU, "values", ZERO), ["a", "b"], f"cpu.values.{ZERO}"),
+    "long": ((*CPU, "values", ZERO), ["a" * 301, "", ""], f"values.{ZERO}[0]"),
+    "state": ((*CPU, "claims", ZERO), ["constructor", ""], f"claims.{ZERO}[0]"),
+    "number": ((*CPU, "calculators", ZERO), {"n": "1"}, f"calculators.{ZERO}.n"),
+    "proto": ((*CPU, "snippets", "__proto__"), {}, "cpu.snippets"),
+    "lacks": (("lacks",), [], "mine.json.lacks"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_file_is_refused_with_a_reason(visit, data, tmp_path, name):  # noqa: F811
+    (*way, last), value, why = REFUSED[name]
+    part = data
+    for key in way:
+        part = part[key]
+    part[last] = value
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(data))
+    page = visit("check/")
+    before = picked(page)
+    told = drop(page, file)
+    assert told.startswith("Refused: ") and why in told
+    assert picked(page) == before and page.evaluate("localStorage.getItem('overlap.mine')") is None
+
+
+@pytest.mark.parametrize(("text", "why"), [("{", "damaged or cut off"), ("[1]", "no mine.json that")])
+def test_another_file_is_refused(visit, tmp_path, text, why):  # noqa: F811
+    file = tmp_path / "mine.json"
+    file.write_text(text)
+    assert why in drop(visit("check/"), file)
+
+
+def test_a_file_that_is_too_large_is_not_even_read(visit, tmp_path):  # noqa: F811
+    file = tmp_path / "mine.json"
+    with file.open("wb") as opened:
+        opened.truncate(2**26 + 1)
+    assert "larger than any" in drop(visit("check/"), file)
+
+
+def test_what_is_kept_of_an_older_edition_is_not_used(visit, written):  # noqa: F811
+    page = visit("check/")
+    drop(page, written)
+    old = mine.edition(Book(ROOT, "never"))
+    page.evaluate(
+        "old => { localStorage['overlap.mine'] = localStorage['overlap.mine'].replace(old, 'old') }", old
+    )
+    page.goto("timing/")
+    page.wait_for_selector(".ov-picker")
+    assert not any(each.startswith("my:") for each in picked(page))
+    page.goto("check/")
+    page.wait_for_selector("text=Forget my machine")
+    assert "is not used. The file is of another edition" in page.inner_text(".ov-drop .ov-told")
+
+
+def test_rates_are_sorted_by_a_click(visit):  # noqa: F811
+    page = visit("check/")
+    head = page.locator(".ov-sorted th", has_text="of its ceiling")
+
+    def column() -> list[float]:
+        texts = page.locator(".ov-sorted tbody tr td:nth-child(4)").all_inner_texts()
+        return [float(text.rstrip("%")) for text in texts if text != "–"]
+
+    before = column()
+    head.locator("button").click()
+    assert column() == sorted(before, reverse=True) and head.get_attribute("aria-sort") == "descending"
+    head.locator("button").click()
+    assert column() == sorted(before) != before and head.get_attribute("aria-sort") == "ascending"

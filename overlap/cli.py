@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from overlap import OverlapError, find_root
+from overlap import PACKED, OverlapError, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.rename import rename
@@ -34,6 +34,9 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         root = root or find_root()
+        if root == PACKED and (options.command in _WRITING or _writes_recordings(options)):
+            reason = "the installed book stays as it is"
+            raise OverlapError(f"{reason}; work in a checkout, or record with --bundle FILE")
         code = options.command(root if options.command is _rename else Book(root), options)
         sys.stdout.flush()
         return code
@@ -123,7 +126,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
-    pyproject = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    folder = PACKED if PACKED.is_dir() else Path(__file__).resolve().parents[1]
+    pyproject = folder / "pyproject.toml"
     return tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"]
 
 
@@ -332,3 +336,11 @@ def _verify(book: Book, options) -> int:
     else:
         _print(*as_text(report))
     return int(options.strict and is_off(report))
+
+
+#: What changes the files of a book.
+_WRITING = (_import, _build, _rename)
+
+
+def _writes_recordings(options) -> bool:
+    return options.command is _record and not options.bundle

@@ -1,10 +1,11 @@
 """The book as read: what snippets gave on which machine, and what pages say of it; each decided once."""
 
+import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from overlap import OverlapError
+from overlap import PACKED, OverlapError
 from overlap.book import check, margin
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
@@ -50,6 +51,8 @@ class Book:
         self.docs = root / "docs"
         self.recordings = root / "docs/recordings"
         self.cache = root / CACHE
+        if root == PACKED:
+            self.cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overlap"
         self._forget()
 
     def _forget(self) -> None:
@@ -139,7 +142,8 @@ class Book:
     def cached(self, snippet: Snippet, gpus: int) -> Run:
         """What a snippet gave on this machine, from its cache."""
         path = self.cache_path(snippet, gpus)
-        return Run(recording.read(path), path.relative_to(self.root).as_posix(), True, recording.FRESH)
+        where = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        return Run(recording.read(path), where.as_posix(), True, recording.FRESH)
 
     def live(self, name: str) -> dict[str, Run]:
         """Runs of this machine that are in its cache."""

@@ -342,7 +342,7 @@ export const explore = async (figure, charts, closed = () => {}) => {
         draw()
       }))
     }
-    const back = make("button", "", "Show the drawn picture")
+    const back = make("button", "", figure.querySelector("picture") ? "Show the drawn picture" : "Show the numbers")
     back.type = "button"
     back.addEventListener("click", () => {
       resized.disconnect()

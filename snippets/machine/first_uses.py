@@ -61,7 +61,13 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     ms = sorted(results["ms"].items(), key=lambda use: -use[1])
-    return bars({name.replace("_", " "): each for name, each in ms}, {}, "ms", log=True)
+    words = {"product": "matmul", "_": " "}
+    rows = {}
+    for name, value in ms:
+        for word, other in words.items():
+            name = name.replace(word, other)
+        rows[name] = value
+    return bars(rows, {}, "ms", log=True)
 
 
 if __name__ == "__main__":

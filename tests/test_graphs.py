@@ -3,6 +3,7 @@
 import gc
 import json
 import weakref
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from fake_cuda import Graph
 from torch import fx, nn
 
 from snippets.graphs import (
+    blocks_compiled,
     capture_refused,
     compile_cold_start,
     compiled_call,
@@ -28,6 +30,7 @@ from snippets.graphs import (
     python_loop_fixed,
     replay_draws,
     replay_rate,
+    sizes_compiled,
     stale_input_broken,
     stale_input_fixed,
     train_captured,
@@ -433,3 +436,31 @@ def test_the_notebooks_loop_is_timed_and_its_calls_are_counted(monkeypatch):
     assert result["calls"] == {"select": 8, "add_": 1, "copy_": 2, "mul_": 1}
     assert (result["elements"], result["million"], len(result["cpu_us_trials"])) == (9, 16, 5)
     assert "gpu_us" not in result
+
+
+def test_compilations_are_counted_after_each_batch():
+    batches = [torch.ones(size, 2) for size in (4, 3, 2, 1)]
+    assert sizes_compiled.compilations(lambda x: x * 2, batches) == [1, 2, 2, 3]
+    assert sizes_compiled.compilations(lambda x: x * 2, batches, dynamic=False) == [1, 2, 3, 4]
+    marked = [sizes_compiled.of_any_size(batch) for batch in batches[:-1]]
+    assert sizes_compiled.compilations(lambda x: x * 2, marked) == [1, 1, 1]
+    assert sizes_compiled.compilations(lambda x: x * 2, batches[:2]) == [1, 2], (
+        "a marked copy marks nothing else"
+    )
+
+
+def test_a_new_size_is_refused_only_if_it_needs_another_graph():
+    batches = [torch.ones(size, 2) for size in (4, 3)]
+    assert sizes_compiled.refuses_a_new_size(torch.sin, batches) is True
+    assert sizes_compiled.refuses_a_new_size(torch.sin, [batches[0]] * 2) is False
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # PyTorch's own look at it
+def test_a_network_is_handed_over_as_a_whole_or_block_by_block(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    blocks = [blocks_compiled.Block() for _ in range(3)]
+    [of_one] = blocks_compiled.handed(blocks[:1], blocks_compiled.whole)
+    assert of_one > 5
+    assert blocks_compiled.handed(deepcopy(blocks), blocks_compiled.whole) == [3 * of_one]
+    assert blocks_compiled.handed(deepcopy(blocks), blocks_compiled.by_block) == [of_one] * 2
+    assert blocks_compiled.handed(blocks, blocks_compiled.by_block, train=False) == [of_one]

@@ -10,6 +10,7 @@ from conftest import run_alone
 from torch import nn
 
 from snippets.memory import (
+    activations_twice,
     allocated_vs_reserved,
     allocator_rules,
     empty_cache_cost,
@@ -308,6 +309,30 @@ def test_memory_is_kept_per_stream_on_a_gpu():
     result = run_alone("memory/per_stream_pools")
     assert (result["on_side"][1], result["on_side"][-1]) == (128, 33 * 64)
     assert result["lent_to_side"][-1] == 64
+
+
+def test_saved_bytes_count_each_memory_once():
+    x, weight = torch.ones(8, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
+    saved = activations_twice.saved_bytes
+    assert saved(lambda: x + 1) == 0
+    assert saved(lambda: x.sin()) == x.nbytes
+    assert saved(lambda: x.sin() * x.view(4, 8).view(8, 4)) == 2 * x.nbytes, (
+        "the sine and x, which is one memory"
+    )
+    assert saved(lambda: x @ weight) == x.nbytes + weight.nbytes
+    assert saved(lambda: x @ weight, apart=[weight]) == x.nbytes
+
+
+def test_blocks_that_compute_twice_keep_their_inputs_and_give_the_same(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(activations_twice, "CPU", (16, 2, 4))
+    result = json.loads(json.dumps(activations_twice.main()))
+    saved, flop = result["saved_bytes"], result["flop"]
+    assert result["activation_bytes"] == 4 * 16 * 2 * 4
+    assert saved["6"] == 7 * result["activation_bytes"], "six inputs and the result"
+    assert saved["0"] - saved["2"] == saved["2"] - saved["4"] == saved["4"] - saved["6"] > 0
+    assert flop["to_the_end"] - flop["0"] == flop["forward"] > flop["6"] - flop["0"] > 0
+    assert list(result["ms"]) == ["0", "2", "4", "6"] and result["slower"] > 0
 
 
 @pytest.mark.gpu

@@ -17,6 +17,7 @@ from snippets.timing import (
     benchmark,
     clocks_compared,
     duty_cycle,
+    first_trace,
     hot_cache,
     kernel_shapes,
     profile_reading,
@@ -341,3 +342,49 @@ def test_duty_cycles_are_drawn_beside_the_definition():
     (ax,) = duty_cycle.plot(results, {}).axes
     drawn = [[tuple(dot) for dot in dots.get_offsets().tolist()] for dots in ax.collections]
     assert drawn == [[(50.0, 50), (99.0, 100)], [(14.0, 22), (34.0, 42)]]
+
+
+def event(name: str, category: str, start: float, us: float, lane: str = "1 1") -> dict:
+    return {"name": name, "category": category, "lane": lane, "start": start, "us": us}
+
+
+def test_operators_of_a_label_count_once_and_each_lane_has_its_own():
+    events = [
+        event("load", "user_annotation", 0, 100),
+        event("aten::linear", "cpu_op", 10, 40),
+        event("aten::addmm", "cpu_op", 20, 20),
+        event("aten::add", "cpu_op", 30, 5, lane="1 2"),
+        event("aten::relu", "cpu_op", 50, 10),
+        event("forward", "user_annotation", 100, 50),
+        event("other", "user_annotation", 100, 50),
+    ]
+    names = [e["name"] for e in first_trace.outermost(events)]
+    assert names == ["aten::linear", "aten::add", "aten::relu"]
+    labels = first_trace.of_step(events)
+    assert labels["load"] == {"ms": 0.1, "operators": 3, "share": 0.55}
+    assert labels["forward"] == {"ms": 0.05, "operators": 0, "share": 0.0}
+    assert list(labels) == ["load", "forward"]
+
+
+def test_the_gpus_work_has_a_row_of_its_own():
+    events = [
+        event("load", "user_annotation", 50, 10),
+        event("load", "gpu_user_annotation", 50, 10, lane="0 7"),
+        event("sgemm", "kernel", 55, 5, lane="0 7"),
+        event("cudaLaunchKernel", "cuda_runtime", 52, 1),
+    ]
+    assert first_trace.drawn(events) == [["load", 0, 10], ["GPU", 5, 5]]
+
+
+def test_a_trace_has_the_steps_that_the_schedule_keeps(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(first_trace, "ROWS", 4)
+    result = json.loads(json.dumps(first_trace.main()))
+    assert list(result["labels"]) == list(first_trace.LABELS)
+    assert {row for row, _, _ in result["bars"]} == {*first_trace.LABELS, "operators"}
+    assert result["bytes"] > 1000 and result["traced_steps"] == 2
+    assert capfd.readouterr().err == ""
+    path = tmp_path / "trace.json"
+    first_trace.traced(first_trace.loop, path, steps=1)
+    steps = [e["name"] for e in first_trace.events_of(path) if e["name"].startswith("ProfilerStep")]
+    assert steps == ["ProfilerStep#3"]

@@ -1,6 +1,7 @@
 """Snippets of the chapter on transfers, on an imitated GPU that does queued work as late as it may."""
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections import UserDict, namedtuple
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT
@@ -21,6 +23,7 @@ from snippets.transfers import (
     d2h_too_early_broken,
     d2h_too_early_fixed,
     fetch_later,
+    loader_decodes,
     loader_workers,
     many_small_copies,
     non_blocking_matrix,
@@ -374,6 +377,45 @@ def test_only_the_last_loader_does_not_pin(gpu, monkeypatch):
     monkeypatch.setattr(loader_workers, "loader", unpinned)
     loader_workers.main()
     assert loaders == [(0, True), (2, True), (0, True), (0, False)]
+
+
+# a loader that decodes
+
+
+def test_a_picture_is_decoded_cropped_and_normalised(monkeypatch):
+    pixels = loader_decodes.picture(3)
+    file = loader_decodes.encode(pixels)
+    assert len(file) < 0.8 * pixels.nbytes
+    assert np.array_equal(loader_decodes.decode(file), pixels)
+    monkeypatch.setattr(torch, "randint", lambda end, shape: torch.tensor([2, 5, 1]))
+    side = loader_decodes.CROP
+    square = loader_decodes.crop_and_flip(pixels)
+    assert square.shape == (3, side, side) and square.dtype == torch.uint8
+    assert square[1, 4, 0] == pixels[2 + 4, 5 + side - 1, 1], "mirrored"
+    monkeypatch.setattr(torch, "randint", lambda end, shape: torch.tensor([2, 5, 0]))
+    assert loader_decodes.crop_and_flip(pixels)[1, 4, 0] == pixels[2 + 4, 5, 1]
+    grey = torch.full((3, 2, 2), 124, dtype=torch.uint8)
+    assert loader_decodes.normalise(grey)[:, 0, 0].tolist() == pytest.approx([0, 8 / 57, 20 / 57])
+
+
+def test_threads_give_the_batches_of_a_loader_in_order():
+    data = [torch.tensor([i]) for i in range(7)]
+    batches = list(loader_decodes.in_threads(data, 3, 2))
+    expected = list(DataLoader(data, batch_size=3))
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in expected]
+    again = loader_decodes.Threads(data, 2)
+    assert len(list(again)) == len(list(again)) == 1
+
+
+def test_each_way_to_load_is_timed(monkeypatch):
+    small = {"EPOCH": 8, "BATCH": 4, "PICTURES": 2, "WORKERS": (0, 1), "THREADS": (2,)}
+    for name, value in small.items():
+        monkeypatch.setattr(loader_decodes, name, value)
+    result = json.loads(json.dumps(loader_decodes.main()))
+    assert list(result["images_per_s"]) == ["workers_0", "workers_1", "threads_2"]
+    assert result["gain"]["workers_0"] == 1
+    assert result["sent_bytes"] == 4 * 3 * loader_decodes.CROP**2
+    assert list(result["image"]["ms"]) == ["decode", "crop_and_flip", "normalise"]
 
 
 # on a real GPU

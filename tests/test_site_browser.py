@@ -463,9 +463,11 @@ def visits(browser, address, paths) -> dict[str, dict]:
         page.wait_for_function(ALL_IN_VIEW)
         widths = page.evaluate(WIDTHS)
         is_open, cut = page.evaluate(OPEN), page.evaluate(CUT) if not path.startswith(NOTEBOOKS) else []
+        asked = list(elsewhere)
         elsewhere = [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))]
         found[path] = {
             "messages": messages,
+            "asked": asked,
             "elsewhere": elsewhere,
             "failed": failed,
             "widths": widths,
@@ -704,6 +706,60 @@ def test_marks_of_a_plot_tell_their_value(visit):
     assert figure.locator(".ov-point.ov-at").count() == 1
     page.keyboard.press("Tab")
     assert told.inner_text() == "" and figure.locator(".ov-point.ov-at").count() == 0
+
+
+def test_a_chart_takes_the_place_of_a_picture_that_one_scrolls_to(visit):
+    """Its script comes then; nothing moves; paper has the picture, and a button brings it back."""
+    page = visit("collectives/")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    figure = page.locator(".ov-figure[data-kind=lines]:visible").first
+    page.evaluate("""window.moved = 0
+      new PerformanceObserver(list => {
+        for (const entry of list.getEntries()) moved += entry.value
+      }).observe({ type: "layout-shift" })""")
+    assert not figure.locator(".ov-chart").count() and "sweep.js" not in asked
+    place = figure.evaluate("figure => figure.getBoundingClientRect().top + scrollY")
+    page.mouse.wheel(0, place - 700)
+    figure.locator(".ov-chart").wait_for()
+    assert {"sweep.js", "observable-plot-0.6.17.js"} <= set(asked)
+    assert not figure.locator("picture, .ov-picture").filter(visible=True).count()
+    assert page.evaluate("moved") < 0.01
+    page.emulate_media(media="print")
+    assert figure.locator("picture, .ov-picture").filter(visible=True).count() == 1
+    page.emulate_media(media="screen")
+    figure.get_by_role("button", name="Show the drawn picture").click()
+    assert figure.locator("picture, .ov-picture").filter(visible=True).count() == 1
+    assert page.evaluate("document.activeElement.innerText") == "Explore these numbers"
+
+
+@pytest.mark.parametrize(
+    ("path", "lanes"),
+    [
+        ("streams/", "three_streams_cka"),
+        ("training/", "ddp_timeline"),
+        ("clinic/", "six_faults"),
+        ("timing/", "lanes"),
+    ],
+)
+def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
+    page = visit(path)
+    figure = page.locator(f".ov-figure[data-trace$='/{lanes}.json']:visible").first
+    figure.get_by_role("button", name="Explore this timeline").click()
+    figure.locator(".ov-timeline").wait_for()
+    assert page.evaluate("document.activeElement.classList.contains('ov-timeline')")
+    page.keyboard.press("ArrowRight")
+    assert "from 0 µs on" in figure.locator(".ov-explore .ov-told").inner_text()
+    figure.get_by_role("button", name="Close the timeline").click()
+    assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
+
+
+def test_what_explores_pictures_is_fetched_by_pages_with_charts_alone(site, visits):
+    parts = ("timeline.js", "sweep.js", "fault.js", "vendor/")
+    for path, seen in visits.items():
+        urls = [url for url in seen["asked"] if any(part in url for part in parts)]
+        has = 'data-kind="lines"' in (site / path / "index.html").read_text()
+        assert bool(urls) <= has, path
 
 
 #: What is seen of the first snippet with a picture.

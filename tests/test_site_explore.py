@@ -21,9 +21,9 @@ ASSETS = ROOT / "docs/assets"
 
 #: The CPU launches twice; between the two kernels the GPU is idle for 60 µs: the CPU works on a batch.
 EVENTS = [
-    ["CPU", 0.0, 10.0, "launch"],
+    ["CPU", 0.0, 10.0, "cudaLaunchKernel"],
     ["CPU", 30.0, 40.0, "decode"],
-    ["CPU", 72.0, 8.0, "launch"],
+    ["CPU", 72.0, 8.0, "cudaLaunchKernel"],
     ["stream 7", 12.0, 8.0, "multiply"],
     ["stream 7", 80.0, 20.0, "<b>add</b>"],
 ]
@@ -111,13 +111,34 @@ def told(page) -> str:
 def test_a_gap_says_how_long_it_is_and_what_the_cpu_did(page):
     drawing = timeline(page)
     drawing.click(position=at(drawing, 50, 1))
-    assert told(page) == "60 µs: the GPU is idle; the CPU meanwhile: decode 40 µs, launch 8 µs."
+    assert told(page) == "60 µs: the GPU is idle; the CPU meanwhile: decode 40 µs, cudaLaunchKernel 8 µs."
 
 
 def test_a_bar_says_its_name_as_text(page):
     drawing = timeline(page)
     drawing.click(position=at(drawing, 90, 1))
-    assert told(page) == "stream 7: <b>add</b>, 20 µs, from 80 µs on."
+    assert told(page).startswith("stream 7: <b>add</b>, 20 µs, from 80 µs on.")
+
+
+def test_a_launch_and_its_kernel_are_linked(page):
+    drawing = timeline(page)
+    drawing.click(position=at(drawing, 90, 1))
+    assert told(page).endswith("Launched by cudaLaunchKernel, 8 µs before.")
+    assert drawing.locator(".ov-links line").count() == 1
+    page.keyboard.press("l")
+    sentence = "CPU: cudaLaunchKernel, 8 µs, from 72 µs on. Launches <b>add</b>, which starts 8 µs later."
+    assert told(page) == sentence
+    page.keyboard.press("l")
+    assert told(page).startswith("stream 7: <b>add</b>")
+    drawing.click(position=at(drawing, 50, 0))
+    page.keyboard.press("l")
+    assert told(page) == "The recording does not say what belongs to this."
+
+
+def test_a_timeline_without_launches_says_so(page):
+    timeline(page)
+    page.get_by_label("Timeline", exact=True).select_option("quick")
+    assert told(page).endswith("Which call launched which kernel, this recording does not tell.")
 
 
 def test_dragging_with_shift_marks_any_stretch(page):
@@ -129,14 +150,26 @@ def test_dragging_with_shift_marks_any_stretch(page):
         page.mouse.move(box["x"] + place["x"], box["y"] + place["y"], steps=5)
         getattr(page.mouse, act)()
     page.keyboard.up("Shift")
-    assert told(page).startswith("20 µs: stream 7 is busy for 40%; the CPU meanwhile: launch 10 µs")
+    assert told(page).startswith("20 µs: stream 7 is busy for 40%; the CPU meanwhile: cudaLaunchKernel 10 µs")
+
+
+def test_a_button_lets_a_drag_measure_where_there_is_no_shift_key(page):
+    drawing = timeline(page)
+    page.get_by_role("button", name="Measure a stretch").click()
+    box = drawing.bounding_box()
+    for time, act in ((0, "down"), (20, "up")):
+        place = at(drawing, time, 1)
+        page.mouse.move(box["x"] + place["x"], box["y"] + place["y"], steps=5)
+        getattr(page.mouse, act)()
+    assert told(page).startswith("20 µs: stream 7 is busy for 40%")
+    assert drawing.locator("g[transform*=scale]").count() == 0  # nothing moved
 
 
 def test_all_of_a_timeline_is_reached_by_keyboard(page):
     drawing = timeline(page)
     drawing.focus()
     steps = {
-        "ArrowRight": "CPU: launch, 10 µs, from 0 µs on.",
+        "ArrowRight": "CPU: cudaLaunchKernel, 10 µs, from 0 µs on.",
         "ArrowDown": "stream 7: multiply, 8 µs, from 12 µs on.",
         "g": "60 µs: the GPU is idle",
     }
@@ -290,6 +323,9 @@ def test_faults_are_found_in_their_order(page, folder):
     title, verdict = page.locator(".ov-fault-title"), page.locator(".ov-verdict")
     bars = page.locator(".ov-timeline rect.ov-gpu, .ov-timeline rect.ov-cpu")
     assert title.inner_text() == "All faults: 90 ms a step" and bars.count() == 5
+    drawing = page.locator(".ov-timeline")
+    drawing.click(position=at(drawing, 50, 1))
+    assert page.locator("#place .ov-told").inner_text().endswith("Here the GPU is idle for longest.")
     page.get_by_role("button", name="item").click()
     assert "another fault was taken out first" in verdict.inner_text() and bars.count() == 5
     page.get_by_role("button", name="loader").click()

@@ -1,7 +1,7 @@
 /* Find the fault: a step's timeline, the faults to choose from, and what taking one out changed.
    Everything it shows stands on the page: the table of faults, the table of steps, the trace of the picked machine. */
 
-import { draw, read } from "./timeline.js"
+import { draw, duration, longestIdle, read } from "./timeline.js"
 
 const cells = row => [...row.cells].map(cell => cell.innerText.trim())
 const rows = table => [...table.tBodies[0].rows].map(cells)
@@ -36,7 +36,12 @@ export const play = async (place, faults, steps, url) => {
   const show = number => {
     const { fault, ms } = stages[number]
     title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
-    draw(canvas, timelines.get(number ? fault : "all"), text => { told.textContent = text })
+    const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
+    draw(canvas, timeline, text => { told.textContent = text }, (from, to) => {
+      const shared = Math.min(to, idle.to) - Math.max(from, idle.from)
+      told.textContent += shared > (idle.to - idle.from) / 2
+        ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`
+    })
     told.textContent = number < options.length
       ? "Two steps, as a profiler saw them. Click the gap that you would attack: what does the CPU do meanwhile? Then choose its cause."
       : "Two steps of the healthy program."

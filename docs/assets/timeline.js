@@ -6,7 +6,8 @@ import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 const ROW = 26, BAR = 18, TOP = 22
 const SVG = "http://www.w3.org/2000/svg"
 
-/* A trace file as timelines: { title, lanes: [{ name, events: [{ start, end, name }] }] }, times in µs. */
+/* A trace file as timelines: { title, lanes: [{ name, events: [{ start, end, name, launch }] }] },
+   times in µs; a call and what it launched have the same number as `launch`. */
 export const read = ({ traceEvents }) => {
   const timelines = new Map()
   const timeline = pid => {
@@ -17,7 +18,7 @@ export const read = ({ traceEvents }) => {
     const { lanes } = timeline(pid)
     if (ph === "M" && name === "process_name") timeline(pid).title = args.name
     if (ph === "M" && name === "thread_name") lanes.set(tid, { name: args.name, events: [] })
-    if (ph === "X") lanes.get(tid).events.push({ start: ts, end: ts + dur, name })
+    if (ph === "X") lanes.get(tid).events.push({ start: ts, end: ts + dur, name, launch: args?.launch })
   }
   for (const { lanes } of timelines.values()) {
     for (const { events } of lanes.values()) events.sort((a, b) => a.start - b.start)
@@ -46,6 +47,17 @@ export const gapAt = (events, time, first, last) => {
   return { from: before.length ? Math.max(...before) : first, to: after ? after.start : last }
 }
 
+/* The longest stretch in which no lane of the GPU works: { from, to }. */
+export const longestIdle = lanes => {
+  const events = lanes.filter(lane => !isCpu(lane)).flatMap(lane => lane.events).sort((a, b) => a.start - b.start)
+  let longest = { from: 0, to: 0 }, reached = Infinity
+  for (const { start, end } of events) {
+    if (start - reached > longest.to - longest.from) longest = { from: reached, to: start }
+    reached = reached === Infinity ? end : Math.max(reached, end)
+  }
+  return longest
+}
+
 export const duration = us => {
   const [number, unit] = us >= 1e6 ? [us / 1e6, "s"] : us >= 1e3 ? [us / 1e3, "ms"] : [us, "µs"]
   return `${number.toLocaleString("en-US", { maximumSignificantDigits: 3 })} ${unit}`
@@ -62,6 +74,15 @@ export const meanwhile = (lanes, from, to) => {
     }
   }
   return [...rows].sort((a, b) => b[1] - a[1])
+}
+
+/* What a chosen event launched, or what launched it, in words; nothing where the recording does not tell. */
+export const launched = (event, partners) => {
+  if (!partners.length) return ""
+  const [other] = partners
+  if (!isCpu(event.lane)) return ` Launched by ${other.name}, ${duration(event.start - other.start)} before.`
+  const what = partners.length > 1 ? `${partners.length} kernels; the first` : other.name
+  return ` Launches ${what}, which starts ${duration(other.start - event.start)} later.`
 }
 
 /* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. */
@@ -105,7 +126,7 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   svg.tabIndex = 0
   svg.setAttribute("role", "application")
   svg.setAttribute("aria-label", `Timeline ${title}, ${lanes.length} lanes. Arrow keys go from event to event and from lane to lane, `
-    + "plus and minus zoom, 0 shows all, G marks the gap behind the event.")
+    + "plus and minus zoom, 0 shows all, G marks the gap behind the event, L goes from a call to what it launched.")
   const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
   element("rect", { x: 0, y: 0, width: room, height }, element("clipPath", { id: clip }, element("defs", {}, svg)))
   const inner = element("g", { transform: `translate(${gutter} 0)`, "clip-path": `url(#${clip})` }, svg)
@@ -124,9 +145,10 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     })
     return { lane, bars, y }
   })
+  const links = element("g", { class: "ov-links" }, moving)
   const stretch = element("rect", { class: "ov-marked", y: TOP, height: height - TOP, width: 0 }, moving)
 
-  let view = zoomIdentity, chosen = null
+  let view = zoomIdentity, chosen = null, marking = false
   const time = x => first + view.invertX(x) / room * (last - first)
 
   const label = () => {
@@ -153,7 +175,7 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   let waiting = 0
   const behaviour = zoom().scaleExtent([1, 2000]).translateExtent([[0, 0], [room, height]]).extent([[0, 0], [room, height]])
     // A wheel alone scrolls the page, and so does one finger that moves up or down.
-    .filter(event => !event.button && !event.shiftKey && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
+    .filter(event => !event.button && !event.shiftKey && !marking && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
     .on("zoom", ({ transform }) => {
       view = transform
       moving.setAttribute("transform", `translate(${view.x} 0) scale(${view.k} 1)`)
@@ -176,13 +198,24 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     say(describe(lanes, from, to))
     marked(from, to)
   }
+  /* Of a call what it launched, of a kernel its call. */
+  const partnersOf = event => event.launch === undefined ? [] : rows.flatMap(({ bars }) =>
+    bars.filter(bar => bar.launch === event.launch && isCpu(bar.lane) !== isCpu(event.lane)))
+  const link = event => {
+    const y = bar => Number(bar.bar.getAttribute("y")) + BAR / 2
+    links.replaceChildren()
+    for (const other of partnersOf(event)) {
+      element("line", { x1: at(event.start), y1: y(event), x2: at(other.start), y2: y(other) }, links)
+    }
+  }
   const choose = event => {
     chosen?.bar.classList.remove("ov-at")
     chosen = event
     event.bar.classList.add("ov-at")
+    link(event)
     bring(event)
     const name = event.name === event.lane.name ? event.name : `${event.lane.name}: ${event.name}`
-    say(`${name}, ${duration(event.end - event.start)}, from ${duration(event.start - first)} on.`)
+    say(`${name}, ${duration(event.end - event.start)}, from ${duration(event.start - first)} on.${launched(event, partnersOf(event))}`)
   }
 
   const positionOf = event => {
@@ -191,17 +224,18 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   }
   const rowAt = y => rows[Math.min(rows.length - 1, Math.max(0, Math.floor((y - TOP) / row)))]
   svg.addEventListener("click", event => {
-    if (event.defaultPrevented || event.shiftKey) return  // the end of a drag
+    if (event.defaultPrevented || event.shiftKey || marking) return  // the end of a drag
     const [x, y] = positionOf(event), moment = time(x), { bars } = rowAt(y)
-    const slack = 4 / view.k / room * (last - first)  // a bar of a pixel is hit within four
-    const near = bars.find(({ start, end }) => start - slack / 4 <= moment && moment <= end + slack / 4)
+    const reach = (event.pointerType === "touch" ? 8 : 2) / view.k / room * (last - first)  // a bar of a pixel can be hit
+    const far = ({ start, end }) => Math.max(start - moment, moment - end, 0)
+    const near = bars.filter(bar => far(bar) <= reach).sort((a, b) => far(a) - far(b))[0]
     if (near) return choose(near)
     const gap = gapAt(bars, moment, first, last)
     if (gap) mark(gap.from, gap.to)
   })
   let from = null
   svg.addEventListener("pointerdown", event => {
-    if (!event.shiftKey) return
+    if (!event.shiftKey && !marking) return
     event.preventDefault()
     svg.setPointerCapture(event.pointerId)
     from = time(positionOf(event)[0])
@@ -228,6 +262,10 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   const keys = {
     ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => step(0, 1), ArrowUp: () => step(0, -1),
     "+": () => scale(2), "=": () => scale(2), "-": () => scale(0.5), 0: reset,
+    l: () => {
+      const [other] = chosen ? partnersOf(chosen) : []
+      other ? choose(other) : say("The recording does not say what belongs to this.")
+    },
     g: () => {
       if (!chosen) return step(1)
       const gap = gapAt(chosen.lane.events, chosen.end + 1e-3, first, last)
@@ -241,7 +279,11 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     act()
   })
   label()
-  return { scale, reset, mark, svg }
+  const markBy = on => {
+    marking = on
+    svg.classList.toggle("ov-marking", on)
+  }
+  return { scale, reset, mark, markBy, svg }
 }
 
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
@@ -255,12 +297,21 @@ export const explore = async (place, url) => {
   tools.className = "ov-tools"
   told.className = "ov-told"
   told.ariaLive = "polite"
-  const hint = "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel or two fingers zoom, Shift and drag marks."
+  const hint = matchMedia("(pointer: coarse)").matches
+    ? "Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch."
+    : "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch."
+  const ids = ({ lanes }) => lanes.some(({ events }) => events.some(({ launch }) => launch !== undefined))
   const say = text => { told.textContent = text }
   let drawing = null
+  const marks = button("Mark", "Measure a stretch by dragging", () => {
+    marks.ariaPressed = String(marks.ariaPressed !== "true")
+    drawing.markBy(marks.ariaPressed === "true")
+  })
+  marks.ariaPressed = "false"
   const show = number => {
     drawing = draw(canvas, timelines[number], say)
-    say(hint)
+    drawing.markBy(marks.ariaPressed === "true")
+    say(ids(timelines[number]) ? hint : `${hint} Which call launched which kernel, this recording does not tell.`)
   }
   if (timelines.length > 1) {
     const choice = document.createElement("select")
@@ -271,7 +322,10 @@ export const explore = async (place, url) => {
   }
   tools.append(
     button("+", "Zoom in", () => drawing.scale(2)), button("−", "Zoom out", () => drawing.scale(0.5)),
-    button("Reset", "Show all", () => drawing.reset()), button("Close", "Close the timeline", () => box.remove()),
+    button("Reset", "Show all", () => drawing.reset()), marks, button("Close", "Close the timeline", () => {
+      box.remove()
+      place.querySelector("button")?.focus({ preventScroll: true })
+    }),
   )
   box.append(tools, canvas, told)
   place.after(box)

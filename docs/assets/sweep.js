@@ -92,7 +92,7 @@ const swatch = series => {
 const withLimits = ({ series, limits, ...panel }) => {
   const ends = steps(series), all = [ends[0], ends.at(-1)]
   const lines = limits.map(({ name, at }) =>
-    ({ name, points: all.map(x => [x, at]), colour: 0, dash: "6 3", line: true, dots: false, limit: true }))
+    ({ name, points: all.map(x => [x, at]), colour: 0, dash: "6 3", line: true, dots: false }))
   return { ...panel, series: [...series, ...lines] }
 }
 

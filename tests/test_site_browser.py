@@ -750,7 +750,7 @@ def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
     assert page.evaluate("document.activeElement.classList.contains('ov-timeline')")
     page.keyboard.press("ArrowRight")
     assert "from 0 µs on" in figure.locator(".ov-explore .ov-told").inner_text()
-    figure.get_by_role("button", name="Close the timeline").click()
+    figure.get_by_role("button", name="Close").click()
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
 
 

@@ -114,6 +114,15 @@ def test_a_gap_says_how_long_it_is_and_what_the_cpu_did(page):
     assert told(page) == "60 µs: the GPU is idle; the CPU meanwhile: decode 40 µs, cudaLaunchKernel 8 µs."
 
 
+def test_a_button_marks_the_longest_gap(page):
+    timeline(page)
+    page.get_by_role("button", name="Longest gap").click()
+    assert told(page).startswith("60 µs: the GPU is idle")
+    page.get_by_label("Timeline", exact=True).select_option("quick")
+    page.get_by_role("button", name="Longest gap").click()
+    assert told(page) == "There is no gap between the GPU's events."
+
+
 def test_a_bar_says_its_name_as_text(page):
     drawing = timeline(page)
     drawing.click(position=at(drawing, 90, 1))
@@ -155,7 +164,7 @@ def test_dragging_with_shift_marks_any_stretch(page):
 
 def test_a_button_lets_a_drag_measure_where_there_is_no_shift_key(page):
     drawing = timeline(page)
-    page.get_by_role("button", name="Measure a stretch").click()
+    page.get_by_role("button", name="Mark").click()
     box = drawing.bounding_box()
     for time, act in ((0, "down"), (20, "up")):
         place = at(drawing, time, 1)
@@ -202,7 +211,7 @@ def test_another_timeline_of_the_trace_is_chosen_and_the_explorer_closes(page):
     assert page.locator(".ov-timeline rect.ov-gpu").count() == 2
     page.get_by_label("Timeline", exact=True).select_option("quick")
     assert page.locator(".ov-timeline rect.ov-gpu").count() == 0
-    page.get_by_label("Close the timeline").click()
+    page.get_by_role("button", name="Close").click()
     assert page.locator(".ov-explore").count() == 0
 
 
@@ -336,7 +345,7 @@ def test_faults_are_found_in_their_order(page, folder):
     assert title.inner_text() == "1 of 2 taken out: 50 ms a step" and bars.count() == 4
     page.keyboard.press("Enter")  # the next choice has the focus
     assert title.inner_text() == "2 of 2 taken out: 25 ms a step" and bars.count() == 2
-    assert page.locator("#place button").count() == 0
+    assert page.locator("#place .ov-tools").last.locator("button").count() == 0
 
 
 def test_what_is_vendored_is_small_and_names_its_licence():

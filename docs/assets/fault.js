@@ -1,7 +1,7 @@
 /* Find the fault: a step's timeline, the faults to choose from, and what taking one out changed.
    Everything it shows stands on the page: the table of faults, the table of steps, the trace of the picked machine. */
 
-import { draw, duration, longestIdle, read } from "./timeline.js"
+import { draw, duration, longestIdle, read, zooming } from "./timeline.js"
 
 const cells = row => [...row.cells].map(cell => cell.innerText.trim())
 const rows = table => [...table.tBodies[0].rows].map(cells)
@@ -30,14 +30,18 @@ export const play = async (place, faults, steps, url) => {
   const choices = document.createElement("div"), verdict = paragraph("ov-verdict")
   choices.className = "ov-tools"
   told.ariaLive = verdict.ariaLive = "polite"
-  place.replaceChildren(title, canvas, told, choices, verdict)
+  const tools = document.createElement("div")
+  tools.className = "ov-tools"
+  tools.append(...zooming(() => drawing))
+  place.replaceChildren(title, tools, canvas, told, choices, verdict)
   const cured = new Set()
+  let drawing = null
 
   const show = number => {
     const { fault, ms } = stages[number]
     title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
     const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
-    draw(canvas, timeline, text => { told.textContent = text }, (from, to) => {
+    drawing = draw(canvas, timeline, text => { told.textContent = text }, (from, to) => {
       const shared = Math.min(to, idle.to) - Math.max(from, idle.from)
       told.textContent += shared > (idle.to - idle.from) / 2
         ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`

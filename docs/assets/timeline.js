@@ -107,7 +107,7 @@ const button = (text, title, act) => {
   made.type = "button"
   made.textContent = text
   made.title = title
-  made.ariaLabel = title
+  if (!/[a-z]/.test(text)) made.ariaLabel = title
   made.addEventListener("click", act)
   return made
 }
@@ -286,6 +286,12 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   return { scale, reset, mark, markBy, svg }
 }
 
+/* Buttons that zoom the drawing which `drawing` gives. */
+export const zooming = drawing => [
+  button("+", "Zoom in", () => drawing().scale(2)), button("−", "Zoom out", () => drawing().scale(0.5)),
+  button("Reset", "Show all", () => drawing().reset()),
+]
+
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
 export const explore = async (place, url) => {
   const answer = await fetch(url)
@@ -302,13 +308,14 @@ export const explore = async (place, url) => {
     : "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch."
   const ids = ({ lanes }) => lanes.some(({ events }) => events.some(({ launch }) => launch !== undefined))
   const say = text => { told.textContent = text }
-  let drawing = null
+  let drawing = null, shown = 0
   const marks = button("Mark", "Measure a stretch by dragging", () => {
     marks.ariaPressed = String(marks.ariaPressed !== "true")
     drawing.markBy(marks.ariaPressed === "true")
   })
   marks.ariaPressed = "false"
   const show = number => {
+    shown = number
     drawing = draw(canvas, timelines[number], say)
     drawing.markBy(marks.ariaPressed === "true")
     say(ids(timelines[number]) ? hint : `${hint} Which call launched which kernel, this recording does not tell.`)
@@ -321,8 +328,13 @@ export const explore = async (place, url) => {
     tools.append(choice)
   }
   tools.append(
-    button("+", "Zoom in", () => drawing.scale(2)), button("−", "Zoom out", () => drawing.scale(0.5)),
-    button("Reset", "Show all", () => drawing.reset()), marks, button("Close", "Close the timeline", () => {
+    ...zooming(() => drawing), marks,
+    button("Longest gap", "Mark the longest stretch in which the GPU is idle", () => {
+      const { from, to } = longestIdle(timelines[shown].lanes)
+      drawing.reset()
+      to > from ? drawing.mark(from, to) : say("There is no gap between the GPU's events.")
+    }),
+    button("Close", "Close the timeline", () => {
       box.remove()
       place.querySelector("button")?.focus({ preventScroll: true })
     }),

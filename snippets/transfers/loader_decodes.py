@@ -152,11 +152,12 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    labels = {"workers_0": "in the loop", "workers_1": "1 worker"}
     rates = {}
-    for name, rate in results["images_per_s"].items():
-        kind, count = name.split("_")
-        noun = kind.removesuffix("s") if count == "1" else kind
-        rates["in the loop" if count == "0" else f"{count} {noun}"] = rate
+    for kind in ("workers", "threads"):
+        for name, rate in results["images_per_s"].items():
+            if name.startswith(kind):
+                rates[labels.get(name, " ".join(reversed(name.split("_"))))] = rate
     return bars(rates, {}, "images per second")
 
 

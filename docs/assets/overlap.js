@@ -201,7 +201,9 @@
 
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const answer = await fetch(narrow.matches || picture.closest(".ov-two") ? picture.querySelector("source").srcset : image.src).catch(() => null)
+    const two = picture.closest(".ov-two"), small = narrow.matches || two
+    const drawn = small ? picture.querySelector("source").srcset : image.src
+    const answer = await fetch(two?.matches(".ov-same-axes") ? picture.dataset.shared : drawn).catch(() => null)
     if (!answer?.ok || picture.hidden) return
     const text = (await answer.text()).replace(/<style\b.*?<\/style>/s, "")  // the page has a style of its own for it
     const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement
@@ -266,7 +268,7 @@
     scrollBy({ top: set.getBoundingClientRect().top - top, behavior: "instant" })
   })
 
-  /* Two machines beside each other in one figure. */
+  /* Two machines beside each other in one figure, on the same axes where both have such a picture. */
   const beside = () => {
     for (const set of document.querySelectorAll(".tabbed-set:has(.ov-run .ov-figure):not([data-beside], .ov-summary *)")) {
       set.dataset.beside = ""
@@ -275,7 +277,6 @@
       const row = document.createElement("label"), select = document.createElement("select")
       row.className = "ov-beside"
       const scales = document.createElement("span")
-      scales.textContent = "each on a scale of its own"
       scales.hidden = true
       select.add(new Option("none", ""))
       for (const block of blocks) {
@@ -283,14 +284,21 @@
         block.dataset.label = label[profile] ?? profile
         select.add(new Option(block.dataset.label, profile))
       }
-      select.addEventListener("change", () => {
+      const compare = () => {
         for (const block of blocks) {
           block.classList.toggle("ov-second", block.querySelector(".ov-run").dataset.machine === select.value)
         }
+        const inputs = [...set.querySelectorAll(":scope > input")]
+        const pictures = blocks.filter((block, i) => inputs[i].checked || block.matches(".ov-second")).map(block => block.querySelector("picture"))
+        const same = pictures.length === 2 && pictures.every(picture => picture?.dataset.shared)
         set.classList.toggle("ov-two", Boolean(select.value))
-        scales.hidden = !select.value
+        set.classList.toggle("ov-same-axes", same)
+        scales.textContent = same ? "on the same axes" : "each on axes of its own"
+        scales.hidden = pictures.length < 2
         redraw(set)
-      })
+      }
+      select.addEventListener("change", compare)
+      set.addEventListener("change", event => event.target.matches(".tabbed-set > input") && select.value && compare())
       row.append("compare with", select, scales)
       const choice = set.closest(".ov-views")?.querySelector(".ov-choice")
       choice ? choice.append(row) : set.before(row)

@@ -21,7 +21,7 @@ from overlap.run import download, machine
 from overlap.site import app, trace
 from overlap.site.cards import Cards
 from overlap.site.notebook import Notebook
-from overlap.site.pictures import VARIANTS, Pictures, drawing_pool
+from overlap.site.pictures import Pictures, drawing_pool
 from overlap.site.svg import in_file
 
 FOLDER = "generated"
@@ -136,7 +136,7 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
         if trace.timelines(run.result):
             yield f"traces/{place}.json", trace.chrome_trace(run.result)
         picture = pictures.of(name, run)
-        for variant in VARIANTS if picture else ():
+        for variant in picture.get("sizes", {}):
             yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
         if picture and picture["chart"]:
             yield f"charts/{place}.json", json.dumps(picture["chart"], ensure_ascii=False)

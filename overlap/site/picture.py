@@ -21,6 +21,7 @@ from overlap.site import svg
 from overlap.site.chart import chart
 from overlap.site.layout import Layout
 from overlap.site.series import Series, read
+from overlap.site.shared import alike, share
 
 #: Inches.
 WIDTHS = {"wide": 7.0, "narrow": 3.7}
@@ -60,18 +61,27 @@ _STYLE = {
 
 
 def draw(
-    path: str, results: dict, ceilings: dict, name: str = "", variants: Iterable[str] = tuple(WIDTHS)
+    path: str,
+    results: dict,
+    ceilings: dict,
+    name: str = "",
+    variants: Iterable[str] = tuple(WIDTHS),
+    others: Iterable[tuple[dict, dict]] = (),
 ) -> dict:
     """Call `plot(results, ceilings)` of the file at `path`.
 
     Returns SVG texts and sizes of the variants, tables of numbers, and the panels of a chart. Ids in the
     picture are made of `name`.
+    Where `others`, results and ceilings of other machines, give pictures of the same kind there is one more
+    variant, `shared`, on axes that hold for all of them.
     """
     with plt.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
-            return _draw(_module(path).plot(results, ceilings), name, variants)
+            plot = _module(path).plot
+            figure = plot(results, ceilings)
+            return _draw(figure, name, variants, [plot(*other) for other in others])
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error}") from None
         except (Exception, SystemExit) as error:
@@ -94,26 +104,38 @@ def _module(path: str) -> ModuleType:
     return module
 
 
-def _draw(figure, name: str, variants: Iterable[str]) -> dict:
+def _draw(figure, name: str, variants: Iterable[str], others: list) -> dict:
     if not isinstance(figure, Figure):
         raise OverlapError(f"must return a matplotlib figure, not {type(figure).__name__}")
     if not figure.axes:
         raise OverlapError("returned a figure without axes; draw on some, such as those of plt.subplots()")
+    same = alike(figure, others)
     series = read(figure)
     picture = {"sizes": {}, "chart": chart(figure, series)}
     layout = Layout(figure, series)
     for variant in variants:
         layout.fit(WIDTHS[variant])
-        file = io.StringIO()
-        canvas = figure.canvas
-        with plt.rc_context({"svg.hashsalt": f"{name}-{variant}"}):
-            FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
-        figure.set_canvas(canvas)
-        marks = [mark for item in series for mark in item.marks(figure.bbox.height)]
-        picture[variant] = svg.from_matplotlib(file.getvalue(), marks)
-        picture["sizes"][variant] = [round(figure.bbox.width), round(figure.bbox.height)]
+        _print(figure, series, picture, name, variant)
     picture["tables"], picture["more"] = _tables(series)
+    if same:
+        for other in same:
+            Layout(other, read(other))
+        share(figure, same)
+        layout.fit(WIDTHS["narrow"])
+        _print(figure, series, picture, name, "shared")
     return picture
+
+
+def _print(figure: Figure, series: list[Series], picture: dict, name: str, variant: str) -> None:
+    """Put a figure, as it is laid out now, into the picture as one of its variants."""
+    file = io.StringIO()
+    canvas = figure.canvas
+    with plt.rc_context({"svg.hashsalt": f"{name}-{variant}"}):
+        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+    figure.set_canvas(canvas)
+    marks = [mark for item in series for mark in item.marks(figure.bbox.height)]
+    picture[variant] = svg.from_matplotlib(file.getvalue(), marks)
+    picture["sizes"][variant] = [round(figure.bbox.width), round(figure.bbox.height)]
 
 
 def _tables(series: list[Series]) -> tuple[list[dict], int]:

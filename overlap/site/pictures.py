@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +42,15 @@ class Pictures:
         snippet = self.book.snippets[name]
         source = [snippet.text, snippet.drawing_hashes]
         inputs = [source, run.data["digest"], ceilings(run.data["machine"]), self._style]
+        inputs += [
+            [other.data["digest"], ceilings(other.data["machine"])] for other in self.others(name, run)
+        ]
         return self._cache.path("pictures", f"{name}-{run.profile}", inputs, ".json")
+
+    def others(self, name: str, run: Run) -> list[Run]:
+        """The runs on other GPU machines, whose axes a picture can share."""
+        runs = self.book.runs(name).values()
+        return [other for other in runs if other.profile != run.profile and other.gpus and run.gpus]
 
     def of(self, name: str, run: Run) -> dict:
         """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
@@ -73,10 +80,10 @@ class Pictures:
         items = self.missing() if items is None else items
         futures = {}
         for name, run in items:
-            results = typical([one["result"] for one in run.all])
             path = str(self.book.root / self.book.snippets[name].path)
             place = f"{name}-{run.profile}"
-            futures[pool.submit(_draw, path, results, ceilings(run.data["machine"]), place)] = name, run
+            others = [_drawn_from(other) for other in self.others(name, run)]
+            futures[pool.submit(_draw, path, *_drawn_from(run), place, VARIANTS, others)] = name, run
         problems = []
         for future in as_completed(futures):
             name, run = futures[future]
@@ -87,6 +94,11 @@ class Pictures:
         if problems:
             raise OverlapError("\n".join(problems))
         return len(items)
+
+
+def _drawn_from(run: Run) -> tuple[dict, dict]:
+    """What `plot` gets: results and ceilings."""
+    return typical([one["result"] for one in run.all]), ceilings(run.data["machine"])
 
 
 def numbers(root: Path, runs: list[tuple[str, Run]]) -> dict[tuple[str, str], dict]:
@@ -100,8 +112,7 @@ def numbers(root: Path, runs: list[tuple[str, Run]]) -> dict[tuple[str, str], di
         for name, run in runs:
             path = root / f"snippets/{name}.py"
             if "\ndef plot(" in path.read_text(encoding="utf-8"):
-                results = typical([one["result"] for one in run.all])
-                drawing = pool.submit(_draw, str(path), results, ceilings(run.data["machine"]), name, ())
+                drawing = pool.submit(_draw, str(path), *_drawn_from(run), name, ())
                 futures[drawing] = name, run.profile
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
@@ -130,10 +141,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _draw(path: str, results: dict, ceilings: dict, name: str, variants: Iterable[str] = VARIANTS) -> dict:
+def _draw(*arguments) -> dict:
     from overlap.site.picture import draw  # here, as only what draws needs matplotlib
 
-    return draw(path, results, ceilings, name, variants)
+    return draw(*arguments)
 
 
 def typical(results: list):
@@ -158,6 +169,6 @@ def typical(results: list):
 
 def _style() -> str:
     """Hash of what makes a picture: a change of style draws all of them again."""
-    names = ("chart.py", "layout.py", "picture.py", "series.py", "svg.py")
+    names = ("chart.py", "layout.py", "picture.py", "series.py", "shared.py", "svg.py")
     sources = [Path(__file__).with_name(name).read_bytes() for name in names]
     return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

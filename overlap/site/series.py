@@ -200,8 +200,8 @@ def words(axis: Axis) -> list[tuple[float, str]]:
     fixed = isinstance(axis.get_major_locator(), (ticker.FixedLocator, category.StrCategoryLocator))
     if not fixed or not isinstance(formatter, written):
         return []
-    words = [(float(place), str(formatter(place, i))) for i, place in enumerate(axis.get_majorticklocs())]
-    return [(place, word) for place, word in words if word]
+    ticks = [(float(place), str(formatter(place, i))) for i, place in enumerate(axis.get_majorticklocs())]
+    return [(place, word) for place, word in ticks if word]
 
 
 def _at(axis: Axis, low: float, high: float, within: float = 1e-9) -> float | str | None:

@@ -169,11 +169,13 @@ class View:
             uri = f"pictures/{run.profile}/{name}-{variant}.svg"
             source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
+        shared = variants.pop("shared", None)
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
         names = {"tables": picture["tables"], "more": picture["more"], "title": title, "at_once": at_once}
         kinds = {panel["kind"] for panel in picture["chart"]}
         names["kind"] = "lines" if kinds == {"lines"} and len(picture["chart"]) == 1 else "other"
         names |= {"trace": self.trace(run), "chart": self.link(f"charts/{run.profile}/{name}.json")}
+        names["shared"] = shared["source"] if shared else ""
         return self.file("figure", **variants, **names, view_of_its_own=numbers == "chosen")
 
 

@@ -205,6 +205,38 @@ def test_a_wheel_scrolls_the_page_and_zooms_with_control_only(page):
     page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
 
 
+def test_one_finger_up_or_down_scrolls_the_page_and_across_moves_the_timeline(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 500}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(f"{address}/index.html")
+    page.add_style_tag(content="body { padding-bottom: 2000px }")
+    drawing = timeline(page)
+    touches = context.new_cdp_session(page)
+    box = drawing.bounding_box()
+    x, y = box["x"] + 150, box["y"] + 50
+
+    def swipe(fingers: list[tuple[int, int]]) -> None:
+        for share in range(8):
+            points = [{"x": x + dx * share / 7, "y": y + dy * share / 7} for dx, dy in fingers]
+            for place, point in enumerate(points):
+                point |= {"id": place, "x": point["x"] + 60 * place}
+            kind = "touchMove" if share else "touchStart"
+            touches.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        touches.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    moving = "document.querySelector('.ov-timeline g[transform*=scale]')?.getAttribute('transform')"
+    swipe([(-50, 0), (50, 0)])
+    zoomed = page.evaluate(moving)
+    assert "scale(2." in zoomed
+    swipe([(-40, 0)])
+    assert page.evaluate(moving) != zoomed
+    moved = page.evaluate(moving)
+    swipe([(0, -150)])
+    page.wait_for_function("scrollY > 50")
+    assert page.evaluate(moving) == moved
+    context.close()
+
+
 def test_another_timeline_of_the_trace_is_chosen_and_the_explorer_closes(page):
     timeline(page)
     page.get_by_label("Timeline", exact=True).select_option("slow")

@@ -185,6 +185,18 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
       })
     })
   const canvas = select(svg).call(behaviour).on("dblclick.zoom", null)
+  // d3-zoom would keep each touch for itself: one finger that goes up or down is the page's, before it hears of it.
+  let finger = null, upright = null
+  svg.addEventListener("touchstart", ({ touches }) => {
+    finger = touches.length === 1 ? touches[0] : null
+    upright = null
+  }, { capture: true, passive: true })
+  svg.addEventListener("touchmove", event => {
+    if (!finger) return
+    const across = Math.abs(event.touches[0].clientX - finger.clientX), along = Math.abs(event.touches[0].clientY - finger.clientY)
+    if (upright === null && across + along > 4) upright = along > across
+    if (upright !== false) event.stopImmediatePropagation()
+  }, { capture: true, passive: true })
   const scale = (factor, middle = room / 2) => canvas.call(behaviour.scaleBy, factor, [middle, 0])
   const reset = () => canvas.call(behaviour.transform, zoomIdentity)
   const bring = ({ start, end }) => {

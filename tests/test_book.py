@@ -91,13 +91,13 @@ ONLY = {
     "torch": {"machine", "noise"},
     "pydantic": {"schema"},
     "rich": {"progress"},
-    "mkdocs": {"plugin"},
+    "mkdocs": {"plugin", "rendered"},
     "setuptools": {"wheel"},
 }
 ONLY |= {
     "nbformat": {"notebook"},
     "nbconvert": {"terminal"},
-    "matplotlib": {"cards", "layout", "picture", "renderer", "series"},
+    "matplotlib": {"cards", "chart", "layout", "picture", "renderer", "series", "shared"},
     "PIL": {"renderer"},
 }
 

@@ -9,10 +9,12 @@ import pytest
 for name in ("mkdocs", "material", "mkdocs_jupyter", "matplotlib"):
     pytest.importorskip(name)
 
+from mkdocs.config import load_config  # noqa: E402
 from mkdocs.structure.pages import Page  # noqa: E402
 from test_overlap_site import build, contents, write_book  # noqa: E402
 
 import overlap  # noqa: E402
+from overlap import OverlapError  # noqa: E402
 from overlap.site import build as site_build  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # MkDocs and its plugins warn of their own future
@@ -123,3 +125,28 @@ def test_a_page_that_warns_is_rendered_each_time(kept, rendered, caplog):
             build(kept, "never")
         assert "a.md" in rendered and "nothing.md" in caplog.text
     page.write_text(before)
+
+
+def test_a_book_that_is_read_again_reads_snippets_only_where_a_file_changed(kept, monkeypatch):
+    monkeypatch.setenv("OVERLAP_EXECUTE", "never")
+    monkeypatch.chdir(kept.root)
+    config = load_config(str(kept.root / "mkdocs.yml"))
+    served = config.plugins["overlap"]
+    page = kept.root / "docs/a.md"
+    code = kept.root / "snippets/a/number.py"
+    before = {file: file.read_text() for file in (page, code)}
+    served.on_config(config)
+    first = served.site.book
+    page.write_text(f"{before[page]}\nMore.\n")
+    served.on_config(config)
+    second = served.site.book
+    assert second.snippets is first.snippets and "More." in second.pages["a.md"].text
+    code.write_text(f"{before[code]}\nBAD = (\n")
+    for _ in range(2):
+        with pytest.raises(OverlapError, match="never closed"):
+            served.on_config(config)
+    code.write_text(f"{before[code]}\n# More.\n")
+    served.on_config(config)
+    assert "# More." in served.site.book.snippets["a/number"].text
+    for file, text in before.items():
+        file.write_text(text)

@@ -1,6 +1,7 @@
 """What is on disk: snippets, committed recordings, pages; and what is wrong with those not readable."""
 
 import json
+from copy import copy
 from pathlib import Path
 
 from overlap import OverlapError
@@ -39,15 +40,24 @@ class Library:
         self.seconds: dict[str, dict[str, float]] = {}
         if (root / SECONDS).exists():
             self.seconds = json.loads((root / SECONDS).read_text(encoding="utf-8"))
+        self._read_pages()
+
+    def _read_pages(self) -> None:
         #: Pages by their path below docs/, and what is wrong with the others.
         self.pages: dict[str, Page] = {}
         self.lost_pages: list[str] = []
-        for path in sorted(root.glob("docs/**/*.md")):
+        for path in sorted(self.root.glob("docs/**/*.md")):
             try:
-                page = Page.read(path, root / "docs")
+                page = Page.read(path, self.root / "docs")
                 self.pages[page.path] = page
             except OverlapError as error:
                 self.lost_pages.append(str(error))
+
+    def with_pages_of_now(self) -> "Library":
+        """The pages as they are now, and the same snippets and recordings: no file of them has changed."""
+        library = copy(self)
+        library._read_pages()
+        return library
 
     def _remedy(self, data: dict) -> str:
         """What to do with a recording of no snippet: it may have another name."""

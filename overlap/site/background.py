@@ -47,7 +47,7 @@ class Background:
             book.runner = self._runner
             book.run(edited)
         missing = site.pictures.missing()
-        if not self._drawn:
+        if missing and not self._drawn:
             site.pictures.lazy = True
             missing = [(name, run) for name, run in missing if run.profile == book.default(name)]
         site.pictures.draw(self._pool, missing)

@@ -77,8 +77,12 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
-        self.files_before = digest_of_files(root)
-        book = Book(root, execute)
+        files = digest_of_files(root)
+        library = None
+        if self.site and files == self.files_before:
+            library = self.site.book.library.with_pages_of_now()
+        book = Book(root, execute, library=library)
+        self.files_before = files
         self.site = Site(book, Pictures(book), self.config.colab, self.config.notebook_page)
         self.cards = Cards(book)
         config.mdx_configs[_EXTENSION] = {"site": self.site}
@@ -163,9 +167,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def on_post_build(self, config) -> None:
         """List the claims that this machine's own runs contradict; tell an author what is not in order."""
         book = self.site.book
-        if self.serving:
-            for problem in book.check(margins=False):
-                log.warning(problem)
         false = {}
         for claim in book.claims:
             if any(run.live for run in book.runs(claim.snippet).values()):
@@ -176,8 +177,15 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             if not (self.serving and key in self.told):
                 log.info(message)
         self.told |= false.keys()
+        if self.serving:  # behind the page, which need not wait for it
+            threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
         if false and self.config.claims == "fatal":
             raise PluginError(f"{len(false)} claims are false on what this build ran; see above")
+
+
+def _tell_problems(book: Book) -> None:
+    for problem in book.check(margins=False):
+        log.warning(problem)
 
 
 def _stop(number: int, frame) -> None:

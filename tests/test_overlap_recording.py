@@ -125,6 +125,7 @@ def test_what_is_no_file_is_no_recording(tmp_path):
         ("run.started", "yesterday", "run.started: Input should be a valid datetime"),
         ("machine.gpus", [], "profile is 'h200', but a run is of cpu or cpu-"),
         ("machine.gpus", [GPU | {"name": "NVIDIA H100"}], "profile is 'h200', but a run is of h100"),
+        ("machine.gpus", [GPU | {"name": "NVIDIA"}], "'NVIDIA' is no name of a GPU"),
         ("machine.cores", "8", "machine.cores: Input should be a valid integer"),
         ("machine.cpu", "a\x1b[1mb", "machine.cpu: String should match pattern"),
         ("result", [1], "result: Input should be a valid dictionary"),

@@ -143,6 +143,9 @@ class Recording(_Form):
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
         for run in [self, *(self.others or [])]:
             names = [gpu.name for gpu in run.machine.gpus]
+            for name in names:
+                if machine.is_cpu(machine.profile([name])):
+                    raise ValueError(f"{name!r} is no name of a GPU")
             profiles = [machine.profile(names)]
             if not names:
                 profiles.append(machine.cpu_profile(run.machine.cpu, run.machine.cores))

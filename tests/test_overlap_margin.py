@@ -2,8 +2,7 @@
 
 import pytest
 
-from overlap.book import margin
-from overlap.book.comparison import compared, distance, is_close
+from overlap.book.comparison import compared, distance, is_above_one, is_close
 
 #: Expressions over several runs, what the runs gave, and which comparisons are close.
 SEVERAL = {
@@ -28,7 +27,7 @@ def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
 
 
 def test_a_measured_limit_is_beaten_by_more_than_its_spread():
-    assert margin.is_above_one([1.1, 1.11, 1.12]) and not margin.is_above_one([0.99, 1.01, 1.02])
+    assert is_above_one([1.1, 1.11, 1.12]) and not is_above_one([0.99, 1.01, 1.02])
 
 
 #: An expression over `x`, which is 2 and 4 in two runs, and how far it is from false.

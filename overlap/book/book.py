@@ -6,11 +6,11 @@ from functools import cached_property
 from pathlib import Path
 
 from overlap import PACKED, OverlapError
-from overlap.book import check, margin
+from overlap.book import check
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.library import Library
-from overlap.book.runs import Run, hosts, result_scope
+from overlap.book.runs import Run, has_trials, hosts, result_scope
 from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
@@ -127,7 +127,7 @@ class Book:
     def measures(self, name: str) -> bool:
         """Whether a snippet is a measurement, with trials; what never ran may be one."""
         runs = self.committed.get(name, {}).values()
-        return not runs or any(margin.has_trials(run.result) for run in runs)
+        return not runs or any(has_trials(run.result) for run in runs)
 
     def runs_wanted(self, name: str, profile: str) -> int:
         """How many runs of a snippet should be recorded on this machine."""

@@ -8,11 +8,12 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from overlap.book.expression import COMPARISONS, Undecided, evaluate, parse
-from overlap.book.margin import SPREADS
 from overlap.book.statistic import is_number, middle, show
 
 _ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _SIGNS = COMPARISONS | {ast.GtE: "≥", ast.LtE: "≤", ast.NotEq: "≠", ast.In: "in", ast.NotIn: "not in"}
+#: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
+SPREADS = 3
 #: Characters of a side that is written out before its value.
 _LONG = 40
 
@@ -81,6 +82,11 @@ def distance(comparisons: Iterator[Comparison]) -> str:
             ratios = [left / right for left, right in zip(comparison.left, comparison.right, strict=True)]
             shares.append(abs(median(ratios) - 1))
     return f"{min(shares):.0%}" if shares else ""
+
+
+def is_above_one(shares: list[float]) -> bool:
+    """Whether shares of a measured limit, one per run, are above 1 by more than three of their spreads."""
+    return _has_room(">", [share - 1 for share in shares])
 
 
 def _has_room(sign: str, distances: list[float]) -> bool:

@@ -114,6 +114,13 @@ def hosts(runs: list[dict]) -> int:
     return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
 
 
+def has_trials(value) -> bool:
+    """Whether something in a result was tried several times."""
+    if isinstance(value, dict):
+        return any(key.endswith("_trials") or has_trials(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(map(has_trials, value))
+
+
 def machine_scope(profile: str, here: dict) -> dict:
     """What an expression or a condition knows of a recorded machine."""
     gpus = here["gpus"]

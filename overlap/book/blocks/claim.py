@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book import margin
 from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.comparison import compared, distance, evaluated, is_close, sides
+from overlap.book.comparison import SPREADS, compared, distance, evaluated, is_above_one, is_close, sides
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.key import key
 from overlap.book.runs import Run, busy, machine_scope
@@ -58,7 +57,7 @@ class Limit(NamedTuple):
         shares = self.shares(scopes)
         if not shares or middle(shares) <= 1:
             return False
-        return self.is_physical or len(shares) == 1 or margin.is_above_one(shares)
+        return self.is_physical or len(shares) == 1 or is_above_one(shares)
 
     def figures(self, scopes: list[dict]) -> str:
         """`4 of 132: 3%`."""
@@ -229,7 +228,7 @@ class Claim(Block):
         for item in compared(self.expression, book.scopes(self.snippet, run)):
             if is_close(item):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
-                yield f"holds by less than {margin.SPREADS} times the spread of {what}"
+                yield f"holds by less than {SPREADS} times the spread of {what}"
 
     def html(self, view: "View") -> str:
         """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""

@@ -958,8 +958,18 @@ def test_each_symptom_is_a_place_to_link_to_and_an_entry_of_the_search(site, doc
     assert set(places) <= entries & set(documents["symptoms/"].ids)
 
 
+@pytest.mark.parametrize("page", ["sources/", "zh/"])
+def test_each_item_of_the_articles_is_a_place_to_link_to_and_an_entry_of_the_search(site, page):
+    rows = re.findall(r"^\| ([A-E]\d+) \|", (ROOT / f"docs/{page[:-1]}.md").read_text(), re.M)
+    index = json.loads((site / "search/search_index.json").read_text())["docs"]
+    titles = {doc["location"].removeprefix(f"{page}#"): doc["title"] for doc in index}
+    assert len(rows) > 50
+    for item in rows:
+        assert titles[item.lower()].startswith(f"{item} · ")
+
+
 def test_a_verdict_on_a_source_begins_with_a_mark(visit):
-    chips = visit("sources/").locator("td[data-label=verdict] .ov-chip")
+    chips = visit("sources/").locator("[data-label=verdict] .ov-chip")
     assert chips.count() > 80
     assert set(chips.all_inner_texts()) == {"holds", "holds with limits", "dated", "wrong"}
 
@@ -1004,6 +1014,13 @@ SEARCHED = {
     "device-side assert triggered": "symptoms/#device-side-assert",
     "what is a CUDA graph": "graphs/ glossary/#cuda-graph",
     "FSDP or DDP": "sharding/#fsdp glossary/#fsdp symptoms/#fsdp",
+    "PyTorch uses Python's own scheduler": "sources/#a2",
+    "next(model.parameters()).is_cuda": "sources/#d9 first_steps/",
+    "replicate scatter parallel_apply gather": "training/#dataparallel-by-hand sources/#d15",
+    "异步": "glossary/#asynchronous",
+    "锁页内存": "symptoms/#pin_memory glossary/#pinned-memory",
+    "显存不足": "symptoms/#cuda-out-of-memory glossary/#out-of-memory",
+    "混合精度": "glossary/#mixed-precision",
 }
 
 
@@ -1012,6 +1029,7 @@ def search(page, words):
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.insert_text(words[:-1])
     page.keyboard.type(words[-1])
+    page.keyboard.press("End")  # a Chinese sign comes without a key
     results = page.locator(".md-search-result__item > a:first-child")
     results.first.wait_for(timeout=60_000)
     return results

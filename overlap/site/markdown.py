@@ -22,7 +22,7 @@ from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site.glossary import Glossary
 from overlap.site.pictures import Pictures
-from overlap.site.tables import Cards, Symptoms
+from overlap.site.tables import Cards, Entries
 from overlap.site.view import Site, View
 
 #: A mark with the end of the word before it, which may be a value, and the sign behind it.
@@ -82,7 +82,7 @@ class OverlapExtension(Extension):
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
-        md.treeprocessors.register(Symptoms(md), "overlap-symptoms", 26)
+        md.treeprocessors.register(Entries(md), "overlap-entries", 26)
         md.treeprocessors.register(Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place

@@ -1017,6 +1017,8 @@ SEARCHED = {
     "PyTorch uses Python's own scheduler": "sources/#a2",
     "next(model.parameters()).is_cuda": "sources/#d9 first_steps/",
     "replicate scatter parallel_apply gather": "training/#dataparallel-by-hand sources/#d15",
+    "这表明，PyTorch能有效地实现在不同设备上自动并行计算": "zh/#e9 sources/#e9",
+    "aboutCudaDevices": "sources/#d3",
     "异步": "glossary/#asynchronous",
     "锁页内存": "symptoms/#pin_memory glossary/#pinned-memory",
     "显存不足": "symptoms/#cuda-out-of-memory glossary/#out-of-memory",

@@ -83,9 +83,9 @@ _VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*"
 def mark_verdict(cell: etree.Element) -> None:
     """Let a verdict begin with a mark."""
     verdict = _VERDICT.match(cell.text or "")
-    if verdict:
+    if verdict and cell.text:
         chip = etree.Element("span", {"class": f"ov-chip ov-{verdict[1].split()[-1]}"})
-        chip.text, chip.tail = verdict[1], (cell.text or "")[verdict.end() :]
+        chip.text, chip.tail = verdict[1], f" {cell.text[verdict.end() :]}"
         cell.text = ""
         cell.insert(0, chip)
 

@@ -1021,7 +1021,6 @@ SEARCHED = {
     "aboutCudaDevices": "sources/",
     "异步": "glossary/#asynchronous",
     "锁页内存": "symptoms/#pin_memory glossary/#pinned-memory",
-    "显存不足": "symptoms/#cuda-out-of-memory glossary/#out-of-memory",
     "混合精度": "glossary/#mixed-precision",
 }
 

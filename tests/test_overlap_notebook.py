@@ -10,7 +10,6 @@ pytest.importorskip("ipykernel")
 
 from conftest import ROOT  # noqa: E402
 
-from overlap.book.blocks import SnippetBlock  # noqa: E402
 from overlap.book.book import Book  # noqa: E402
 from overlap.site.notebook import Notebook  # noqa: E402
 from overlap.site.pictures import Pictures, drawing_pool  # noqa: E402
@@ -29,7 +28,7 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
     chapters = {
         path: page
         for path, page in notebook.book.pages.items()
-        if any(isinstance(block, SnippetBlock) for block in page.blocks)
+        if any(block.snippets for block in page.blocks)
     }
     assert len(chapters) >= 10
     for path, page in chapters.items():

@@ -111,6 +111,14 @@ BAD_PAGES = {
         "```claim a/b\nx\nname: one\nname: two\nText.\n```",
         "docs/a.md:1: `name: two` is no option of a claim; write one `name:",
     ),
+    "a pair of one twin": (
+        "```pair a/b_broken\nshow: f\n```",
+        "docs/a.md:1: a pair is named without _broken or _fixed; write `pair chapter/name` for",
+    ),
+    "a pair without functions": (
+        "```pair a/b\n```",
+        "docs/a.md:1: a pair shows code and output of both; say in `show: …` which functions",
+    ),
     "an option twice": (
         "```snippet a/b\noutput: no\noutput: yes\n```",
         "docs/a.md:1: unknown option `output: yes`; there are caption, code, output, plot, show, each once",

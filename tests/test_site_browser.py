@@ -806,6 +806,30 @@ def test_a_row_of_views_chooses_picture_output_numbers_or_file(visit, scripts):
     assert page.evaluate(VIEWS) == [".ov-numbers tr"]
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_guess_marks_what_was_chosen_and_opens_its_answer(visit, axe, width):
+    page = visit("streams/", width=width)
+    guess = page.locator(".ov-guess").first
+    answer, wrong = guess.locator("details"), guess.locator("label:not(.ov-right)").first
+    look = "(label, part) => getComputedStyle(label, '::after').content"
+    assert answer.get_attribute("open") is None and guess.locator(".ov-right").evaluate(look) == "none"
+    wrong.click()
+    assert answer.get_attribute("open") is not None and answer.locator("p").last.is_visible()
+    assert guess.locator(".ov-right").evaluate(look) == '"✓"' and wrong.evaluate(look) == '"✗"'
+    page.keyboard.press("ArrowDown")
+    assert guess.locator("input:checked").count() == 1
+    assert violations(page, axe, {"serious", "critical", "moderate"}) == []
+    answer.get_by_role("link", name="See what was measured").click()
+    assert page.url.endswith("#snippet-streams-race_broken")
+
+
+def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
+    page = visit("streams/", java_script_enabled=False)
+    guess = page.locator(".ov-guess").first
+    guess.locator("summary").click()
+    assert guess.locator("details p").last.is_visible()
+
+
 def test_python_keeps_its_columns_on_a_phone(visit):
     page = visit("streams/", width=390)
     code = page.locator(".language-python pre > code")
@@ -843,7 +867,8 @@ COPY_ONE = """async number => {
     await new Promise(done => setTimeout(done, 5))
     copied = await navigator.clipboard.readText()
   }
-  return [copied.trim(), block.querySelector("code").textContent.trim()]
+  const given = block.closest("[data-copy]")?.dataset.copy
+  return [copied.trim(), (given ?? block.querySelector("code").textContent).trim()]
 }"""
 BLOCKS = """() => {
   for (const fold of document.querySelectorAll("details")) fold.open = true
@@ -885,6 +910,43 @@ addEventListener("message", event => {
   }
 })
 </script>"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_twins_stand_beside_each_other_or_one_above_the_other(visit, axe, width):
+    page = visit("timing/", width=width)
+    pair = page.locator(".ov-pair").first
+    twins = pair.locator(".ov-twin:visible")
+    broken, fixed = (twins.nth(number).bounding_box() for number in (0, 1))
+    assert (broken["y"] == fixed["y"]) == (width > 1000) == (broken["x"] < fixed["x"])
+    assert twins.locator(".ov-figure").count() == 2 and twins.locator(".ov-printout:visible").count() == 0
+    pair.locator(".ov-choice label", has_text="Output").click()
+    assert twins.locator(".ov-printout:visible").count() == 2
+    pair.locator(".ov-choice label", has_text="File").click()
+    playwright.expect(pair.locator(".ov-file pre")).to_have_count(2)
+    for number, name in enumerate(("unwaited_broken.py", "unwaited_fixed.py")):
+        assert name in pair.locator(".ov-file p").nth(number).inner_text()
+    code = page.locator(".ov-diff").first
+    assert code.locator("ins").all_inner_texts() == ["    torch.cuda.synchronize()\n"]
+    assert code.locator("del").count() == 0
+    assert page.locator("#snippet-timing-unwaited_broken").count() == 1
+    assert page.locator("#snippet-timing-unwaited_fixed").count() == 1
+    assert violations(page, axe, {"serious", "critical", "moderate"}) == []
+
+
+def test_the_numbers_of_twins_are_explored_on_one_axis(visit):
+    page = visit("timing/")
+    pair = page.locator(".ov-pair").first
+    assert pair.locator(".ov-open:visible").count() == 1
+    pair.locator(".ov-open:visible").click()
+    told = pair.locator(".ov-explore .ov-told")
+    playwright.expect(told).to_contain_text("broken: the clock says")
+    assert "fixed: the clock says" in told.inner_text()
+    race = visit("streams/").locator(".ov-pair").first
+    assert race.locator(".ov-open:visible").all_inner_texts() == [
+        "Explore this timeline: broken",
+        "Explore this timeline: fixed",
+    ]
 
 
 def test_a_trace_opens_in_perfetto(visit, site):

@@ -152,6 +152,19 @@ const shownRun = (profile, { told, outputs, tables, more, chart }, pictured, alo
   return run
 }
 
+/* What twins gave, as one run. */
+const together = runs => {
+  const run = make("div", "ov-run"), twins = make("div", "ov-twins")
+  run.dataset.machine = runs[0].dataset.machine
+  for (const [i, { childNodes }] of runs.entries()) {
+    const twin = make("div", "ov-twin")
+    twin.append(make("p", "ov-which", i ? "Fixed" : "Broken"), ...childNodes)
+    twins.append(twin)
+  }
+  run.append(twins)
+  return run
+}
+
 /* One more tab, in the theme's own form. The theme knows nothing of it, so its line below the chosen tab is moved here. */
 let tabs = 0
 const addTab = (set, title, content) => {
@@ -208,10 +221,11 @@ export const insert = ({ machines }) => {
       evidence.querySelector("ul").append(item)
     }
     for (const box of document.querySelectorAll("[data-snippet]")) {
-      const set = box.querySelector(".tabbed-set"), name = box.dataset.snippet
-      if (!set || !Object.hasOwn(mine.snippets, name)) continue
+      const set = box.querySelector(".tabbed-set"), names = box.dataset.snippet.split(" ")
+      if (!set || !names.every(name => Object.hasOwn(mine.snippets, name))) continue
       const pictured = Boolean(set.querySelector(".ov-figure"))
-      addTab(set, title, shownRun(profile, mine.snippets[name], pictured, !box.matches(".ov-views")))
+      const runs = names.map(name => shownRun(profile, mine.snippets[name], pictured, !box.matches(".ov-views")))
+      addTab(set, title, runs.length > 1 ? together(runs) : runs[0])
     }
     for (const [first, key] of keyed(".tabbed-block:first-child > .ov-run")) {
       const run = first.cloneNode(true), bars = mine.bars[key] ?? [], longest = Math.max(...bars.map(([length]) => length))

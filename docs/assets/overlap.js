@@ -201,7 +201,7 @@
 
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const two = picture.closest(".ov-two"), small = narrow.matches || two
+    const two = picture.closest(".ov-two"), small = narrow.matches || two || picture.closest(".ov-twin")
     const drawn = small ? picture.querySelector("source").srcset : image.src
     const answer = await fetch(two?.matches(".ov-same-axes") ? picture.dataset.shared : drawn).catch(() => null)
     if (!answer?.ok || picture.hidden) return
@@ -305,16 +305,24 @@
     }
   }
 
+  /* A guess opens its answer. */
+  document.addEventListener("change", event => {
+    const answer = event.target.closest(".ov-guess fieldset")?.parentElement.querySelector("details")
+    if (answer) answer.open = true
+  })
+
   /* A file is fetched when a reader opens it. */
   document.addEventListener("change", async event => {
-    const file = event.target.matches(".ov-choice [value=file]") && event.target.closest(".ov-views").querySelector(".ov-file")
-    if (!file || !file.dataset.source || file.querySelector("pre")) return
-    const text = document.createElement("pre")
-    text.tabIndex = 0
-    file.append(text)
-    const answer = await fetch(file.dataset.source).catch(() => null)
-    if (answer?.ok) text.textContent = await answer.text()
-    else text.remove()
+    if (!event.target.matches(".ov-choice [value=file]")) return
+    for (const file of event.target.closest(".ov-views").querySelectorAll(".ov-file")) {
+      if (!file.dataset.source || file.querySelector("pre")) continue
+      const text = document.createElement("pre")
+      text.tabIndex = 0
+      file.append(text)
+      const answer = await fetch(file.dataset.source).catch(() => null)
+      if (answer?.ok) text.textContent = await answer.text()
+      else text.remove()
+    }
   })
 
   /* Perfetto takes a trace from the page that opened it: it answers PING when it is ready. */
@@ -373,7 +381,7 @@
       row.append(button)
     }
     if (navigator.connection?.saveData) return
-    for (const figure of document.querySelectorAll(".ov-run .ov-figure[data-kind=lines]:not(:has(.ov-explore), .ov-summary *)")) nearby.observe(figure)
+    for (const figure of document.querySelectorAll(".ov-run .ov-figure[data-kind=lines]:not(:has(.ov-explore), .ov-summary *, .ov-twin *)")) nearby.observe(figure)
   }
 
   /* The clinic's game begins when a reader asks for it; the picked machine's trace is played. */
@@ -394,11 +402,14 @@
     }
   }
 
-  /* The charts of all machines of a figure, its own first. */
+  /* The charts of all machines of a figure, its own first; twins are shown together. */
   const charts = figure => {
     const run = figure.closest(".ov-run"), place = run.closest(".tabbed-set") ?? run
     const others = [...place.querySelectorAll(".ov-figure[data-chart]")].filter(other => other !== figure)
-    return [figure, ...others].map(one => ({ machine: label[one.closest(".ov-run").dataset.machine], url: one.dataset.chart }))
+    return [figure, ...others].map(one => {
+      const machine = label[one.closest(".ov-run").dataset.machine], twin = one.closest(".ov-twin")?.querySelector(".ov-which").textContent
+      return { machine: twin ? `${machine}, ${twin.toLowerCase()}` : machine, url: one.dataset.chart, shown: twin && run.contains(one) }
+    })
   }
 
   /* The copy buttons of notebook pages. */

@@ -123,9 +123,10 @@ const mineOf = act => {
 /* Put a chart in the place of a figure's picture, as high as what it replaces. `charts` are [{ machine, url }];
    the first is the figure's own, the others are fetched when they are chosen. `closed` is called at the end. */
 export const explore = async (figure, charts, closed = () => {}) => {
-  const loaded = new Map([[charts[0].machine, await fetched(charts[0].url)]])
+  const atOnce = charts.filter(({ shown }, index) => shown || !index)
+  const loaded = new Map(await Promise.all(atOnce.map(async ({ machine, url }) => [machine, await fetched(url)])))
   const panels = loaded.get(charts[0].machine)
-  const machines = new Set([charts[0].machine]), hidden = new Set()
+  const machines = new Set(loaded.keys()), hidden = new Set()
   const row = figure.querySelector(".ov-explorable")
   const seen = [...figure.children].filter(part => part.checkVisibility() && !part.matches(".ov-data"))
   const high = seen.at(-1).getBoundingClientRect().bottom - seen[0].getBoundingClientRect().top

@@ -225,10 +225,10 @@ class Book:
         """By snippet, the first block that shows its output, or else the first one."""
         places: dict[str, SnippetBlock] = {}
         for block in self.blocks:
-            if isinstance(block, SnippetBlock):
-                known = places.setdefault(block.snippet, block)
-                if block.output and not known.output:
-                    places[block.snippet] = block
+            for shown in block.snippets:
+                known = places.setdefault(shown.snippet, shown)
+                if shown.output and not known.output:
+                    places[shown.snippet] = shown
         return places
 
     def scope(self, name: str, run: Run, number: int = 0) -> dict:

@@ -13,6 +13,8 @@ from overlap.run import fingerprint
 from overlap.run.fingerprint import Borrow, Part
 
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
+#: How the names of twins end.
+BROKEN, FIXED = "_broken", "_fixed"
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
 _GUARD = re.compile(r'\n*^if __name__ == "__main__":\n(?:    .*\n?)+', re.M)
 #: `[tool.overlap]` of a header: what is left out, and what each key may be.
@@ -183,6 +185,14 @@ class Snippet:
     def header(self) -> str:
         """The PEP 723 header as it is written."""
         return _HEADER.search(self.text)[0]
+
+
+def twin_of(name: str) -> str:
+    """`timing/unwaited_fixed` for `timing/unwaited_broken`, and the reverse; empty for other names."""
+    for ending, other in ((BROKEN, FIXED), (FIXED, BROKEN)):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + other
+    return ""
 
 
 def discover(root: Path) -> dict[str, Snippet]:

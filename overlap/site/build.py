@@ -13,7 +13,6 @@ from pathlib import Path
 
 import overlap
 from overlap import OverlapError
-from overlap.book.blocks import SnippetBlock
 from overlap.book.book import Book
 from overlap.book.mine import edition
 from overlap.cache import digest, write
@@ -118,7 +117,7 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
         for path, text in _of_runs(book, pictures, name):
             yield path, text.encode()
     for page in book.pages.values():
-        if any(isinstance(block, SnippetBlock) for block in page.blocks):
+        if any(block.snippets for block in page.blocks):
             text = Notebook(book, pictures).build(page).encode()
             yield f"downloads/{page.name}.ipynb", text
             if page.name == notebook_page:

@@ -200,7 +200,7 @@ def opens_on(book: Book, blocks: list[Block]) -> str:
 
     Else the one that is the default of most snippets whose output stands on the page.
     """
-    names = {block.snippet for block in blocks if block.kind == "snippet" and block.output}
+    names = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
     runs = [set(book.runs(name)) for name in names if book.runs(name)]
     first = next((machine["profile"] for machine in book.machines() if machine["first"]), "")
     if not runs or all(first in profiles or profiles == {"cpu"} for profiles in runs):

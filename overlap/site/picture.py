@@ -19,7 +19,7 @@ from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import svg
 from overlap.site.chart import chart
-from overlap.site.layout import Layout
+from overlap.site.layout import Layout, share_scales
 from overlap.site.series import Series, read
 from overlap.site.shared import alike, share
 
@@ -67,13 +67,15 @@ def draw(
     name: str = "",
     variants: Iterable[str] = tuple(WIDTHS),
     others: Iterable[tuple[dict, dict]] = (),
+    twin: tuple[str, dict, dict] | None = None,
 ) -> dict:
     """Call `plot(results, ceilings)` of the file at `path`.
 
     Returns SVG texts and sizes of the variants, tables of numbers, and the panels of a chart. Ids in the
     picture are made of `name`.
     Where `others`, results and ceilings of other machines, give pictures of the same kind there is one more
-    variant, `shared`, on axes that hold for all of them.
+    variant, `shared`, on axes that hold for all of them. With a `twin`, the path, results and ceilings of
+    another snippet, the axes have room for what that shows on them.
     """
     with plt.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
@@ -81,7 +83,11 @@ def draw(
         try:
             plot = _module(path).plot
             figure = plot(results, ceilings)
-            return _draw(figure, name, variants, [plot(*other) for other in others])
+            figures = [plot(*other) for other in others]
+            if twin:
+                their_path, *theirs = twin
+                share_scales(figure, _module(their_path).plot(*theirs))
+            return _draw(figure, name, variants, figures)
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error}") from None
         except (Exception, SystemExit) as error:

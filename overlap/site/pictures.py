@@ -17,6 +17,7 @@ from overlap.book.book import Book, Run
 from overlap.book.ceiling import ceilings
 from overlap.book.statistic import is_number, middle
 from overlap.cache import Cache, write
+from overlap.run.snippet import twin_of
 from overlap.run.text import plain
 
 VARIANTS = ("wide", "narrow")
@@ -45,12 +46,23 @@ class Pictures:
         inputs += [
             [other.data["digest"], ceilings(other.data["machine"])] for other in self.others(name, run)
         ]
+        twin = self._twin(name, run)
+        if twin:
+            other = self.book.snippets[twin.data["snippet"]]
+            inputs.append([other.text, other.drawing_hashes, twin.data["digest"]])
         return self._cache.path("pictures", f"{name}-{run.profile}", inputs, ".json")
 
     def others(self, name: str, run: Run) -> list[Run]:
         """The runs on other GPU machines, whose axes a picture can share."""
         runs = self.book.runs(name).values()
         return [other for other in runs if other.profile != run.profile and other.gpus and run.gpus]
+
+    def _twin(self, name: str, run: Run) -> Run | None:
+        """The run of a snippet's twin on the same machine: both are drawn on one scale."""
+        other = twin_of(name)
+        if other not in self.book.snippets or not self.has(other):
+            return None
+        return self.book.runs(other).get(run.profile)
 
     def of(self, name: str, run: Run) -> dict:
         """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
@@ -75,15 +87,21 @@ class Pictures:
         items = [(name, run) for name in drawing for run in self.book.runs(name).values()]
         return [(name, run) for name, run in items if not self.path(name, run).exists()]
 
+    def _file(self, name: str) -> str:
+        return str(self.book.root / self.book.snippets[name].path)
+
     def draw(self, pool: Executor, items: list[tuple[str, Run]] | None = None) -> int:
         """Draw these items, or what is missing; return how many."""
         items = self.missing() if items is None else items
         futures = {}
         for name, run in items:
-            path = str(self.book.root / self.book.snippets[name].path)
+            path = self._file(name)
             place = f"{name}-{run.profile}"
             others = [_drawn_from(other) for other in self.others(name, run)]
-            futures[pool.submit(_draw, path, *_drawn_from(run), place, VARIANTS, others)] = name, run
+            twin = self._twin(name, run)
+            beside = (self._file(twin.data["snippet"]), *_drawn_from(twin)) if twin else None
+            work = pool.submit(_draw, path, *_drawn_from(run), place, VARIANTS, others, beside)
+            futures[work] = name, run
         problems = []
         for future in as_completed(futures):
             name, run = futures[future]

@@ -147,6 +147,10 @@ class View:
         """Highlighted Python under its path, which links to its place."""
         return self.file("code", title=title, anchor=anchor, code=Markup(highlighted(text)))
 
+    def lines(self, code: str) -> list[Markup]:
+        """The lines of highlighted Python, each whole by itself."""
+        return [Markup(line) for line in highlighted(code).split("\n")]
+
     def outputs(self, run: Run) -> Markup:
         """What the snippet printed, per stream and per rank."""
         outputs = run.data["outputs"]

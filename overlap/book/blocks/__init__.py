@@ -9,13 +9,17 @@ from overlap.book.blocks.block import Block, Source, Text
 from overlap.book.blocks.calculator import Calculator
 from overlap.book.blocks.claim import Claim
 from overlap.book.blocks.figure import Diagram, FigureBlock
+from overlap.book.blocks.guess import Guess
 from overlap.book.blocks.headlines import Headline, Headlines
 from overlap.book.blocks.index import ClaimIndex, SnippetIndex, Tally
+from overlap.book.blocks.pair import Pair
 from overlap.book.blocks.scoreboard import Scoreboard, ScoreboardPicture
 from overlap.book.blocks.snippet import SnippetBlock
 
 _CLASSES = (
     SnippetBlock,
+    Pair,
+    Guess,
     FigureBlock,
     Claim,
     Diagram,
@@ -39,8 +43,10 @@ __all__ = [
     "ClaimIndex",
     "Diagram",
     "FigureBlock",
+    "Guess",
     "Headline",
     "Headlines",
+    "Pair",
     "Scoreboard",
     "ScoreboardPicture",
     "SnippetBlock",

@@ -10,6 +10,7 @@ from overlap import OverlapError
 from overlap.book import value as values
 
 if TYPE_CHECKING:
+    from overlap.book.blocks.snippet import SnippetBlock
     from overlap.book.book import Book
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
@@ -79,6 +80,11 @@ class Block:
     def prose(self) -> "Text | None":
         """Markdown that readers read in it."""
         return None
+
+    @property
+    def snippets(self) -> tuple["SnippetBlock", ...]:
+        """The snippets that it shows."""
+        return ()
 
     def check(self, book: "Book", margins: bool) -> Iterator[str]:
         """What is wrong with it; `margins`: also what stops an author and no build."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from overlap.book.blocks.block import Block, read_template
 from overlap.book.blocks.claim import Claim
-from overlap.book.blocks.snippet import SnippetBlock
 from overlap.book.verdict import Counts, State
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ class SnippetIndex(Block):
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
         for page in in_reading_order(view.book):
-            blocks = [block for block in page.blocks if isinstance(block, SnippetBlock)]
-            blocks = [block for block in blocks if view.book.places[block.snippet] is block]
+            blocks = [shown for block in page.blocks for shown in block.snippets]
+            blocks = [shown for shown in blocks if view.book.places[shown.snippet] == shown]
             if blocks:
                 title = titled(page.name)
                 table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.run import download
+from overlap.run.machine import order
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
+    from overlap.book.runs import Run
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
@@ -88,67 +90,85 @@ class SnippetBlock(Block):
             yield f"{self.where}: the picture of {self.snippet} has no caption; {remedy}"
         yield from self.prose.check(book, margins)
 
+    @property
+    def snippets(self) -> tuple["SnippetBlock", ...]:
+        """Itself."""
+        return (self,)
+
     def markdown(self, view: "View") -> str:
         """Picture, caption, code and file; where there is no picture the code comes first, then the output.
 
         Links to the snippet lead to the first place that shows its output.
         """
         book = view.book
-        snippet = book.snippet(self.snippet)
-        runs = book.runs(snippet.name) if self.output else {}
-        if self.output and not runs:
-            reason = f"{snippet.path}: nothing recorded and this machine cannot run it"
-            raise OverlapError(f"{self.where}: {reason}; run `overlap record {snippet.name}`")
-        anchor = ""
-        if self.anchor not in view.anchors and (self.output or book.places.get(self.snippet, self) == self):
-            anchor = self.anchor
-            view.anchors.add(anchor)
-            if self.output:
-                view.measured.append(self.snippet)
-        pictures = dict.fromkeys(runs, "")
+        runs: dict[str, dict[str, Run]] = {}
+        for shown in self.snippets:
+            runs_there = book.runs(book.snippet(shown.snippet).name) if self.output else {}
+            if self.output and not runs_there:
+                reason = f"snippets/{shown.snippet}.py: nothing recorded and this machine cannot run it"
+                raise OverlapError(f"{self.where}: {reason}; run `overlap record {shown.snippet}`")
+            for profile, run in runs_there.items():
+                runs.setdefault(profile, {})[shown.snippet] = run
+        runs = {profile: runs[profile] for profile in sorted(runs, key=order)}
+        anchor, other, *_ = [shown.place(view) for shown in self.snippets] + [""]
+        pictures = {}
         if self.plot:
-            pictures = {profile: view.figure(run, numbers="chosen") for profile, run in runs.items()}
+            for by_name in runs.values():
+                pictures |= {run.path: view.figure(run, numbers="chosen") for run in by_name.values()}
         if not any(pictures.values()):
-            code = view.put(self._code(view, snippet, anchor))
+            code = view.put(self._code(view, anchor))
             if not runs:
                 return f"\n{code}\n"
-            return f"\n{code}\n\n{view.put(self._output(view, snippet, runs, pictures, ''))}\n"
-        output = view.put(self._output(view, snippet, runs, pictures, anchor))
-        caption = view.captioned(snippet.name, self.caption)
-        return f"\n{output}\n{caption}\n{view.put(self._code(view, snippet, ''))}\n"
+            return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, other))}\n"
+        output = view.put(self._output(view, runs, pictures, anchor))
+        caption = view.captioned(self.snippet, self.caption)
+        return f"\n{output}\n{caption}\n{view.put(self._code(view, other))}\n"
 
-    def _output(
-        self, view: "View", snippet: Snippet, runs: dict, pictures: dict[str, str], anchor: str
-    ) -> str:
+    def place(self, view: "View") -> str:
+        """Its anchor, where this is the place that links lead to; else nothing."""
+        if self.anchor in view.anchors:
+            return ""
+        if not self.output and view.book.places.get(self.snippet, self) != self:
+            return ""
+        view.anchors.add(self.anchor)
+        if self.output:
+            view.measured.append(self.snippet)
+        return self.anchor
+
+    def _output(self, view: "View", runs: dict, pictures: dict[str, str], anchor: str) -> str:
+        """A tab for each machine with what each snippet gave there, and the files."""
         tabs = {}
-        for profile, run in runs.items():
-            names = {"view": view, "run": run, "picture": pictures[profile]}
-            tabs[profile] = view.render(read_template("snippet_run"), **names)
+        for profile, by_name in runs.items():
+            names = {"view": view, "profile": profile, "runs": by_name, "pictures": pictures}
+            tabs[profile] = view.render(read_template("snippet_run"), shown=self.snippets, **names)
         drawn = "".join(pictures.values())
         views = ["picture", "output", "numbers", "file"]
         if not drawn:
             views.remove("picture")
         if "ov-numbers" not in drawn:
             views.remove("numbers")
-        file = Path(snippet.path).name
+        files = []
+        for shown in self.snippets:
+            snippet = view.book.snippet(shown.snippet)
+            file = {"name": Path(snippet.path).name, "path": snippet.path, "needs": self.needs(snippet)}
+            file["command"] = command(snippet, file["name"])
+            file["download"] = view.link(f"downloads/{snippet.name}.py")
+            file["runs"] = view.book.runs(snippet.name)
+            file["missing"] = snippet.options["missing"]
+            files.append(file)
         return view.render(
             read_template("snippet_output"),
             anchor=anchor,
-            name=self.snippet,
+            names=" ".join(shown.snippet for shown in self.snippets),
             line=self.line,
             views=views,
             tabs=view.tabs(tabs, view.first(runs, self.snippet)),
-            runs=runs,
-            download=view.link(f"downloads/{snippet.name}.py"),
-            path=snippet.path,
-            file=file,
-            command=command(snippet, file),
-            needs=self.needs(snippet),
-            missing=snippet.options["missing"],
+            files=files,
         )
 
-    def _code(self, view: "View", snippet: Snippet, anchor: str) -> str:
-        code = _FOR_TOOLS.sub("", snippet.show(list(self.show)))
+    def _code(self, view: "View", anchor: str) -> str:
+        snippet = view.book.snippet(self.snippet)
+        code = for_readers(snippet.show(list(self.show)))
         first, rest = opening(code) if self.code else ("", "")
         return view.render(
             read_template("snippet_code"),
@@ -205,6 +225,11 @@ class SnippetBlock(Block):
             notebook.code(start, outputs, tags),
             *caption,
         ]
+
+
+def for_readers(code: str) -> str:
+    """Code without what its comments say to linters."""
+    return _FOR_TOOLS.sub("", code)
 
 
 def opening(code: str) -> tuple[str, str]:

@@ -1,0 +1,161 @@
+"""A guess before the answer: a question, a few choices, and data that say which one is right."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from overlap import OverlapError
+from overlap.book.blocks.block import Block, Source, Text, read_template
+from overlap.book.expression import Undecided, evaluate
+from overlap.book.runs import machine_scope
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+    from overlap.site.notebook import Notebook
+    from overlap.site.view import View
+
+_FORM = "write the question, then rows of `- choice | expression`, then `answer: …`"
+_FORM_OF_WORDS = "write the question, then rows of `- choice`, the right one `- [x] choice`, then `answer: …`"
+_RIGHT = "[x] "
+_LETTERS = "ABCDE"
+
+
+class Choice(NamedTuple):
+    """What a reader can choose; an expression that is true if it is right, or whether it is."""
+
+    text: str
+    expression: str
+    is_right: bool
+
+
+@dataclass(frozen=True)
+class Guess(Block):
+    """```` ```guess chapter/snippet ````, perhaps `for` a condition: a question, choices, `answer: …`.
+
+    A choice is `- text | expression`. On each of the book's own machines just one expression is true.
+    Where no snippet is named, the right choice is written `- [x] text`.
+    """
+
+    snippet: str
+    condition: str
+    question: str
+    choices: tuple[Choice, ...]
+    answer: str
+
+    kind: ClassVar[str] = "guess"
+
+    @classmethod
+    def read(cls, source: Source) -> "Guess":
+        """Read question, choices and answer."""
+        snippet, _, condition = source.argument.partition(" for ")
+        form = _FORM if snippet else _FORM_OF_WORDS
+        question = []
+        choices = []
+        answer = []
+        for row in source.rows():
+            if answer or row.startswith("answer:"):
+                answer.append(row.removeprefix("answer:").strip())
+            elif row.startswith("- "):
+                text, _, expression = row[2:].partition(" | ")
+                if bool(expression) != bool(snippet) or (text.startswith(_RIGHT) and snippet):
+                    raise source.refuse(f"`{row}` is no choice", form)
+                text = text.strip()
+                choices.append(Choice(text.removeprefix(_RIGHT), expression, text.startswith(_RIGHT)))
+            elif choices:
+                raise source.refuse(f"`{row}` is no choice", form)
+            else:
+                question.append(row)
+        if not question or not answer or not 3 <= len(choices) <= len(_LETTERS):
+            raise source.refuse("a guess has a question, three to five choices and an answer", form)
+        if not snippet and sum(choice.is_right for choice in choices) != 1:
+            raise source.refuse("not just one choice is right", form)
+        return cls(
+            source.page,
+            source.line,
+            snippet,
+            condition,
+            " ".join(question),
+            tuple(choices),
+            " ".join(answer),
+        )
+
+    @property
+    def prose(self) -> Text:
+        """Question and answer, which are text like any other of the page."""
+        return Text(self.page, self.line + 1, f"{self.question}\n\n{self.answer}")
+
+    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+        """Data by which not just one choice is right, or one here and another there; what it says."""
+        votes = self.votes(book)
+        for profile, right in votes.items():
+            if len(right) != 1:
+                texts = ", ".join(f"`{choice.text}`" for choice in right) or "none"
+                reason = f"on {profile} not just one choice is right: {texts}"
+                yield f"{self.where}: {reason}; mend the expressions, or add `for` a condition"
+        if self.snippet and not votes:
+            reason = "none of the book's own machines decides which choice is right"
+            yield f"{self.where}: {reason}; mend the condition, or record it"
+        if len({tuple(right) for right in votes.values()}) > 1:
+            reason = f"one choice is right on {' and another on '.join(votes)}"
+            yield f"{self.where}: {reason}; add `for` a condition"
+        yield from super().check(book, margins)
+
+    def votes(self, book: "Book") -> dict[str, list[Choice]]:
+        """Which choices are right, by machine of the book's own that has data: true in most of its runs."""
+        votes = {}
+        for profile, run in book.runs(book.snippet(self.snippet).name).items() if self.snippet else ():
+            machine = machine_scope(profile, run.data["machine"])
+            if not book.at_home(profile) or (self.condition and not evaluate(self.condition, machine)):
+                continue
+            scopes = book.scopes(self.snippet, run)
+            try:
+                votes[profile] = [choice for choice in self.choices if _holds(choice.expression, scopes)]
+            except Undecided as error:
+                remedy = "mend the expressions, or add `for` a condition"
+                raise OverlapError(f"{self.where}: undecided on {profile}: {error}; {remedy}") from None
+        return votes
+
+    def right(self, book: "Book") -> Choice:
+        """The right choice; no live run of another machine changes it."""
+        rights = [choice for choice in self.choices if choice.is_right]
+        if self.snippet:
+            rights = next(iter(self.votes(book.as_committed).values()), [])
+        if len(rights) != 1:
+            raise OverlapError(f"{self.where}: not just one choice is right; run `overlap check`")
+        return rights[0]
+
+    def markdown(self, view: "View") -> str:
+        """Choices as radio buttons; the answer is a fold, which a choice opens."""
+        right = self.right(view.book)
+        choices = view.render(read_template("guess"), view=view, guess=self, right=right, letters=_LETTERS)
+        answer = f"**{self._named(right)}.** {self.answer}"
+        how = view.how(self.snippet) if self.snippet else ""
+        if how:
+            answer += f" [See what was measured]({how})"
+        return (
+            f'\n<div class="ov-guess" markdown>\n{view.put(choices)}\n\n'
+            f'??? question "Answer"\n\n    {answer}\n\n</div>\n'
+        )
+
+    def _named(self, choice: Choice) -> str:
+        return f"{_LETTERS[self.choices.index(choice)]}: {choice.text}"
+
+    def cells(self, notebook: "Notebook") -> list[dict]:
+        """Question, choices and answer."""
+        choices = "\n".join(f"- {self._named(choice)}" for choice in self.choices)
+        answer = f"**{self._named(self.right(notebook.book))}.** {self.answer}"
+        return [notebook.prose(f"**Guess first.** {self.question}\n\n{choices}"), notebook.prose(answer)]
+
+
+def _holds(expression: str, scopes: list[dict]) -> bool:
+    """Whether it is true in most of those runs that decide it."""
+    results = []
+    undecided = None
+    for scope in scopes:
+        try:
+            results.append(bool(evaluate(expression, scope)))
+        except Undecided as error:
+            undecided = error
+    if not results:
+        raise undecided
+    return 2 * sum(results) > len(results)

@@ -1,0 +1,168 @@
+"""Guesses: a question, choices, and data by which just one of them is right."""
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("mkdocs")
+
+from markdown import markdown
+
+from overlap import OverlapError
+from overlap.site.markdown import _site_here
+from overlap.site.notebook import Notebook
+from overlap.site.pictures import Pictures
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+GUESS = """```guess a/it
+How *large* is `n`?
+- small | n < 5
+- about ten | 5 <= n < 15
+- large | n >= 15
+answer: It is {a/it: n}, as measured.
+```
+"""
+SHOWN = "```snippet a/it\n```\n\n"
+
+
+@pytest.fixture
+def measured(small_book, template, monkeypatch):
+    """A number that is 9 on the book's own CPU and two H200, and 30 on one, which is not the book's own."""
+    monkeypatch.chdir(small_book.root)
+    _site_here.cache_clear()
+    (small_book.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {cpu = 1, h200-x2 = 1}\n")
+    (small_book.root / "mkdocs.yml").write_text("site_name: Small\n")
+    small_book.snippet("a/it", options="gpus = [0]")
+    small_book.commit("a/it", template, {"n": 9})
+    small_book.commit("a/it", template, {"n": 30}, gpus=1)
+    small_book.commit("a/it", template, {"n": 9}, gpus=2)
+    return small_book
+
+
+def problems(book, text: str) -> list[str]:
+    """What is wrong with a page of this text."""
+    book.page("a", SHOWN + text)
+    return book.book("never").check()
+
+
+def rendered(text: str) -> str:
+    """The text as HTML, in the book of the working directory."""
+    extensions = [
+        "md_in_html",
+        "attr_list",
+        "pymdownx.details",
+        "pymdownx.superfences",
+        "overlap.site.markdown",
+    ]
+    configs = {"overlap.site.markdown": {"execute": "never"}}
+    return markdown(text, extensions=extensions, extension_configs=configs)
+
+
+def test_a_guess_of_which_one_choice_is_right_is_in_order(measured):
+    assert problems(measured, GUESS) == []
+
+
+WRONG = {
+    "none": (
+        "5 <= n < 15",
+        "10 <= n < 15",
+        "on cpu not just one choice is right: none; mend the expressions",
+    ),
+    "two": ("n < 5", "n < 12", "on cpu not just one choice is right: `small`, `about ten`; mend"),
+    "nowhere": ("guess a/it", "guess a/it for gpus == 1", "none of the book's own machines decides which"),
+    "here and there": (
+        "n < 5",
+        "gpus == 2",
+        "on h200-x2 not just one choice is right: `small`, `about ten`; mend",
+    ),
+    "no name": ("n < 5", "m < 5", "docs/a.md:4: undecided on cpu: "),
+    "a value": ("{a/it: n}", "{a/it: m}", "a/it: `m` has no value on"),
+    "a number": ("as measured", "or 5 ms", "`5 ms` is typed in by hand"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_data_by_which_not_just_one_choice_is_right_stop_the_build(measured, name):
+    old, new, expected = WRONG[name]
+    found = problems(measured, GUESS.replace(old, new))
+    assert [problem for problem in found if expected in problem and problem.startswith("docs/a.md:")], found
+
+
+def test_one_choice_here_and_another_there_is_a_problem(measured):
+    guess = GUESS.replace("n < 5", "gpus == 2").replace("5 <= n < 15", "gpus == 0")
+    assert problems(measured, guess) == [
+        "docs/a.md:4: one choice is right on cpu and another on h200-x2; add `for` a condition"
+    ]
+    assert problems(measured, guess.replace("guess a/it", "guess a/it for gpus == 2")) == []
+
+
+WORDS = "```guess\nWhich?\n- this\n- [x] that\n- neither\nanswer: Because.\n```\n"
+FORMS = {
+    "no answer": (GUESS.replace("answer: ", "- "), "is no choice; write the question, then rows of"),
+    "two choices": (
+        GUESS.replace("- large | n >= 15\n", ""),
+        "a question, three to five choices and an answer",
+    ),
+    "no expression": (GUESS.replace(" | n < 5", ""), "`- small` is no choice; write"),
+    "no question": (GUESS.replace("How *large* is `n`?\n", ""), "a guess has a question, three to five"),
+    "words among choices": (GUESS.replace("- large", "large"), "`large | n >= 15` is no choice"),
+    "two right ones": (
+        WORDS.replace("- this", "- [x] this"),
+        "not just one choice is right; write the question",
+    ),
+    "no right one": (WORDS.replace("[x] ", ""), "not just one choice is right"),
+    "an expression over nothing": (
+        WORDS.replace("- this", "- this | x > 1"),
+        "`- this | x > 1` is no choice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_guess_that_is_written_otherwise_is_an_error_with_its_place(measured, name):
+    text, expected = FORMS[name]
+    found = problems(measured, text)
+    assert [problem for problem in found if problem.startswith("docs/a.md:4: ") and expected in problem]
+
+
+def test_a_reader_chooses_and_the_fold_has_the_answer(measured):
+    measured.page("a", SHOWN + GUESS)
+    article = rendered(SHOWN + GUESS)
+    choices = re.findall(r"<label( class=\"ov-right\")?.*?<b>(\w)</b> <span>(.*?)</span>", article)
+    assert choices == [
+        ("", "A", "small"),
+        (' class="ov-right"', "B", "about ten"),
+        ("", "C", "large"),
+    ]
+    assert "How <em>large</em> is <code" in article and article.count('type="radio" name="ov-guess-4"') == 3
+    fold = re.search(r'<details class="question">(.*?)</details>', article, re.S)[1]
+    assert "<strong>B: about ten.</strong> It is" in fold and 'data-machine="h200-x2"' in fold
+    assert 'href="#snippet-a-it">See what was measured</a>' in fold
+
+
+def test_what_another_machine_gave_does_not_change_which_choice_is_right(measured, template):
+    measured.commit("a/it", template, {"n": 3}, gpus=1)
+    assert 'class="ov-right" data-search-exclude><input type="radio" name="ov-guess-1"> <b>B</b>' in rendered(
+        GUESS
+    )
+    measured.commit("a/it", template, {"n": 3}, gpus=2)
+    _site_here.cache_clear()
+    measured.commit("a/it", template, {"n": 7})
+    with pytest.raises(OverlapError, match="not just one choice is right; run `overlap check`"):
+        rendered(GUESS.replace("5 <= n < 15", "n == 9"))
+
+
+def test_words_need_no_data(measured):
+    article = rendered(WORDS)
+    assert "<strong>B: that.</strong> Because." in article and "See what was measured" not in article
+
+
+def test_a_notebook_asks_before_it_answers(measured):
+    measured.page("a", f"# A\n\n{GUESS}")
+    book = measured.book("never")
+    cells = json.loads(Notebook(book, Pictures(book)).build(book.pages["a.md"]))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    assert texts[1] == "**Guess first.** How *large* is `n`?\n\n- A: small\n- B: about ten\n- C: large"
+    assert texts[2] == "**B: about ten.** It is 9, as measured."

@@ -117,7 +117,7 @@ BAD_PAGES = {
     ),
     "a pair without functions": (
         "```pair a/b\n```",
-        "docs/a.md:1: a pair shows code and output of both; say in `show: …` which functions",
+        "docs/a.md:1: a pair shows code of both; say in `show: …` which functions",
     ),
     "an option twice": (
         "```snippet a/b\noutput: no\noutput: yes\n```",

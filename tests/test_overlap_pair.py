@@ -107,6 +107,13 @@ def test_what_both_gave_stands_together(twins):
     assert article.count("runs alone") == 2
 
 
+def test_without_output_the_code_has_both_places(twins):
+    article = rendered(twins, PAIR.replace("caption: Both.", "output: no"))
+    assert "three" not in article and "<ins>" in article
+    for anchor in ("snippet-a-it_broken", "snippet-a-it_fixed"):
+        assert article.count(f'id="{anchor}"') == 1
+
+
 def test_twins_are_drawn_on_one_scale_if_their_axes_show_the_same(twins):
     book = twins.book("never")
     rendered(twins, PAIR)

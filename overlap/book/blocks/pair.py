@@ -28,14 +28,13 @@ class Pair(SnippetBlock):
 
     @classmethod
     def read(cls, source: Source) -> "Pair":
-        """Read the options; both belong together, so neither code nor output is left out."""
+        """Read the options; what changed in the code is the point, so it is shown."""
         if not source.snippet or source.snippet.endswith((BROKEN, FIXED)):
             remedy = "write `pair chapter/name` for `name_broken` and `name_fixed`"
             raise source.refuse(f"a pair is named without {BROKEN} or {FIXED}", remedy)
         block = super().read(source._replace(argument=source.snippet + BROKEN))
-        if not block.code or not block.output or not block.show:
-            remedy = "say in `show: …` which functions"
-            raise source.refuse("a pair shows code and output of both", remedy)
+        if not block.code or not block.show:
+            raise source.refuse("a pair shows code of both", "say in `show: …` which functions")
         return block
 
     @cached_property
@@ -81,7 +80,7 @@ class Pair(SnippetBlock):
             raise OverlapError(f"{self.where}: {reason}; write it, or show the other one as a snippet")
         return book.snippet(name)
 
-    def _code(self, view: "View", anchor: str) -> str:
+    def _code(self, view: "View", anchors: list[str]) -> str:
         """One block of code, in which lines are gone, new, or the same; the fixed code is what is copied."""
         before, after = self.codes(view.book)
         old, new = (view.lines(code) for code in (before, after))
@@ -96,7 +95,7 @@ class Pair(SnippetBlock):
         snippets = [view.book.snippet(block.snippet) for block in self.snippets]
         return view.render(
             read_template("pair_code"),
-            anchor=anchor,
+            anchors=anchors,
             lines=lines,
             copied=after,
             paths=[snippet.path for snippet in snippets],

@@ -110,19 +110,19 @@ class SnippetBlock(Block):
             for profile, run in runs_there.items():
                 runs.setdefault(profile, {})[shown.snippet] = run
         runs = {profile: runs[profile] for profile in sorted(runs, key=order)}
-        anchor, other, *_ = [shown.place(view) for shown in self.snippets] + [""]
+        first, *others = (shown.place(view) for shown in self.snippets)
         pictures = {}
         if self.plot:
             for by_name in runs.values():
                 pictures |= {run.path: view.figure(run, numbers="chosen") for run in by_name.values()}
         if not any(pictures.values()):
-            code = view.put(self._code(view, anchor))
             if not runs:
-                return f"\n{code}\n"
-            return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, other))}\n"
-        output = view.put(self._output(view, runs, pictures, anchor))
+                return f"\n{view.put(self._code(view, [first, *others]))}\n"
+            code = view.put(self._code(view, [first]))
+            return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, ''.join(others)))}\n"
+        output = view.put(self._output(view, runs, pictures, first))
         caption = view.captioned(self.snippet, self.caption)
-        return f"\n{output}\n{caption}\n{view.put(self._code(view, other))}\n"
+        return f"\n{output}\n{caption}\n{view.put(self._code(view, others))}\n"
 
     def place(self, view: "View") -> str:
         """Its anchor, where this is the place that links lead to; else nothing."""
@@ -166,14 +166,14 @@ class SnippetBlock(Block):
             files=files,
         )
 
-    def _code(self, view: "View", anchor: str) -> str:
+    def _code(self, view: "View", anchors: list[str]) -> str:
         snippet = view.book.snippet(self.snippet)
         code = for_readers(snippet.show(list(self.show)))
         first, rest = opening(code) if self.code else ("", "")
         return view.render(
             read_template("snippet_code"),
             view=view,
-            anchor=anchor,
+            anchor="".join(anchors),
             place=self.anchor if self.anchor in view.anchors else "",
             path=snippet.path,
             first=first,

@@ -806,6 +806,34 @@ def test_a_row_of_views_chooses_picture_output_numbers_or_file(visit, scripts):
     assert page.evaluate(VIEWS) == [".ov-numbers tr"]
 
 
+def test_a_link_into_a_fold_of_deeper_sections_opens_it(visit, site):
+    page = visit("streams/")
+    fold, section = page.locator(".ov-deeper"), page.locator("#how-many-streams-are-there")
+    assert fold.get_attribute("open") is None and not section.is_visible()
+    page.locator(".md-nav--secondary a:visible", has_text="There are 32 streams").last.click()
+    playwright.expect(fold).to_have_attribute("open", "")
+    playwright.expect(section).to_be_in_viewport()
+    page = visit("streams/#claim-pool-of-32")
+    playwright.expect(page.locator("#claim-pool-of-32-evidence")).to_be_visible()
+    page = visit("symptoms/")
+    page.locator('a[href$="streams/#how-many-streams-are-there"]').first.click()
+    playwright.expect(page.locator("#how-many-streams-are-there")).to_be_in_viewport()
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    places = {entry["location"] for entry in entries}
+    assert "streams/#how-many-streams-are-there" in places and "streams/#deeper" not in places
+
+
+def test_deeper_sections_are_printed_and_open_without_scripts(visit):
+    page = visit("streams/", java_script_enabled=False)
+    section = page.locator("#how-many-streams-are-there")
+    assert not section.is_visible()
+    page.emulate_media(media="print")
+    assert section.is_visible()
+    page.emulate_media(media="screen")
+    page.locator(".ov-deeper > summary").click()
+    assert section.is_visible()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_guess_marks_what_was_chosen_and_opens_its_answer(visit, axe, width):
     page = visit("streams/", width=width)

@@ -431,9 +431,13 @@
     }
   }
 
-  /* A link to a claim opens its evidence. */
+  /* A link into a fold opens it, one to a claim its evidence. */
   const opened = () => {
     const mark = document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    let closed = mark?.closest("details:not([open])")
+    const folded = Boolean(closed)
+    for (; closed; closed = closed.parentElement.closest("details:not([open])")) closed.open = true
+    if (folded) mark.scrollIntoView()
     if (mark?.matches(".ov-mark")) document.getElementById(`${mark.id}-evidence`)?.matches(":popover-open") || mark.click()
   }
   addEventListener("hashchange", opened)

@@ -118,5 +118,7 @@ def _as_notebooks_render(page: str, text: str) -> str:
             quoted = False
             lines.append(line)
     text = re.sub(r"^#+ .*`.*$", lambda match: match[0].replace("`", ""), "\n".join(lines), flags=re.M)
-    text = re.sub(r"\{ ?[.#:][^{}\n]*\}|^</?div[^>\n]*>$", "", text, flags=re.M)
+    text = re.sub(
+        r"\{ ?[.#:][^{}\n]*\}|^</?(?:div|details)[^>\n]*>$|</?summary[^>\n]*>", "", text, flags=re.M
+    )
     return re.sub(r"\]\((\w+)\.md(#[\w-]+)?\)", r"](../../../\1/\2)", text).strip()

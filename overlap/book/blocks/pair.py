@@ -58,11 +58,11 @@ class Pair(SnippetBlock):
     def codes(self, book: "Book") -> tuple[str, str]:
         """What is shown of the broken one and of the fixed one, which may borrow functions of its twin."""
         broken, fixed = (self._twin(book, block.snippet) for block in self.snippets)
-        unknown = [name for name in self.show if name not in {**broken.functions, **fixed.functions}]
+        functions = {**broken.functions, **fixed.functions}
+        unknown = [name for name in self.show if name not in functions]
         if unknown:
-            known = ", ".join(dict.fromkeys([*broken.functions, *fixed.functions]))
             reason = f"neither twin has a function {', '.join(unknown)}"
-            raise OverlapError(f"{self.where}: {reason}; they have {known}")
+            raise OverlapError(f"{self.where}: {reason}; they have {', '.join(functions)}")
         borrowed = fixed.borrowed_by(fixed.imports).get(broken.name, [])
         lent = {name for part in borrowed for name in part.binds}
         before = [broken.show([name]) for name in self.show if name in broken.functions]

@@ -449,6 +449,9 @@ CUT = """() => {
     .map(box => box.outerHTML.slice(0, 150))
 }"""
 
+#: Opens the sections for a second reading.
+DEEPER = "() => document.querySelectorAll('.ov-deeper').forEach(fold => { fold.open = true })"
+
 #: The width of what the page shows, for each machine.
 WIDTHS = """() => {
   const select = document.querySelector(".ov-picker select")
@@ -479,9 +482,11 @@ def visits(browser, address, paths) -> dict[str, dict]:
         )
         page.goto(path, wait_until="load")
         page.wait_for_function("document.documentElement.dataset.machine")
+        is_open = page.evaluate(OPEN)
+        page.evaluate(DEEPER)
         page.wait_for_function(ALL_IN_VIEW)
         widths = page.evaluate(WIDTHS)
-        is_open, cut = page.evaluate(OPEN), page.evaluate(CUT) if not path.startswith(NOTEBOOKS) else []
+        cut = page.evaluate(CUT) if not path.startswith(NOTEBOOKS) else []
         asked = list(elsewhere)
         elsewhere = [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))]
         found[path] = {
@@ -582,6 +587,7 @@ def violations(
     page, axe: str, impacts: set[str], options: str = "{resultTypes: ['violations']}"
 ) -> list[str]:
     """What axe finds of these impacts."""
+    page.evaluate(DEEPER)
     page.evaluate(axe)
     found = page.evaluate(f"axe.run(document, {options})")["violations"]
     lines = []

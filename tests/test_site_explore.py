@@ -272,6 +272,7 @@ def test_a_sweep_is_read_off_on_several_machines(page):
     page.keyboard.press("Home")
     assert read_off(page) == "n 1,024: bf16 349.7 · peak 1,000"
     page.get_by_label("H100").check()
+    page.locator(".ov-others", has_text="H100").wait_for()  # its numbers are fetched now
     assert read_off(page) == "n 1,024: H200: bf16 349.7 · peak 1,000; H100: bf16 328.9 · peak 1,000"
     page.get_by_label("peak").uncheck()
     page.get_by_label("H200").uncheck()

@@ -30,7 +30,7 @@ EVENTS = [
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
 <body data-md-color-scheme="default" class="md-typeset"><p id="place"></p>%s</body>"""
 FIGURE = """<figure class="ov-figure" style="width: 700px">
-<svg class="ov-picture" viewBox="0 0 2 1" height="350"></svg>
+<picture hidden></picture><svg class="ov-picture" viewBox="0 0 2 1" height="350"></svg>
 <p class="ov-explorable"><button>Explore</button></p></figure><p id="after">After it.</p>"""
 
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """GPU memory in three calls: allocated, reserved, and how to give it back."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
-# missing = { 1 = "not recorded yet" }
 # ///
 """Where is a new tensor? On the CPU, unless it is told otherwise."""
 

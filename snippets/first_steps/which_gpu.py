@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
-# missing = { 1 = "not recorded yet" }
 # take = ["best_device", "has_kernels"]
 # ///
 """Which GPUs are there, and can this PyTorch run on them?"""

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
-# missing = { 1 = "not recorded yet" }
 # ///
 """Compile a network of equal blocks as a whole, or block by block: what is compiled?"""
 

@@ -5,7 +5,6 @@
 # gpus = [0, 1]
 # exclusive = false
 # take = ["compilations"]
-# missing = { 1 = "not recorded yet" }
 # ///
 """How often does `torch.compile` compile a transformer's block, if batches differ?"""
 

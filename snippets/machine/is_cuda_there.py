@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
-# missing = { 1 = "not recorded yet" }
 # ///
 """Is CUDA there? If not, let PyTorch say why."""
 

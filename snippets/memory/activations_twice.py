@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # take = ["saved_bytes"]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Activation checkpointing: bytes that it saves, arithmetic and time that it costs."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # take = ["traced", "events_of"]
-# missing = { 1 = "not recorded yet" }
 # ///
 """A first trace of a training loop: two steps of many, with your own labels."""
 

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from fake_cuda import FakeNvml, FakePycuda, imitated
 
+from overlap.book import diagnosis
 from overlap.book.book import Book
 from overlap.run import machine, noise, recording
 from overlap.run.runner import Runner
@@ -323,15 +324,31 @@ def lab(tmp_path_factory):
 def template(lab) -> dict:
     """A recording that was really made on a CPU, to derive others from."""
     made = lab.run("any/three")
-    return recording.sealed(made | {"run": made["run"] | {"noise": None}})  # as of a calm host
+    del made["run"]["noise"]  # as of a calm host
+    return recording.sealed(made)
+
+
+#: From when on a host counts as busy.
+THRESHOLDS = {name: getattr(noise, name) for name in ("FACTOR", "STEAL", "OTHERS")}
+LOOK = diagnosis.look
+
+
+@pytest.fixture(scope="session", autouse=True)
+def calm():
+    """Every host is calm, whatever else this machine does."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in THRESHOLDS:
+            patch.setattr(noise, name, 1e9)
+        patch.setattr(diagnosis, "look", lambda: diagnosis.Look(0.0, 0.0))
+        yield
 
 
 @pytest.fixture
-def warm(monkeypatch):
-    """Every host is calm."""
-    monkeypatch.setattr(noise, "FACTOR", 1e9)  # whatever else this machine does
-    monkeypatch.setattr(noise, "STEAL", 1.0)
-    monkeypatch.setattr(noise, "OTHERS", 1.0)
+def noisy(monkeypatch):
+    """A test of noise itself."""
+    for name, threshold in THRESHOLDS.items():
+        monkeypatch.setattr(noise, name, threshold)
+    monkeypatch.setattr(diagnosis, "look", LOOK)
 
 
 @pytest.fixture(scope="session")

@@ -25,9 +25,10 @@ def runs(name: str) -> list[dict]:
 
 
 def test_every_calculator_is_held_against_recordings(formulas):
-    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND, ROOF, LAUNCHES}
+    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND, ROOF, LAUNCHES, CORES}
 
 
+CORES = "cores that do nothing else"
 ROOF = "per cent of its roof"
 PREFETCH = "times as fast as without prefetching"
 BUBBLE = "per cent of a step that a GPU waits"
@@ -43,6 +44,13 @@ def test_prefetching_gains_what_the_formula_says(formulas):
         for row in result["rows"]:
             numbers = {"work": row["ms"]["work"], "copy": row["ms"]["transfer"], "steps": result["steps"]}
             assert formulas[PREFETCH].result(numbers) == pytest.approx(row["gain"], rel=0.07)
+
+
+def test_a_loop_that_loads_needs_one_core(formulas):
+    for result in runs("transfers/loader_decodes"):
+        price = sum(result["image"]["ms"].values())
+        numbers = {"rate": result["images_per_s"]["workers_0"], "image": price}
+        assert formulas[CORES].result(numbers) == pytest.approx(0.85, abs=0.15)
 
 
 def test_a_pipeline_waits_as_the_formula_says(formulas):

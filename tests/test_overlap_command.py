@@ -42,7 +42,7 @@ def ran(book) -> str:
     return "".join(sorted(text.split()))
 
 
-def test_run_executes_once(here, warm, capsys):
+def test_run_executes_once(here, capsys):
     assert main(["run"]) == 0
     assert ran(here) == "bc"
     assert capsys.readouterr().out == "2 runs; what had run before was left alone\n"
@@ -58,7 +58,7 @@ def test_run_executes_once(here, warm, capsys):
     assert not list(here.root.glob("docs/recordings/**/*.json"))
 
 
-def test_record_then_list_check_and_compare(here, warm, template, capsys):
+def test_record_then_list_check_and_compare(here, template, capsys):
     assert main(["record", "--gpus", "0"]) == 0
     out = capsys.readouterr().out
     assert "a/b on cpu: 0." in out and "2 of 2 recorded, 0 failed; 0 were fresh already" in out
@@ -127,7 +127,7 @@ def test_version(capsys):
     assert re.fullmatch(r"overlap \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
-def test_a_new_recording_takes_the_place_of_an_older_run(here, warm, capsys):
+def test_a_new_recording_takes_the_place_of_an_older_run(here, capsys):
     here.snippet("a/b", "import time\n\n\ndef main():\n    return {'n': time.time()}\n")
     for options in ([], ["--bundle", "bundle"]):
         assert main(["run", "a/b"]) == 0
@@ -143,7 +143,7 @@ def test_a_new_recording_takes_the_place_of_an_older_run(here, warm, capsys):
         capsys.readouterr()
 
 
-def test_failures_are_reported_after_all_had_their_turn(here, warm, capsys):
+def test_failures_are_reported_after_all_had_their_turn(here, capsys):
     here.snippet("a/bad", "def main():\n    raise ValueError('boom')\n")
     for arguments in (["record", "a/b", "a/bad"], ["run"]):
         assert main(arguments) == 1
@@ -153,7 +153,7 @@ def test_failures_are_reported_after_all_had_their_turn(here, warm, capsys):
     assert set(here.book().live("a/b")) == set(here.book().live("a/c")) == {"cpu"}
 
 
-def test_a_spoilt_recording_can_be_recorded_again(here, warm, capsys):
+def test_a_spoilt_recording_can_be_recorded_again(here, capsys):
     here.path("a/b").parent.mkdir(parents=True)
     here.path("a/b").write_text("{")
     assert main(["record"]) == 1
@@ -175,7 +175,7 @@ def bundle(here, template):
     return path
 
 
-def test_bundle_and_import(here, warm, capsys):
+def test_bundle_and_import(here, capsys):
     bundle = here.root / "bundle.jsonl"
     here.snippet("a/b", "def main():\n    print('odd \\u2028 \\x85 line')\n    return {'n': 3}\n")
     for names in (["a/b"], ["a/c"]):
@@ -190,7 +190,7 @@ def test_bundle_and_import(here, warm, capsys):
 
 
 @pytest.mark.parametrize("names", [[], ["a"]])
-def test_record_goes_on_where_a_bundle_ends(here, warm, capsys, names):
+def test_record_goes_on_where_a_bundle_ends(here, capsys, names):
     bundle = here.root / "bundle.jsonl"
     assert main(["record", *names, "--bundle", str(bundle)]) == 0
     ran(here)
@@ -212,7 +212,7 @@ def test_record_goes_on_where_a_bundle_ends(here, warm, capsys, names):
 
 
 @pytest.mark.parametrize("content", ["my notes", '{"mine": 1}\n'])
-def test_a_file_that_is_no_bundle_stays_as_it_is(here, warm, capsys, content):
+def test_a_file_that_is_no_bundle_stays_as_it_is(here, capsys, content):
     notes = here.root / "notes"
     notes.write_text(content)
     assert main(["record", "--bundle", str(notes)]) == 1
@@ -347,7 +347,7 @@ def test_an_interrupt_is_no_traceback(here, monkeypatch):
     assert main(["check"]) == 130
 
 
-def test_what_can_run_is_recorded_and_the_rest_named(here, warm, capsys):
+def test_what_can_run_is_recorded_and_the_rest_named(here, capsys):
     here.snippet("a/gpu", options="gpus = [1]")
     assert main(["record", "a", "a/b"]) == 0
     out = capsys.readouterr().out
@@ -355,7 +355,7 @@ def test_what_can_run_is_recorded_and_the_rest_named(here, warm, capsys):
     assert ran(here) == "bc"
 
 
-def test_a_terminal_gets_no_control_characters(here, warm, capsys):
+def test_a_terminal_gets_no_control_characters(here, capsys):
     here.snippet("a/b", "def main():\n    print('\\x1b[2Jx\\x9b\\ty\\r\\x07')\n    return {}\n")
     assert main(["run", "a/b"]) == 0
     here.snippet("a/b", "def main():\n    print('\\x1b]0;x')\n    raise ValueError('\\x9b')\n")
@@ -367,7 +367,7 @@ def test_a_terminal_gets_no_control_characters(here, warm, capsys):
 
 
 @pytest.mark.parametrize("arguments", [["record"], ["import", "bundle.jsonl"]])
-def test_a_file_in_the_way_is_an_error(here, bundle, warm, capsys, arguments):
+def test_a_file_in_the_way_is_an_error(here, bundle, capsys, arguments):
     path = here.root / "docs/recordings/cpu"
     shutil.rmtree(path)
     path.write_text("mine")
@@ -443,6 +443,7 @@ def test_the_first_snippet_of_contributing_runs_and_its_test_passes(tmp_path):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("noisy")
 def test_a_busy_machine_is_told_where_it_records_and_where_it_imports(here, monkeypatch, capsys):
     monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))
     monkeypatch.setattr(noise, "FACTOR", 1e9)

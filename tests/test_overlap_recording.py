@@ -564,9 +564,7 @@ def test_runs_on_another_processor_are_a_machine_of_their_own(committed, templat
     assert book.default("a/b") == "cpu"
 
 
-def test_what_this_machine_runs_is_not_put_with_another_processor(
-    small_book, template, monkeypatch, warm, capsys
-):
+def test_what_this_machine_runs_is_not_put_with_another_processor(small_book, template, monkeypatch, capsys):
     monkeypatch.chdir(small_book.root)
     small_book.snippet("a/b")
     small_book.commit("a/b", template, **on_processor(template, "AMD EPYC 7763", 64))

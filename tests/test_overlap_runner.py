@@ -230,6 +230,7 @@ def test_the_cpu_time_of_a_run_is_that_of_all_its_processes(lab):
     assert 0.5 <= lab.runner._call(60, 0, function=spin).cpu_s < 3
 
 
+@pytest.mark.usefixtures("noisy")
 def test_others_are_seen_while_a_measurement_runs(lab):
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
     try:

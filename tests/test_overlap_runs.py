@@ -67,7 +67,7 @@ def test_one_run_is_whole_and_of_the_others_stays_what_was_measured(book):
     assert sum(line.startswith('  {"digest') for line in recording.dump(whole).splitlines()) == 2
 
 
-def test_a_run_that_is_recorded_among_others_is_shown_as_the_recording(book, warm):
+def test_a_run_that_is_recorded_among_others_is_shown_as_the_recording(book):
     book.snippet(
         "a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n"
     )
@@ -92,6 +92,7 @@ def test_merging_is_idempotent_and_a_run_counts_once(book, template):
         assert recording.merged(left, right)["digest"] == whole["digest"]
 
 
+@pytest.mark.usefixtures("noisy")
 def test_a_disturbed_run_does_not_take_the_place_of_a_calm_one(book, template):
     noise = {"dispatch_us": [1.0, 2.0], "least_us": 1.0, "steal": 0.0, "load": 0.1, "disturbed": True}
     calm, disturbed = (
@@ -264,7 +265,7 @@ def test_a_home_machine_without_recordings_is_named(book):
     ]
 
 
-def test_record_adds_a_run_and_import_merges(book, warm, capsys):
+def test_record_adds_a_run_and_import_merges(book, capsys):
     book.snippet(
         "a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n"
     )
@@ -293,6 +294,7 @@ def test_record_adds_a_run_and_import_merges(book, warm, capsys):
             main(["record", "--runs", wrong])
 
 
+@pytest.mark.usefixtures("noisy")
 def test_a_busy_host_is_waited_for_and_said(monkeypatch):
     costs = iter([1.0] * 5 + [9.0, 9.0, 1.0, 1.2, 1.0, 9.0])
     watch = Watch(lambda: next(costs), 60)
@@ -313,6 +315,7 @@ def nothing() -> tuple[dict, float]:
     return {}, 0.0
 
 
+@pytest.mark.usefixtures("noisy")
 @pytest.mark.parametrize(
     ("load", "idle", "total", "cpu_s", "others", "disturbed"),
     [
@@ -363,7 +366,7 @@ def said_of(capsys) -> list[list[str]]:
     return [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_what_is_beside_a_run_is_the_median_of_the_recorded_ones(book, template, capsys, warm):
+def test_what_is_beside_a_run_is_the_median_of_the_recorded_ones(book, template, capsys):
     book.snippet("a/b", "def main():\n    return {'us': 160.0}\n")
     run = template["run"]
     days = [{"run": run | {"started": f"2026-01-0{day}T00:00:00+00:00"}} for day in (1, 2, 3)]

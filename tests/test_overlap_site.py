@@ -489,7 +489,7 @@ def test_what_is_wrong_stops_the_build(template, tmp_path, name):
         assert part in str(caught.value)
 
 
-def test_a_failing_run_stops_the_build(template, tmp_path, warm):
+def test_a_failing_run_stops_the_build(template, tmp_path):
     book = write_book(tmp_path, template)
     book.snippet("a/hostile", "def main():\n    raise ValueError('boom')\n")
     book.commit("a/hostile", template, {"said": ""})
@@ -498,7 +498,7 @@ def test_a_failing_run_stops_the_build(template, tmp_path, warm):
 
 
 @pytest.mark.parametrize("claims", ["listed", "fatal"])
-def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, claims):
+def test_a_claim_false_on_what_this_build_ran(template, tmp_path, caplog, claims):
     """An honest difference of another machine is shown and listed; an option makes it stop the build."""
     book = write_book(tmp_path, template)
     book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
@@ -526,6 +526,7 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, warm, caplog, 
     assert expected in caplog.text and again in caplog.text
 
 
+@pytest.mark.usefixtures("noisy")
 def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))
     monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))

@@ -15,7 +15,7 @@ from overlap.run import health, machine, recording
 from overlap.run.runner import RunFailed
 from overlap.run.snippet import Snippet
 
-pytestmark = pytest.mark.usefixtures("on_cpu")
+pytestmark = pytest.mark.usefixtures("on_cpu", "noisy")
 
 H200 = "NVIDIA H200"
 PAGE = """# A

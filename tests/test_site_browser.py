@@ -125,13 +125,14 @@ FOLLOWERS = """() => {
   const seen = element => element.getClientRects().length > 0
   const groups = (group, part) => [...document.querySelectorAll(group)].map(set => {
     const parts = [...set.querySelectorAll(part)]
+    const input = [...set.querySelectorAll(":scope > input")].findIndex(input => input.checked)
+    const label = set.querySelector(`:scope > .tabbed-labels > :nth-child(${input + 1})`)
     return {
       has: parts.map(part => part.dataset.machine),
       seen: parts.filter(seen).map(part => part.dataset.machine),
-      checked: set.querySelector(":scope > .tabbed-labels > :nth-child(" + (
-        [...set.querySelectorAll(":scope > input")].findIndex(input => input.checked) + 1) + ")")?.innerText,
+      checked: label?.textContent.trim(),
       note: set.previousElementSibling?.matches(".ov-nearest-note")
-        ? set.previousElementSibling.innerText : "",
+        ? set.previousElementSibling.textContent.trim() : "",
     }
   })
   const look = row => getComputedStyle(row).color
@@ -230,7 +231,8 @@ def test_a_value_of_another_machine_names_it_unless_its_sentence_does(visit):
 
 def test_a_value_in_a_sentence_follows_the_machine_picker(visit):
     page = visit("asynchrony/")
-    value = page.locator("p .ov-value:visible:has([data-machine=cpu]):has([data-machine=h200])").first
+    both = ".ov-value:visible:has([data-machine=cpu]):has([data-machine=h200])"
+    value = page.locator(f":is(p, li) {both}").first
     seen = {}
     for machine in ("cpu", "h200"):
         picker(page).select_option(machine)
@@ -769,6 +771,7 @@ def test_a_chart_takes_the_place_of_a_picture_that_one_scrolls_to(visit):
 )
 def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
     page = visit(path)
+    page.evaluate("for (const fold of document.querySelectorAll('.ov-deeper')) fold.open = true")
     figure = page.locator(f".ov-figure[data-trace$='/{lanes}.json']:visible").first
     figure.get_by_role("button", name="Explore this timeline").click()
     figure.locator(".ov-timeline").wait_for()
@@ -882,8 +885,9 @@ def test_nothing_that_is_shown_is_addressed_to_a_linter(site, paths):
 
 def test_the_copy_button_copies_the_code(visit):
     page = visit("devices/", permissions=["clipboard-read", "clipboard-write"])
-    blocks = page.locator(".md-content .highlight:has(pre > code)")
-    assert page.locator(".md-content .highlight button[data-md-type=copy]").count() == blocks.count() > 1
+    every = page.locator(".md-content .highlight:has(pre > code)")
+    assert page.locator(".md-content .highlight button[data-md-type=copy]").count() == every.count() > 1
+    blocks = page.locator(".md-content .highlight:has(pre > code):not([data-copy] *)")
     blocks.first.scroll_into_view_if_needed()
     blocks.first.hover()
     blocks.first.get_by_role("button").click()

@@ -102,12 +102,21 @@ def draw(
 
 def _module(path: str) -> ModuleType:
     """A snippet as a module, as its file is now, and so the tools it imports."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "snippets"]:
-        del sys.modules[name]
-    spec = importlib.util.spec_from_file_location(f"snippets.drawn.{Path(path).stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    before = _take_snippets()
+    try:
+        spec = importlib.util.spec_from_file_location(f"snippets.drawn.{Path(path).stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        _take_snippets()
+        sys.modules.update(before)
+
+
+def _take_snippets() -> dict[str, ModuleType]:
+    """Take all snippets out of the modules that are imported."""
+    names = [name for name in sys.modules if name.partition(".")[0] == "snippets"]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def _draw(figure, name: str, variants: Iterable[str], others: list) -> dict:

@@ -82,8 +82,8 @@ def in_threads(data: Dataset, batch: int, threads: int) -> Iterator[Tensor]:
     The images of one batch are made side by side; nothing is made ahead.
     """
     with ThreadPoolExecutor(threads) as pool:
-        for first in range(0, len(data), batch):
-            places = range(first, min(first + batch, len(data)))
+        for first in range(0, len(data), batch):  # type: ignore[arg-type]  # as all of torch's own
+            places = range(first, min(first + batch, len(data)))  # type: ignore[arg-type]
             yield default_collate(list(pool.map(data.__getitem__, places)))
 
 

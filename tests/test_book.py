@@ -230,8 +230,8 @@ def seconds(name: str) -> float:
     return json.loads(path.read_text())["run"]["seconds"] if path.exists() else 0
 
 
-#: What runs for more than ten seconds on the CPU.
-LONG = [name for name in PORTABLE if seconds(name) > 10]
+#: What runs for more than five seconds on the CPU.
+LONG = [name for name in PORTABLE if seconds(name) > 5]
 
 
 def borrow(names: list[str], folder: Path) -> dict[str, tuple[int, str, str]]:

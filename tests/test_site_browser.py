@@ -658,7 +658,8 @@ def test_a_chapter_is_light(browser, address, chapters):
         context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
         page, responses = context.new_page(), []
         page.on("response", lambda response, to=responses: to.append(response))
-        page.goto(path, wait_until="networkidle")
+        page.goto(path, wait_until="load")
+        page.wait_for_function("document.documentElement.dataset.machine")
         sizes = {response.url.removeprefix(address): weight(response.body()) for response in responses}
         context.close()
         sizes = {
@@ -907,7 +908,9 @@ COPY = """async ([first, last]) => {
     block.querySelector("button").click()
     const given = block.closest("[data-copy]")?.dataset.copy
     wanted.push(given ?? block.querySelector("code").textContent)
-    for (let i = 0; i < 400 && copied.length < wanted.length; i++) await new Promise(done => setTimeout(done, 5))
+    for (let i = 0; i < 400 && copied.length < wanted.length; i++) {
+      await new Promise(done => setTimeout(done, 5))
+    }
   }
   document.removeEventListener("copy", listen)
   return [copied, wanted].map(codes => codes.map(code => code.trim()))

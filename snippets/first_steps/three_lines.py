@@ -83,6 +83,7 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     colors = {"calls": "C0", "line 1": "C1", "line 2": "C2", "line 3": "C3"}
+    colors["CPU waits"] = "gray"
     titles = {"one_line": "one line", "serial": "three lines, one stream"}
     titles |= {"parallel": "three lines, three streams"}
     if len(results["timelines"]) == 2:
@@ -98,7 +99,7 @@ def plot(results: dict, ceilings: dict):
                 what = f"line {1 + 3 * seen // max(kernels, 3)}"
                 seen += 1
             elif "Synchronize" in name:
-                lane = "CPU waits"
+                lane = what = "CPU waits"
             spans.setdefault((lane, what), []).append((start / 1e3, us / 1e3))
         rows = sorted({lane for lane, _ in spans})
         for (lane, what), bars in spans.items():

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Three scores in three lines: a GPU returns at once, and computes them in a row."""
+"""Three scores in three lines: when do the lines return, and when are the scores there?"""
 
 import time
 

@@ -118,6 +118,16 @@ def test_it_holds_what_pages_ask_for(book, capsys):
     assert "drop it on the page" in capsys.readouterr().err
 
 
+def test_what_asks_for_a_package_that_is_not_installed_is_no_failure(book, capsys):
+    options = 'dependencies = ["torch", "abacus>=2"]\n[tool.overlap]\ngpus = [0]\n'
+    header = "# /// script\n" + "".join(f"# {line}\n" for line in options.splitlines()) + "# ///\n"
+    book.snippet("a/two", "import abacus\n\n\ndef main():\n    return {}\n", header=header)
+    assert main(["verify", "--all", "--strict"]) == 0
+    assert read(book)["lacks"]["a/two"] == "needs abacus, not installed here"
+    out = capsys.readouterr().out
+    assert "Not measured (needs abacus, not installed here): a/two" in out and "Traceback" not in out
+
+
 def test_what_is_done_is_not_run_again(book, capsys):
     main(["verify", "--all", "a/one"])
     assert main(["verify", "--all"]) == 0
@@ -149,6 +159,7 @@ def test_it_can_be_stopped_and_goes_on(book, end):
         child.kill()
     data = read(book)
     assert [run["snippet"] for run in data["recordings"]] == ["a/one"]
+    assert data["lacks"]["a/two"] == "it has not run there yet"
     assert child.returncode == (-9 if end == signal.SIGKILL else 128 + end)
     if end != signal.SIGKILL:
         assert "1 runs are in mine.json" in told

@@ -55,6 +55,8 @@ class Mine:
         self.book = book
         #: Recordings by snippet and profile.
         self.recordings: dict[tuple[str, str], Recording] = {}
+        #: Why others did not run, by name, once all had their turn.
+        self.unchecked: dict[str, str] = {}
         here = machine.here()
         for where, data in _recordings(path):
             name = data["snippet"]
@@ -106,7 +108,8 @@ class Mine:
         lacks = {}
         for name, snippet in self.book.snippets.items():
             if name not in ran:
-                lacks[name] = "it did not end well there" if name in able else snippet.requirement
+                why = "it has not run there yet" if name in able else snippet.requirement
+                lacks[name] = self.unchecked.get(name, why)
         return lacks
 
     def _machines(self, tables: Tables) -> Iterator[tuple[str, dict]]:

@@ -38,7 +38,7 @@ from overlap.book.runs import Run, busy
 from overlap.book.statistic import plural, show
 from overlap.book.verdict import State
 from overlap.run import health, machine, noise
-from overlap.run.runner import Runner, grouped
+from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
 from overlap.run.text import aligned
 
@@ -84,7 +84,8 @@ def verify(
     with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
         failed = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, *item) or 1.0)
-        failures = grouped(failed)
+        lacking = _lacking(book, failed)
+        failures = grouped([failure for failure in failed if failure.path not in lacking])
         now = book.of_runs(made)
         headlines = []
         for row in rows:
@@ -92,7 +93,9 @@ def verify(
         watched = _watch_again(runner, chosen, headlines)
     last_look = diagnosis.look()
     names = names or list(book.snippets)
-    unchecked = _unchecked(book, names, able, chosen, made)
+    unchecked = _unchecked(book, names, able, chosen, made, lacking)
+    if mine:
+        mine.unchecked = unchecked
     mine, recorded = _beside(book.as_committed, made)
     others = diagnosis.of_others(first_look, last_look, mine)
     facts = [diagnosis.Fact(others, "host")] if others else []
@@ -110,7 +113,19 @@ def verify(
     }
 
 
-def _unchecked(book: Book, names: list[str], able: list, chosen: list, made: Made) -> dict[str, str]:
+def _lacking(book: Book, failed: list[RunFailed]) -> dict[str, list[str]]:
+    """Packages that are not installed here, by path of the snippets that failed and ask for them."""
+    paths = {failure.path for failure in failed}
+    lacking = {}
+    for snippet in book.snippets.values():
+        if snippet.path in paths and snippet.not_installed:
+            lacking[snippet.path] = snippet.not_installed
+    return lacking
+
+
+def _unchecked(
+    book: Book, names: list[str], able: list, chosen: list, made: Made, lacking: dict[str, list[str]]
+) -> dict[str, str]:
     """Why each of the other snippets was not measured."""
     runnable = {snippet.name for snippet, _ in able}
     tried = {snippet.name for snippet, _ in chosen}
@@ -119,6 +134,9 @@ def _unchecked(book: Book, names: list[str], able: list, chosen: list, made: Mad
         unchecked[name] = book.snippets[name].requirement
         if name in runnable:
             unchecked[name] = "failed" if name in tried else "left out by --quick"
+        packages = lacking.get(book.snippets[name].path)
+        if packages:
+            unchecked[name] = f"needs {' and '.join(packages)}, not installed here"
     return unchecked
 
 

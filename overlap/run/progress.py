@@ -16,6 +16,10 @@ Ended = Callable[[Item, float | None], None]
 Expected = Callable[[Item], float]
 
 
+#: The first runs are short and say little: the estimate begins as if so many seconds had gone as expected.
+_AS_EXPECTED_S = 30.0
+
+
 def alike(item: Item) -> float:
     """What is expected where nothing is known: all runs take as long."""
     return 1.0
@@ -44,6 +48,7 @@ def _lines(items: list[Item], expected: Expected) -> Ended:
     whole = sum(map(expected, items))
     count = 0
     done = 0.0
+    head_start = 0.0 if expected is alike else _AS_EXPECTED_S
 
     def ended(item: Item, seconds: float | None) -> None:
         nonlocal count, done
@@ -52,7 +57,8 @@ def _lines(items: list[Item], expected: Expected) -> Ended:
         took = "failed" if seconds is None else f"{seconds:.1f} s"
         left = ""
         if count < total:
-            left_s = (time.monotonic() - begun) / done * (whole - done)
+            gone_s = time.monotonic() - begun
+            left_s = (gone_s + head_start) / (done + head_start) * (whole - done)
             left = f", about {timedelta(seconds=round(left_s))} left"
         print(f"{count}/{total} {_name(item)}: {took}{left}", file=sys.stderr, flush=True)
 

@@ -117,7 +117,13 @@ class Runner:
             self.probe(gpus)
         alone = [item for item in wanted if item[0].options["exclusive"]]
         workers = max(2, min(8, os.cpu_count() // 2))
-        with progress(wanted, label, expected) as ended, ThreadPoolExecutor(workers) as pool:
+
+        def share(item: Item) -> float:
+            """What of the whole a run takes: one that is not exclusive has others beside it."""
+            return expected(item) if item in alone else expected(item) / workers
+
+        expects = alike if expected is alike else share
+        with progress(wanted, label, expects) as ended, ThreadPoolExecutor(workers) as pool:
 
             def run(item: Item) -> None:
                 seconds = None

@@ -1,6 +1,7 @@
 """A snippet: one file under snippets/, read but never imported."""
 
 import ast
+import importlib.metadata
 import re
 import tomllib
 from collections.abc import Iterator
@@ -92,6 +93,18 @@ class Snippet:
         """`needs 1 GPU`, `needs 2 or 4 GPUs`: the counts it is worth recording at."""
         counts = " or ".join(map(str, self.options["gpus"]))
         return f"needs {counts} {'GPU' if counts == '1' else 'GPUs'}"
+
+    @property
+    def not_installed(self) -> list[str]:
+        """Packages of its header that this Python does not have."""
+        lacking = []
+        for requirement in self.metadata.get("dependencies", []):
+            name = re.match(r"[\w.-]+", requirement)[0]
+            try:
+                importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                lacking.append(name)
+        return lacking
 
     @cached_property
     def tree(self) -> ast.Module:

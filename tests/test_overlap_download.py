@@ -512,12 +512,38 @@ def test_a_comment_behind_an_import_is_in_the_download_of_ddp():
     assert line in download.program(SNIPPETS["training/ddp_minimal"])
 
 
-def test_what_is_offered_is_typed(tmp_path):
-    pytest.importorskip("mypy")
+#: What the type checkers must find, to show that they know torch's types.
+WRONG = "import torch\n\nnumber: int = torch.ones(1)\n"
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """A folder of all functions to take home, and of one file that is wrong."""
+    folder = tmp_path_factory.mktemp("typed")
     for snippet, name in PIECES:
-        (tmp_path / f"{name}.py").write_text(download.piece(snippet, name))
+        (folder / f"{name}.py").write_text(download.piece(snippet, name))
+    (folder / "wrong.py").write_text(WRONG)
+    return folder
+
+
+def test_what_is_offered_is_typed_for_mypy(typed):
+    pytest.importorskip("mypy")
     options = ["--ignore-missing-imports", "--check-untyped-defs", "--cache-dir", os.devnull]
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, "."], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "mypy", *options, "."], cwd=typed, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    *errors, total = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in errors] == ["wrong.py"], done.stdout + done.stderr
+    assert total.startswith("Found 1 error in 1 file")
+
+
+def test_what_is_offered_is_typed_for_pyright(typed):
+    pytest.importorskip("basedpyright", reason="pyright with its Node.js, a package of the tests")
+    options = {"typeCheckingMode": "standard", "reportMissingImports": False}
+    (typed / "pyrightconfig.json").write_text(json.dumps(options))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "."]
+    done = subprocess.run(command, cwd=typed, capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] == len(PIECES) + 1
+    errors = [error for error in found["generalDiagnostics"] if error["severity"] == "error"]
+    assert [Path(error["file"]).name for error in errors] == ["wrong.py"], errors

@@ -110,6 +110,18 @@ def test_a_disturbed_run_does_not_take_the_place_of_a_calm_one(book, template):
     )
 
 
+@pytest.mark.usefixtures("noisy")
+def test_a_value_and_the_line_below_an_output_say_how_many_runs_were_disturbed(book, template):
+    noise = {"dispatch_us": [1.0, 2.0], "least_us": 1.0, "steal": 0.0, "load": 0.1, "disturbed": True}
+    runs = [one(book, template, us, 4, "aaaaaaaa") for us in (70.0, 80.0)]
+    runs.append(one(book, template, 200.0, 5, "aaaaaaaa", noise=noise))
+    recording.write(
+        book.path("a/b", "h200"), recording.dump(recording.merged(recording.merged(*runs[:2]), runs[2]))
+    )
+    assert statistics(book, "{a/b: us}")["h200"].note == "70 to 200, 3 runs on one host, 1 of them disturbed"
+    assert "one of 3 runs on one host, 1 of them disturbed" in book.book().runs("a/b")["h200"].provenance
+
+
 @pytest.mark.parametrize(
     "change",
     [{"source": {"path": "snippets/a/b.py", "sha256": "0" * 64}}, {"inputs": {"snippets/a/c.py": "0" * 64}}],

@@ -10,7 +10,7 @@ from overlap.book import check
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.library import Library
-from overlap.book.runs import Run, has_trials, hosts, result_scope
+from overlap.book.runs import Run, disturbed, has_trials, hosts, result_scope
 from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
@@ -303,7 +303,7 @@ class Book:
                 if wanted and not isinstance(error, Undecided):
                     raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
                 why = why or str(error)
-        return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec)
+        return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec, disturbed(runs))
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""

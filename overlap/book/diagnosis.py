@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from overlap.book.runs import Run, busy
+from overlap.book.runs import Run, disturbed
 from overlap.book.statistic import plural, show
 from overlap.run import machine, noise, recording
 
@@ -73,9 +73,9 @@ def of_others(before: Look, after: Look, mine: list[dict]) -> str:
     cores = os.cpu_count()
     if before.load > cores:
         facts.append(f"the load was {before.load:.1f} on {plural(cores, 'core')} before anything ran here")
-    disturbed = sum(bool(busy(run)) for run in mine)
-    if disturbed:
-        facts.append(f"other work disturbed the CPU in {disturbed} of {plural(len(mine), 'run')}")
+    count = disturbed(mine)
+    if count:
+        facts.append(f"other work disturbed the CPU in {count} of {plural(len(mine), 'run')}")
     return ", ".join(facts)
 
 

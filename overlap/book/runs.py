@@ -66,7 +66,7 @@ class Run:
         verb = "run by this build" if self.live else "recorded"
         when = f"{verb} {self.day} in {self.seconds:.1f} s"
         if len(self.all) > 1:
-            when += f", one of {counted(len(self.all), hosts(self.all))}"
+            when += f", one of {counted(len(self.all), hosts(self.all), disturbed(self.all))}"
         parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
         if self.grade not in (recording.FRESH, recording.OTHER):
             parts.append(self.grade)
@@ -112,6 +112,11 @@ def busy(run: dict) -> str:
 def hosts(runs: list[dict]) -> int:
     """How many hosts these runs name; those that name none count as one."""
     return len({run["machine"]["host"] for run in runs if run["machine"].get("host")}) or 1
+
+
+def disturbed(runs: Iterable[dict]) -> int:
+    """In how many of these runs other work used the host."""
+    return sum(bool(busy(run)) for run in runs)
 
 
 def has_trials(value) -> bool:

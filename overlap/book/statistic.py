@@ -64,23 +64,28 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def counted(runs: int, hosts: int) -> str:
-    """`1 run`, `3 runs on one host`, `5 runs on 2 hosts`."""
+def counted(runs: int, hosts: int, disturbed: int = 0) -> str:
+    """`1 run`, `3 runs on one host`, `5 runs on 2 hosts, 1 of them disturbed`."""
     if runs == 1:
         return "1 run"
+    text = f"{runs} runs on one host"
     if hosts > 1:
-        return f"{runs} runs on {hosts} hosts"
-    return f"{runs} runs on one host"
+        text = f"{runs} runs on {hosts} hosts"
+    return f"{text}, {disturbed} of them disturbed" if disturbed else text
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """What an expression gave in each run on one machine, `hosts` of them; or, without any, `why`."""
+    """What an expression gave in each run on one machine, `hosts` of them; or, without any, `why`.
+
+    In so many runs as `disturbed` says other work used the host.
+    """
 
     values: tuple = ()
     hosts: int = 0
     why: str = ""
     spec: str = ""
+    disturbed: int = 0
 
     @property
     def middle(self):
@@ -110,7 +115,7 @@ class Statistic:
     @property
     def origin(self) -> str:
         """`5 runs on 2 hosts`; empty for a single run."""
-        return counted(len(self.values), self.hosts) if len(self.values) > 1 else ""
+        return counted(len(self.values), self.hosts, self.disturbed) if len(self.values) > 1 else ""
 
     @property
     def note(self) -> str:

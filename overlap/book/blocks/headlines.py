@@ -13,7 +13,7 @@ from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import Undecided, evaluate, parse
 from overlap.book.key import key
-from overlap.book.runs import hosts
+from overlap.book.runs import disturbed, hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Headline(NamedTuple):
             scopes = book.scopes(self.snippet, run)
             values, shares = self.over(scopes)
             if values:
-                statistic = Statistic(tuple(values), hosts(run.all))
+                statistic = Statistic(tuple(values), hosts(run.all), disturbed=disturbed(run.all))
                 origin = statistic.origin or "1 run"
                 share = f"{middle(shares):.0%}" if shares else ""
                 ceiling = show(self._limit(scopes)) if shares else ""

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from snippets.timing import (
+    any_device,
     d2l_benchmark,
     d2l_benchmark_broken,
     kernel_time,
@@ -55,6 +56,37 @@ def test_measure_waits_before_each_clock_reading(diary):
     waits = ["wait 1", "wait 0"]
     assert diary == ["work"] + 2 * [*waits, "clock", "work", "work", *waits, "clock"]
     assert timing.trials == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("devices", "waits"),
+    [
+        ("cpu", []),
+        (torch.device("cpu"), []),
+        ("cuda:1", ["wait 1"]),
+        (1, ["wait 1"]),
+        ((device for device in (torch.device("cuda", 2), "cpu", 0)), ["wait 2", "wait 0"]),
+        ("cuda", ["wait 3"]),
+        ([], []),
+    ],
+)
+def test_devices_may_be_named_in_any_way(diary, monkeypatch, devices, waits):
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
+    timing = any_device.measure(lambda: diary.append("work"), devices, warmup=1, trials=2)
+    assert diary == ["work"] + 2 * [*waits, "clock", "work", *waits, "clock"]
+    assert timing.trials == [1.0, 1.0]
+
+
+def test_no_device_named_is_all_that_are_in_use(diary, monkeypatch):
+    cuda(monkeypatch, [False, True])
+    any_device.measure(lambda: diary.append("work"), warmup=0, trials=1)
+    assert diary == ["wait 1", "clock", "work", "wait 1", "clock"]
+
+
+def test_what_names_no_device_is_refused_before_the_work(diary):
+    with pytest.raises(RuntimeError, match="device"):
+        any_device.measure(lambda: diary.append("work"), "gpu 0")
+    assert diary == []
 
 
 def test_an_empty_list_waits_for_nobody(diary):

@@ -1,6 +1,7 @@
 """Chapter `training`: data parallelism in one process and in many."""
 
 import json
+import re
 import threading
 from copy import deepcopy
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import nn
 
 from snippets.training import (
     dataparallel_by_hand,
+    ddp_any_loss,
     ddp_equality,
     ddp_minimal,
     ddp_old_buckets,
@@ -60,6 +62,57 @@ def test_a_lone_rank_trains_a_model_of_a_borrower(alone):
     losses = ddp_minimal.train(model, data, torch.device("cpu"), epochs=4)
     assert len(losses) == 4 and losses[-1] < losses[0]
     assert any((model.state_dict()[name] != before[name]).any() for name in before), "trained in place"
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="two ranks on the CPU")
+def test_two_ranks_train_with_any_loss_and_refuse_unlike_shapes(tmp_path):
+    first, second = results_under_torchrun(2, "ddp_any_loss", tmp_path)
+    assert first["loss"] != second["loss"], "each rank has rows of its own"
+    for losses in (*first["loss"].values(), *second["loss"].values()):
+        assert len(losses) == 10 and losses[-1] < 0.3 * losses[0]
+    assert "gives (64, 1), and y is (64,)" in first["refused"] and first["refused"] == second["refused"]
+
+
+def test_loss_optimizer_and_batches_are_those_given(alone):
+    data = torch.utils.data.TensorDataset(torch.ones(10, 3), torch.zeros(10, 1))
+    model, rows = nn.Linear(3, 1), []
+    before = deepcopy(model.weight.detach())
+
+    def loss(output, y):
+        rows.append(len(y))
+        return (output - y).abs().sum()
+
+    def optimizer(parameters):
+        return torch.optim.SGD(parameters, lr=0.0)
+
+    options = {"loss": loss, "optimizer": optimizer, "batch_size": 4}
+    losses = ddp_any_loss.train(model, data, torch.device("cpu"), epochs=2, **options)
+    assert rows == [4, 4, 2] * 2 and torch.equal(model.weight, before)
+    assert losses[0] == losses[1] == pytest.approx(abs(model(torch.ones(3)).item()) * 10 / 3)
+
+
+@pytest.mark.parametrize(
+    ("output", "y"), [((8, 1), (8, 1)), ((8,), (8,)), ((8, 3), (8, 3)), ((8, 3, 5), (8, 3, 5))]
+)
+def test_shapes_that_are_alike_fit(output, y):
+    ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y))
+
+
+@pytest.mark.parametrize(("output", "y"), [((8, 3), (8,)), ((8, 3, 5, 5), (8, 5, 5)), ((3, 3), (3,))])
+def test_classes_fit_an_output_with_a_number_for_each(output, y):
+    ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y, dtype=torch.long))
+    with pytest.raises(ValueError, match="gives"):
+        ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y))
+
+
+@pytest.mark.parametrize(
+    ("output", "y", "kind"),
+    [((8, 1), (8,), torch.float), ((8,), (8, 1), torch.float), ((8, 1), (8,), torch.long)],
+)
+def test_a_y_that_would_be_stretched_is_refused_with_both_shapes(output, y, kind):
+    said = re.escape(f"the model gives {output}, and y is {y}")
+    with pytest.raises(ValueError, match=said):
+        ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y, dtype=kind))
 
 
 def test_farthest_finds_one_wrong_entry():

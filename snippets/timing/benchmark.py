@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
-# take = ["measure"]
 # ///
 """Time work honestly: every device waited for, warm-up, trials, median and spread."""
 

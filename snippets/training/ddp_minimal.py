@@ -5,7 +5,7 @@
 # gpus = [0, 2, 4, 8]
 # launcher = "torchrun"
 # ranks = 2
-# take = ["join", "train"]
+# take = ["join"]
 # [tool.overlap.missing]
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"

@@ -1,0 +1,103 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy"]
+# [tool.overlap]
+# gpus = [0, 2, 4, 8]
+# launcher = "torchrun"
+# ranks = 2
+# take = ["train"]
+# [tool.overlap.missing]
+# 2 = "not recorded yet"
+# 4 = "not recorded yet"
+# 8 = "not recorded yet"
+# ///
+"""DDP to take home: with a loss, an optimizer and batches of your own."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn  # imported later, by DDP, it keeps gloo's threads alive
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+
+from snippets.training.ddp_minimal import join
+
+
+def check_shapes(output: Tensor, y: Tensor) -> None:
+    """ValueError for a y that is neither of the output's shape nor a class for each row.
+
+    Of an output (N, 1) and a y (N,) many losses make N × N differences.
+    """
+    shapes = [output.shape]
+    if output.dim() > 1 and output.shape[1] > 1 and not y.is_floating_point():
+        shapes.append(output.shape[:1] + output.shape[2:])
+    if y.shape not in shapes:
+        given = f"the model gives {tuple(output.shape)}, and y is {tuple(y.shape)}"
+        raise ValueError(f"{given}; give y the shape of the output, or classes")
+
+
+def train(
+    model: nn.Module,
+    data: Dataset,
+    device: torch.device,
+    epochs: int,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer],
+    batch_size: int,
+) -> list[float]:
+    """Train the model in place; the mean of this rank's losses in each epoch.
+
+    Each rank of a group calls it. `data` holds pairs of tensors x, y; `loss` is that
+    of an output and its y; `optimizer` makes one for the parameters it gets, as
+    `partial(torch.optim.AdamW, lr=1e-3)` does; `batch_size` is the rows of one rank.
+    """
+    model = DistributedDataParallel(model.to(device))  # all ranks get rank 0's weights
+    sampler: DistributedSampler = DistributedSampler(data)  # other rows for each rank
+    loader = DataLoader(data, batch_size=batch_size, sampler=sampler)
+    steps = optimizer(model.parameters())
+    means = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)  # else every epoch has the order of the first
+        losses = []
+        for x, y in loader:
+            steps.zero_grad()
+            output, y = model(x.to(device)), y.to(device)
+            check_shapes(output, y)
+            error = loss(output, y)
+            error.backward()  # averages the gradients of all ranks
+            steps.step()  # so every rank takes the same step
+            losses.append(error.detach())
+        means.append(torch.stack(losses).mean().item())
+    return means
+
+
+def main() -> dict:
+    device = join()
+    x = torch.randn(1024, 8, generator=torch.Generator().manual_seed(0))
+    sums = x @ torch.ones(8, 1)
+    adam = partial(torch.optim.Adam, lr=0.03)
+    train_ten = partial(train, device=device, epochs=10, optimizer=adam, batch_size=64)
+    squares = nn.functional.mse_loss
+    trainings = {
+        "squares": (nn.Linear(8, 1), sums, squares),
+        "classes": (nn.Linear(8, 2), (sums[:, 0] > 0).long(), nn.CrossEntropyLoss()),
+    }
+    result: dict = {"ranks": dist.get_world_size(), "loss": {}}
+    for name, (model, y, loss) in trainings.items():
+        losses = train_ten(model, TensorDataset(x, y), loss=loss)
+        result["loss"][name] = losses
+        print(f"{name:8} loss {losses[0]:.3f}, then {losses[-1]:.3f}")
+    try:
+        train_ten(nn.Linear(8, 1), TensorDataset(x, sums[:, 0]), loss=squares)
+    except ValueError as error:
+        result["refused"] = str(error)
+        print(f"refused  {error}")
+    dist.destroy_process_group()
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -533,6 +533,7 @@ def imitated(**options):
             patch.setattr(torch.cuda, name, fake)
         patch.setattr(torch.accelerator, "synchronize", gpu.synchronize)
         patch.setattr(torch.accelerator, "device_index", gpu.chosen)
+        patch.setattr(torch.accelerator, "current_device_index", lambda: gpu.index)
         patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda device: True, raising=False)
         patch.setattr(torch.Tensor, "record_stream", lambda x, stream: gpu.record_stream(x, stream))
         patch.setattr(time, "perf_counter", gpu.read_clock)

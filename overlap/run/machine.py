@@ -40,7 +40,7 @@ def profile(gpus: list[str]) -> str:
 
 def cpu_profile(cpu: str, cores: int) -> str:
     """Name of a machine without GPUs by its processor, as `cpu-ryzen-9-7950x-32`."""
-    name = re.sub(r"\(r\)|\(tm\)|@.*", " ", cpu.lower())
+    name = re.sub(r"\(r\)|\(tm\)|@.*|\bw(ith|/) .*", " ", cpu.lower())
     model = _slug(name, r"intel|amd|cpu|processor|\d+-core|\d+th gen")
     return f"cpu-{model}-{cores}"
 

@@ -33,7 +33,12 @@ def test_names(gpus, name, label):
     ("cpu", "cores", "name", "label"),
     [
         ("AMD Ryzen 9 7950X 16-Core Processor", 32, "cpu-ryzen-9-7950x-32", "CPU RYZEN 9 7950X, 32 cores"),
-        ("AMD Ryzen 7 7840U w/ Radeon 780M Graphics", 16, "cpu-ryzen-7-7840u-16", "CPU RYZEN 7 7840U, 16 cores"),
+        (
+            "AMD Ryzen 7 7840U w/ Radeon 780M Graphics",
+            16,
+            "cpu-ryzen-7-7840u-16",
+            "CPU RYZEN 7 7840U, 16 cores",
+        ),
         ("AMD EPYC", 2, "cpu-epyc-2", "CPU EPYC, 2 cores"),
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", 4, "cpu-xeon-4", "CPU XEON, 4 cores"),
         ("12th Gen Intel(R) Core(TM) i7-12700H", 20, "cpu-core-i7-12700h-20", "CPU CORE I7 12700H, 20 cores"),

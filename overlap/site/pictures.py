@@ -22,6 +22,9 @@ from overlap.run.text import plain
 
 VARIANTS = ("wide", "narrow")
 
+#: After so many pictures it is said how many are drawn.
+_TOLD = 20
+
 
 class Pictures:
     """The pictures of a book, in its cache under all they were made from."""
@@ -91,7 +94,7 @@ class Pictures:
         return str(self.book.root / self.book.snippets[name].path)
 
     def draw(self, pool: Executor, items: list[tuple[str, Run]] | None = None) -> int:
-        """Draw these items, or what is missing; return how many."""
+        """Draw these items, or what is missing, and say how far it is; return how many."""
         items = self.missing() if items is None else items
         futures = {}
         for name, run in items:
@@ -103,12 +106,14 @@ class Pictures:
             work = pool.submit(_draw, path, *_drawn_from(run), place, VARIANTS, others, beside)
             futures[work] = name, run
         problems = []
-        for future in as_completed(futures):
+        for count, future in enumerate(as_completed(futures), 1):
             name, run = futures[future]
             try:
                 write(self.path(name, run), json.dumps(future.result()))
             except OverlapError as error:
                 problems.append(f"{error} (with the numbers of {run.profile})")
+            if count % _TOLD == 0:
+                print(f"{count}/{len(futures)} pictures drawn", file=sys.stderr, flush=True)
         if problems:
             raise OverlapError("\n".join(problems))
         return len(items)

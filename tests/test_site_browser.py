@@ -1125,6 +1125,8 @@ SEARCHED = {
     "这表明，PyTorch能有效地实现在不同设备上自动并行计算": "zh/ sources/",
     "aboutCudaDevices": "sources/",
     "异步": "glossary/#asynchronous",
+    "显存不足": "symptoms/#cuda-out-of-memory symptoms/#memory",
+    "set_device": "first_steps/#choose-a-gpu",
     "锁页内存": "symptoms/#pin_memory glossary/#pinned-memory",
     "混合精度": "glossary/#mixed-precision",
 }

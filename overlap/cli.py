@@ -170,7 +170,7 @@ def _lacking(book: Book, names: list[str]) -> str:
 def _runnable(book: Book, typed: list[str]) -> list[str]:
     """The names that were typed, of which this machine can run some."""
     names = _names(book, typed)
-    if names and not list(book.runnable(names)):
+    if names and not list(book.own.runnable(names)):
         raise OverlapError(_lacking(book, names))
     return names
 
@@ -179,7 +179,7 @@ def _runnable(book: Book, typed: list[str]) -> list[str]:
 
 
 def _list(book: Book, options) -> int:
-    here = {snippet.name for snippet, _ in book.runnable()}
+    here = {snippet.name for snippet, _ in book.own.runnable()}
     rows = [("SNIPPET", "GPUS", "RECORDED")]
     for name in _names(book, options.names) or book.snippets:
         if name in here or not options.here:
@@ -196,7 +196,7 @@ def _run(book: Book, options) -> int:
     count = plural(book.run(names or None, force=bool(names)), "run")
     _print(count if names else f"{count}; what had run before was left alone")
     for name in names:
-        for run in book.live(name).values():
+        for run in book.own.of(name).values():
             text = "".join(line for output in run.data["outputs"] for line in output["text"])
             _print("", f"{name} on {machine.label(run.profile)}", text.removesuffix("\n"))
     return 0
@@ -204,7 +204,9 @@ def _run(book: Book, options) -> int:
 
 def _record(book: Book, options) -> int:
     names = _names(book, options.names)
-    items = [item for item in book.runnable(names or None) if options.gpus is None or item[1] in options.gpus]
+    items = [
+        item for item in book.own.runnable(names or None) if options.gpus is None or item[1] in options.gpus
+    ]
     able = {snippet.name for snippet, _ in items}
     unable = [name for name in names or book.snippets if name not in able]
     if not items:

@@ -165,7 +165,7 @@ def test_it_can_be_stopped_and_goes_on(book, end):
         assert "1 runs are in mine.json" in told
         assert [text for text, *_ in data["machines"]["cpu"]["values"].values()] == ["3"]
     kept = mine.Mine(book.root / mine.NAME, book.book())
-    assert [snippet.name for snippet, _ in kept.lacking(list(book.book().runnable()))] == ["a/two"]
+    assert [snippet.name for snippet, _ in kept.lacking(list(book.book().own.runnable()))] == ["a/two"]
 
 
 #: What must not be in a file: planted where a snippet, a warning or a library may print or return it.

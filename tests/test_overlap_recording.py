@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError
+from overlap.book import select
 from overlap.cli import main
 from overlap.run import machine, recording
 from overlap.run.snippet import Snippet
@@ -477,7 +478,7 @@ def test_missing_recordings_and_their_excuses(small_book, template):
         "snippets/a/b.py: is recorded with 8 GPUs, so drop `missing.8` from its header"
     ]
     assert list(small_book.book().runs("a/b")) == ["cpu", "h200", "h200-x8"]
-    assert small_book.book().default("a/b") == "h200"
+    assert select.of_snippet(small_book.book(), "a/b") == "h200"
 
 
 def test_what_is_missing_of_the_cpu_can_be_recorded_here(small_book):
@@ -504,7 +505,7 @@ def test_what_is_for_many_gpus_is_shown_first_on_two(small_book, template, named
         small_book.commit("a/b", template, **({"gpus": gpus} if gpus else {}))
     for home in ("", "[tool.overlap]\nhome = {cpu = 1, h200 = 1, h200-x2 = 1}\n"):
         (small_book.root / "pyproject.toml").write_text(home)
-        assert small_book.book().default("a/b") == first
+        assert select.of_snippet(small_book.book(), "a/b") == first
 
 
 def test_a_snippet_on_no_page_is_found(committed, template):
@@ -530,7 +531,7 @@ def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
     )
 
     def path():
-        return small_book.book().cache_path(Snippet.read(small_book.root, "a/b"), 0)
+        return small_book.book().own.path(Snippet.read(small_book.root, "a/b"), 0)
 
     paths = [path(), path()]
     small_book.snippet("timing/benchmark", "def f():\n    return 2\n\n\ndef main():\n    return {}\n")
@@ -561,7 +562,7 @@ def test_runs_on_another_processor_are_a_machine_of_their_own(committed, templat
     book = committed.book()
     assert book.check() == []
     assert [machine["label"] for machine in book.machines()] == ["CPU", "CPU RYZEN 9 7950X, 32 cores"]
-    assert book.default("a/b") == "cpu"
+    assert select.of_snippet(book, "a/b") == "cpu"
 
 
 def test_what_this_machine_runs_is_not_put_with_another_processor(small_book, template, monkeypatch, capsys):
@@ -575,9 +576,9 @@ def test_what_this_machine_runs_is_not_put_with_another_processor(small_book, te
     assert recording.read(small_book.path("a/b", own))["result"] == {"n": 3}
     book = small_book.book()
     assert list(book.runs("a/b")) == ["cpu", own]
-    assert list(book.live("a/b")) == [own]
+    assert list(book.own.of("a/b")) == [own]
     small_book.commit("a/b", template)
-    assert small_book.book().live("a/b") == {}, "here it is the book's processor now"
+    assert small_book.book().own.of("a/b") == {}, "here it is the book's processor now"
     assert book.committed["a/b"]["cpu"].grade == recording.OTHER
     assert book.committed["a/b"][own].grade == recording.FRESH
 
@@ -603,7 +604,7 @@ def test_runs_on_unlike_processors_are_not_merged(small_book, template):
 
 def test_the_cache_is_keyed_by_the_number_of_processes(small_book):
     snippets = [small_book.snippet("a/b", options=RANKS.format(ranks)) for ranks in (2, 2, 3)]
-    two, again, three = (small_book.book().cache_path(snippet, 0) for snippet in snippets)
+    two, again, three = (small_book.book().own.path(snippet, 0) for snippet in snippets)
     assert two == again != three
 
 

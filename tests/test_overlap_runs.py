@@ -77,7 +77,7 @@ def test_a_run_that_is_recorded_among_others_is_shown_as_the_recording(book):
         main(["record", "--bundle", "bundle.jsonl", "--runs", "4"]) == 0
         and main(["import", "bundle.jsonl"]) == 0
     )
-    four, (live,) = recording.read(book.path("a/b")), book.book("auto").live("a/b").values()
+    four, (live,) = recording.read(book.path("a/b")), book.book("auto").own.of("a/b").values()
     assert len(four.runs) == 4 and len(live.data.runs) < 4
     assert four.has(three) and four.has(live.data) and not three.has(four)
     assert not book.book("auto").runs("a/b")["cpu"].live, "the median of four runs, not one of them"

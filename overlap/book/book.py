@@ -1,27 +1,22 @@
 """The book as read: what snippets gave on which machine, and what pages say of it; each decided once."""
 
-import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from overlap import PACKED, OverlapError
-from overlap.book import check
+from overlap import OverlapError
+from overlap.book import check, select
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.expression import Undecided, evaluate, names
 from overlap.book.library import Library
+from overlap.book.own_runs import OwnRuns, cache_folder
 from overlap.book.runs import Run, disturbed, has_trials, hosts, result_scope
-from overlap.book.select import home, shown_first
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
-from overlap.cache import Cache, write
-from overlap.run import machine, recording
-from overlap.run.runner import RunFailed, Runner, grouped
+from overlap.run import machine
+from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
-
-#: Where this machine keeps what it ran and made, in the project's folder.
-CACHE = ".cache/overlap"
 
 
 class Book:
@@ -50,9 +45,8 @@ class Book:
         self.pages = self.library.pages
         self.docs = root / "docs"
         self.recordings = root / "docs/recordings"
-        self.cache = root / CACHE
-        if root == PACKED:
-            self.cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overlap"
+        self.cache = cache_folder(root)
+        self.own = OwnRuns(self.library, execute)
         self._forget()
 
     def _forget(self) -> None:
@@ -77,7 +71,7 @@ class Book:
     @cached_property
     def home(self) -> dict[str, int] | None:
         """Runs wanted on each of the book's own machines; None where none is named: then all are."""
-        return home(self.root)
+        return select.home(self.root)
 
     def at_home(self, profile: str) -> bool:
         """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
@@ -89,7 +83,7 @@ class Book:
         Each has `profile`, `label`, `live` (this build ran on it), `first`, `home` (one of the book's own).
         """
         runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
-        first = shown_first({profile: run.gpus for profile, run in runs.items()}, self.home)
+        first = select.of_book(self)
         return [
             {
                 "profile": profile,
@@ -101,21 +95,11 @@ class Book:
             for profile in sorted(runs, key=machine.order)
         ]
 
-    def default(self, name: str) -> str | None:
-        """The machine a page shows before a reader picks one; of two GPUs where the snippet is for many."""
-        best = 2 if 4 in self.snippets[name].options["gpus"] else 1
-        return shown_first({profile: run.gpus for profile, run in self.runs(name).items()}, self.home, best)
-
-    def first(self, by_profile: dict, name: str) -> str:
-        """Of the machines that have a value of a snippet, the one that is shown first."""
-        default = self.default(name)
-        return default if default in by_profile else next(iter(by_profile))
-
     # Snippets and their runs
 
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""
-        return self.snippets.get(name) or Snippet.read(self.root, name)
+        return self.library.snippet(name)
 
     @property
     def committed(self) -> dict[str, dict[str, Run]]:
@@ -133,29 +117,6 @@ class Book:
         """How many runs of a snippet should be recorded on this machine."""
         return (self.home or {}).get(profile, 1) if self.measures(name) else 1
 
-    def cache_path(self, snippet: Snippet, gpus: int) -> Path:
-        """Where this machine keeps what a snippet gave: named by source, inputs, versions and devices."""
-        here = [machine.here(), list(self.library.profiles_here)]
-        made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
-        return Cache(self.cache).path("runs", f"{snippet.name}-{gpus}", made_from, ".json")
-
-    def cached(self, snippet: Snippet, gpus: int) -> Run:
-        """What a snippet gave on this machine, from its cache."""
-        path = self.cache_path(snippet, gpus)
-        where = path.relative_to(self.root) if path.is_relative_to(self.root) else path
-        return Run(recording.read(path), where.as_posix(), True, recording.FRESH)
-
-    def live(self, name: str) -> dict[str, Run]:
-        """Runs of this machine that are in its cache."""
-        if self.execute == "never":
-            return {}
-        runs = {}
-        for snippet, gpus in self.runnable([name]):
-            if self.cache_path(snippet, gpus).exists():
-                run = self.cached(snippet, gpus)
-                runs[run.profile] = run
-        return runs
-
     def runs(self, name: str) -> dict[str, Run]:
         """Best run per machine, the CPU first, then by GPU count.
 
@@ -163,30 +124,15 @@ class Book:
         """
         if name not in self._runs:
             runs = dict(self.committed.get(name, {}))
-            for profile, run in self.live(name).items():
+            for profile, run in self.own.of(name).items():
                 if profile not in runs or not runs[profile].data.has(run.data):
                     runs[profile] = run
             self._runs[name] = {profile: runs[profile] for profile in sorted(runs, key=machine.order)}
         return self._runs[name]
 
-    def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:
-        """Snippets with the GPU counts that this machine has and they ask for."""
-        for name in names or self.snippets:
-            snippet = self.snippet(name)
-            for gpus in self.library.profiles_here.values():
-                if gpus in snippet.options["gpus"]:
-                    yield snippet, gpus
-
-    def wanted(self, names: list[str] | None = None, force: bool = False) -> list[tuple[Snippet, int]]:
-        """What this machine can run and has not run yet."""
-        if self.execute == "never":
-            return []
-        force = force or self.execute == "always"
-        return [item for item in self.runnable(names) if force or not self.cache_path(*item).exists()]
-
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
         """Put a recording into this machine's cache."""
-        write(self.cache_path(snippet, gpus), recording.dump(data))
+        self.own.keep(snippet, gpus, data)
         self._forget()
 
     def run(self, names: list[str] | None = None, force: bool = False) -> int:
@@ -194,18 +140,10 @@ class Book:
 
         Failures raise, after all had their turn.
         """
-        wanted = self.wanted(names, force)
-        if not wanted:
-            return 0
-        runner = self.runner or Runner(self.root)
         try:
-            failures = runner.run_all(wanted, self.keep)
+            return self.own.run(names, force, self.runner)
         finally:
-            if not self.runner:
-                runner.close()
-        if failures:
-            raise RunFailed("\n\n".join(grouped(failures)))
-        return len(wanted)
+            self._forget()
 
     # Pages and what they say of the data
 

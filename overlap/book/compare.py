@@ -27,7 +27,7 @@ def beside(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str,
     Machines of as many GPUs are compared; recorded is the median of the runs, as on the pages.
     """
     for name in names or book.snippets:
-        for profile, run in book.live(name).items():
+        for profile, run in book.own.of(name).items():
             mine = dict(numbers(run.result))
             for other, recorded in book.committed.get(name, {}).items():
                 if recorded.gpus == run.gpus:

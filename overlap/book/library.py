@@ -8,7 +8,7 @@ from overlap import OverlapError
 from overlap.book.page import Page
 from overlap.book.runs import Run
 from overlap.run import machine, recording
-from overlap.run.snippet import discover
+from overlap.run.snippet import Snippet, discover
 
 #: What stands for recordings that `overlap.pyz` leaves out.
 SECONDS = "docs/recordings/seconds.json"
@@ -58,6 +58,10 @@ class Library:
         library = copy(self)
         library._read_pages()
         return library
+
+    def snippet(self, name: str) -> Snippet:
+        """The snippet of this name; a wrong name is an error that says why."""
+        return self.snippets.get(name) or Snippet.read(self.root, name)
 
     def _remedy(self, data: dict) -> str:
         """What to do with a recording of no snippet: it may have another name."""

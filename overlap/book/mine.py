@@ -103,7 +103,7 @@ class Mine:
 
     def _lacks(self) -> dict[str, str]:
         """Why each of the other snippets is not in the file."""
-        able = {snippet.name for snippet, _ in self.book.runnable()}
+        able = {snippet.name for snippet, _ in self.book.own.runnable()}
         ran = {name for name, _ in self.recordings}
         lacks = {}
         for name, snippet in self.book.snippets.items():

@@ -1,7 +1,50 @@
-"""Which machines are the book's own, and which of several a page shows before a reader picks one."""
+"""Which machine is shown: by the book, by a page and of a snippet, before a reader picks one.
+
+All that shows data of one machine first asks here. The book's own machines are read here, too.
+"""
 
 import tomllib
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overlap.book.book import Book
+
+
+def of_book(book: "Book") -> str:
+    """The machine that the picker stands on, and the first page shows; empty where nothing ran."""
+    gpus = {profile: run.gpus for name in book.snippets for profile, run in book.runs(name).items()}
+    return _first(gpus, book.home) or ""
+
+
+def of_page(book: "Book", names: Iterable[str]) -> str:
+    """The machine that a page shows, by the snippets whose output stands there.
+
+    It is the book's, if all of them ran on it; else the one that most of them are shown on.
+    """
+    names = sorted(names)
+    profiles = [set(book.runs(name)) for name in names if book.runs(name)]
+    first = of_book(book)
+    if all(first in ran_on or ran_on == {"cpu"} for ran_on in profiles):
+        return first
+    counts = Counter(filter(None, [of_snippet(book, name) for name in names]))
+    return counts.most_common(1)[0][0]
+
+
+def of_snippet(book: "Book", name: str) -> str | None:
+    """The machine that a snippet is shown on; of two GPUs where the snippet is for many."""
+    best = 2 if 4 in book.snippets[name].options["gpus"] else 1
+    return _first({profile: run.gpus for profile, run in book.runs(name).items()}, book.home, best)
+
+
+def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> str:
+    """Of the machines that have a value of a snippet: the one `wanted`, else the snippet's."""
+    for profile in (wanted, of_snippet(book, name)):
+        if profile in by_profile:
+            return profile
+    return next(iter(by_profile))
 
 
 def home(root: Path) -> dict[str, int] | None:
@@ -14,8 +57,8 @@ def home(root: Path) -> dict[str, int] | None:
     return tomllib.loads(text).get("tool", {}).get("overlap", {}).get("home")
 
 
-def shown_first(gpus: dict[str, int], home: dict[str, int] | None, best: int = 1) -> str | None:
-    """Of machines with their GPU counts the one that a page shows first.
+def _first(gpus: dict[str, int], home: dict[str, int] | None, best: int = 1) -> str | None:
+    """Of machines with their GPU counts the one that is shown first.
 
     One of the book's own comes first; then one of `best` GPUs, else of the fewest, and the CPU last. With
     `best` GPUs of a model that is one of the book's own a machine counts as the book's own, too.

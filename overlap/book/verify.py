@@ -62,7 +62,7 @@ def verify(
     What the file `mine` has is not run again; it takes what is run now.
     """
     rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
-    chosen = able = list(book.runnable(names))
+    chosen = able = list(book.own.runnable(names))
     if quick:
         chosen = _of_headlines(book, rows, able) or able
     wanted = mine.lacking(chosen) if mine else chosen
@@ -77,7 +77,7 @@ def verify(
         if mine:
             mine.add(snippet, data)
         book.keep(snippet, gpus, data)
-        run = book.cached(snippet, gpus)
+        run = book.own.read(snippet, gpus)
         made.setdefault(snippet.name, {})[run.profile] = run
 
     patience_s = PATIENCE_S if quick else noise.PATIENCE_S

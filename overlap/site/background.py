@@ -6,7 +6,9 @@ import threading
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book.book import CACHE, Book
+from overlap.book import select
+from overlap.book.book import Book
+from overlap.book.own_runs import CACHE
 from overlap.cache import write
 from overlap.run.runner import Runner
 from overlap.site.build import generate
@@ -39,7 +41,7 @@ class Background:
     def prepare(self, site: Site) -> None:
         """What a page needs before it is built: pictures of what is shown first, runs of what was edited."""
         book = site.book
-        wanted = [(snippet.name, gpus) for snippet, gpus in book.wanted()]
+        wanted = [(snippet.name, gpus) for snippet, gpus in book.own.lacking()]
         if self._thread.ident is None:
             self._left = set(wanted)
         edited = [name for name, gpus in wanted if (name, gpus) not in self._left]
@@ -49,12 +51,12 @@ class Background:
         missing = site.pictures.missing()
         if missing and not self._drawn:
             site.pictures.lazy = True
-            missing = [(name, run) for name, run in missing if run.profile == book.default(name)]
+            missing = [(name, run) for name, run in missing if run.profile == select.of_snippet(book, name)]
         site.pictures.draw(self._pool, missing)
         generate(book, site.pictures, self._notebook_page)
         if self._left:
-            runnable = list(book.runnable())
-            own = len(runnable) - len(book.wanted())
+            runnable = list(book.own.runnable())
+            own = len(runnable) - len(book.own.lacking())
             runs = f"{own} of {len(runnable)} runs are this machine's own"
             site.status = f"{runs}; the rest are recorded, and run now."
 

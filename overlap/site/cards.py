@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
+from overlap.book import select
 from overlap.book.book import Book
 from overlap.book.statistic import show
 from overlap.book.value import CITED, Value, replace_values
@@ -93,19 +94,12 @@ class Cards:
 
         def render(value: Value) -> str:
             numbers = self.book.numbers(value)
-            profile = opens_on(self.book)
-            if profile not in numbers:
-                profile = self.book.first(numbers, value.snippet)
+            profile = select.of_values(self.book, numbers, value.snippet, select.of_book(self.book))
             machines.append(profile)
             return show(numbers[profile], value.spec)
 
         text = replace_values(CITED.sub("", text), render)
         return re.sub(r"[*`]", "", text).strip()
-
-
-def opens_on(book: Book) -> str:
-    """The machine that the first page shows before a reader picks one."""
-    return next((machine["profile"] for machine in book.machines() if machine["first"]), "")
 
 
 def _file(page: str) -> str:

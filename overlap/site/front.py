@@ -8,11 +8,12 @@ as the reader's system is.
 from html import escape
 
 from overlap import find_root
+from overlap.book import select
 from overlap.book.blocks.bars import Bars
 from overlap.book.book import Book
 from overlap.cache import write
 from overlap.run import machine
-from overlap.site.cards import FIRST, opens_on
+from overlap.site.cards import FIRST
 
 #: Below docs/.
 PICTURE = "assets/first-page.svg"
@@ -38,7 +39,7 @@ text { fill: var(--ink); font: 14px sans-serif }
 def draw(book: Book) -> str:
     """The bars of the first page on the machine that it opens on, as SVG."""
     bars = next(block for block in book.pages[FIRST].blocks if isinstance(block, Bars))
-    profile = opens_on(book)
+    profile = select.of_book(book)
     rows = bars.lengths(book)[profile]
     longest = max(length for _, length, _ in rows)
     parts = []

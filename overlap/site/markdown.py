@@ -2,7 +2,6 @@
 
 import re
 import xml.etree.ElementTree as etree
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
 from overlap import OverlapError, find_root
+from overlap.book import select
 from overlap.book.blocks import Block, Claim
 from overlap.book.book import Book
 from overlap.book.page import parse
@@ -114,7 +114,8 @@ class _Blocks(Preprocessor):
         blocks = view.book.pages[view.path].blocks if view.path else parse(text, view.path)
         view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
-        view.opens_on = opens_on(view.book, blocks)
+        outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
+        view.opens_on = select.of_page(view.book, outputs)
         rendered = [block.markdown(view) for block in blocks]
         status = view.site.status if view.path else ""
         if view.measured or status:
@@ -193,19 +194,6 @@ class _Code(Postprocessor):
 
     def run(self, text: str) -> str:
         return re.sub(r"<code(?=[ >])", '<code translate="no"', text)
-
-
-def opens_on(book: Book, blocks: list[Block]) -> str:
-    """The machine that a page shows before a reader picks one: the book's first, if all of it ran there.
-
-    Else the one that is the default of most snippets whose output stands on the page.
-    """
-    names = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
-    runs = [set(book.runs(name)) for name in names if book.runs(name)]
-    first = next((machine["profile"] for machine in book.machines() if machine["first"]), "")
-    if not runs or all(first in profiles or profiles == {"cpu"} for profiles in runs):
-        return first
-    return Counter(filter(None, map(book.default, sorted(names)))).most_common(1)[0][0]
 
 
 def head(view: View, blocks: list[Block], status: str) -> str:

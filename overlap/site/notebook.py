@@ -5,6 +5,7 @@ import re
 
 import nbformat
 
+from overlap.book import select
 from overlap.book.book import Book, Run
 from overlap.book.page import Page
 from overlap.book.value import CITED, PRINTED, Value, replace_values
@@ -70,7 +71,7 @@ class Notebook:
         return self.markdown(_as_notebooks_render(self._page, text))
 
     def _value(self, value: Value) -> str:
-        profile = self.book.first(self.book.numbers(value), value.snippet)
+        profile = select.of_values(self.book, self.book.numbers(value), value.snippet)
         return self.text(self.book.statistics(value)[profile].text)
 
     @staticmethod

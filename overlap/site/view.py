@@ -13,6 +13,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from pygments.token import Name, Punctuation, Text, Token
 
+from overlap.book import select
 from overlap.book.blocks import Claim
 from overlap.book.book import Book, Run
 from overlap.book.statistic import show
@@ -75,7 +76,7 @@ class View:
 
     def first(self, by_profile: dict, name: str) -> str:
         """Of the machines that have something of a snippet, the one that the page shows first."""
-        return self.opens_on if self.opens_on in by_profile else self.book.first(by_profile, name)
+        return select.of_values(self.book, by_profile, name, self.opens_on)
 
     def put(self, html: str) -> str:
         """Keep HTML out of Markdown's way; return what stands for it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
+from overlap.book import select
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import evaluate
 from overlap.book.key import key
@@ -108,7 +109,7 @@ class Bars(Block):
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The lengths on one machine, as a table."""
         machines = self.lengths(notebook.book)
-        profile = notebook.book.first(machines, self.snippet)
+        profile = select.of_values(notebook.book, machines, self.snippet)
         lines = [["", f"{self.unit}, {notebook.label(profile)}", self.filled], ["---"] * 3]
         lines += [[label, show(length), f"{share:.0%}"] for label, length, share in machines[profile]]
         return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]

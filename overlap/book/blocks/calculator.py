@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
+from overlap.book import select
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import as_json, evaluate
 from overlap.book.key import key
@@ -156,7 +157,7 @@ class Calculator(Block):
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
-        start = starts[notebook.book.first(starts, self.inputs[0].start.snippet)]
+        start = starts[select.of_values(notebook.book, starts, self.inputs[0].start.snippet)]
         rows = [f"{item.name} = {start[item.name]:.4g}  # {item.label}" for item in self.inputs]
         rows.append(f"print(f'{{{self.formula}:.3g}}', {self.label!r})")
         text = f"{show(self.result(start))} {self.label}\n"

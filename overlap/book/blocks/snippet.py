@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from overlap import OverlapError
+from overlap.book import select
 from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.run import download
 from overlap.run.machine import order
@@ -208,7 +209,7 @@ class SnippetBlock(Block):
             return [notebook.markdown(f"```python\n{snippet.show(list(self.show))}\n```")]
         where = f"`{snippet.path}`"
         outputs = []
-        profile = book.default(snippet.name)
+        profile = select.of_snippet(book, snippet.name)
         if profile:
             where += f": the output below is from {notebook.label(profile)}."
             outputs = notebook.outputs(snippet, book.runs(snippet.name)[profile])

@@ -1,0 +1,93 @@
+"""The runs of this machine: what it can run, what its cache has, and what is still to run. `Book` asks it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from overlap import PACKED
+from overlap.book.library import Library
+from overlap.book.runs import Run
+from overlap.cache import Cache, write
+from overlap.run import machine, recording
+from overlap.run.runner import RunFailed, Runner, grouped
+from overlap.run.snippet import Snippet
+
+#: Where this machine keeps what it ran and made, in the project's folder.
+CACHE = ".cache/overlap"
+
+
+def cache_folder(root: Path) -> Path:
+    """Where this machine keeps what it made of a book; a package's book has its cache at the user's."""
+    if root == PACKED:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overlap"
+    return root / CACHE
+
+
+class OwnRuns:
+    """Runs of the snippets of one library on this machine; `execute` is `auto`, `never` or `always`."""
+
+    def __init__(self, library: Library, execute: str):
+        self._library = library
+        self._root = library.root
+        self._execute = execute
+
+    def of(self, name: str) -> dict[str, Run]:
+        """Runs of a snippet that are in the cache, by profile."""
+        if self._execute == "never":
+            return {}
+        runs = {}
+        for snippet, gpus in self.runnable([name]):
+            if self.path(snippet, gpus).exists():
+                run = self.read(snippet, gpus)
+                runs[run.profile] = run
+        return runs
+
+    def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:
+        """Snippets with the GPU counts that this machine has and they ask for."""
+        for name in names or self._library.snippets:
+            snippet = self._library.snippet(name)
+            for gpus in self._library.profiles_here.values():
+                if gpus in snippet.options["gpus"]:
+                    yield snippet, gpus
+
+    def lacking(self, names: list[str] | None = None, force: bool = False) -> list[tuple[Snippet, int]]:
+        """What this machine can run and has not run yet; with `force` all that it can run."""
+        if self._execute == "never":
+            return []
+        force = force or self._execute == "always"
+        return [item for item in self.runnable(names) if force or not self.path(*item).exists()]
+
+    def run(self, names: list[str] | None, force: bool, runner: Runner | None) -> int:
+        """Run what is lacking; return how many ran. Failures raise, after all had their turn.
+
+        `runner` is one that is running already.
+        """
+        lacking = self.lacking(names, force)
+        if not lacking:
+            return 0
+        own_runner = runner or Runner(self._root)
+        try:
+            failures = own_runner.run_all(lacking, self.keep)
+        finally:
+            if not runner:
+                own_runner.close()
+        if failures:
+            raise RunFailed("\n\n".join(grouped(failures)))
+        return len(lacking)
+
+    def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
+        """Put a recording into the cache."""
+        write(self.path(snippet, gpus), recording.dump(data))
+
+    def read(self, snippet: Snippet, gpus: int) -> Run:
+        """A run from the cache."""
+        path = self.path(snippet, gpus)
+        where = path.relative_to(self._root) if path.is_relative_to(self._root) else path
+        return Run(recording.read(path), where.as_posix(), True, recording.FRESH)
+
+    def path(self, snippet: Snippet, gpus: int) -> Path:
+        """The file of a run: named by source, inputs, versions and devices."""
+        here = [machine.here(), list(self._library.profiles_here)]
+        made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
+        cache = Cache(cache_folder(self._root))
+        return cache.path("runs", f"{snippet.name}-{gpus}", made_from, ".json")

@@ -1,4 +1,46 @@
-"""The machine behind the book: it runs snippets, keeps what they gave, and inserts it into pages."""
+"""The machine behind the book: it runs snippets, keeps what they gave, and inserts it into pages.
+
+    snippets/*.py → worker → recording (JSON) → Book → blocks → page (HTML), notebook, generated files
+
+Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` types alone. In reading order:
+
+`run`: a snippet becomes a recording. It needs torch alone.
+    snippet        a file under snippets/: its header, functions, inputs
+    fingerprint    what its code means, as a hash: by it a recording is fresh or stale
+    machine        what a machine is called, and all that a recording says of it
+    worker         processes that run snippets, with time limits and captured output
+    runner         runs snippets in workers, and makes recordings of what they gave
+    recording      recording files and how fresh they are; schema: their fields; bundle: many in one
+    noise, health  how busy the host was; what the driver says of a GPU
+    scrub          takes out what names a person; text, progress: what a terminal shows
+    download       a snippet as one file that runs alone
+
+`book`: recordings and pages are read, and what pages say is decided.
+    page, value    a page taken apart into text and blocks; values in its sentences
+    library        all files of a checkout: snippets, recordings, pages
+    runs           the runs of a snippet on one machine, with their provenance
+    own_runs       this machine's own runs, in its cache
+    book           `Book`, which everything else asks
+    select         which machine is shown first
+    expression     what an expression may say; evaluation: what it gives over runs
+    statistic      a number of several runs, and how numbers read; ceiling: what a GPU can do at most
+    verdict        whether a claim holds on a machine; comparison: by how much
+    blocks/        one module for each kind of block, with its HTML in templates/
+    check          what is wrong with a book
+    record         the commands `record` and `import`; compare, rename: those of these names
+    verify         the command `verify`; diagnosis: what holds down what is low; mine: the file mine.json
+    key            what tells a value, a claim or a table from others
+
+`site`: pages are made.
+    build          all files that a builder needs, below docs/generated/
+    markdown, view a page's blocks and values as HTML; terminal, tables, glossary: parts of it
+    pictures       all pictures, in a pool; picture: one of them
+    series, layout what a picture shows as numbers; how it fits a page; svg, chart, shared: its other forms
+    notebook, trace, cards, app, front   files to take home or to share
+    plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs
+
+`cli` has the commands, `cache` writes files whole or not at all, `wheel` builds the package.
+"""
 
 from pathlib import Path
 

@@ -1,19 +1,23 @@
-"""The book as read: what snippets gave on which machine, and what pages say of it; each decided once."""
+"""The book as read: its snippets, their runs by machine, its pages, and what these say; each read once.
+
+The command line, blocks and the site ask it. It reads files by `library`, this machine's cache by `own_runs`,
+and evaluates what pages say by `evaluation`; `select` chooses which machine is shown.
+"""
 
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book import check, select
+from overlap.book import check, evaluation, select
 from overlap.book.blocks import Block, Claim, SnippetBlock
-from overlap.book.expression import Undecided, evaluate, names
+from overlap.book.expression import names
 from overlap.book.library import Library
 from overlap.book.own_runs import OwnRuns, cache_folder
-from overlap.book.runs import Run, disturbed, has_trials, hosts, result_scope
-from overlap.book.statistic import Statistic, show
+from overlap.book.runs import Run, has_trials
+from overlap.book.statistic import Statistic
 from overlap.book.value import Value
-from overlap.book.verdict import State, Verdict
+from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
@@ -173,18 +177,7 @@ class Book:
         """Names an expression over this run can use; `number` counts its runs, 0 is the one shown whole."""
         key = (name, run.path, number)
         if key not in self._scopes:
-            data = run.all[number]
-
-            def load(other: str) -> dict:
-                """Result of another snippet, on the same host where there is one."""
-                if other not in self.snippets or run.profile not in self.runs(other):
-                    raise Undecided(f"no run of {other} on {run.profile}")
-                runs = self.runs(other)[run.profile].all
-                host = data["machine"].get("host")
-                same = [each for each in runs if each["machine"].get("host") == host]
-                return (same or runs)[0]["result"]
-
-            self._scopes[key] = result_scope(name, run.profile, data, self.snippets, load)
+            self._scopes[key] = evaluation.scope(self, name, run, number)
         return self._scopes[key]
 
     def scopes(self, name: str, run: Run) -> list[dict]:
@@ -209,62 +202,14 @@ class Book:
     def statistics(self, value: Value) -> dict[str, Statistic]:
         """What an expression gives in all runs of each machine; nothing anywhere is an error."""
         if value not in self._statistics:
-            runs = self.runs(self.snippet(value.snippet).name)
-            if value.profile:
-                runs = {profile: run for profile, run in runs.items() if profile == value.profile}
-            statistics = {profile: self._statistic(value, run) for profile, run in runs.items()}
-            if not any(item.values for item in statistics.values()):
-                reason = f"{value.snippet}: `{value.expression}` has no value on"
-                if not runs:
-                    remedy = f"run `overlap record {value.snippet}` where that machine is"
-                    raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
-                *_, last = statistics.values()
-                raise OverlapError(f"{reason} {', '.join(runs)} ({last.why}); mend the expression")
-            self._statistics[value] = statistics
+            self._statistics[value] = evaluation.statistics(self, value)
         return self._statistics[value]
-
-    def _statistic(self, value: Value, run: Run) -> Statistic:
-        values = []
-        runs = []
-        why = ""
-        for number, data in enumerate(run.all):
-            try:
-                item = evaluate(value.expression, self.scope(value.snippet, run, number))
-                show(item, value.spec)
-                values.append(item)
-                runs.append(data)
-            except (TypeError, ValueError, OverflowError) as error:
-                why = f"`{value.expression}:{value.spec}`: {error}"
-                raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
-            except OverlapError as error:
-                wanted = value.profile or self.at_home(run.profile)
-                if wanted and not isinstance(error, Undecided):
-                    raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
-                why = why or str(error)
-        return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec, disturbed(runs))
 
     def verdicts(self, claim: Claim) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""
         if claim not in self._verdicts:
-            runs = self.runs(self.snippet(claim.snippet).name)
-            verdicts = [self._verdict(claim, run) for run in runs.values()]
-            verdicts = [verdict for verdict in verdicts if verdict]
-            if all(verdict.state is State.OPEN for verdict in verdicts):
-                figures = "; ".join(verdict.figures for verdict in verdicts)
-                why = figures or "it speaks of no machine that has a recording"
-                reason = f"claim {claim.snippet}: no data decide it: {why}"
-                raise OverlapError(f"{claim.where}: {reason}; mend its names or its condition, or record it")
-            self._verdicts[claim] = verdicts
+            self._verdicts[claim] = evaluation.verdicts(self, claim)
         return self._verdicts[claim]
-
-    def _verdict(self, claim: Claim, run: Run) -> Verdict | None:
-        try:
-            return claim.verdict(self.scopes(claim.snippet, run), run)
-        except OverlapError as error:
-            if self.at_home(run.profile):
-                reason = f"claim {claim.snippet}: {error}, in {run.path}"
-                raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
-            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
 
     def check(self, margins: bool = True) -> list[str]:
         """Everything that is wrong with the committed book, each with file, reason and remedy.

@@ -92,14 +92,14 @@ SERIES = {
         [("L", "x", "y", [[1, 3], [None, None]])],
     ),
     "gaps": (
-        lambda axes: axes.plot([1, 2, 3], [3, NAN, INF]),
+        lambda axes: axes.plot([1, 2, 3], [3, NAN, None]),
         [("", "x", "y", [[1, 3], [2, None], [3, None]])],
     ),
     "bar": (
         words,
         [("L", "x", "y", [["a", 3], ["b", 4]])],
     ),
-    "barh": (lambda axes: axes.barh(["a", "b"], [3, INF], left=2), [("", "y", "x", [["a", 3], ["b", None]])]),
+    "barh": (lambda axes: axes.barh(["a", "b"], [3, NAN], left=2), [("", "y", "x", [["a", 3], ["b", None]])]),
     "bars beside words": (
         lambda axes: (axes.barh([0.2, 1.2], [3, 4], 0.3), axes.set_yticks([0, 1], labels=["a $x", "b"])),
         [("", "y", "x", [["a $x", 3], ["b", 4]])],
@@ -370,19 +370,34 @@ def test_what_cannot_be_said_is_an_error(drawn, plot, message):
         drawn(plot)
 
 
+INFINITE = {
+    "point": lambda axes: axes.plot([1, 2], [INF, 3], label="a b"),
+    "lying bar": lambda axes: axes.barh([1, 2], [INF, 3], label="a b"),
+    "span": lambda axes: axes.broken_barh([(1, INF), (2, 1)], (0, 1), label="a b"),
+    "limit": lambda axes: axes.axhline(INF, label="a b"),
+    "standing limit": lambda axes: axes.axvline(INF, label="a b"),
+}
+
+
+@pytest.mark.parametrize("act", INFINITE.values(), ids=INFINITE)
+def test_infinity_is_refused(drawn, act):
+    with pytest.raises(OverlapError, match=r"plot\(\) draws infinity in '.*'; draw NaN or None where"):
+        drawn(on_axes(act))
+
+
 GAPS = {
-    "points": lambda axes: axes.plot([1, 2, 3], [NAN, INF, 3]),
-    "bars": lambda axes: axes.barh(["a", "b", "c"], [NAN, INF, 3]),
+    "points": lambda axes: axes.plot([1, 2, 3], [NAN, None, 3]),
+    "bars": lambda axes: axes.barh(["a", "b"], [NAN, 3]),
     "logarithmic bars": lambda axes: (axes.barh(["a", "b"], [NAN, 3]), axes.set_xscale("log")),
-    "spans": lambda axes: axes.broken_barh([(NAN, 1), (1, INF), (2, 1)], (0, 1)),
-    "limits": lambda axes: (axes.plot([1]), axes.axvline(NAN), axes.axhline(INF)),
-    "nothing else": lambda axes: axes.plot([NAN, INF]),
+    "spans": lambda axes: axes.broken_barh([(NAN, 1), (2, 1)], (0, 1)),
+    "limits": lambda axes: (axes.plot([1]), axes.axvline(NAN)),
+    "nothing else": lambda axes: axes.plot([NAN, NAN]),
     "labels": lambda axes: axes.bar_label(axes.barh([0, 1], [NAN, 3.0]), padding=3),
 }
 
 
 @pytest.mark.parametrize("act", GAPS.values(), ids=GAPS)
-def test_what_is_no_number_is_a_gap(drawn, act):
+def test_what_is_not_measured_is_a_gap(drawn, act):
     pictures = drawn(on_axes(act))
     assert "nan" not in pictures["wide"].lower().replace("nan</text>", "") and pictures["tables"]
 

@@ -147,8 +147,25 @@ def read(figure: Figure) -> list[Series]:
         for artist in _drawn(axes):
             kind, boxes, values = _content(axes, artist)
             if boxes:
+                _check_finite(kind, boxes, str(artist.get_label()))
                 series.append(Series(kind, axes, artist, boxes, values, labels[0] if labels else ""))
     return series
+
+
+def _check_finite(kind: str, boxes: list[Box], label: str) -> None:
+    """Refuse infinity, which only a mistake gives; NaN says that something was not measured: a gap.
+
+    In scatter and pcolormesh matplotlib itself makes a gap of both.
+    """
+    match kind:  # a limit reaches from one end of its axes to the other
+        case "line":
+            numbers = [low for _, low, _, _ in boxes]
+        case "standing line":
+            numbers = [left for left, _, _, _ in boxes]
+        case _:
+            numbers = [number for box in boxes for number in box]
+    if any(map(math.isinf, numbers)):
+        raise OverlapError(f"draws infinity in {label!r}; draw NaN or None where nothing was measured")
 
 
 def _drawn(axes: Axes) -> list[Artist | Container]:

@@ -96,7 +96,7 @@ def verify(
     unchecked = _unchecked(book, names, able, chosen, made, lacking)
     if mine:
         mine.unchecked = unchecked
-    mine, recorded = _beside(book.as_committed, made)
+    mine, recorded = _with_recorded(book.as_committed, made)
     others = diagnosis.of_others(first_look, last_look, mine)
     facts = [diagnosis.Fact(others, "host")] if others else []
     facts += diagnosis.of_gpus(here["machine"], states, watched)
@@ -220,7 +220,7 @@ def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
     return recorded
 
 
-def _beside(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
+def _with_recorded(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
     """The runs that were made, and the recorded ones that can be compared with them."""
     mine = []
     recorded = []
@@ -328,7 +328,7 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
 
 
 def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
-    """Label, value, share, what is recorded, state; `several`: headlines of several profiles are told."""
+    """Label, value, share, what is recorded, state; `several`: name the profile, too."""
     where = f" ({machine.label(line['profile'])})" if several else ""
     share = ""
     if line["share"]:
@@ -336,12 +336,12 @@ def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
         gpu = next(iter(here["gpus"]), {})
         if line["bound_by"] == "pcie" and {"pcie_generation", "pcie_width_max"} <= gpu.keys():
             share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
-    beside = "nothing to compare with"
+    comparison = "nothing to compare with"
     if line["compared"] == "model":
         own = line["recorded"][line["profile"]]
         span = f"{show(own['low'])} to {show(own['high'])}, " if own["runs"] > 1 else ""
-        beside = f"recorded: {show(own['median'])} ({span}{plural(own['runs'], 'run')})"
+        comparison = f"recorded: {show(own['median'])} ({span}{plural(own['runs'], 'run')})"
     elif line["compared"] == "share":
         least = min(item["share"] for item in line["recorded"].values() if item["share"])
-        beside = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
-    return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, beside, line["state"]
+        comparison = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
+    return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, comparison, line["state"]

@@ -54,8 +54,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.background: Background | None = None
         self.site: Site | None = None
         self.cards: Cards | None = None
-        #: What this machine's own runs contradict and a served book told: it is built again and again.
-        self.told: set[tuple[str, str, str]] = set()
+        #: Claims that this machine's own runs contradict and that were listed: a served book lists each once.
+        self.listed: set[tuple[str, str, str]] = set()
 
     def on_startup(self, command: str, dirty: bool) -> None:
         """Let SIGTERM tidy up as Ctrl-C does."""
@@ -174,9 +174,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     if verdict.live and verdict.state is State.FALSE:
                         false[claim.page, claim.anchor, verdict.path] = claim.falsehood(verdict)
         for key, message in false.items():
-            if not (self.serving and key in self.told):
+            if not (self.serving and key in self.listed):
                 log.info(message)
-        self.told |= false.keys()
+        self.listed |= false.keys()
         if self.serving:  # behind the page, which need not wait for it
             threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
         if false and self.config.claims == "fatal":

@@ -1,7 +1,9 @@
 """Snippets of the chapter on memory."""
 
 import json
+import pickle
 import subprocess
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -13,14 +15,17 @@ from snippets.memory import (
     activations_twice,
     allocated_vs_reserved,
     allocator_rules,
+    allocator_settings,
     empty_cache_cost,
     empty_cache_myth,
     fragmentation,
     loss_keeps_memory,
     memory_timeline,
     nvidia_smi,
+    oom_snapshot,
     peak_predicted,
     per_stream_pools,
+    snapshot_reading,
 )
 from snippets.timing.benchmark import Timing
 
@@ -134,28 +139,184 @@ def test_a_busy_gpu_holds_the_call(allocator):
     assert us["kernel"] == pytest.approx(1e4, rel=0.01) and us["call"] < 1 and us["busy_call"] > 0.99e4
 
 
+def frame(name: str, file: str = "/home/me/train.py") -> dict:
+    return {"filename": file, "name": name, "line": 3}
+
+
+LINEAR = frame("__init__", "/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py")
+MADE = [LINEAR, frame("make_model"), frame("main")]
+CPP = {"filename": "??", "name": "at::empty", "line": 0}
+LOADED = [CPP, frame("load"), frame("main")]
+HELD, FREE = "active_allocated", "inactive"
+
+
+def block(size: int, asked: int = 0, state: str = HELD, frames: list | tuple = ()) -> dict:
+    return {"size": size, "requested_size": asked or size, "state": state, "frames": list(frames)}
+
+
+def event(action: str, addr: int, size: int, frames: list | tuple = ()) -> dict:
+    return {"action": action, "addr": addr, "size": size, "frames": list(frames)}
+
+
 SNAPSHOT = {
     "allocator_settings": {"expandable_segments": 1},
     "segments": [
-        {"address": 9, "blocks": [{"size": 2 * MIB, "state": "inactive"}]},
+        {"address": 9, "device": 0, "blocks": [block(2 * MIB, state=FREE)]},
         {
             "address": 3,
+            "device": 0,
             "blocks": [
-                {"size": 4 * MIB, "state": "active_allocated"},
-                {"size": 6 * MIB, "state": "inactive"},
+                block(4 * MIB, 3 * MIB, frames=MADE),
+                block(6 * MIB, state=FREE),
+                block(8 * MIB),
+                block(MIB, state="active_pending_free", frames=LOADED),
+                block(5 * MIB, frames=LOADED),
             ],
         },
+        {"address": 1, "device": 1, "blocks": [block(64 * MIB, frames=LOADED)]},
+    ],
+    "device_traces": [
+        [
+            event("segment_alloc", 3, 24 * MIB),
+            event("alloc", 3, 3 * MIB, MADE),
+            event("free_completed", 77, 50 * MIB),
+            event("alloc", 5, 7 * MIB, LOADED),
+            event("free_requested", 5, 7 * MIB),
+            event("free_completed", 5, 7 * MIB),
+            event("alloc", 5, 2 * MIB, LOADED),
+            {"action": "alloc", "addr": 6, "size": 4 * MIB},
+            {"action": "oom", "device_free": 0, "size": 30 * MIB},
+        ],
+        [event("alloc", 1, 64 * MIB, LOADED)],
     ],
 }
 
 
+def test_a_block_belongs_to_the_innermost_function_outside_pytorch():
+    assert snapshot_reading.owner(MADE) == "make_model" and snapshot_reading.owner(LOADED) == "load"
+    assert snapshot_reading.owner([]) == snapshot_reading.owner([LINEAR]) == "no Python frame"
+
+
+def test_a_snapshot_says_who_allocated_what_is_held():
+    held = snapshot_reading.held_by(SNAPSHOT)
+    pending = "dropped, but another stream still uses it"
+    assert held == {"no Python frame": 8 * MIB, "load": 5 * MIB, "make_model": 4 * MIB, pending: MIB}
+    assert next(iter(held)) == "no Python frame", "the largest first"
+    assert snapshot_reading.held_by(SNAPSHOT, device=1) == {"load": 64 * MIB}
+    assert snapshot_reading.held_by(pickle.loads(pickle.dumps(SNAPSHOT))) == held
+
+
+def test_a_history_is_replayed_to_its_peak():
+    assert snapshot_reading.at_peak(SNAPSHOT) == {"load": 7 * MIB, "make_model": 3 * MIB}
+    assert snapshot_reading.at_peak(SNAPSHOT, device=1) == {"load": 64 * MIB}
+    assert snapshot_reading.at_peak({"device_traces": [[]]}) == {}
+
+
+def test_free_memory_is_measured_by_its_largest_piece():
+    free = snapshot_reading.free_memory(SNAPSHOT)
+    assert free == {"free": 8 * MIB, "largest": 6 * MIB, "ends": MIB, "in_pieces": 0.25}
+    assert snapshot_reading.free_memory(SNAPSHOT, device=1)["in_pieces"] == 0
+
+
+@pytest.fixture
+def recorder(monkeypatch, gpu):
+    """PyTorch's recording of memory, which gives one snapshot; what was asked of it."""
+    asked = []
+
+    def dump(path: str) -> None:
+        asked.append("dump")
+        with open(path, "wb") as file:
+            pickle.dump(SNAPSHOT, file)
+
+    def record(enabled="all", **how) -> None:
+        asked.append(how.get("stacks", "all") if enabled else "stop")
+
+    stats = {"requested_bytes.all.peak": 9, "requested_bytes.all.current": 4, "num_ooms": 2}
+    stats |= {"allocated_bytes.all.peak": 9, "allocated_bytes.all.current": 4}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: stats)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", dump)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", record)
+    return asked
+
+
+def test_a_loop_is_watched_and_its_last_snapshot_is_read(recorder, monkeypatch):
+    for name, value in {"WIDTH": 8, "ROWS": 4, "CALLS": 2}.items():
+        monkeypatch.setattr(snapshot_reading, name, value)
+    result = json.loads(json.dumps(snapshot_reading.main()))
+    assert recorder[:6] == ["python", "dump", "stop"] * 2, "and then without a second thread"
+    assert len(result["steps"]) == len(result["named"]["steps"]) == 3
+    assert result["gradient_bytes"] == 4 * 4 * 8 * 8
+    assert (result["held_before"], result["peak_asked"], result["peak_held"]) == (4, 5, 5)
+    assert result["events"] == 9 and result["file_bytes"] > 0
+    assert result["blocks"][:3] == [[0, 4, "make_model"], [0, 6, ""], [0, 8, "no Python frame"]]
+    assert list(result["us"]) == ["not recorded", "python", "all"]
+    rows = snapshot_reading.plot(result, {}).axes[0].patches
+    assert len(rows) == len(result["blocks"])
+
+
+def test_out_of_memory_writes_one_snapshot(recorder, monkeypatch, tmp_path, gpu):
+    observers = []
+    attach = lambda observer: observers.append(observer)  # noqa: E731
+    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", attach, raising=False)
+    written = oom_snapshot.snapshot_on_oom(tmp_path / "a.pickle", most=2)
+    assert written == [] and recorder == ["python"]
+    for _ in range(3):
+        observers[0](0, 1, 2, 3)
+    assert [path.name for path in written] == ["a.pickle", "a_2.pickle"]
+    assert sorted(tmp_path.iterdir()) == written
+    assert oom_snapshot.refused_bytes(pickle.loads(written[0].read_bytes())) == 30 * MIB
+
+
+def test_a_snapshot_that_cannot_be_written_is_no_error(recorder, monkeypatch):
+    observers = []
+    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", observers.append, raising=False)
+    oom_snapshot.snapshot_on_oom("/no/such/folder/a.pickle")
+    with pytest.warns(UserWarning, match="no snapshot in /no/such/folder/a.pickle"):
+        observers[0](0, 1, 2, 3)
+
+
+def test_without_cuda_nothing_observes(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert oom_snapshot.snapshot_on_oom("a.pickle") == []
+
+
+def test_the_observer_sees_more_than_the_handler(recorder, monkeypatch):
+    observers, steps = [], []
+    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", observers.append, raising=False)
+    monkeypatch.setattr(oom_snapshot, "WIDTH", 8)
+
+    def step(net, rows: int) -> None:
+        steps.append(rows)
+        if rows == oom_snapshot.ROWS:
+            observers[0](0, 1, 2, 3)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(oom_snapshot, "step", step)
+    result = json.loads(json.dumps(oom_snapshot.main()))
+    rows = oom_snapshot.ROWS
+    assert steps == [64, rows, rows, rows // 2] and list(result["seen"]) == [
+        "observer",
+        "in handler",
+        "after it",
+    ]
+    assert result["written"] == result["files"] == ["oom.pickle"] and result["refused_bytes"] == 30 * MIB
+
+
 def test_memory_is_mapped_by_address():
-    assert fragmentation.memory_map(SNAPSHOT) == [[4, 1], [6, 0], [2, 0]]
+    expected = [[4, "make_model", 3, 0], [6, "", 0, 0], [8, "no Python frame", 8, 0]]
+    assert allocator_settings.memory_map(SNAPSHOT)[:3] == expected
+    assert allocator_settings.memory_map(SNAPSHOT)[-1] == [2, "", 0, 1]
 
 
 def test_batches_grow_until_memory_is_out(allocator, monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
-    result = fragmentation.grow(1, empty=False)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **how: None)
+    counts = {"num_device_alloc": 5, "num_device_free": 3}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: counts)
+    result = allocator_settings.grow(1, empty=False, limited=True)
     assert allocator.cap == 2048 * MIB and allocator.reserved() <= allocator.cap
     assert allocator.reserved() + result["refused_mib"] * MIB // 2 > allocator.cap
     assert result["words"] == "CUDA out of memory. 2 GiB allowed." and result["is_expandable"] is True
@@ -163,36 +324,70 @@ def test_batches_grow_until_memory_is_out(allocator, monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "empty_cache", lambda: asked.append(allocator.allocated() // MIB) or empty_cache()
     )
-    fragmentation.grow(1, empty=True)
+    allocator_settings.grow(1, empty=True, limited=True)
     assert asked[:2] == [16, 16 + 18], "after each batch"
+    assert result["gave_back"] == 3 and result["asked_cuda"] == 5
+
+
+def test_batches_of_the_smaller_loop_grow_until_memory_is_out(allocator, monkeypatch):
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
+    result = fragmentation.grow(1, empty=False)
+    assert allocator.reserved() + result["refused_mib"] * MIB // 2 > allocator.cap
+
+
+def test_without_a_limit_the_loop_ends_where_nothing_more_would_fit(allocator, monkeypatch):
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **how: None)
+    counts = {"num_device_alloc": 5, "num_device_free": 0}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: counts)
+    result = allocator_settings.grow(1, empty=False, limited=False)
+    assert result["words"] == "" and result["refused_mib"] == 172 and result["gave_back"] == 0
+    assert allocator.cap == float("inf")
 
 
 def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch):
     asked = []
 
     def run(command, env, stdout, check):
-        assert command[1:3] == [fragmentation.__file__, "grow"] and check
+        assert command[1:3] == [allocator_settings.__file__, "grow"] and check
         name, scale = command[3:]
         asked.append((scale, name, {key: env[key] for key in env if key.endswith("ALLOC_CONF")}))
-        found = {"blocks": [[30, 1], [4, 0], [6, 0]], "refused_mib": 64 * int(scale), "words": "out"}
+        blocks = [[30, "result_of", 20, 0], [20, "batch_of", 20, 1], [4, "", 0, 1], [6, "", 0, 2]]
+        found = {"blocks": blocks, "refused_mib": 64 * int(scale), "words": "out", "gave_back": 7}
         return SimpleNamespace(stdout=json.dumps(found | {"is_expandable": True, "asked_cuda": 9}))
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (9 * 2**30, 9 * 2**30))
 
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:native")
     monkeypatch.setattr(subprocess, "run", run)
-    result = fragmentation.main()
-    assert {name: env for _, name, env in asked} == fragmentation.SETTINGS
-    assert [scale for scale, _, _ in asked] == ["1"] * 5, "8 GiB do not fit on this GPU"
+    result = allocator_settings.main()
+    assert {name: env for _, name, env in asked} == allocator_settings.SETTINGS
+    assert [scale for scale, _, _ in asked] == ["1"] * 8, "8 GiB do not fit on this GPU"
     assert result["scales"] == [1] and result["refused"]["default"] == [64] and result["furthest_mib"] == 176
     for run in result["settings"].values():
-        assert run["held_mib"] == 30 and run["holes_mib"] == [4, 6]
+        assert run["held_mib"] == 50 and run["holes_mib"] == [4, 6]
+    assert result["gave_back"] == {"limited": 7, "unlimited": 7}
+    (ax,) = allocator_settings.plot(result, {}).axes
+    ends = [patch.get_width() for patch in ax.patches if patch.get_x() == 20]
+    assert ends == [10] * 6, "the unused end of a result"
+
+
+def test_larger_scales_leave_out_what_one_scale_answers(monkeypatch):
+    asked = []
+    child = lambda name, scale: asked.append((name, scale)) or {}  # noqa: E731
+    monkeypatch.setattr(allocator_settings, "in_process_of_its_own", child)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**40, 2**40))
+    allocator_settings.all_settings(4)
+    assert {name for name, _ in asked} == set(allocator_settings.SETTINGS) - set(
+        allocator_settings.AT_SCALE_ONE_ALONE
+    )
+    assert {scale for _, scale in asked} == {4}
 
 
 def test_a_child_that_fails_is_not_hidden(monkeypatch):
-    monkeypatch.setattr(fragmentation, "__file__", "no_such_file.py")
+    monkeypatch.setattr(allocator_settings, "__file__", "no_such_file.py")
     with pytest.raises(subprocess.CalledProcessError, match="'grow', 'default'"):
-        fragmentation.in_process_of_its_own("default")
+        allocator_settings.in_process_of_its_own("default")
 
 
 def test_each_stream_keeps_its_own_memory(allocator):
@@ -345,8 +540,16 @@ def test_peaks_on_a_gpu_are_as_predicted():
 
 
 @pytest.mark.gpu
+def test_snapshots_name_who_holds_memory_on_a_gpu():
+    result = run_alone("memory/snapshot_reading")
+    assert sum(result["at_peak"].values()) == result["peak_asked"]
+    assert result["held"]["probabilities"] == 3 * 4 * snapshot_reading.ROWS * snapshot_reading.WIDTH
+    assert run_alone("memory/oom_snapshot")["ooms"] == 2
+
+
+@pytest.mark.gpu
 def test_expandable_segments_get_further():
-    settings = run_alone("memory/fragmentation")["settings"]
+    settings = run_alone("memory/allocator_settings")["settings"]
     assert settings["expandable"]["refused_mib"] > settings["default"]["refused_mib"]
     rows = run_alone("memory/empty_cache_myth")["out_of_memory"]
     assert [row["fits"] for row in rows] == [False, False, True]

@@ -20,6 +20,7 @@ from snippets.timing import (
     first_trace,
     hot_cache,
     kernel_shapes,
+    labels,
     profile_reading,
     unwaited_broken,
     unwaited_fixed,
@@ -388,3 +389,34 @@ def test_a_trace_has_the_steps_that_the_schedule_keeps(monkeypatch, tmp_path, ca
     first_trace.traced(first_trace.loop, path, steps=1)
     steps = [e["name"] for e in first_trace.events_of(path) if e["name"].startswith("ProfilerStep")]
     assert steps == ["ProfilerStep#3"]
+
+
+def test_a_label_names_a_part_for_both_profilers(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", seen.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: seen.append("end"))
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profiler, labels.label("{outer}"):
+        with pytest.raises(ValueError), labels.label("inner"):
+            raise ValueError
+        torch.ones(1)
+    assert seen == ["{outer}", "inner", "end", "end"], "names may have braces, errors leave nothing open"
+    assert {"{outer}", "inner"} <= {event.name for event in profiler.events()}
+
+
+def test_a_label_needs_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profiler, labels.label("load"):
+        pass
+    assert [event.name for event in profiler.events()] == ["load"]
+
+
+def test_labels_are_timed_one_by_one(gpu, monkeypatch):
+    monkeypatch.setattr(labels, "CALLS", 3)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: None)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: None)
+    result = json.loads(json.dumps(labels.main()))
+    assert list(result["us"]) == ["nothing", "nvtx.range", "record_function", "label"]
+    assert all(len(trials) == 11 for trials in result["us_trials"].values())

@@ -1,0 +1,199 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy"]
+# [tool.overlap]
+# gpus = [1]
+# missing = { 1 = "not recorded yet" }
+# timeout = 180
+# ///
+"""Keep half of every batch while batches grow, and map the memory when it is out."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import torch
+
+from snippets.memory.snapshot_reading import blocks_of
+
+CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4  # at scale 1
+SCALES = (1, 4, 8)  # everything so many times as large
+SETTINGS = {
+    "default": {},
+    "emptied": {},
+    "max_split": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:32"},
+    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "rounded": {"PYTORCH_ALLOC_CONF": "roundup_power2_divisions:4"},
+    "collected": {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.6"},
+    "collected_without_limit": {
+        "PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.01"
+    },
+    "expandable_by_new_name": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+}
+AT_SCALE_ONE_ALONE = ("collected_without_limit", "expandable_by_new_name")
+
+
+def batch_of(mib: int) -> torch.Tensor:
+    """A batch of so many MiB on the GPU, not filled: no kernel is launched."""
+    return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+
+
+def result_of(mib: int) -> torch.Tensor:
+    """What you want to remember of it."""
+    return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+
+
+def memory_map(snapshot: dict) -> list[list]:
+    """[MiB, who holds it, MiB that the tensor needs, segment] of each block, by address.
+
+    Nobody holds a block of "". Segments are numbered.
+    """
+    rows, numbers = [], {}
+    for block in blocks_of(snapshot):
+        number = numbers.setdefault(block["segment"], len(numbers))
+        sizes = block["bytes"] >> 20, block["asked"] >> 20
+        rows.append([sizes[0], block["owner"], sizes[1], number])
+    return rows
+
+
+def grow(scale: int, empty: bool, limited: bool) -> dict:
+    """The batch that does not fit any more, and what memory looks like then.
+
+    `empty`: give the cache back to CUDA after each batch. Not `limited`: PyTorch may
+    take what the GPU has, and the loop ends where nothing more could fit into the limit.
+    """
+    cap_mib, last_mib = CAP_MIB * scale, CAP_MIB * scale
+    if limited:
+        share = (cap_mib << 20) / torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(share)
+    else:
+        last_mib = furthest() * scale
+    torch.cuda.memory._record_memory_history(stacks="python")
+    kept, words, gave_back = [], "", 0
+    try:
+        for mib in range(FIRST_MIB * scale, last_mib, GROWTH_MIB * scale):
+            batch = batch_of(mib)
+            kept.append(result_of(mib // 2))
+            del batch
+            gave_back = torch.cuda.memory_stats()["num_device_free"]
+            if empty:
+                torch.cuda.empty_cache()
+    except torch.OutOfMemoryError as error:
+        # without a word of the other children
+        words = re.sub(r"Process \d+ has .*? in use\. ", "", str(error))
+    snapshot = torch.cuda.memory._snapshot()
+    return {
+        "refused_mib": mib,
+        "words": words,
+        "blocks": memory_map(snapshot),
+        "is_expandable": bool(snapshot["allocator_settings"]["expandable_segments"]),
+        "asked_cuda": torch.cuda.memory_stats()["num_device_alloc"],
+        "gave_back": gave_back,  # before it was out of memory
+    }
+
+
+def in_process_of_its_own(name: str, scale: int = 1) -> dict:
+    """What `grow` gives with a setting, which PyTorch reads from the environment."""
+    env = {k: v for k, v in os.environ.items() if not k.endswith("ALLOC_CONF")}
+    env |= SETTINGS[name]
+    command = [sys.executable, __file__, "grow", name, str(scale)]
+    child = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
+    return json.loads(child.stdout)
+
+
+def all_settings(scale: int) -> dict[str, dict]:
+    """What `grow` gives with each setting; as many at once as fit on the GPU."""
+    names = [name for name in SETTINGS if scale == 1 or name not in AT_SCALE_ONE_ALONE]
+    free, _ = torch.cuda.mem_get_info()
+    each = (CAP_MIB * scale + 1024) << 20  # a process, its context included
+    if scale == 1:
+        each *= 2  # one of them has no limit
+    with ThreadPoolExecutor(max(1, free // each)) as pool:
+        runs = pool.map(partial(in_process_of_its_own, scale=scale), names)
+        return dict(zip(names, runs, strict=True))
+
+
+def furthest() -> int:
+    """The batch of scale 1 that does not fit even if nothing is ever lost, in MiB."""
+    kept = 0
+    for mib in range(FIRST_MIB, CAP_MIB, GROWTH_MIB):
+        if kept + mib + mib // 2 > CAP_MIB:
+            return mib
+        kept += mib // 2
+
+
+def main() -> dict:
+    runs = all_settings(1)
+    without_limit = runs.pop("collected_without_limit")
+    for name, run in runs.items():
+        run["held_mib"] = sum(mib for mib, owner, *_ in run["blocks"] if owner)
+        run["holes_mib"] = [mib for mib, owner, *_ in run["blocks"] if not owner]
+        shown = f"{name:<23}refused at {run['refused_mib']} MiB; tensors hold"
+        print(f"{shown} {run['held_mib']} MiB, {sum(run['holes_mib'])} idle")
+    print(f"\nwhat the default said: {runs['default']['words']}\n")
+
+    total_mib = torch.cuda.mem_get_info()[1] >> 20
+    scales = [scale for scale in SCALES if CAP_MIB * scale < 0.8 * total_mib]
+    by_scale = [runs, *(all_settings(scale) for scale in scales[1:])]
+    refused, asked_cuda = {}, {}
+    for name in runs:
+        each = [found[name] for found in by_scale if name in found]
+        ends = zip(scales, each, strict=False)  # told in MiB of scale 1
+        refused[name] = [run["refused_mib"] // scale for scale, run in ends]
+        asked_cuda[name] = [run["asked_cuda"] for run in each]
+        print(f"{name:<23}refused at {refused[name]}, asked CUDA {asked_cuda[name]}")
+    print(f"without any loss, refused at {furthest()} MiB times {scales}")
+    gave_back = [runs["collected"]["gave_back"], without_limit["gave_back"]]
+    print(
+        "given back by the threshold: {} times, without a limit {}".format(*gave_back)
+    )
+    result = {"cap_mib": CAP_MIB, "settings": runs, "scales": scales}
+    result |= {"refused": refused, "asked_cuda": asked_cuda}
+    result["gave_back"] = dict(zip(["limited", "unlimited"], gave_back, strict=True))
+    return result | {"furthest_mib": furthest()}
+
+
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(layout="constrained")
+    lanes = ("default", "expandable", "max_split", "collected", "rounded", "emptied")
+    bars = {"results": [], "the batch": [], "unused ends": [], "free": []}
+    for lane, name in enumerate(lanes):
+        at = 0
+        for mib, owner, asked, _ in results["settings"][name]["blocks"]:
+            if not owner:
+                bars["free"].append((lane, at, mib))
+            elif owner == "batch_of":
+                bars["the batch"].append((lane, at, asked))
+            else:
+                bars["results"].append((lane, at, asked))
+            if owner and asked < mib:
+                bars["unused ends"].append((lane, at + asked, mib - asked))
+            at += mib
+    colors = {"results": "C0", "the batch": "C2", "unused ends": "C3", "free": "C1"}
+    for label, color in colors.items():
+        if not bars[label]:
+            continue
+        rows, starts, widths = zip(*bars[label], strict=True)
+        ax.barh(rows, widths, 0.7, left=starts, color=color, label=label)
+    ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
+    ax.set_yticks(range(len(lanes)), [name.replace("_", " ") for name in lanes])
+    ax.set(xlabel="MiB at the refusal, by address", xlim=(0, None))
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["grow"]:
+        name, scale = sys.argv[2:]
+        limited = name != "collected_without_limit"
+        found = grow(int(scale), name == "emptied", limited)
+        print(json.dumps(found))
+    else:
+        main()

@@ -1,0 +1,294 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy"]
+# [tool.overlap]
+# gpus = [1]
+# missing = { 1 = "not recorded yet" }
+# take = ["held_by", "at_peak", "free_memory"]
+# ///
+"""Take memory snapshots of a training loop, and read who allocated what it holds."""
+
+import gc
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from snippets.timing.take_turns import recorded, take_turns
+
+LAYERS, WIDTH, ROWS, STEPS, CALLS = 4, 2048, 4096, 3, 1000
+NO_FRAME = "no Python frame"
+
+
+def owner(frames: list[dict]) -> str:
+    """The innermost function of a stack that is not in a file of PyTorch's own.
+
+    `NO_FRAME` for what autograd's threads allocate, or what is older than the recording.
+    """
+    for frame in frames:
+        file = frame["filename"]
+        if file.endswith(".py") and "/torch/" not in file:
+            return frame["name"]
+    return NO_FRAME
+
+
+def blocks_of(snapshot: dict, device: int = 0) -> list[dict]:
+    """Every block that PyTorch has on a GPU, by address: its bytes and its owner.
+
+    `asked` is what the tensor needs of the block. The owner is "" if the block is free.
+    """
+    rows = []
+    for segment in sorted(snapshot["segments"], key=lambda segment: segment["address"]):
+        if segment.get("device", device) != device:
+            continue
+        for block in segment["blocks"]:
+            row = {"segment": segment["address"], "bytes": block["size"]}
+            row |= {"asked": block["requested_size"], "owner": owner(block["frames"])}
+            if block["state"] == "inactive":
+                row |= {"asked": 0, "owner": ""}
+            elif block["state"] != "active_allocated":
+                row["owner"] = "dropped, but another stream still uses it"
+            rows.append(row)
+    return rows
+
+
+def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Bytes by owner, the largest first."""
+    total: dict[str, int] = {}
+    for name, size in pairs:
+        total[name] = total.get(name, 0) + size
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def held_by(snapshot: dict, device: int = 0) -> dict[str, int]:
+    """Bytes that are held now, by the function that allocated them.
+
+    `snapshot` is what `torch.cuda.memory._snapshot()` gave, or `pickle.load` of a file
+    that `_dump_snapshot` wrote. Load files that you trust only: a pickle can run code.
+    """
+    blocks = blocks_of(snapshot, device)
+    return summed(
+        (block["owner"], block["bytes"]) for block in blocks if block["owner"]
+    )
+
+
+def at_peak(snapshot: dict, device: int = 0) -> dict[str, int]:
+    """Bytes asked for, by function, at the moment when most was held.
+
+    Replays the recorded history, so it knows nothing that is older than the recording.
+    """
+    events = snapshot["device_traces"][device]
+    sizes: dict[int, int] = {}
+    held = most = end = 0
+    for i, event in enumerate(events):
+        if event["action"] == "alloc":
+            sizes[event["addr"]] = event["size"]
+            held += event["size"]
+        elif event["action"] == "free_completed":
+            held -= sizes.pop(event["addr"], 0)
+        if held > most:
+            most, end = held, i + 1
+
+    live: dict[int, dict] = {}
+    for event in events[:end]:
+        if event["action"] == "alloc":
+            live[event["addr"]] = event
+        elif event["action"] == "free_completed":
+            live.pop(event["addr"], None)
+    return summed((owner(e.get("frames", [])), e["size"]) for e in live.values())
+
+
+def free_memory(snapshot: dict, device: int = 0) -> dict[str, float]:
+    """Bytes that PyTorch keeps and no tensor holds, and the largest piece of them.
+
+    `in_pieces` is the share that lies outside the largest: 0 if there is one piece.
+    `ends` are the bytes of held blocks that their tensors do not need.
+    """
+    blocks = blocks_of(snapshot, device)
+    free = [block["bytes"] for block in blocks if not block["owner"]]
+    ends = sum(block["bytes"] - block["asked"] for block in blocks if block["owner"])
+    found = {"free": sum(free), "largest": max(free, default=0), "ends": ends}
+    in_pieces = 1 - found["largest"] / found["free"] if free else 0.0
+    return found | {"in_pieces": in_pieces}
+
+
+def make_model() -> nn.Sequential:
+    layers = []
+    for _ in range(LAYERS):
+        layers += [nn.Linear(WIDTH, WIDTH, bias=False, device="cuda"), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def load() -> Tensor:
+    return torch.randn(ROWS, WIDTH, device="cuda")
+
+
+def forward(net: nn.Sequential, x: Tensor) -> Tensor:
+    return net(x)
+
+
+def score(y: Tensor) -> Tensor:
+    return y.square().mean()
+
+
+def probabilities(y: Tensor) -> Tensor:
+    """What somebody wants to look at later, and never does: the planted leak."""
+    return y.detach().softmax(1)
+
+
+def backward(loss: Tensor) -> None:
+    loss.backward()
+
+
+def update(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.step()
+
+
+def train(steps: int, after_step: Callable[[nn.Sequential], None]) -> None:
+    """Train, and call `after_step` with the model while all gradients are there."""
+    net = make_model()
+    optimizer = torch.optim.Adam(net.parameters())
+    kept = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        x = load()
+        y = forward(net, x)
+        kept.append(probabilities(y))
+        loss = score(y)
+        backward(loss)
+        update(optimizer)
+        after_step(net)
+
+
+def record(**how) -> None:
+    """Begin to record; frames of Python alone, since C++ frames take long to name."""
+    torch.cuda.memory._record_memory_history(**{"stacks": "python"} | how)
+
+
+def stop() -> None:
+    torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def watched(path: Path) -> dict:
+    """Train with a recording: who holds memory after each step, and at the peak.
+
+    The last snapshot is written to `path`.
+    """
+    gc.collect()  # a model and its optimizer hold each other
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()
+    steps, gradient_bytes = [], 0
+
+    def after_step(net: nn.Sequential) -> None:
+        nonlocal gradient_bytes
+        steps.append(held_by(torch.cuda.memory._snapshot()))
+        gradient_bytes = sum(weight.grad.nbytes for weight in net.parameters())
+        if len(steps) == STEPS:
+            torch.cuda.memory._dump_snapshot(str(path))
+
+    record()
+    train(STEPS, after_step)
+    stop()
+    after = torch.cuda.memory_stats()
+    asked = after["requested_bytes.all.peak"] - before["requested_bytes.all.current"]
+    held = after["allocated_bytes.all.peak"] - before["allocated_bytes.all.current"]
+    result = {"steps": steps, "gradient_bytes": gradient_bytes}
+    result |= {"held_before": before["allocated_bytes.all.current"]}
+    return result | {"peak_asked": asked, "peak_held": held}
+
+
+def cost() -> dict:
+    """Microseconds to allocate and drop a tensor, with and without a recording."""
+    modes = {"not recorded": None, "python": {"stacks": "python"}, "all": {}}
+
+    def work(how: dict | None) -> None:
+        if how is not None:
+            torch.cuda.memory._record_memory_history(max_entries=10_000, **how)
+        for _ in range(CALLS):
+            torch.empty(512, device="cuda")
+        stop()
+
+    works = {name: lambda how=how: work(how) for name, how in modes.items()}
+    times = recorded(take_turns(works, trials=9), "us")
+    each = {name: us / CALLS for name, us in times["us"].items()}
+    trials = {}
+    for name, row in times["us_trials"].items():
+        trials[name] = [us / CALLS for us in row]
+    return {"us": each, "us_trials": trials}
+
+
+def main() -> dict:
+    train(1, lambda net: None)  # libraries take their workspaces
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "snapshot.pickle"
+        result = watched(path)
+        result["file_bytes"] = path.stat().st_size
+        snapshot = pickle.loads(path.read_bytes())
+        start = time.perf_counter()
+        held = held_by(snapshot)
+        result["reading_s"] = time.perf_counter() - start
+        # the same, but the backward pass runs in the thread that asked for it
+        with torch.autograd.set_multithreading_enabled(False):
+            result["named"] = watched(Path(folder) / "named.pickle")
+    result |= {"held": held, "at_peak": at_peak(snapshot)}
+    result["free"] = free_memory(snapshot)
+    result["events"] = len(snapshot["device_traces"][0])
+    result["blocks"] = drawn(snapshot)
+    for name, size in held.items():
+        first, last = (
+            step.get(name, 0) >> 20 for step in result["steps"][:: STEPS - 1]
+        )
+        grown = f"{last - first:+5} since step 1"
+        print(f"{name:<16}{size >> 20:6} MiB held,{grown},", end=" ")
+        print(f"{result['at_peak'].get(name, 0) >> 20:6} at the peak")
+    free = result["free"]
+    print("{:.0f} MiB free, the largest piece".format(free["free"] / 2**20), end=" ")
+    print("{:.0f}".format(free["largest"] / 2**20))
+    result |= cost()
+    for name, us in result["us"].items():
+        print(f"allocate and drop, {name:<13}{us:7.2f} µs")
+    return result
+
+
+def drawn(snapshot: dict) -> list[list]:
+    """[number of the segment, MiB, owner] of each block, by address."""
+    rows, numbers = [], {}
+    for block in blocks_of(snapshot):
+        number = numbers.setdefault(block["segment"], len(numbers))
+        rows.append([number, block["bytes"] / 2**20, block["owner"]])
+    return rows
+
+
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(layout="constrained")
+    owners = [*results["held"], ""]
+    ends: dict[int, float] = {}
+    bars = {name: [] for name in owners}
+    for number, mib, name in results["blocks"]:
+        start = ends.get(number, 0)
+        ends[number] = start + mib
+        bars[name].append((number, start, mib))
+    for i, name in enumerate(owners):
+        if not bars[name]:
+            continue
+        look = {"color": "gray", "alpha": 0.25}
+        if name:
+            look = {"color": f"C{i}"}
+        rows, starts, widths = zip(*bars[name], strict=True)
+        look |= {"edgecolor": "white", "linewidth": 0.5, "label": name or "free"}
+        ax.barh(rows, widths, 0.8, left=starts, **look)
+    ax.set(xlabel="MiB in the segment", ylabel="segments, by address", yticks=[])
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,14 @@
 """Chapter `clinic`: a training step that falls ill, and how to see of what."""
 
 import itertools
+import json
 from functools import partial
 from weakref import WeakSet
 
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import on_ranks, under_torchrun
 from torch import nn
 
 from snippets.clinic import (
@@ -14,6 +16,7 @@ from snippets.clinic import (
     one_fault,
     patient,
     photos,
+    rank_by_rank,
     resnet_epoch,
     roofline_map,
     six_faults,
@@ -234,6 +237,57 @@ def test_resnet_has_eighteen_layers_and_learns():
     before = model[-1].bias.detach().clone()
     resnet_epoch.train(model, torch.randn(2, 1, 28, 28), torch.tensor([1, 2]))
     torch.testing.assert_close(model[-1].bias, before - 0.1 * model[-1].bias.grad)
+
+
+#: `rank_by_rank` in small, in each of the ranks of a file's name.
+SMALL_RANKS = """
+import json, os, sys
+from functools import partial
+from snippets.clinic import rank_by_rank as module
+from snippets.timing.take_turns import take_turns
+
+sizes = {"SIZES": (8, 4, 64, 2), "PATCHES": 4, "ROWS": 8, "MOST": 12, "READ_S": 0.3, "STEPS": 3}
+vars(module).update(sizes)
+module.take_turns = lambda works, **how: take_turns(works, 0, 2, 1, clock=how["clock"])
+module.dist.destroy_process_group = lambda: None
+with open(f"{sys.argv[1]}/{os.environ['RANK']}", "w") as file:
+    json.dump(module.main(), file, allow_nan=False)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="two ranks on the CPU")
+def test_each_rank_says_what_it_does_and_the_slow_loader_is_found(tmp_path):
+    runner = tmp_path / "runner.py"
+    runner.write_text(SMALL_RANKS)
+    on_ranks(2, str(runner), str(tmp_path))
+    first, second = (json.loads((tmp_path / str(rank)).read_text()) for rank in range(2))
+    assert first["by_rank_ms"] == second["by_rank_ms"], "every rank knows all"
+    assert first["rows"] == [4, 12] and set(first["ms"]) == {"more_rows", "slow_loader", "cured"}
+    latest = first["latest"]["slow_loader"]
+    assert (latest["rank"], latest["part"]) == (1, "loader")
+    waits = first["by_rank_ms"]["slow_loader"]["all_reduce"]
+    assert waits[0] > waits[1], "who comes last waits least"
+
+
+def test_the_latest_rank_is_named_with_what_sets_it_apart():
+    ms = {"loader": [1.0, 9.0, 1.0], "passes": [10.0, 6.0, 10.0], "all_reduce": [5.0, 1.0, 5.0]}
+    assert rank_by_rank.latest(ms) == {"rank": 1, "part": "loader", "late_ms": 4.0}
+    ms["passes"][2] = 20.0
+    assert rank_by_rank.latest(ms) == {"rank": 2, "part": "passes", "late_ms": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"), [(2, [64, 192]), (4, [107, 107, 106, 192]), (8, [119] * 6 + [118, 192])]
+)
+def test_all_rows_are_shared(ranks, expected):
+    assert rank_by_rank.shares(128 * ranks, ranks, 192) == expected
+
+
+@pytest.mark.gpu(2)
+def test_ranks_are_told_apart_on_gpus():
+    assert "rank" in under_torchrun(torch.cuda.device_count(), "snippets/clinic/rank_by_rank.py")
 
 
 @pytest.mark.gpu

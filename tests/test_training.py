@@ -13,11 +13,15 @@ from conftest import on_ranks, under_torchrun
 from torch import nn
 
 from snippets.training import (
+    accumulate_no_sync,
     dataparallel_by_hand,
     ddp_any_loss,
+    ddp_bf16,
+    ddp_compile,
     ddp_equality,
     ddp_minimal,
     ddp_old_buckets,
+    ddp_options,
     ddp_timeline,
     dp_vs_ddp,
     forgetful_threads,
@@ -209,6 +213,7 @@ nn.Module.to = lambda module, *where, **how: module if where[:1] == ("cuda",) el
 for name, nothing in gpu.items():
     setattr(torch.cuda, name, nothing)
 nn.DataParallel = lambda model, gpus: model
+nn.parallel.DistributedDataParallel._check_comm_hook = lambda ddp, hook: None  # it asks for NCCL
 
 def quick(works, warmup=1, trials=2, calls=1, **options):
     return turns.take_turns(works, 0, 2, 1, **options)
@@ -248,6 +253,14 @@ SIZES = {
     "fsdp_memory": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "LAYERS": 2},
     "pipeline_bubble": {"WIDTH": 16, "ROWS": 512, "LAYERS": 1, "MICRO_BATCHES": [1, 4]},
     "tensor_parallel_mlp": {"WIDTH": 100, "ROWS": 64, "HIDDEN": 600},
+    "ddp_options": {},
+    "accumulate_no_sync": {"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "CHECK_TOKENS": 4},
+    # without PowerSGD, whose callbacks call gloo in an order of their own in each rank
+    "ddp_bf16": {
+        **{"WIDTH": 64, "TOKENS": 8, "ROWS": 2, "CHECK_TOKENS": 4},
+        "WAYS": {name: way for name, way in ddp_bf16.WAYS.items() if "powersgd" not in way},
+    },
+    "ddp_compile": {"LAYERS": 3, "WIDTH": 256, "ROWS": 2, "TOKENS": 4, "BACKEND": "aot_eager"},
 }
 
 
@@ -305,6 +318,86 @@ def test_the_rows_of_a_sweep_are_those_of_its_sizes(small):
     ways = {"nothing", "one_by_one", "in_buckets", "from_hooks", "ddp"}
     assert set(small[0]["ddp_from_scratch"]["ms"]) == ways
     assert len(small[0]["ddp_old_buckets"]["peak_gb"]["new_buckets"]) == len(ddp_old_buckets.PAUSES_S)
+
+
+def test_no_option_changes_gradients(small):
+    for name, buffers in {"densenet": 21, "tiny": 0}.items():
+        result = small[0]["ddp_options"][name]
+        assert result["buffers"] == buffers and set(result["ms"]) == {"one_gpu", *ddp_options.OPTIONS}
+        assert max(result["differ"][option] for option in ddp_options.OPTIONS) < 1e-5
+        assert result["differ"]["one_gpu"] > 0.1, "and without an exchange they differ"
+
+
+def test_work_on_the_gpu_is_counted_by_kind():
+    copies = [["stream 7", 0.0, 20.0, "Memcpy DtoD (Device -> Device)"]] * 3
+    work = ddp_options.gpu_work([*EVENTS, *copies, ["CPU", 0.0, 9.0, "Memcpy DtoD"]])
+    assert work["copies"] == {"count": 3, "ms": pytest.approx(0.06)}
+    assert work["all_reduces"] == {"count": 2, "ms": pytest.approx(2.2)}
+    assert work["broadcasts"]["count"] == 0 and work["everything"]["count"] == 7
+
+
+def test_a_large_batch_in_parts_is_exchanged_once(small):
+    result = small[0]["accumulate_no_sync"]
+    for name, errors in result["error"].items():
+        if name == "in_none":
+            assert min(errors) > 0.1
+        else:
+            assert max(errors) < 1e-5
+    once, sent = result["exchanged_gb"]["at_once"], result["exchanged_gb"]
+    assert sent["accumulate"] == once > 0 and sent["in_none"] == 0
+    assert sent["in_every"] == sent["only_backward"] == pytest.approx(4 * once)
+
+
+def test_accumulating_takes_any_loss(alone):
+    torch.manual_seed(0)
+    model, rows = nn.Linear(4, 1), torch.randn(6, 4)
+    ddp = nn.parallel.DistributedDataParallel(deepcopy(model))
+    accumulate_no_sync.accumulate(ddp, list(rows.split(2)), lambda output: output.abs().mean())
+    model(rows).abs().mean().backward()
+    torch.testing.assert_close(ddp.module.weight.grad, model.weight.grad)
+
+
+def test_hooks_send_half_and_autocast_all(small):
+    result = small[0]["ddp_bf16"]
+    sent, differ = result["sent_gb"], result["differ"]
+    assert sent["autocast"] == sent["tf32"] == pytest.approx(4e-9 * 2 * 49_984)
+    for name in ("tf32_bf16_hook", "autocast_bf16_hook", "autocast_fp16_hook", "bf16_weights"):
+        assert sent[name] == pytest.approx(sent["tf32"] / 2)
+    assert differ["tf32"] < 1e-5 < differ["tf32_bf16_hook"] < 0.01 and differ["tf32_alone"] > 0.1
+
+
+def test_the_length_of_a_difference_and_what_is_hidden():
+    expected = [torch.tensor([3.0, 0.0]), torch.tensor([4.0])]
+    found = [torch.tensor([3.0, 0.0]), torch.tensor([4.5])]
+    assert ddp_bf16.apart(found, expected) == pytest.approx(0.1)
+    assert ddp_bf16.exchange(EVENTS) == pytest.approx({"all_reduce": 2.2, "hidden": 1.2})
+    assert ddp_bf16.exchange([]) == {"all_reduce": 0, "hidden": 0}
+
+
+def test_a_compiled_model_is_cut_at_the_buckets(small):
+    result = small[0]["ddp_compile"]
+    ways = result["ways"]
+    assert max(way["error"] for way in ways.values()) < 1e-5
+    assert {name: way["graphs"] for name, way in ways.items()} == {
+        **{"before": 1, "after": 1, "unsplit": 1},
+        "blocks": 2,  # the first block's input needs no gradient
+    }
+    assert ways["unsplit"]["parts"] == 1 < ways["before"]["parts"] == ways["after"]["parts"]
+    assert not any(way["recompiles"] for way in ways.values())
+    assert result["sequential"] == {"graphs": 0, "parts": 0}, "classes of torch.nn alone are not compiled"
+
+
+def test_a_block_is_one_of_a_transformer():
+    block, x = ddp_compile.Block(128), torch.randn(2, 5, 128)
+    layer = nn.TransformerEncoderLayer(128, 2, 512, 0.0, "gelu", batch_first=True, norm_first=True)
+    names = {"norm1": "before_attention", "norm2": "before_mlp", "linear1": "up", "linear2": "down"}
+    for theirs, ours in names.items():
+        getattr(layer, theirs).load_state_dict(getattr(block, ours).state_dict())
+    layer.self_attn.out_proj.load_state_dict(block.out.state_dict())
+    with torch.no_grad():
+        layer.self_attn.in_proj_weight.copy_(block.qkv.weight)
+        layer.self_attn.in_proj_bias.copy_(block.qkv.bias)
+    torch.testing.assert_close(block(x), layer(x))
 
 
 def test_a_new_thread_tells_its_error():

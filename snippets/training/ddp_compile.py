@@ -1,0 +1,213 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy"]
+# [tool.overlap]
+# gpus = [2, 4, 8]
+# timeout = 240
+# launcher = "torchrun"
+# [tool.overlap.missing]
+# 2 = "not recorded yet"
+# 4 = "not recorded yet"
+# 8 = "not recorded yet"
+# ///
+"""DDP with torch.compile: the module before or after wrapping, unsplit, by blocks."""
+
+import gc
+import importlib
+import os
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from snippets.timing.benchmark import wall_clock
+from snippets.timing.pictures import bars
+from snippets.timing.take_turns import ratios, recorded, take_turns
+from snippets.training.ddp_bf16 import exchange, profiled
+from snippets.training.ddp_equality import farthest, gradients
+from snippets.training.dp_vs_ddp import slowest_rank
+from snippets.training.waiting_ranks import meet
+
+LAYERS, WIDTH, ROWS, TOKENS = 4, 1024, 8, 512  # rows for each GPU
+COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+BACKEND = "inductor"
+
+
+class Block(nn.Module):
+    """Attention and feed-forward of a transformer, width a multiple of 64."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.before_attention, self.before_mlp = (
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+        )
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.qkv(self.before_attention(x)).unflatten(-1, (3, -1, 64))
+        q, k, v = heads.permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(mixed.transpose(1, 2).flatten(-2))
+        return x + self.down(nn.functional.gelu(self.up(self.before_mlp(x))))
+
+
+class Stack(nn.Module):
+    """Blocks in a class of our own: Dynamo does not begin in files of torch.nn."""
+
+    def __init__(self, layers: int, width: int):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def eager(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+    return DistributedDataParallel(model, process_group=group)
+
+
+def before(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+    """Compile the module, then wrap it."""
+    return eager(torch.compile(model, backend=BACKEND), group)
+
+
+def after(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+    """Wrap the module, then compile it."""
+    return torch.compile(eager(model, group), backend=BACKEND)
+
+
+def blocks(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+    """Compile each layer of the model by itself, then wrap it."""
+    for block in model.blocks:
+        block.compile(backend=BACKEND)
+    return eager(model, group)
+
+
+#: how it is wrapped, and whether Dynamo cuts the graph where DDP's buckets end
+WAYS = {
+    "before": (before, True),
+    "after": (after, True),
+    "unsplit": (after, False),
+    "blocks": (blocks, True),
+}
+
+
+def graphs() -> dict[str, int]:
+    """Graphs that Dynamo has made until now, and the parts that were compiled."""
+    counters = torch._dynamo.utils.counters
+    made = counters["stats"]["unique_graphs"]
+    return {"graphs": made, "parts": counters["aot_autograd"]["total"]}
+
+
+def forward_backward(model: nn.Module, rows: Tensor) -> None:
+    model.zero_grad()
+    model(rows).square().mean().backward()
+
+
+def compiler_s() -> float:
+    """Seconds until the compiler has been imported, and has compiled a first block."""
+
+    def start() -> None:
+        for name in COMPILER:
+            importlib.import_module(name)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        block = torch.compile(Block(64).to(device), backend=BACKEND)
+        forward_backward(block, torch.randn(2, 8, 64, device=device))
+
+    return wall_clock(start)
+
+
+def compiled(name: str, model: nn.Module, group, rows, expected) -> dict:
+    """Compile in one of WAYS, then take turns with DDP that is not compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    wrap, split = WAYS[name]
+    torch._dynamo.config.optimize_ddp = split
+    ddp = wrap(deepcopy(model), group)
+    dist.barrier()
+    first_s = wall_clock(partial(forward_backward, ddp, rows))
+    first_graphs = graphs()
+    result = {"first_s": first_s, "error": farthest(gradients(ddp, rows), expected)}
+    works = {"eager": eager(deepcopy(model), group), name: ddp}
+    works = {n: partial(forward_backward, each, rows) for n, each in works.items()}
+    result |= timed(works)
+    result["exchange_ms"] = {n: exchange(profiled(work)) for n, work in works.items()}
+    result |= first_graphs
+    result["recompiles"] = graphs()["parts"] - first_graphs["parts"]
+    return result
+
+
+def sequential(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]:
+    """What is compiled of a model that has classes of torch.nn alone, once wrapped."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    layers = nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64)
+    ddp = after(nn.Sequential(*layers).to(device), group)
+    forward_backward(ddp, torch.randn(2, 64, device=device))
+    return graphs()
+
+
+def timed(works: dict[str, Callable]) -> dict:
+    """Times in turns, and how many times as fast the second is as the first."""
+    # in its first ten steps DDP waits for the GPU, for its statistics
+    times = take_turns(works, warmup=5, trials=11, calls=2, clock=slowest_rank)
+    slow, fast = times.values()
+    gains = ratios(slow, fast)
+    return recorded(times) | {"gain": median(gains), "gain_trials": gains}
+
+
+def main() -> dict:
+    device, group = meet()
+    torch.set_float32_matmul_precision("high")  # TF32
+    results = {"ranks": group.size(), "layers": LAYERS, "ways": {}}
+    torch.manual_seed(0)  # the same model and batch on all ranks
+    with device:
+        model = Stack(LAYERS, WIDTH)
+        batch = torch.randn(group.size() * ROWS, TOKENS, WIDTH)
+    expected = gradients(model, batch)  # one device, the whole batch
+    rows = batch.chunk(group.size())[group.rank()]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
+        results["compiler_s"] = compiler_s()
+        results["sequential"] = sequential(group, device)
+        torch._inductor.config.force_disable_caches = True
+        for name in WAYS:
+            result = compiled(name, model, group, rows, expected)
+            results["ways"][name] = result
+            assert result["error"] < 1e-2, f"{name}: wrong gradients"
+            gc.collect()  # DDP has cycles
+            if group.rank() == 0:
+                hidden = result["exchange_ms"][name]
+                print(
+                    f"{name:<8}{result['parts']:3} parts in {result['first_s']:5.1f} s,",
+                    f"{result['ms'][name]:6.2f} ms, eager {result['ms']['eager']:.2f},",
+                    f"hides {hidden['hidden']:.2f} of {hidden['all_reduce']:.2f} ms,",
+                    f"{result['recompiles']} recompiles",
+                )
+    dist.destroy_process_group()
+    return results
+
+
+def plot(results: dict, ceilings: dict):
+    titles = {"before": "compiled, then wrapped", "after": "wrapped, then compiled"}
+    titles |= {"unsplit": "optimize_ddp = False", "blocks": "each layer compiled"}
+    groups = {}
+    for name, title in titles.items():
+        ms = results["ways"][name]["ms"]
+        groups[title] = {"compiled": ms[name], "eager, in turns with it": ms["eager"]}
+    return bars(groups, {}, "ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -273,7 +273,7 @@ class FakeCuda(TorchFunctionMode):
         self.now += seconds
 
     @contextlib.contextmanager
-    def capture(self, graph: Graph, pool=None, stream: Stream | None = None):
+    def capture(self, graph: Graph, pool=None, stream: Stream | None = None, capture_error_mode="global"):
         self.graph = graph
         try:
             with self.on(stream), Recorder(graph.operations):

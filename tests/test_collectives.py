@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,13 @@ from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 from snippets.collectives import (
     alpha_beta,
     bus_bandwidth,
+    captured_all_reduces,
     collectives_zoo,
     nccl_hangs,
+    nccl_says,
     overlap_with_compute,
     parameter_server,
+    parameter_server_in_a_row,
     rank_fails,
     ring_by_hand,
     two_nodes,
@@ -40,6 +44,7 @@ import json, os
 import torch
 import torch.distributed as dist
 from snippets.collectives import bus_bandwidth, collectives_zoo, parameter_server, ring_by_hand
+from snippets.collectives.parameter_server_in_a_row import proved, sharded
 
 collectives_zoo.join()
 rank, found = dist.get_rank(), {}
@@ -53,6 +58,10 @@ for way in (parameter_server.via_gpu0, parameter_server.in_parts):
     x = torch.full((6,), rank + 1.0)
     way(x, None)
     found[way.__name__] = x.tolist()
+x = torch.full((6,), rank + 1.0)
+sharded(x, None)
+found["sharded"] = x.tolist()
+proved({"sharded": lambda: sharded(x, None)}, x)
 x, y = torch.zeros(2, 9, dtype=torch.int32)
 for name, (factor, work, written, expected) in bus_bandwidth.five(x, y, None).items():
     x.fill_(rank + 1)
@@ -87,7 +96,7 @@ def test_the_ring_is_an_all_reduce_for_any_shape(three, shape, bytes_sent):
     assert sum(sent for _, sent in rows) == bytes_sent, "each part is sent 2(n-1) times in all"
 
 
-@pytest.mark.parametrize("way", ["via_gpu0", "in_parts"])
+@pytest.mark.parametrize("way", ["via_gpu0", "in_parts", "sharded"])
 def test_each_way_leaves_the_sum_on_every_rank(three, way):
     assert [found[way] for found in three] == [[6.0] * 6] * 3
 
@@ -150,6 +159,133 @@ def test_a_line_is_found_in_times_that_lie_on_one():
     sizes = [2**k for k in range(10, 30)]
     alpha, beta = alpha_beta.line(sizes, [2e-5 + size / 3e11 for size in sizes])
     assert (alpha, beta) == (pytest.approx(2e-5), pytest.approx(3e11))
+
+
+def test_a_sum_that_lacks_a_rank_is_no_sum(alone):
+    x = torch.zeros(4)
+    parameter_server_in_a_row.proved({"kept": int}, x)  # the sum of one rank
+    assert not x.any()
+    with pytest.raises(AssertionError, match="doubled"):
+        parameter_server_in_a_row.proved({"doubled": lambda: x.mul_(2)}, x)
+
+
+def test_the_cpus_sum_is_proved_and_left_at_zero(gpu, monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    work = parameter_server_in_a_row.on_the_cpu(torch.zeros(5, device="cuda"), 3)
+    assert [x.tolist() for x in work.args[0]] == [[0.0] * 5] * 3
+    monkeypatch.setattr(parameter_server_in_a_row, "via_cpu", lambda xs, rooms: None)
+    with pytest.raises(AssertionError, match="cpu"):
+        parameter_server_in_a_row.on_the_cpu(torch.zeros(5, device="cuda"), 3)
+
+
+@pytest.fixture
+def summing(gpu, alone, monkeypatch):
+    """CUDA, imitated, where an all-reduce of one rank is a kernel of 5 µs."""
+    gpu.kernel_s["mul_"] = 5e-6
+    monkeypatch.setattr(dist, "all_reduce", lambda x, group=None: x.mul_(1))
+    return gpu
+
+
+def test_a_graph_of_all_reduces_is_one_launch_and_is_proved(summing, monkeypatch):
+    monkeypatch.setattr(captured_all_reduces, "SIZES", [64, 256])
+    xs = [torch.zeros(size // 4, device="cuda") for size in captured_all_reduces.SIZES]
+    result = captured_all_reduces.both(xs, None)
+    for way, launch in {"eager": 10, "graph": 0.5, "eager_beside_graphs": 10}.items():
+        row = result[way]
+        assert row["launch"]["us"] == pytest.approx([launch] * 2, rel=0.01)
+        assert row["gpu"]["us"] == pytest.approx([5] * 2, rel=0.01)
+        assert len(row["us_trials"][1]) == captured_all_reduces.TRIALS
+    assert result["eager"]["us"] == pytest.approx([10] * 2, rel=0.05), "launches decide"
+    assert result["graph"]["us"] == pytest.approx([5.5] * 2, rel=0.05)
+
+
+def test_calls_that_are_left_out_are_seen(summing, monkeypatch):
+    x = torch.zeros(4, device="cuda")
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    with pytest.raises(AssertionError, match="not equal"):
+        captured_all_reduces.prove(lambda: x.mul_(3), x)
+    captured_all_reduces.prove(lambda: x.mul_(3 * 2.0**19), x)
+    assert not x.any()
+
+
+def test_a_gpu_that_overtakes_its_launches_spins_longer(summing, monkeypatch):
+    x = torch.zeros(4, device="cuda")
+    work = partial(captured_all_reduces.all_reduces, x, None)
+    spins, spin = [], torch.cuda._sleep
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: spins.append(cycles) or spin(cycles))
+    monkeypatch.setattr(captured_all_reduces, "SPIN_CYCLES", 300_000)  # 150 µs; the launches take 210
+    launch, on_gpu = captured_all_reduces.launch_and_gpu(work, x, None)
+    assert spins == [300_000, 600_000] and (launch, on_gpu) == pytest.approx((200e-6, 100e-6), rel=0.01)
+    monkeypatch.setattr(captured_all_reduces, "SPIN_CYCLES", 1)
+    with pytest.raises(RuntimeError, match="overtook"):
+        captured_all_reduces.launch_and_gpu(work, x, None)
+
+
+def test_a_rank_takes_the_gpu_of_its_local_rank(monkeypatch):
+    diary = []
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(dist, "init_process_group", diary.append)
+    monkeypatch.setattr(dist, "new_group", lambda backend: diary.append(backend))
+    monkeypatch.setattr(torch.cuda, "set_device", diary.append)
+    captured_all_reduces.meet()
+    assert diary == ["gloo", 1, "nccl"]
+
+
+#: As NCCL 2.28.9 writes it, of two ranks; it has more columns, and more lines.
+LOG = """
+@ NCCL_DEBUG_SUBSYS set by environment to INIT,ENV,TUNING
+@ NCCL version 2.28.9+cuda13.0
+@ NCCL_NVLS_ENABLE set by environment to 0.
+@   Algorithm   |                   Tree         |                  Ring          |
+@   Protocol    |     LL |    LL128 |     Simple |     LL |    LL128 |     Simple |
+@  Max NThreads |    512 |      640 |        512 |    512 |      640 |        512 |
+@     Broadcast |0.0/ 0.0|  0.0/ 0.0|   0.0/ 0.0 |4.6/ 1.2|  9.0/ 9.0|   11.4/ 2.4|
+@     AllReduce |6.2/10.0| 9.4/ 20.0|  56.8/ 23.0|5.4/12.0|11.5/301.0| 21.1/ 360.0|
+@   Algorithm   |          CollNetChain          |                  NVLS          |
+@   Protocol    |     LL |    LL128 |     Simple |     LL |    LL128 |     Simple |
+@     AllReduce |0.0/ 0.0|  0.0/ 0.0|   0.0/ 0.0 |0.0/ 0.0|  0.0/ 0.0|  25.0/ 0.0 |
+@ 24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels
+@ Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+@ Channel 00/0 : 1[1] -> 0[0] via P2P/CUMEM/read
+@ AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}
+@ AllReduce: 16777216 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}
+""".replace("@", "box:70:99 [0] NCCL INFO")
+
+
+def test_the_log_of_nccl_is_read():
+    told = nccl_says.read(LOG)
+    assert (told["version"], told["channels"], told["nvls_channels"]) == ("2.28.9+cuda13.0", 24, 0)
+    assert told["settings"] == {"NCCL_NVLS_ENABLE": "0"}
+    assert told["says_nvls"] == ["NCCL_NVLS_ENABLE set by environment to 0."]
+    assert told["links"] == {"P2P/CUMEM/read": 2}
+    assert (told["bytes"], told["blocks"]) == ([1024, 2**24], [1, 24])
+    assert (told["algorithm"], told["protocol"]) == (["RING", "RING"], ["LL", "SIMPLE"])
+    assert told["latency_us"]["Ring LL"] == 5.4 and "NVLS Simple" not in told["latency_us"]
+    nothing = nccl_says.read("")
+    assert nothing["bytes"] == [] and nothing["settings"] == {} and "version" not in nothing
+
+
+def test_every_rank_writes_a_log_and_an_error_is_raised(tmp_path, monkeypatch):
+    file = tmp_path / "job.py"
+    file.write_text(
+        "import os\nname = os.environ['NCCL_DEBUG_FILE'].replace('%p', os.environ['RANK'])\n"
+        "open(name, 'w').write(os.environ['RANK'] + os.environ['NCCL_DEBUG'])\n"
+    )
+    assert nccl_says.log_of(str(file), 2) == "0INFO1INFO"
+    file.write_text("raise ValueError('no NCCL')")
+    with pytest.raises(RuntimeError, match="no NCCL"):
+        nccl_says.log_of(str(file), 1)
+
+
+def test_what_nccl_says_is_told_with_torchs_version(monkeypatch, capsys):
+    monkeypatch.setattr(nccl_says, "log_of", lambda file, ranks: LOG)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    told = nccl_says.main()
+    assert (told["ranks"], told["torch_has"]) == (2, "2.28.9")
+    assert "NCCL_NVLS_ENABLE=0" in capsys.readouterr().out
+    json.dumps(told)
 
 
 class Sent:
@@ -346,6 +482,8 @@ def test_two_network_namespaces_stand_for_two_machines(two_networks):
         alpha_beta,
         overlap_with_compute,
         parameter_server,
+        captured_all_reduces,
+        parameter_server_in_a_row,
     ],
     ids=lambda module: module.__name__.rpartition(".")[2],
 )

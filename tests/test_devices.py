@@ -19,12 +19,14 @@ from snippets.devices import (
     ensemble,
     every_way,
     launch_groups,
+    one_gpu_first,
     p2p_copy,
     replays_in_a_row,
     two_gpus_broken,
     two_gpus_fixed,
     visible_devices,
     worker_per_gpu,
+    workers_alone,
 )
 from snippets.devices import launch_bound_crossover as crossover
 
@@ -187,6 +189,71 @@ def test_each_way_is_compared_with_itself_on_one_gpu(gpu):
     works |= {("all", way): lambda: gpu.sleep(2.0) for way in every_way.WAYS}
     speedup = every_way.compared(works, 4)["speedup"]
     assert speedup == pytest.approx(dict.fromkeys(every_way.WAYS, 2))
+
+
+@pytest.mark.parametrize(
+    ("block", "order"), [(1, "abababab"), (2, "aabbaabb"), (3, "aaabbbab"), (4, "aaaabbbb"), (9, "aaaabbbb")]
+)
+def test_blocks_of_launches_go_to_the_gpus_in_turn(products, block, order):
+    jobs = [(torch.rand(2, 2), torch.zeros(2, 2)) for _ in range(2)]
+    one_gpu_first.in_blocks(jobs, block, calls=4)
+    assert ["a" if x is jobs[0][0] else "b" for x in products] == list(order)
+
+
+def test_what_a_busy_gpu_accepts_is_counted(two_gpus):
+    two_gpus.room = 300
+    job = (torch.rand(4, 4, device="cuda"), torch.zeros(4, 4, device="cuda"))
+    assert one_gpu_first.accepted(job, launches=400) == 299, "the spin is in the queue, too"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "calls", "queue", "speedup"),
+    [(2, 20_000, 1021, 40_000 / 38_979), (2, 900, 1021, 2), (4, 1000, 0, 1), (4, 2000, 1000, 1.6)],
+)
+def test_a_queue_gives_a_head_start(gpus, calls, queue, speedup):
+    assert one_gpu_first.predicted(gpus, calls, queue) == pytest.approx(speedup)
+
+
+def test_each_order_is_compared_with_taking_turns(two_gpus, monkeypatch):
+    two_gpus.most, two_gpus.room, two_gpus.kernel_s["mm"] = 8, 40, 50e-6
+    monkeypatch.setattr(one_gpu_first, "CALLS", 60)
+    monkeypatch.setattr(one_gpu_first, "FEWER", 30)
+    result = one_gpu_first.main()
+    assert result["accepted"] == 39
+    assert result["predicted"] == {
+        "one_gpu_first": pytest.approx(120 / 81),
+        "fewer_one_gpu_first": pytest.approx(2),
+    }
+    one_queue_for_both = pytest.approx(dict.fromkeys(result["speedup"], 1), rel=0.02)
+    assert result["speedup"] == one_queue_for_both, "this imitation has one stream for both GPUs"
+    monkeypatch.setattr(one_gpu_first, "in_blocks", lambda *how: None)
+    with pytest.raises(AssertionError, match="not close"):
+        one_gpu_first.main()
+
+
+def test_workers_in_turn_do_what_they_do_together(monkeypatch):
+    diary = []
+    pools = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
+    assert workers_alone.turns(pools, lambda: diary.append("begins") or diary.append("ends") or 7) == [7, 7]
+    assert diary == ["begins", "ends"] * 2
+    started = []
+
+    def threads(kind, gpus, **options):
+        started.append(kind)
+        return [ThreadPoolExecutor(1) for _ in range(gpus)]
+
+    monkeypatch.setattr(workers_alone, "workers", threads)
+    monkeypatch.setattr(workers_alone, "job", lambda n, products: 1e-6)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    result = workers_alone.main()
+    assert started == [ThreadPoolExecutor, ProcessPoolExecutor]
+    for kind in ("threads", "processes"):
+        turns, together = result["ms_trials"][f"{kind}_in_turn"], result["ms_trials"][kind]
+        ratios = [a / b for a, b in zip(turns, together, strict=True)]
+        assert result["speedup_trials"][kind] == pytest.approx(ratios)
+    monkeypatch.setattr(workers_alone, "job", lambda n, products: 0.5)
+    with pytest.raises(AssertionError, match=r"0\.5"):
+        workers_alone.main()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from overlap.run import download
 from overlap.run.snippet import Snippet
 from snippets.first_steps import (
     choose_a_gpu,
+    other_inputs,
     tensors_left_behind,
     tensors_on_devices,
     three_lines,
@@ -243,6 +244,17 @@ def test_three_lines_are_timed_on_a_gpu(late):
     late.most, late.kernel_s["softmax"] = 16, 1e-4
     ms = three_lines.main()["ms"]
     assert ms["one_line"] < ms["parallel"] < ms["serial"] and ms["returned"] < ms["serial"]
+
+
+def test_the_line_takes_the_inputs_in_turn(gpu):
+    inputs = [torch.full((2,), float(i), device="cuda") for i in range(3)]
+    seen = []
+    line = other_inputs.in_turn(inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(other_inputs, "one_line", lambda x: seen.append(x[0].item()))
+        for _ in range(5):
+            line()
+    assert seen == [0, 1, 2, 0, 1]
 
 
 def test_a_timeline_of_streams_has_a_lane_for_each():

@@ -1,6 +1,8 @@
 """The machine chapter: ceilings and what is reached of them, launches, and what a GPU says of itself."""
 
+import os
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from types import ModuleType, SimpleNamespace
 
@@ -10,6 +12,7 @@ from fake_cuda import H200
 
 from snippets.machine import (
     about_cuda_devices,
+    clock_of_each_sm,
     clock_under_load,
     cpu_peak,
     device_card,
@@ -21,6 +24,7 @@ from snippets.machine import (
     kernel_from_source,
     latency_ladder,
     launch_cost,
+    loading_modes,
     matmul_peak,
     nvml_by_uuid,
     pycuda_beside_torch_broken,
@@ -30,6 +34,7 @@ from snippets.machine import (
     pycuda_kernel_broken,
     pycuda_memory,
     pycuda_stream,
+    read_or_write,
     small_kernels,
     three_names,
 )
@@ -212,6 +217,16 @@ def test_a_product_of_the_cpu_may_be_as_inexact_as_its_type_and_no_worse(monkeyp
         cpu_peak.product_trials_tflop_s(torch.float32, 16)
 
 
+def test_each_kernel_touches_as_many_bytes(gpu, monkeypatch):
+    monkeypatch.setattr(read_or_write, "TOUCHED", 2400)
+    works = read_or_write.works()
+    works["two reads, one write: add"]()
+    for name, work in works.items():
+        given = [*work.args, *work.keywords.values(), getattr(work.func, "__self__", None)]
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        assert sum(each.nbytes for each in tensors) == 2400, name
+
+
 # The clock
 
 
@@ -268,6 +283,57 @@ def test_the_beginning_of_a_burst_is_told_from_its_second_half(gpu, monkeypatch)
 def test_the_spin_tells_a_clock_that_the_gpu_can_have():
     parts = clock_under_load.burst(torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16), parts=3)
     assert len(parts["mhz"]) == 3 and all(300 < mhz < 4000 for mhz in parts["mhz"])
+
+
+def counting(clocks: float, asked: list):
+    """A kernel that has counted so many clocks on each SM; it writes down what it was given."""
+
+    def count(grid, block, args):
+        out, ns = args
+        asked.append((grid, block, ns))
+        for number, row in enumerate(out):
+            sm = len(out) - 1 - number
+            row.copy_(torch.tensor([sm, int(clocks * ns), ns]))
+
+    return count
+
+
+def test_each_sm_counts_its_clocks(gpu, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda *of: counting(1.5, asked), raising=False)
+    monkeypatch.setattr(clock_of_each_sm, "N", 8)
+    monkeypatch.setattr(clock_of_each_sm, "LOAD", 4)
+    result = clock_of_each_sm.main()
+    row = result["random"]
+    assert (row["counted_sms"], row["least_mhz"], row["most_mhz"]) == (132, 1500, 1500)
+    assert result["beside_zeros"]["counted_ms"] <= result["beside_zeros"]["both_ms"]
+    assert set(asked) == {
+        ((132, 1, 1), (1, 1, 1), clock_of_each_sm.SPIN_NS),
+        ((132, 1, 1), (1, 1, 1), clock_of_each_sm.BESIDE_NS),
+    }
+
+
+def test_clocks_stand_in_the_order_of_the_sms():
+    rows = torch.tensor([[2, 3000, 2000], [0, 2000, 2000], [1, 1000, 2000]])
+    assert list(clock_of_each_sm.counted(rows).items()) == [(0, 1000), (1, 500), (2, 1500)]
+
+
+def test_of_several_runs_the_least_the_middle_and_the_most_clock_is_told():
+    runs = [
+        {"mhz": {0: 1.0, 1: 2.0, 2: 6.0}, "nvml_mhz": [5]},
+        {"mhz": {0: 3.0, 1: 4.0, 2: 8.0}, "nvml_mhz": []},
+    ]
+    row = clock_of_each_sm.summary(runs)
+    assert (row["least_mhz"], row["middle_mhz"], row["most_mhz"], row["nvml_mhz"]) == (2, 3, 7, 5)
+    assert row["by_sm_mhz"] == [3, 4, 8] and "both_ms" not in row
+
+
+@pytest.mark.gpu
+def test_each_sm_of_a_real_gpu_counts():
+    count = torch.cuda._compile_kernel(clock_of_each_sm.SOURCE, "count")
+    x = torch.randn(512, 512, device="cuda", dtype=torch.bfloat16)
+    mhz = clock_of_each_sm.after(count, x, torch.empty_like(x), 1)["mhz"]
+    assert len(mhz) > 1 and all(300 < each < 4000 for each in mhz.values())
 
 
 # Launches, small kernels, first uses
@@ -338,6 +404,37 @@ def test_first_uses_are_timed_in_order_and_waited_for(gpu, monkeypatch):
     assert list(ms) == ["first_cuda_call", "first_kernel", "cublas_handle", "first_product", "new_tensor"]
     assert ms["first_cuda_call"] == pytest.approx(200, rel=1e-3)
     assert ms["first_product"] == pytest.approx(50, rel=1e-3)
+
+
+def test_code_is_loaded_as_the_process_was_told_before_cuda_starts(gpu, monkeypatch):
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "")
+    free = iter([90, 80, 80, 60])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free) * 2**20, 100 * 2**20))
+    monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: gpu.launch(0.2))
+    found = loading_modes.in_this_process("EAGER")
+    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"
+    assert found["mib"] == {"context": 10, "kernel": 20, "cublas_handle": 20, "matmul": 40}
+    assert found["ms"]["cublas_handle"] == pytest.approx(200, rel=1e-3)
+    assert len(found["held_ms"]) == loading_modes.BACKWARDS and max(found["held_ms"]) < 15
+
+
+def test_both_ways_to_load_code_are_asked_in_turn(monkeypatch, capsys):
+    asked = []
+
+    def in_this_process(mode):
+        asked.append(mode)
+        cost = float(len(asked))
+        return {"ms": {"context": cost}, "mib": {"context": 9.0}, "held_ms": [cost, 1.0]}
+
+    pool = SimpleNamespace(apply=lambda function, arguments: in_this_process(*arguments))
+    context = SimpleNamespace(
+        set_forkserver_preload=list, Pool=lambda count, maxtasksperchild: nullcontext(pool)
+    )
+    monkeypatch.setattr(loading_modes.multiprocessing, "get_context", lambda how: context)
+    result = loading_modes.main()
+    assert asked == ["LAZY", "EAGER"] * loading_modes.ROUNDS
+    assert result["EAGER"]["ms"] == {"context": 4} and result["LAZY"]["held_ms"] == [3, 1]
+    assert "context" in capsys.readouterr().out
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from fake_cuda import imitated
 from snippets.streams import (
     event_never_recorded,
     events_as_edges,
+    forks_alone,
     freed_too_early_broken,
     freed_too_early_fixed,
     hardware_queues,
@@ -63,6 +64,16 @@ def test_results_of_branches_may_be_used_at_once(unfair):
     del results
     spoiled = [torch.full((3,), -1.0, device="cuda") for _ in streams]
     assert both.tolist() == [5.0] * 3 and users == [[unfair.current]] * 2 and len(spoiled) == 2
+
+
+def test_empty_branches_launch_nothing_and_are_forked_and_joined(gpu, monkeypatch):
+    monkeypatch.setattr(forks_alone, "take_turns", lambda works, **how: {n: w() for n, w in works.items()})
+    monkeypatch.setattr(forks_alone, "recorded", lambda results, unit: results)
+    gpu.diary.clear()
+    gpu.log.clear()
+    results = forks_alone.empty_branches()
+    assert gpu.diary[:3] == ["side waits for main"] * 3 and gpu.diary[3:6:2] == ["main waits for side"] * 2
+    assert len(results["forked"]) == 3 and not any("mm" in row[1] for row in gpu.log)
 
 
 def test_as_many_streams_as_branches(gpu):

@@ -1,0 +1,159 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
+# [tool.overlap]
+# gpus = [1]
+# missing = { 1 = "not recorded yet" }
+# ///
+"""Let each SM count its own clocks, after matmuls and beside them: have all the same?"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from snippets.timing.power_meter import PowerMeter
+
+#: One thread a block counts clocks until so many nanoseconds have passed.
+SOURCE = r"""
+__device__ long long now_ns()
+{
+    long long ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+extern "C" __global__ void count(long long *out, int ns)
+{
+    unsigned sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    long long began = now_ns(), first = clock64(), now;
+    do now = now_ns(); while (now - began < ns);
+    long long *mine = out + 3 * blockIdx.x;
+    mine[0] = sm;
+    mine[1] = clock64() - first;
+    mine[2] = now - began;
+}
+"""
+N, LOAD, SOME = 8192, 300, 8  # 300 bf16 matmuls are some 0.45 s
+SPIN_NS, BESIDE_NS = 500_000, 8_000_000
+ROUNDS, REST_S = 4, 0.3
+
+
+def counted(out: torch.Tensor) -> dict[int, float]:
+    """MHz by SM, of rows of [SM, clocks, nanoseconds]."""
+    return {sm: 1e3 * clocks / ns for sm, clocks, ns in sorted(out.tolist())}
+
+
+def load(x: torch.Tensor, y: torch.Tensor, matmuls: int) -> None:
+    for _ in range(matmuls):
+        torch.mm(x, x, out=y)
+
+
+def after(count: Callable, x: torch.Tensor, y: torch.Tensor, matmuls: int) -> dict:
+    """The clock of each SM right after the matmuls, and the driver's last one."""
+    out = torch.zeros(sms(), 3, dtype=torch.long, device="cuda")
+    with PowerMeter() as meter:
+        time.sleep(REST_S)
+        load(x, y, matmuls)
+        count((sms(), 1, 1), (1, 1, 1), [out, SPIN_NS])
+        torch.cuda.synchronize()
+    return {"mhz": counted(out), "nvml_mhz": meter.rows["mhz"][-1:]}
+
+
+def beside(count: Callable, x: torch.Tensor, y: torch.Tensor) -> dict:
+    """The clock of each SM beside the last matmuls, and how long those take, and it."""
+    out = torch.zeros(sms(), 3, dtype=torch.long, device="cuda")
+    side = torch.cuda.Stream()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    counted_all = torch.cuda.Event(enable_timing=True)
+    time.sleep(REST_S)
+    load(x, y, LOAD)
+    marks[0].record()
+    load(x, y, SOME)
+    marks[1].record()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        count((sms(), 1, 1), (1, 1, 1), [out, BESIDE_NS])
+        counted_all.record()
+    load(x, y, SOME)
+    marks[2].record()
+    torch.cuda.synchronize()
+    alone_ms, both_ms = (marks[i].elapsed_time(marks[i + 1]) for i in (0, 1))
+    # shorter than `both_ms`: the counting was over before the matmuls were
+    return {
+        "mhz": counted(out),
+        "alone_ms": alone_ms,
+        "both_ms": both_ms,
+        "counted_ms": marks[1].elapsed_time(counted_all),
+    }
+
+
+def sms() -> int:
+    return torch.cuda.get_device_properties().multi_processor_count
+
+
+def summary(runs: list[dict]) -> dict:
+    """Least, median and most MHz of the SMs of each run, and medians over the runs."""
+    clocks = [list(run["mhz"].values()) for run in runs]
+    row = {
+        "counted_sms": min(len(each) for each in clocks),
+        "least_mhz_trials": [min(each) for each in clocks],
+        "middle_mhz_trials": [median(each) for each in clocks],
+        "most_mhz_trials": [max(each) for each in clocks],
+    }
+    told = [mhz for run in runs for mhz in run.get("nvml_mhz", [])]
+    if told:
+        row["nvml_mhz_trials"] = told
+    for key in ("alone_ms", "both_ms", "counted_ms"):
+        if key in runs[0]:
+            row[f"{key}_trials"] = [run[key] for run in runs]
+    for key, trials in list(row.items()):
+        if key.endswith("_trials"):
+            row[key.removesuffix("_trials")] = median(trials)
+    return row | {"by_sm_mhz": clocks[-1]}
+
+
+def main() -> dict:
+    count = torch.cuda._compile_kernel(SOURCE, "count")
+    random = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
+    y, zeros = torch.empty_like(random), torch.zeros_like(random)
+    load(random, y, 3)  # cuBLAS sets itself up
+    after(count, random, y, 1)
+    cases = {
+        "rested": lambda: after(count, random, y, 0),
+        "random": lambda: after(count, random, y, LOAD),
+        "zeros": lambda: after(count, zeros, y, LOAD),
+        "beside_random": lambda: beside(count, random, y),
+        "beside_zeros": lambda: beside(count, zeros, y),
+    }
+    rounds = [{name: case() for name, case in cases.items()} for _ in range(ROUNDS)]
+    result = {}
+    for name in cases:
+        row = result[name] = summary([each[name] for each in rounds])
+        clock = f"{row['least_mhz']:.0f} to {row['most_mhz']:.0f} MHz"
+        print(f"{name:<14}{row['counted_sms']} SMs at {clock}")
+        if "nvml_mhz" in row:
+            print(f"{'':14}the driver says {row['nvml_mhz']:.0f} MHz")
+        if "both_ms" in row:
+            took = f"{row['both_ms']:.1f} ms, without it {row['alone_ms']:.1f}"
+            print(f"{'':14}{SOME} matmuls take {took}")
+    return result
+
+
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    for name, row in results.items():
+        ax.plot(row["by_sm_mhz"], ".", label=name.replace("_", " "))
+    if "clock_mhz" in ceilings:
+        ax.axhline(ceilings["clock_mhz"], color="gray", linestyle="--", label="ceiling")
+    ax.set(xlabel="SM", ylabel="MHz", ylim=(0, None))
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The page `sharding` of chapter `training`: models that do not fit, on two ranks of the CPU."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import on_ranks, under_torchrun
+from torch import nn
+
+from snippets.training import (
+    fsdp_options,
+    fsdp_step_profile,
+    pipeline_schedules,
+    sequence_parallel,
+    sharded_checkpoint,
+)
+
+#: Runs the snippets of the first argument one after the other, each in a process of its own, with these
+#: constants; `fsdp_options` has its own in all of them, since others take its model.
+RUNNER = """
+import json, os, sys
+from functools import partial
+from importlib import import_module
+import torch
+import torch.distributed as dist
+from snippets.timing import take_turns as turns
+
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+sizes = json.loads(sys.argv[1])
+modules = {name: import_module(f"snippets.training.{name}") for name in sizes}
+
+def quick(works, warmup=1, trials=2, calls=1, **options):
+    return turns.take_turns(works, 0, 2, 1, **options)
+
+# A group of gloo that ends with a model of DDP, after the others, can wait for its own thread for ever.
+dist.destroy_process_group = lambda: None
+for name, module in modules.items():
+    if child := os.fork():  # torch is imported once
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{name} failed")
+        continue
+    store = dist.FileStore(f"{sys.argv[2]}/{name}", ranks)
+    dist.init_process_group = partial(dist.init_process_group, store=store, rank=rank, world_size=ranks)
+    vars(modules["fsdp_options"]).update(sizes["fsdp_options"])
+    vars(module).update(sizes[name])
+    module.take_turns = quick
+    with open(f"{sys.argv[2]}/{name}.{rank}", "w") as file:
+        json.dump(module.main(), file, allow_nan=False)
+    sys.stdout.flush()
+    os._exit(0)
+"""
+SMALL = {"LAYERS": 4, "WIDTH": 128, "TOKENS": 16}
+SIZES = {
+    "fsdp_options": SMALL | {"FEW": 1, "MANY": 2, "CHECKED": [1, 16]},
+    "fsdp_step_profile": SMALL | {"SHORT": 8, "BLOCKS": {"fsdp": 1, "fsdp_two": 2, "fsdp_four": 4}},
+    "sharded_checkpoint": SMALL | {"LAYERS": 2},
+    "pipeline_schedules": SMALL | {"LAYERS": 2, "MICRO_BATCHES": [1, 2, 4], "CHECKED_TOKENS": 8},
+    "sequence_parallel": {
+        "WIDTH": 64,
+        "HIDDEN": 256,
+        "BATCH": 2,
+        "TOKENS": 32,
+        "CHECKED": [2, 16],
+        "BLOCKS": 2,
+    },
+    "zero_optimizer": {"WIDTH": 128, "TOKENS": 16, "CHECKED_TOKENS": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> dict[str, dict]:
+    """What the snippets gave in small in the first of two ranks on the CPU."""
+    if torch.cuda.device_count() > 0:
+        pytest.skip("two ranks on the CPU")
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "runner.py").write_text(RUNNER)
+    on_ranks(2, str(folder / "runner.py"), json.dumps(SIZES), str(folder))
+    return {name: json.loads((folder / f"{name}.0").read_text()) for name in SIZES}
+
+
+def test_every_switch_of_fsdp_keeps_the_losses_of_one_process(small):
+    result = small["fsdp_options"]
+    differ = result["losses_differ_by"]
+    assert set(differ) == {"ddp", "ddp_bf16", *fsdp_options.FSDP} == set(result["many"]["ms"])
+    for name, share in differ.items():
+        assert share < (0.02 if "bf16" in name or name == "together" else 1e-5), name
+    plain, clipped = result["losses"]["plain"], result["losses"]["clipped"]
+    assert plain[0] == clipped[0] and plain[1] < clipped[1], "clipping is seen in the losses"
+    assert plain[-1] < 0.99 * plain[0], "and so would be gradients of one rank"
+
+
+def test_groups_have_so_many_blocks_and_prefetch_asks_for_the_next(small, monkeypatch):
+    groups, asked = [], []
+
+    class Layer(nn.Linear):
+        def set_modules_to_forward_prefetch(self, layers):
+            asked.append(len(layers))
+
+    def fully_shard(modules, mesh, **options):
+        groups.append(len(modules) if isinstance(modules, list) else "root")
+
+    monkeypatch.setattr(fsdp_options, "fully_shard", fully_shard)
+    model = nn.Sequential(*(Layer(2, 2) for _ in range(5)))
+    assert fsdp_options.sharded(model, None, blocks=2, ahead=2) is model
+    assert groups == [2, 2, 1, "root"] and asked == [2, 2, 2, 1, 0]
+
+
+def test_the_cpu_s_part_of_a_step_is_split_by_phase_and_by_group(small):
+    result = small["fsdp_step_profile"]
+    assert result["groups"] == {"fsdp": 4, "fsdp_two": 2, "fsdp_four": 1}
+    for each in result["cpu"].values():
+        ms = each["ms"]
+        assert ms["forward"] + ms["backward"] + ms["optimizer"] > 0
+        assert len(each["ms_trials"]["whole"]) == 11
+    assert set(result["ms_a_group"]) == set(fsdp_step_profile.PHASES)
+    hooks = {name: each["ms"]["hooks"] for name, each in result["profile"].items()}
+    assert hooks["ddp_few"] == 0 < hooks["fsdp_few"], "only FSDP has hooks of its own"
+    lanes = {row[0] for row in result["timelines"]["fsdp"]}
+    assert lanes == {"CPU: FSDP's hooks", "CPU: optimizer"}
+
+
+def test_the_account_of_a_step_adds_up():
+    step = {
+        "step": [(0.0, 10_000.0)],
+        "hooks": [(0.0, 1000.0), (500.0, 2000.0)],
+        "optimizer": [(8000.0, 9000.0)],
+        "calls": [(100.0, 200.0), (3000.0, 3500.0), (8100.0, 8400.0)],
+        "kernels": [(1000.0, 3000.0), (6000.0, 9000.0)],
+        "nccl": [(2000.0, 4000.0), (6500.0, 7000.0)],
+    }
+    account = fsdp_step_profile.account(step)
+    assert account["span"] == account["kernels"] + account["exposed"] + account["idle"] == 8.0
+    assert (account["kernels"], account["exposed"], account["idle"]) == (5.0, 1.0, 2.0)
+    assert (account["nccl"], account["launches"], account["step"]) == (2.5, 4, 10.0)
+    assert account["hooks"] == 2.0 and account["hooks_calls"] == pytest.approx(0.1)
+    assert account["optimizer"] == 1.0 and account["optimizer_calls"] == pytest.approx(0.3)
+
+
+def test_spans_that_touch_are_one():
+    assert fsdp_step_profile.merged([(5, 6), (0, 2), (1, 3)]) == [(0, 3), (5, 6)]
+    assert fsdp_step_profile.merged([(0, 1), (2, 3)], gap=1) == [(0, 3)]
+    assert fsdp_step_profile.merged([]) == []
+
+
+def test_a_checkpoint_gives_the_same_weights_and_moments_in_any_arrangement(small):
+    result = small["sharded_checkpoint"]
+    differ = result["weights_differ_by"]
+    assert set(differ) == {"load", "load_alone", "load_file", "save_behind", "next_step"}
+    assert differ["load"] == differ["load_alone"] == differ["load_file"] == differ["save_behind"] == 0
+    assert differ["next_step"] < 1e-6 < result["next_step_moves"] and result["differed_by"] > 0.01
+    sizes = result["parts_bytes"]
+    parts = [size for name, size in sizes.items() if name.endswith(".distcp")]
+    assert len(parts) == 2 and ".metadata" in sizes
+    assert sum(parts) >= 12 * result["parameters"] and result["file_bytes"] >= 12 * result["parameters"]
+    assert 0 < result["held_ms"] <= max(result["ms_trials"]["save_behind"])
+
+
+def test_a_folder_knows_its_file_system(monkeypatch, tmp_path):
+    mounts = f"/dev/a / ext4 rw 0 0\nnone {tmp_path} tmpfs rw 0 0\nnone /elsewhere proc rw 0 0\n"
+    monkeypatch.setattr(Path, "read_text", lambda path: mounts)
+    if Path("/proc/self/mounts").exists():
+        assert sharded_checkpoint.filesystem(tmp_path / "x") == "tmpfs"
+        assert sharded_checkpoint.filesystem(tmp_path.parent) == "ext4"
+
+
+def test_a_parameter_is_cut_by_columns():
+    cut = [sharded_checkpoint.by_columns(nn.Parameter(torch.zeros(shape))) for shape in [(2, 3), (4,)]]
+    assert [shard.dim for shard in cut] == [1, 0]
+
+
+def test_schedules_have_the_gradients_of_one_process(small):
+    result = small["pipeline_schedules"]
+    assert result["micro_batches"] == [2, 4], "one would leave a rank without work"
+    for name in pipeline_schedules.SCHEDULES:
+        assert len(result["error"][name]) == 2 and max(result["error"][name]) < 1e-5
+        assert len(result["waiting"][name]) == len(result["peak_gb"][name]) == 2
+    trials = result["gpipe"]["ms_trials"]["4"], result["alone"]["ms_trials"]["4"]
+    shares = [1 - alone / whole for whole, alone in zip(*trials, strict=True)]
+    assert result["waiting_trials"]["gpipe"][1] == pytest.approx(shares)
+
+
+def test_a_rank_has_a_stage_of_each_half():
+    model = nn.Sequential(*(nn.Linear(1, number + 1) for number in range(8)))
+    sizes = [
+        [[layer.out_features for layer in stage] for stage in pipeline_schedules.chunks_of(model, 1, 2, n)]
+        for n in (1, 2)
+    ]
+    assert sizes == [[[5, 6, 7, 8]], [[3, 4], [7, 8]]]
+
+
+def test_a_bubble_is_smaller_with_more_micro_batches_and_stages():
+    assert pipeline_schedules.bubble(4, 8, 1) == pytest.approx(3 / 11)
+    assert pipeline_schedules.bubble(4, 8, 2) == pytest.approx(3 / 19)
+    assert pipeline_schedules.bubble(1, 8, 1) == 0
+
+
+def test_split_blocks_have_the_gradients_of_whole_ones(small):
+    result = small["sequence_parallel"]
+    assert max(result["error"]["tensor"] + result["error"]["sequence"]) < 1e-5
+    assert {"one_gpu", "tensor", "sequence", "all_reduces", "gathers_and_scatters"} == set(result["ms"])
+    assert result["hidden_gb"] == pytest.approx(4 * result["rows_gb"])
+
+
+def test_a_block_adds_to_what_it_is_given(monkeypatch):
+    monkeypatch.setattr(sequence_parallel, "WIDTH", 8)
+    monkeypatch.setattr(sequence_parallel, "HIDDEN", 16)
+    block = sequence_parallel.Block()
+    block.narrow.weight.data.zero_()
+    x = torch.randn(2, 3, 8)
+    torch.testing.assert_close(block(x), x)
+
+
+def test_ranks_share_moments_and_end_with_adam_s_weights(small):
+    result = small["zero_optimizer"]
+    assert max(result["weights_differ_by"].values()) == 0 < result["moved_by"]
+    whole = 8e-9 * result["parameters"]
+    assert result["moments_gb"]["adam"] == pytest.approx([whole, whole])
+    for name in ("zero", "zero_views"):
+        assert sum(result["moments_gb"][name]) == pytest.approx(whole)
+        assert max(result["moments_gb"][name]) < 0.7 * whole
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("name", list(SIZES))
+def test_it_runs_on_all_gpus(name):
+    assert under_torchrun(torch.cuda.device_count(), f"snippets/training/{name}.py").strip()

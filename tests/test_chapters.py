@@ -42,8 +42,8 @@ CHAPTERS = (
     "memory",
     "devices",
 )
-#: Not imitated as a whole: they ask NVML, pycuda, the compiler, the profiler's file, another process, or
-#: on which device a tensor is.
+#: Not imitated as a whole: they ask NVML, pycuda, the compiler, a profiler, another process, or on
+#: which device a tensor is, or they read what only CUDA's allocator records.
 ELSEWHERE = [
     "asynchrony/async_warmup",
     "asynchrony/debug_mode_misses",
@@ -91,16 +91,20 @@ ELSEWHERE = [
     "machine/three_names",
     "machine/two_contexts",
     "memory/activations_twice",
+    "memory/allocator_settings",
     "memory/fragmentation",
     "memory/loss_keeps_memory",
     "memory/nvidia_smi",
+    "memory/oom_snapshot",
     "memory/peak_predicted",
+    "memory/snapshot_reading",
     "streams/hardware_queues",
     "streams/kernel_waves",
     "streams/race_under_sanitizer",
     "timing/duty_cycle",
     "timing/first_trace",
     "timing/kernel_shapes",
+    "timing/labels",
     "timing/profile_reading",
     "timing/pictures",
     "timing/warmup_curve",

@@ -30,7 +30,8 @@ def snapshot_on_oom(path: Path | str, most: int = 1) -> list[Path]:
     Give each process a path of its own. The list that you get is filled as they are
     written. Without CUDA nothing happens.
     """
-    path, written = Path(path), []
+    path = Path(path)
+    written: list[Path] = []
     if not torch.cuda.is_available():
         return written
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=100_000)
@@ -46,7 +47,7 @@ def snapshot_on_oom(path: Path | str, most: int = 1) -> list[Path]:
         except Exception as error:  # PyTorch would raise it in place of its own
             warnings.warn(f"no snapshot in {target}: {error}", stacklevel=2)
 
-    torch._C._cuda_attach_out_of_memory_observer(observer)
+    torch._C._cuda_attach_out_of_memory_observer(observer)  # type: ignore
     return written
 
 

@@ -10,8 +10,8 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     machine        what a machine is called, and all that a recording says of it
     worker         processes that run snippets, with time limits and captured output
     runner         runs snippets in workers, and makes recordings of what they gave
-    recording      recording files and how fresh they are; schema: their fields; bundle: many in one
-    noise, health  how busy the host was; what the driver says of a GPU
+    recording      recording files, bundles of many, how fresh they are; schema: their fields
+    noise          how busy the host was
     scrub          takes out what names a person; text, progress: what a terminal shows
     download       a snippet as one file that runs alone
 
@@ -22,14 +22,13 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     own_runs       this machine's own runs, in its cache
     book           `Book`, which everything else asks
     select         which machine is shown first
-    expression     what an expression may say; evaluation: what it gives over runs
+    expression     what an expression may say; evaluation: what it sees of a run, and gives over all runs
     statistic      a number of several runs, and how numbers read; ceiling: what a GPU can do at most
     verdict        whether a claim holds on a machine; comparison: by how much
     blocks/        one module for each kind of block, with its HTML in templates/
     check          what is wrong with a book
     record         the commands `record` and `import`; compare, rename: those of these names
     verify         the command `verify`; diagnosis: what holds down what is low; mine: the file mine.json
-    key            what tells a value, a claim or a table from others
 
 `site`: pages are made.
     build          all files that a builder needs, below docs/generated/

@@ -1,12 +1,10 @@
 """The cache of this machine, and files that are written whole or not at all."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -41,15 +39,3 @@ def write(path: Path, text: str | bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time change files of a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

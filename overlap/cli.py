@@ -18,13 +18,11 @@ from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.rename import rename
 from overlap.book.runs import busy
-from overlap.book.statistic import plural
 from overlap.book.verify import as_text, is_off, verify
 from overlap.run import machine, recording
-from overlap.run.bundle import Bundle
-from overlap.run.recording import Recording
+from overlap.run.recording import Bundle, Recording
 from overlap.run.runner import Runner, grouped
-from overlap.run.text import aligned, plain
+from overlap.run.text import aligned, plain, plural
 
 
 def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
@@ -88,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
     text = "let each measurement have this many runs; default: what pyproject.toml wants of this machine; "
     text += "with names and no --bundle one more"
-    sub.add_argument("--runs", metavar="N", type=int, choices=range(1, recording.KEPT + 1), help=text)
+    sub.add_argument("--runs", metavar="N", type=int, choices=range(1, recording.MOST_RUNS + 1), help=text)
 
     sub = add(
         "import",

@@ -84,7 +84,7 @@ BAD_PAGES = {
     ),
     "yes or no": (
         "```snippet a/b\nplot: off\n```",
-        "docs/a.md:1: `plot: off`: plot is yes or no; write `plot: no`",
+        "docs/a.md:1: `plot: off` says nothing; write `plot: no`",
     ),
     "a claim's name": (
         "```claim a/b\nx\nname: No Gain\nText.\n```",

@@ -126,9 +126,7 @@ def test_what_is_no_file_is_no_recording(tmp_path):
         ("run.started", "yesterday", "run.started: Input should be a valid datetime"),
         ("machine.gpus", [], "profile is 'h200', but a run is of cpu or cpu-"),
         ("machine.gpus", [GPU | {"name": "NVIDIA H100"}], "profile is 'h200', but a run is of h100"),
-        ("machine.gpus", [GPU | {"name": "NVIDIA"}], "'NVIDIA' is no name of a GPU"),
         ("machine.cores", "8", "machine.cores: Input should be a valid integer"),
-        ("machine.cpu", "a\x1b[1mb", "machine.cpu: String should match pattern"),
         ("result", [1], "result: Input should be a valid dictionary"),
     ],
 )
@@ -373,7 +371,6 @@ ALL = {*MEASURE, "a/through", "a/passes", "a/draws"}
         ('if __name__ == "__main__":\n    main()', "", set()),
         ("def plot(results):\n    return WIDE\n", "", set()),
         ("\n\nclass", "\n\nprint(1)\n\n\nclass", ALL),
-        ("def once(work):\n", "def once(work):\n    eval('WIDE')\n", ALL),
     ],
 )
 def test_a_changed_helper_makes_exactly_its_users_stale(small_book, template, old, new, stale):
@@ -406,15 +403,6 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
     bare = USERS["a/draws"].replace("Benchmark, once", "once").partition("def plot")[0]
     small_book.snippet("a/draws", bare)
     assert small_book.book().committed["a/draws"]["cpu"].grade == recording.FRESH
-
-
-def test_what_calls_eval_may_use_anything(small_book, template):
-    small_book.snippet("timing/benchmark", HELPER.replace("return work()", "return eval('WIDE')"))
-    small_book.snippet("a/passes", USERS["a/passes"])
-    small_book.commit("a/passes", template)
-    helper = small_book.root / "snippets/timing/benchmark.py"
-    helper.write_text(helper.read_text().replace("WIDE = 3", "WIDE = 4"))
-    assert small_book.book().committed["a/passes"]["cpu"].grade == recording.CODE
 
 
 HERE = {"versions": {"python": "3.12", "torch": "2.11.0", "numpy": "2.0", "triton": None, "pycuda": None}}

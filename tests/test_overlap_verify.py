@@ -11,7 +11,7 @@ from conftest import ROOT
 from overlap.book import diagnosis, verify
 from overlap.book.blocks import Headlines
 from overlap.cli import main
-from overlap.run import health, machine, recording
+from overlap.run import machine, recording
 from overlap.run.runner import RunFailed
 from overlap.run.snippet import Snippet
 
@@ -151,7 +151,7 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.chdir(small_book.root)
-    monkeypatch.setattr(health, "_EVERY_S", 0.01)
+    monkeypatch.setattr(diagnosis, "_EVERY_S", 0.01)
     monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
     monkeypatch.setattr(diagnosis, "_busy_share", lambda: 0.02)
     made = Bench(small_book, template, folder)
@@ -394,19 +394,6 @@ def test_a_headline_that_breaks_here_is_a_failure(bench, capsys):
     assert "snippets/a/none.py: there is no such file" in capsys.readouterr().err
 
 
-def test_of_cpus_only_those_of_the_same_name_are_compared(bench, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    machine.here.cache_clear()
-    machine._host.cache_clear()
-    bench.book.page("a", "```headlines\ncount | 1/s | a/other: n | -\n```\n")
-    for cpu, compared in (("another", None), (bench.template["machine"]["cpu"], "model")):
-        made = bench.data("other", 30, 0)
-        made = recording.sealed(made | {"machine": made["machine"] | {"cpu": cpu}})
-        recording.write(bench.book.path("a/other"), recording.dump(made))
-        (line,) = verify.verify(bench.book.book())["headlines"]
-        assert (line["compared"], line["state"]) == (compared, "LOW" if compared else "unknown")
-
-
 def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, monkeypatch, capsys):
     bench.record()
     bench.results |= {"copy": 46.0, "launch": 21.0}
@@ -503,7 +490,7 @@ def test_headlines_are_a_table_on_the_page_and_in_the_notebook(bench):
     bench.record()
     book = bench.book.book("never")
     (block,) = (each for each in book.blocks if isinstance(each, Headlines))
-    assert list(block.check(book, True)) == []
+    assert list(block.check(book)) == []
     html = block.html(View(Site(book, None)))
     assert (
         '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87%</small></td>' in html

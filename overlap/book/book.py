@@ -7,6 +7,7 @@ and evaluates what pages say by `evaluation`; `select` chooses which machine is 
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from overlap import OverlapError
 from overlap.book import check, evaluation, select
@@ -21,6 +22,8 @@ from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
+
+B = TypeVar("B", bound=Block)
 
 
 class Book:
@@ -157,10 +160,14 @@ class Book:
         for page in self.pages.values():
             yield from page.blocks
 
+    def of_kind(self, kind: type[B]) -> list[B]:
+        """All blocks of one kind."""
+        return [block for block in self.blocks if isinstance(block, kind)]
+
     @property
     def claims(self) -> list[Claim]:
         """All claims of all pages."""
-        return [block for block in self.blocks if isinstance(block, Claim)]
+        return self.of_kind(Claim)
 
     @cached_property
     def places(self) -> dict[str, SnippetBlock]:
@@ -214,9 +221,13 @@ class Book:
     def check(self, margins: bool = True) -> list[str]:
         """Everything that is wrong with the committed book, each with file, reason and remedy.
 
-        `margins`: also what is right by a hair.
+        `margins`: also what stops no build, such as what is right by a hair.
         """
-        return check.problems(self.as_committed, margins)
+        problems = check.problems(self.as_committed)
+        known = set(problems)
+        if margins:
+            problems += [remark for remark in check.remarks(self.as_committed) if remark not in known]
+        return problems
 
     def findings(self, every: bool = False) -> list[str]:
         """What the claims say on machines that are not the book's own: told, and no error.

@@ -60,32 +60,26 @@ def ceilings(machine: dict) -> dict:
         limits["hbm_gb_s"] = _neat(
             gpu.get("memory_clock_mhz", 0) * gpu.get("memory_bus_bits", 0) * 2 / 8 / 1e3
         )
-        limits |= {} if "host_link" in gpu else _pcie(gpu)
+        if "host_link" not in gpu:
+            limits |= _pcie(gpu)
     return {key: value for key, value in limits.items() if value}
 
 
 def _pcie(gpu: dict) -> dict[str, float]:
-    """Rates of the link at its full width; `pcie_now_gb_s` where the present width is less.
+    """Rates of the link at its full width; `pcie_payload_gb_s` is what is left to the data.
 
-    `pcie_payload_gb_s` is what is left to the data. The PCI Express Base Specification gives a packet a
-    header of at least 12 bytes; up to generation 5 a framing token with the sequence number and a checksum
-    take 4 bytes each: 256 of 276 bytes. In generation 6 a flit of 256 bytes has 236 for packets, of 256 and
-    12 bytes. Packets that acknowledge and grant credit take a little more. Where a host allows packets of 512
-    bytes the data may pass this figure, but not `pcie_gb_s`.
+    The PCI Express Base Specification gives a packet a header of at least 12 bytes; up to generation 5 a
+    framing token with the sequence number and a checksum take 4 bytes each: 256 of 276 bytes. In generation 6
+    a flit of 256 bytes has 236 for packets, of 256 and 12 bytes. Packets that acknowledge and grant credit
+    take a little more. Where a host allows packets of 512 bytes the data may pass this figure, but not
+    `pcie_gb_s`.
     """
-    generation, width = gpu.get("pcie_generation", 0), gpu.get("pcie_width_max", 0)
-    lane = _LANE_GBIT.get(generation, 0) / 8
-    left = (
-        _PAYLOAD / (_PAYLOAD + _HEADER) * 236 / 242
-        if generation >= 6
-        else _PAYLOAD / (_PAYLOAD + _HEADER + _FRAME)
-    )
-    now = gpu.get("pcie_width", width)
-    rates = {"pcie_gb_s": lane * width, "pcie_payload_gb_s": left * lane * width}
-    return {
-        key: _neat(rate)
-        for key, rate in (rates | ({"pcie_now_gb_s": lane * now} if now < width else {})).items()
-    }
+    generation = gpu.get("pcie_generation", 0)
+    rate = _LANE_GBIT.get(generation, 0) / 8 * gpu.get("pcie_width_max", 0)
+    payload = _PAYLOAD / (_PAYLOAD + _HEADER + _FRAME)
+    if generation >= 6:
+        payload = _PAYLOAD / (_PAYLOAD + _HEADER) * 236 / 242
+    return {"pcie_gb_s": _neat(rate), "pcie_payload_gb_s": _neat(payload * rate)}
 
 
 def _neat(rate: float) -> float:

@@ -1,14 +1,15 @@
-"""What is wrong with a book: what cannot be read, freshness, then block by block; and what others found."""
+"""What is wrong with a book: what cannot be read, freshness, then block by block; and what is told beside."""
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overlap import OverlapError
-from overlap.book.statistic import plural
+from overlap.book.blocks import Block
 from overlap.book.verdict import State
 from overlap.run import recording
 from overlap.run.snippet import Snippet
+from overlap.run.text import plural
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -17,25 +18,43 @@ if TYPE_CHECKING:
 _SHARE = 1 / 3
 
 
-def problems(book: "Book", margins: bool) -> list[str]:
+def problems(book: "Book") -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy.
 
-    `margins`: also what stops an author and no build: what is right by a hair, or what a reader would miss.
     What depends on a file that cannot be read is not told: one slip is one message.
     """
     lost = [*book.library.lost_recordings, *book.library.lost_pages]
     if book.library.lost_recordings:
         return lost
-    lines = [*lost, *_recordings(book), *_blocks(book, margins)]
-    if margins:
-        lines += _processors(book)
-        for snippet in book.snippets.values():
-            lines += _style(book, snippet)
+    lines = [*lost, *_recordings(book)]
+    for block in book.blocks:
+        lines += _of_block(block, block.check(book))
     if not book.library.lost_pages:
         for name, snippet in book.snippets.items():
             if name not in book.places:
                 lines.append(f"{snippet.path}: no page shows it; add a snippet block to docs/")
     return lines
+
+
+def remarks(book: "Book") -> list[str]:
+    """What an author should mend, and what stops no build: right by a hair, or missed by a reader."""
+    if book.library.lost_recordings:
+        return []
+    lines = []
+    for block in book.blocks:
+        lines += _of_block(block, block.remarks(book))
+    lines += _processors(book)
+    for snippet in book.snippets.values():
+        lines += _style(book, snippet)
+    return lines
+
+
+def _of_block(block: Block, lines: Iterator[str]) -> Iterator[str]:
+    """The lines, and an error on the way as one more."""
+    try:
+        yield from lines
+    except OverlapError as error:
+        yield f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}"
 
 
 def findings(book: "Book", every: bool = False) -> list[str]:
@@ -150,11 +169,3 @@ def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:
             yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {again}"
         if not run.data.intact:
             yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"
-
-
-def _blocks(book: "Book", margins: bool) -> Iterator[str]:
-    for block in book.blocks:
-        try:
-            yield from block.check(book, margins)
-        except OverlapError as error:
-            yield f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from overlap.book.expression import COMPARISONS, Undecided, evaluate, parse
+from overlap.book.expression import COMPARISONS, evaluate, over, parse
 from overlap.book.statistic import is_number, middle, show
 
 _ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -36,8 +36,7 @@ def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]
         for left, sign, right in _pairs(part):
             source = ast.unparse(left)
             against = ast.unparse(right)
-            pairs = [(_evaluated(source, scope), _evaluated(against, scope)) for scope in scopes]
-            pairs = [pair for pair in pairs if all(map(is_number, pair))]
+            pairs = [pair for pair in over(f"({source}), ({against})", scopes) if all(map(is_number, pair))]
             if pairs and COMPARISONS.get(type(sign)) in _ORDERS:
                 lefts, rights = map(list, zip(*pairs, strict=True))
                 yield Comparison(source, COMPARISONS[type(sign)], against, lefts, rights)
@@ -52,8 +51,7 @@ def sides(expression: str, scopes: Sequence[Mapping]) -> str:
 
 def evaluated(source: str, scopes: Sequence[Mapping]) -> list:
     """What those scopes give that have it; at least one must."""
-    values = [_evaluated(source, scope) for scope in scopes]
-    return [value for value in values if value is not None] or [evaluate(source, scopes[0])]
+    return over(source, scopes) or [evaluate(source, scopes[0])]
 
 
 def is_close(comparison: Comparison) -> bool:
@@ -101,13 +99,6 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
     """Left side, sign and right side of each link of a comparison; `1 < x < 3` has two."""
     if isinstance(node, ast.Compare):
         yield from zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
-
-
-def _evaluated(source: str, scope: Mapping):
-    try:
-        return evaluate(source, scope)
-    except Undecided:
-        return None
 
 
 def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:

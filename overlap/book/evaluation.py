@@ -1,4 +1,4 @@
-"""What expressions of pages give over the runs of a snippet: numbers, and verdicts on claims.
+"""What expressions of pages see of a run, and what they give over all runs: numbers, and verdicts on claims.
 
 `Book` calls these once for each value, claim and run, and keeps what they return.
 """
@@ -6,19 +6,40 @@
 from typing import TYPE_CHECKING
 
 from overlap import OverlapError
-from overlap.book.blocks import Claim
-from overlap.book.expression import Undecided, evaluate
-from overlap.book.runs import Run, disturbed, hosts, result_scope
+from overlap.book.ceiling import ceilings
+from overlap.book.expression import Chapter, Data, Undecided, evaluate, wrap
+from overlap.book.runs import Run, disturbed, hosts
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
+from overlap.run import machine
 
 if TYPE_CHECKING:
+    from overlap.book.blocks import Claim
     from overlap.book.book import Book
 
 
+def machine_scope(profile: str, here: dict) -> dict:
+    """What an expression or a condition knows of a recorded machine."""
+    gpus = here["gpus"]
+    name = gpus[0]["name"] if gpus else "the CPU"
+    return {
+        "profile": profile,
+        "model": machine.profile([name] if gpus else []),
+        "gpus": len(gpus),
+        "capability": float(gpus[0]["capability"]) if gpus else 0.0,
+        "cores": here["cores"],
+        "ceiling": Data(ceilings(here), f"ceiling of {name}"),
+    }
+
+
+def speaks_of(condition: str, run: Run) -> bool:
+    """Whether a condition is true of the machine of a run; an empty one is true of all."""
+    return not condition or bool(evaluate(condition, machine_scope(run.profile, run.data["machine"])))
+
+
 def scope(book: "Book", name: str, run: Run, number: int) -> dict:
-    """Names that an expression over one of a snippet's runs can use."""
+    """Names that an expression over one of a snippet's runs can use: its own result before all else."""
     data = run.all[number]
 
     def load(other: str) -> dict:
@@ -30,7 +51,10 @@ def scope(book: "Book", name: str, run: Run, number: int) -> dict:
         of_host = [candidate for candidate in runs if candidate["machine"].get("host") == host]
         return (of_host or runs)[0]["result"]
 
-    return result_scope(name, run.profile, data, book.snippets, load)
+    chapters = {snippet.chapter for snippet in book.snippets.values()}
+    names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
+    names |= machine_scope(run.profile, data["machine"])
+    return names | {key: wrap(value, f"{name}.{key}") for key, value in data["result"].items()}
 
 
 def statistics(book: "Book", value: Value) -> dict[str, Statistic]:
@@ -70,7 +94,7 @@ def _statistic(book: "Book", value: Value, run: Run) -> Statistic:
     return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec, disturbed(runs))
 
 
-def verdicts(book: "Book", claim: Claim) -> list[Verdict]:
+def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:
     """What each machine's data say of a claim; it must be decided by at least one."""
     runs = book.runs(book.snippet(claim.snippet).name)
     of_machines = [_verdict(book, claim, run) for run in runs.values()]
@@ -83,7 +107,7 @@ def verdicts(book: "Book", claim: Claim) -> list[Verdict]:
     return of_machines
 
 
-def _verdict(book: "Book", claim: Claim, run: Run) -> Verdict | None:
+def _verdict(book: "Book", claim: "Claim", run: Run) -> Verdict | None:
     try:
         return claim.verdict(book.scopes(claim.snippet, run), run)
     except OverlapError as error:

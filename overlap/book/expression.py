@@ -7,10 +7,11 @@ the three views of a dict.
 """
 
 import ast
+import contextlib
 import math
 import re
 import warnings
-from collections.abc import Callable, ItemsView, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from functools import lru_cache
 from statistics import median
 from types import CodeType, GeneratorType
@@ -158,6 +159,15 @@ def evaluate(expression: str, scope: Mapping):
     if isinstance(value, float) and not math.isfinite(value):
         raise OverlapError(f"`{expression}`: {value} is no finite number")
     return value
+
+
+def over(expression: str, scopes: Iterable[Mapping]) -> list:
+    """What an expression gives in those scopes that have data for it."""
+    values = []
+    for scope in scopes:
+        with contextlib.suppress(Undecided):
+            values.append(evaluate(expression, scope))
+    return values
 
 
 def names(expression: str) -> set[str]:

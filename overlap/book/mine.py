@@ -4,7 +4,7 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
 
     overlap     the number of this form
     edition     fingerprint of the book: its snippets, and all that pages compute
-    machines    by profile: `label`; by key, as in `overlap/book/key.py`, `values` [text, range, note],
+    machines    by profile: `label`; by key, made by `overlap.book.value.key`, `values` [text, range, note],
                 `claims` [state, figures], `headlines` [text, range, share, ceiling, origin], `bars`
                 [[length, share], …] and `calculators` {input: number}; by name `snippets` with `told`,
                 `outputs` [[rank, stream, text], …], `tables`, `more` and `chart` of their pictures
@@ -24,13 +24,12 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.blocks import Bars, Calculator, Headlines
-from overlap.book.blocks.block import Block
 from overlap.book.book import Book
 from overlap.book.runs import Run
 from overlap.book.value import Value, values
 from overlap.book.verdict import State
 from overlap.cache import write
-from overlap.run import bundle, machine, recording
+from overlap.run import machine, recording
 from overlap.run.progress import Item
 from overlap.run.recording import Recording
 from overlap.run.scrub import scrubbed
@@ -141,10 +140,9 @@ def edition(book: Book) -> str:
     """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
     parts = [f"{name} {snippet.hash} {snippet.input_hashes}" for name, snippet in book.snippets.items()]
     parts += [value.key for value in _asked(book)]
-    for block in book.blocks:
-        parts += [row.key for row in block.rows] if isinstance(block, Headlines) else []
-        parts += [block.key] if isinstance(block, (Bars, Calculator)) else []
-    parts += [claim.key for claim in book.claims]
+    for block in book.of_kind(Headlines):
+        parts += [row.key for row in block.rows]
+    parts += [block.key for block in [*book.of_kind(Bars), *book.of_kind(Calculator), *book.claims]]
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
@@ -154,7 +152,7 @@ def lines(path: Path) -> list[tuple[str, bytes]]:
         data = json.loads(path.read_bytes())
         if _is_mine(data):
             return _lines(path, data)
-    return bundle.lines(path)
+    return recording.bundled(path)
 
 
 def _lines(path: Path, data: dict) -> list[tuple[str, bytes]]:
@@ -187,11 +185,11 @@ def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
 
 def _asked(book: Book) -> set[Value]:
     """The values in sentences that are not of one machine only."""
-    found = set()
+    asked = set()
     for block in book.blocks:
         if block.prose:
-            found |= {value for _, value in values(block.prose.text) if not value.profile}
-    return found
+            asked |= {value for _, value in values(block.prose.text) if not value.profile}
+    return asked
 
 
 def _values(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
@@ -218,7 +216,7 @@ def _claims(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _headlines(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
-    for row in [row for block in now.blocks if isinstance(block, Headlines) for row in block.rows]:
+    for row in [row for block in now.of_kind(Headlines) for row in block.rows]:
         with contextlib.suppress(OverlapError):
             cell = row.by_machine(now).get(profile)
             if cell:
@@ -226,7 +224,7 @@ def _headlines(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _bars(now: Book, profile: str) -> Iterator[tuple[str, list[list[float]]]]:
-    for block in _blocks(now, Bars):
+    for block in now.of_kind(Bars):
         with contextlib.suppress(OverlapError):
             rows = block.lengths(now).get(profile)
             if rows:
@@ -234,15 +232,11 @@ def _bars(now: Book, profile: str) -> Iterator[tuple[str, list[list[float]]]]:
 
 
 def _calculators(now: Book, profile: str) -> Iterator[tuple[str, dict[str, float]]]:
-    for block in _blocks(now, Calculator):
+    for block in now.of_kind(Calculator):
         with contextlib.suppress(OverlapError):
             start = block.starts(now).get(profile)
             if start and all(item.low <= start[item.name] <= item.high for item in block.inputs):
                 yield block.key, start
-
-
-def _blocks(book: Book, kind: type[Block]) -> list:
-    return [block for block in book.blocks if isinstance(block, kind)]
 
 
 def _of_snippet(run: Run) -> dict:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.book import Book
-from overlap.book.statistic import plural
 from overlap.book.verdict import State
 from overlap.run import machine, recording
-from overlap.run.bundle import Bundle
 from overlap.run.progress import Item
-from overlap.run.recording import Recording
+from overlap.run.recording import Bundle, Recording
+from overlap.run.text import plural
 
 #: State and text of a claim, by where it stands and on which machine.
 Verdicts = dict[tuple[str, str], tuple[State, str]]

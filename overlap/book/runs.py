@@ -1,13 +1,12 @@
-"""What a snippet gave on one machine: what is told beside its output, and what expressions see of it."""
+"""What a snippet gave on one machine, and what is told beside its output."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from overlap.book.ceiling import ceilings
-from overlap.book.expression import Chapter, Data, wrap
-from overlap.book.statistic import counted, plural, show
-from overlap.run import machine, noise, recording
+from overlap.book.statistic import counted, show
+from overlap.run import noise, recording
 from overlap.run.recording import Recording
+from overlap.run.text import plural
 
 
 @dataclass(frozen=True)
@@ -124,31 +123,3 @@ def has_trials(value) -> bool:
     if isinstance(value, dict):
         return any(key.endswith("_trials") or has_trials(inner) for key, inner in value.items())
     return isinstance(value, list) and any(map(has_trials, value))
-
-
-def machine_scope(profile: str, here: dict) -> dict:
-    """What an expression or a condition knows of a recorded machine."""
-    gpus = here["gpus"]
-    name = gpus[0]["name"] if gpus else "the CPU"
-    return {
-        "profile": profile,
-        "model": machine.profile([name] if gpus else []),
-        "gpus": len(gpus),
-        "capability": float(gpus[0]["capability"]) if gpus else 0.0,
-        "cores": here["cores"],
-        "ceiling": Data(ceilings(here), f"ceiling of {name}"),
-    }
-
-
-def result_scope(
-    name: str, profile: str, run: dict, snippets: Iterable[str], load: Callable[[str], dict]
-) -> dict:
-    """What an expression over one run of a snippet sees: its own result before all else.
-
-    `load` gives other snippets' results on the same machine.
-    """
-    chapters = {other.partition("/")[0] for other in snippets}
-    scope = {chapter: Chapter(chapter, load) for chapter in chapters}
-    scope |= machine_scope(profile, run["machine"])
-    scope |= {key: wrap(value, f"{name}.{key}") for key, value in run["result"].items()}
-    return scope

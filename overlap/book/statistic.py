@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
-from overlap.run.text import visible
+from overlap.run.text import plain
 
 #: A range wider than this share of the median is shown beside the number; a narrower one can be asked for.
 WIDE = 0.15
@@ -48,20 +48,15 @@ def show(value, spec: str = "") -> str:
     if spec == TIME:
         return duration(value)
     if spec:
-        return visible(format(value, spec))
+        return plain(format(value, spec))
     if not is_number(value):
-        text = visible(str(value))
+        text = plain(str(value))
         return text if len(text) <= _LONG else text[: _LONG - 3] + "…"
     if isinstance(value, int):
         return f"{value:,}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 run`, `3 runs`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def counted(runs: int, hosts: int, disturbed: int = 0) -> str:

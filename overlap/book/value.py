@@ -1,11 +1,11 @@
 """Values in sentences: expressions in braces, numbers that sources printed, numbers typed in by hand."""
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from overlap.book.key import key
 from overlap.book.statistic import is_format
 from overlap.run.snippet import NAME
 
@@ -18,6 +18,11 @@ _UNITS = (
     "|x faster|% of"
 )
 _TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:(?:[\s\u202f\xa0]|&nbsp;)?(?:{_UNITS})|×)(?![\w/])")
+
+
+def key(*parts: object) -> str:
+    """What tells a value, a claim or a table from others: ten hex digits, made of what is computed."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True)

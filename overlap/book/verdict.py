@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from overlap.book.statistic import plural
+from overlap.run.text import plural
 
 
 class State(Enum):

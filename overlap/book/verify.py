@@ -1,7 +1,7 @@
 """What this machine reaches now: headline rates beside ceilings and recordings, and which claims hold here.
 
 A rate is LOW below `NEAR` times the lowest recorded run of the same model of GPU, a time above the highest
-divided by it; a CPU is of the same model if its name is the same. Without such a recording a rate is LOW
+divided by it; a CPU is of the same model if its profile is the same. Without such a recording a rate is LOW
 where its share of the ceiling is below `FAR` times the lowest share that any recorded GPU reaches.
 Recordings are the committed ones, and not of other code than this checkout's. A cause is named only where
 a fact shows it.
@@ -31,16 +31,16 @@ from overlap import OverlapError
 from overlap.book import diagnosis
 from overlap.book.blocks import Headline, Headlines
 from overlap.book.book import Book
-from overlap.book.diagnosis import LOW, OK, UNKNOWN
-from overlap.book.expression import Undecided
+from overlap.book.diagnosis import LOW, OK, UNKNOWN, Fact
 from overlap.book.mine import Mine
 from overlap.book.runs import Run, busy
-from overlap.book.statistic import plural, show
+from overlap.book.statistic import show
 from overlap.book.verdict import State
-from overlap.run import health, machine, noise
+from overlap.run import machine, noise, recording
+from overlap.run.progress import Item
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
-from overlap.run.text import aligned
+from overlap.run.text import aligned, plural
 
 NEAR, FAR = 0.85, 0.7
 #: Seconds that waiting for a busy host may take with `--quick`.
@@ -61,16 +61,21 @@ def verify(
 
     What the file `mine` has is not run again; it takes what is run now.
     """
-    rows = [row for block in book.blocks if isinstance(block, Headlines) for row in block.rows]
-    chosen = able = list(book.own.runnable(names))
+    headlines = [row for block in book.of_kind(Headlines) for row in block.rows]
+    able = list(book.own.runnable(names))
+    chosen = able
     if quick:
-        chosen = _of_headlines(book, rows, able) or able
-    wanted = mine.lacking(chosen) if mine else chosen
-    seconds = timedelta(seconds=round(sum(_seconds(book, *item) for item in wanted)))
-    before = f"{len(chosen) - len(wanted)} are in {mine.path.name}" if mine else "whatever ran before"
+        chosen = _of_headlines(book, headlines, able) or able
+    names = names or list(book.snippets)
+    wanted = chosen
+    before = "whatever ran before"
+    if mine:
+        wanted = mine.lacking(chosen)
+        before = f"{len(chosen) - len(wanted)} are in {mine.path.name}"
+    seconds = timedelta(seconds=round(sum(_seconds(book, item) for item in wanted)))
     tell(f"{plural(len(wanted), 'run')} afresh, {before}: about {seconds} by the recordings")
     first_look = diagnosis.look()
-    states = health.state()
+    gpu_state = diagnosis.gpu_state()
     made: Made = mine.runs() if mine else {}
 
     def keep(snippet: Snippet, gpus: int, data: dict) -> None:
@@ -83,133 +88,175 @@ def verify(
     patience_s = PATIENCE_S if quick else noise.PATIENCE_S
     with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
-        failed = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, *item) or 1.0)
-        lacking = _lacking(book, failed)
-        failures = grouped([failure for failure in failed if failure.path not in lacking])
+        failed = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, item) or 1.0)
+        uninstalled = _uninstalled(book, failed)
+        failures = grouped([failure for failure in failed if failure.path not in uninstalled])
         now = book.of_runs(made)
-        headlines = []
-        for row in rows:
-            headlines += _headlines(book.as_committed, now, row, failures)
-        watched = _watch_again(runner, chosen, headlines)
+        lines = []
+        for headline in headlines:
+            lines += _lines(book.as_committed, now, headline, failures)
+        clocks = _watch_again(runner, chosen, lines)
     last_look = diagnosis.look()
-    names = names or list(book.snippets)
-    unchecked = _unchecked(book, names, able, chosen, made, lacking)
+
+    unchecked = _unchecked(book, names, able, chosen, made, uninstalled)
     if mine:
         mine.unchecked = unchecked
-    mine, recorded = _with_recorded(book.as_committed, made)
-    others = diagnosis.of_others(first_look, last_look, mine)
-    facts = [diagnosis.Fact(others, "host")] if others else []
-    facts += diagnosis.of_gpus(here["machine"], states, watched)
-    facts += diagnosis.of_host(mine, recorded)
+    runs, recorded = _comparable(book.as_committed, made)
+    facts = []
+    others = diagnosis.of_others(first_look, last_look, runs)
+    if others:
+        facts.append(Fact(others, "host"))
+    for gpu in here["machine"]["gpus"][:1]:  # headlines are of the first one
+        facts += diagnosis.of_gpu(gpu, gpu_state)
+    facts += diagnosis.of_clocks(clocks)
+    facts += diagnosis.of_host(runs, recorded)
+    others = diagnosis.of_others(first_look, last_look, [])
     return {
         "machine": here["machine"],
         "software": here["software"],
         "quick": quick,
-        "headlines": headlines,
-        "claims": list(_claims(now, made, names, unchecked, diagnosis.of_others(first_look, last_look, []))),
-        "diagnosis": list(diagnosis.explained(headlines, facts)),
+        "headlines": lines,
+        "claims": list(_claims(now, made, names, unchecked, others)),
+        "diagnosis": list(diagnosis.explained(lines, facts)),
         "unchecked": [{"snippet": name, "why": why} for name, why in unchecked.items()],
         "failures": failures,
     }
 
 
-def _lacking(book: Book, failed: list[RunFailed]) -> dict[str, list[str]]:
-    """Packages that are not installed here, by path of the snippets that failed and ask for them."""
-    paths = {failure.path for failure in failed}
-    lacking = {}
-    for snippet in book.snippets.values():
-        if snippet.path in paths and snippet.not_installed:
-            lacking[snippet.path] = snippet.not_installed
-    return lacking
+# What runs, and what does not
 
 
-def _unchecked(
-    book: Book, names: list[str], able: list, chosen: list, made: Made, lacking: dict[str, list[str]]
-) -> dict[str, str]:
-    """Why each of the other snippets was not measured."""
-    runnable = {snippet.name for snippet, _ in able}
-    tried = {snippet.name for snippet, _ in chosen}
-    unchecked = {}
-    for name in sorted(set(names) - set(made)):
-        unchecked[name] = book.snippets[name].requirement
-        if name in runnable:
-            unchecked[name] = "failed" if name in tried else "left out by --quick"
-        packages = lacking.get(book.snippets[name].path)
-        if packages:
-            unchecked[name] = f"needs {' and '.join(packages)}, not installed here"
-    return unchecked
-
-
-def _of_headlines(book: Book, rows: list[Headline], able: list[tuple[Snippet, int]]) -> list:
+def _of_headlines(book: Book, headlines: list[Headline], able: list[Item]) -> list[Item]:
     """The runs that give headlines, each on the fewest GPUs."""
     behind = set()
-    for row in rows:
-        behind |= {row.snippet} | book.reads(row.expression) | book.reads(row.ceiling)
-    fewest: dict[str, tuple[Snippet, int]] = {}
+    for headline in headlines:
+        behind |= {headline.snippet} | book.reads(headline.expression) | book.reads(headline.ceiling)
+    fewest: dict[str, Item] = {}
     for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
         if snippet.name in behind:
             fewest.setdefault(snippet.name, (snippet, gpus))
     return list(fewest.values())
 
 
-def _seconds(book: Book, snippet: Snippet, gpus: int) -> float:
+def _seconds(book: Book, item: Item) -> float:
     """How long a run takes by the recordings of as many GPUs; of what is not recorded nobody knows."""
+    snippet, gpus = item
     runs = book.committed.get(snippet.name, {}).values()
     known = book.library.seconds.get(snippet.name, {}).get(str(gpus), 0)
     return max((run.seconds for run in runs if run.gpus == gpus), default=known)
 
 
-def _headlines(committed: Book, now: Book, row: Headline, failures: list[str]) -> Iterator[dict]:
+def _uninstalled(book: Book, failed: list[RunFailed]) -> dict[str, list[str]]:
+    """Packages that are not installed here, by path of the snippets that failed and ask for them."""
+    paths = {failure.path for failure in failed}
+    snippets = [snippet for snippet in book.snippets.values() if snippet.path in paths]
+    return {snippet.path: snippet.not_installed for snippet in snippets if snippet.not_installed}
+
+
+def _unchecked(
+    book: Book,
+    names: list[str],
+    able: list[Item],
+    chosen: list[Item],
+    made: Made,
+    uninstalled: dict[str, list[str]],
+) -> dict[str, str]:
+    """Why each of the other snippets was not measured."""
+    runnable = {snippet.name for snippet, _ in able}
+    tried = {snippet.name for snippet, _ in chosen}
+    unchecked = {}
+    for name in sorted(set(names) - set(made)):
+        packages = uninstalled.get(book.snippets[name].path)
+        if packages:
+            unchecked[name] = f"needs {' and '.join(packages)}, not installed here"
+        elif name in tried:
+            unchecked[name] = "failed"
+        elif name in runnable:
+            unchecked[name] = "left out by --quick"
+        else:
+            unchecked[name] = book.snippets[name].requirement
+    return unchecked
+
+
+def _watch_again(runner: Runner, chosen: list[Item], lines: list[dict]) -> dict[str, dict]:
+    """What the first GPU says of itself while snippets whose rates are LOW run once more, by snippet.
+
+    Their figures are not used.
+    """
+    clock = Fact("", "clock")
+    again = {line["snippet"] for line in lines if line["state"] == LOW and clock.explains(line)}
+    states = {}
+    for snippet, gpus in chosen:
+        if gpus and snippet.name in again and snippet.name not in states:
+            with diagnosis.watched_gpu() as state:
+                runner.run_all([(snippet, gpus)], label="watching")
+            states[snippet.name] = state
+    return states
+
+
+# What the runs say
+
+
+def _lines(committed: Book, now: Book, headline: Headline, failures: list[str]) -> Iterator[dict]:
     """A headline on each profile that ran, beside what is recorded; what cannot be read is a failure."""
-    for profile, run in now.runs(now.snippet(row.snippet).name).items():
+    for profile, run in now.runs(now.snippet(headline.snippet).name).items():
         try:
-            value, ceiling, share = row.of_run(now.scope(row.snippet, run))
-        except Undecided:
-            continue
+            scopes = now.scopes(headline.snippet, run)
+            values = headline.amounts(headline.expression, scopes)
+            ceilings = headline.amounts(headline.ceiling, scopes)
+            shares = headline.amounts(headline.share, scopes)
         except OverlapError as error:
-            failures.append(f"{row.label} on {profile}: {error}")
+            failures.append(f"{headline.label} on {profile}: {error}")
             continue
-        recorded = _recorded(committed, row, run)
-        shares = [item["share"] for item in recorded.values() if item["share"]]
+        if not values:
+            continue
+        value = values[0]
+        ceiling = next(iter(ceilings), None)
+        share = next(iter(shares), None)
+        recorded = _recorded(committed, headline)
+        recorded_shares = [item["share"] for item in recorded.values() if item["share"]]
         compared = bound = None
         if profile in recorded:
             compared = "model"
-            bound = recorded[profile]["high"] / NEAR if row.is_time else recorded[profile]["low"] * NEAR
-        elif share and shares:
+            bound = recorded[profile]["low"] * NEAR
+            if headline.is_time:
+                bound = recorded[profile]["high"] / NEAR
+        elif share and recorded_shares:
             compared = "share"
-            least = FAR * min(shares)
-            bound = ceiling / least if row.is_time else ceiling * least
+            least = FAR * min(recorded_shares)
+            bound = ceiling / least if headline.is_time else ceiling * least
         state = UNKNOWN
         if bound is not None:
-            is_low = value > bound if row.is_time else value < bound
+            is_low = value > bound if headline.is_time else value < bound
             state = LOW if is_low else OK
         yield {
-            "label": row.label,
-            "unit": row.unit,
+            "label": headline.label,
+            "unit": headline.unit,
             "profile": profile,
-            "snippet": row.snippet,
+            "snippet": headline.snippet,
             "value": value,
             "ceiling": ceiling,
             "share": share,
             "recorded": recorded,
             "compared": compared,
             "bound": bound,
-            "bound_by": row.bound_by,
-            "smaller_is_better": row.is_time,
+            "bound_by": headline.bound_by,
+            "smaller_is_better": headline.is_time,
             "state": state,
         }
 
 
-def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
-    """What the committed recordings of each machine say of a headline; of CPUs only those of this name."""
+def _recorded(committed: Book, headline: Headline) -> dict[str, dict]:
+    """What the committed recordings of this code on each machine say of a headline."""
     recorded = {}
-    for profile, run in committed.runs(row.snippet).items():
-        scopes = [committed.scope(row.snippet, run, number) for number in diagnosis.alike(run, here)]
+    for profile, run in committed.runs(headline.snippet).items():
+        scopes = committed.scopes(headline.snippet, run)
         try:
-            values, shares = row.over(scopes)
+            values = headline.amounts(headline.expression, scopes)
+            shares = headline.amounts(headline.share, scopes)
         except OverlapError:  # there is nothing to compare with; `overlap check` says why
             continue
-        if values:
+        if values and run.grade != recording.CODE:
             recorded[profile] = {
                 "median": median(values),
                 "low": min(values),
@@ -220,17 +267,17 @@ def _recorded(committed: Book, row: Headline, here: Run) -> dict[str, dict]:
     return recorded
 
 
-def _with_recorded(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
-    """The runs that were made, and the recorded ones that can be compared with them."""
-    mine = []
+def _comparable(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
+    """The runs that were made, and the recorded ones of this code on such machines."""
+    runs = []
     recorded = []
-    for name, runs in made.items():
-        for profile, run in runs.items():
-            mine.append(run.data)
+    for name, by_profile in made.items():
+        for profile, run in by_profile.items():
+            runs.append(run.data)
             known = committed.runs(name).get(profile)
-            if known:
-                recorded += [known.all[number] for number in diagnosis.alike(known, run)]
-    return mine, recorded
+            if known and known.grade != recording.CODE:
+                recorded += known.all
+    return runs, recorded
 
 
 def _claims(now: Book, made: Made, names: list[str], unchecked: dict, others: str) -> Iterator[dict]:
@@ -253,21 +300,7 @@ def _claims(now: Book, made: Made, names: list[str], unchecked: dict, others: st
         yield from (about | verdict for verdict in decided or [{"figures": why}])
 
 
-def _watch_again(runner: Runner, chosen: list, headlines: list[dict]) -> dict[str, dict]:
-    """What the first GPU says of itself while snippets whose rates are LOW run once more, by snippet.
-
-    Their figures are not used.
-    """
-    again = {
-        line["snippet"] for line in headlines if line["state"] == LOW and diagnosis.touches("clock", line)
-    }
-    watched = {}
-    for snippet, gpus in chosen:
-        if gpus and snippet.name in again and snippet.name not in watched:
-            with health.watched() as states:
-                runner.run_all([(snippet, gpus)], label="watching")
-            watched[snippet.name] = next(iter(states), {})
-    return watched
+# The report
 
 
 def is_off(report: dict) -> bool:
@@ -314,11 +347,10 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
     count = {state: sum(claim["state"] == state.word for claim in decided) for state in State}
     false = [claim for claim in decided if claim["state"] == State.FALSE.word]
     disturbed = sum(bool(claim["busy"]) for claim in false)
-    yield (
-        f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}"
-        f"{f' ({disturbed} while this machine was busy)' if disturbed else ''}; "
-        f"cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
-    )
+    text = f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}"
+    if disturbed:
+        text += f" ({disturbed} while this machine was busy)"
+    yield f"{text}; cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
     for claim in false:
         where = f"docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
         yield f"  {where}: {claim['text']}"

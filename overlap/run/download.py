@@ -14,6 +14,7 @@ from overlap import OverlapError
 from overlap.run import fingerprint
 from overlap.run.fingerprint import GUARD, PLOT, Part
 from overlap.run.snippet import Snippet
+from overlap.run.text import plural
 
 _ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
 _WIDTH = 88
@@ -134,6 +135,7 @@ def _files(snippet: Snippet, own: list[Part]) -> Files:
     """What is taken of each file: a file stands after what it imports, the snippet is the last."""
     borrowed = snippet.borrowed_by([borrow for part in own for borrow in part.borrows], hints=True)
     order: list[str] = []
+    visited: set[str] = set()
 
     def visit(parts: list[Part]) -> None:
         for part in parts:
@@ -142,12 +144,13 @@ def _files(snippet: Snippet, own: list[Part]) -> Files:
                     module = f"snippets.{borrow.snippet.replace('/', '.')}"
                     remedy = f"import {module} as `from {module} import name` at the top of the file"
                     raise OverlapError(f"{snippet.path}: {remedy}, so that the download can fold it in")
-                if borrow.snippet not in order:
+                if borrow.snippet not in visited:
+                    visited.add(borrow.snippet)
                     visit(borrowed[borrow.snippet])
                     order.append(borrow.snippet)
 
     visit(own)
-    files = [(snippet.others[name], borrowed[name]) for name in order]
+    files = [(snippet.known[name], borrowed[name]) for name in order]
     files.append((snippet, own))
     _refuse_clashes(snippet, files)
     return files
@@ -251,7 +254,7 @@ def _gpu_checks(snippet: Snippet) -> list[str]:
     least = min(snippet.options["gpus"])
     lines = []
     if least:
-        needs = f"{file} needs {least} CUDA GPU{'s' if least > 1 else ''}"
+        needs = f"{file} needs {plural(least, 'CUDA GPU')}"
         lines.append(f"    if torch.cuda.device_count() < {least}:")
         lines.append(_stop(2, f'f"{needs}; torch sees {{torch.cuda.device_count()}}"'))
     # one that asks for itself can do without torchrun

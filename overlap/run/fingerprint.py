@@ -10,6 +10,7 @@ class or a decorator may read is: the annotations of a class's fields, and those
 
 import ast
 import hashlib
+import symtable
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +20,9 @@ from overlap import OverlapError
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_SCOPES = (*_DEFINITIONS, ast.Lambda, *_COMPREHENSIONS)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 #: What the main guard and the function that draws are called.
 GUARD, PLOT = "__main__", "plot"
-#: Code that calls these may use any name of its file.
-_DYNAMIC = {"globals", "eval", "exec"}
 _NOT_HASHED = ("annotation", "returns", "kind", "type_comment", "ctx")
 
 
@@ -62,19 +59,23 @@ class Part:
         return repr(_plain(self.node))
 
 
-def of_file(every: list[Part], launcher: str) -> str:
+def of_file(parts: list[Part], launcher: str) -> str:
     """SHA-256 of a file's code, and of how it is launched."""
-    return _digest([of_parts(code_parts(every)), launcher])
+    return _sha256(repr([of_parts(code_parts(parts)), launcher]))
 
 
-def of_parts(some: Iterable[Part]) -> str:
+def of_parts(parts: Iterable[Part]) -> str:
     """SHA-256 of some parts of a file."""
-    return hashlib.sha256(f"[{', '.join(part.text for part in some)}]".encode()).hexdigest()
+    return _sha256(f"[{', '.join(part.text for part in parts)}]")
 
 
-def parts(tree: ast.Module, origin: str) -> list[Part]:
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def parts_of(tree: ast.Module, origin: str) -> list[Part]:
     """The statements of a file in order, without its docstring."""
-    every = []
+    parts = []
     for node in tree.body:
         if isinstance(node, ast.Import):
             singles = [ast.Import([alias]) for alias in node.names]
@@ -84,41 +85,39 @@ def parts(tree: ast.Module, origin: str) -> list[Part]:
             singles = []
         else:
             singles = [node]
-        every += [_part(ast.copy_location(single, node), origin) for single in singles]
-    return every
+        parts += [_part(ast.copy_location(single, node), origin) for single in singles]
+    return parts
 
 
-def code_parts(every: list[Part]) -> list[Part]:
+def code_parts(parts: list[Part]) -> list[Part]:
     """The parts that are hashed: without `plot`, and without imports for `plot` and annotations alone."""
     uses, hints = set(), set()
-    for part in every:
+    for part in parts:
         uses |= part.uses
         hints |= part.hints
     idle = hints - uses
     code = []
-    for part in every:
+    for part in parts:
         is_idle = part.is_import and part.binds and part.binds <= idle
         if not is_idle and PLOT not in part.binds:
             code.append(part)
     return code
 
 
-def used(every: list[Part], names: Iterable[str], hints: bool = False) -> list[Part]:
+def used(parts: list[Part], names: Iterable[str], hints: bool = False) -> list[Part]:
     """The parts that these names need, in order; with `hints` also what their annotations need."""
     needed: set[int] = set()
     wanted = set(names)
     size = -1
     while len(needed) > size:
         size = len(needed)
-        for number, part in enumerate(every):
+        for number, part in enumerate(parts):
             if number not in needed and (not part.binds or part.binds & wanted):
                 needed.add(number)
                 wanted |= part.uses
-                if part.uses & _DYNAMIC:
-                    wanted = wanted.union(*(other.binds for other in every)) - {PLOT, GUARD}
                 if hints:
                     wanted |= part.hints
-    return [every[number] for number in sorted(needed)]
+    return [parts[number] for number in sorted(needed)]
 
 
 def borrows(tree: ast.AST, origin: str) -> list[Borrow]:
@@ -164,7 +163,7 @@ def _part(node: ast.stmt, origin: str) -> Part:
     uses = _uses(node)
     hints = set()
     for annotation in _annotations(node):
-        hints |= _uses(annotation)
+        hints |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
     binds = _bound(node)
     if PLOT in binds:
         hints |= uses
@@ -194,38 +193,17 @@ def _bound(node: ast.stmt) -> set[str]:
     return names
 
 
-def _uses(node: ast.AST) -> set[str]:
-    """Names that code takes from outside: read there, and no local of the function that reads them."""
-    if isinstance(node, ast.Name):
-        return set() if isinstance(node.ctx, ast.Store) else {node.id}
-    if isinstance(node, ast.Global):
-        return set(node.names)
-    names = set()
-    for name, value in ast.iter_fields(node):
-        inner = set()
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and name not in _NOT_HASHED:
-                inner |= _uses(child)
-        if name == "body" and isinstance(node, (*_FUNCTIONS, ast.Lambda)):
-            inner -= _locals(node)
-        names |= inner
+def _uses(node: ast.stmt) -> set[str]:
+    """Names that code takes from outside of it, but for its annotations: these are texts to the compiler."""
+    code = f"from __future__ import annotations\n{ast.unparse(node)}"
+    module = symtable.symtable(code, "snippet", "exec")
+    names = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_referenced()}
+    inner = module.get_children()
+    for table in inner:
+        if table.get_type() != "annotation":
+            names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+            inner += table.get_children()
     return names
-
-
-def _locals(function: ast.AST) -> set[str]:
-    """Parameters and assigned names of a function; rather too few than too many, so that no use is missed."""
-    names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-    shared = set()
-    todo = list(function.body) if isinstance(function.body, list) else [function.body]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Global):
-            shared |= set(node.names)
-        if not isinstance(node, _SCOPES):
-            todo += ast.iter_child_nodes(node)
-    return names - shared
 
 
 def _annotations(node: ast.AST) -> list[ast.AST]:
@@ -247,10 +225,6 @@ def _read_annotations(node: ast.AST) -> list:
 def _is_declaration(node: object) -> bool:
     """`name: kind` without a value."""
     return isinstance(node, ast.AnnAssign) and node.value is None
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def _plain(node: object) -> object:

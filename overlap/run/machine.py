@@ -11,6 +11,8 @@ from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 
+from overlap.run.text import plural
+
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
 #: What a recording says of a GPU: PyTorch's attribute and its unit; the field of nvidia-smi.
 _ATTRIBUTES = {
@@ -72,7 +74,7 @@ def label(name: str) -> str:
         return "CPU"
     if is_cpu(name):
         model, _, cores = name.removeprefix("cpu-").rpartition("-")
-        return f"CPU {model.replace('-', ' ').upper()}, {cores} {'core' if cores == '1' else 'cores'}"
+        return f"CPU {model.replace('-', ' ').upper()}, {plural(int(cores), 'core')}"
     return " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
 
 

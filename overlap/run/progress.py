@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from overlap.run.snippet import Snippet
+from overlap.run.text import plural
 
 #: A snippet, and how many GPUs it may see; 0 is the CPU.
 Item = tuple[Snippet, int]
@@ -16,51 +17,35 @@ Ended = Callable[[Item, float | None], None]
 Expected = Callable[[Item], float]
 
 
-#: The first runs are short and say little: the estimate begins as if so many seconds had gone as expected.
-_AS_EXPECTED_S = 30.0
-
-
-def alike(item: Item) -> float:
-    """What is expected where nothing is known: all runs take as long."""
-    return 1.0
-
-
 @contextlib.contextmanager
-def progress(items: list[Item], label: str, expected: Expected = alike) -> Iterator[Ended]:
+def progress(items: list[Item], label: str, expected: Expected) -> Iterator[Ended]:
     """Shows that these runs begin; each that ends is to be told to the function that this gives."""
-    total = len(items)
     try:
         from rich.console import Console
         from rich.progress import Progress
     except ImportError:
         Progress = None
     if Progress and sys.stderr.isatty():
-        with Progress(console=Console(stderr=True), disable=not total) as bar:
-            task = bar.add_task(label, total=total)
+        with Progress(console=Console(stderr=True), disable=not items) as bar:
+            task = bar.add_task(label, total=len(items))
             yield lambda item, seconds: bar.update(task, description=_name(item), advance=1)
     else:
         yield _lines(items, expected)
 
 
 def _lines(items: list[Item], expected: Expected) -> Ended:
-    begun = time.monotonic()
-    total = len(items)
-    whole = sum(map(expected, items))
-    count = 0
-    done = 0.0
-    head_start = 0.0 if expected is alike else _AS_EXPECTED_S
+    started = time.monotonic()
+    left = list(items)
 
     def ended(item: Item, seconds: float | None) -> None:
-        nonlocal count, done
-        count += 1
-        done += expected(item)
-        took = "failed" if seconds is None else f"{seconds:.1f} s"
-        left = ""
-        if count < total:
-            gone_s = time.monotonic() - begun
-            left_s = (gone_s + head_start) / (done + head_start) * (whole - done)
-            left = f", about {timedelta(seconds=round(left_s))} left"
-        print(f"{count}/{total} {_name(item)}: {took}{left}", file=sys.stderr, flush=True)
+        left.remove(item)
+        line = f"{len(items) - len(left)}/{len(items)} {_name(item)}: "
+        line += "failed" if seconds is None else f"{seconds:.1f} s"
+        if left:
+            left_share = sum(map(expected, left)) / sum(map(expected, items))
+            left_s = (time.monotonic() - started) * left_share / (1 - left_share)
+            line += f", about {timedelta(seconds=round(left_s))} left"
+        print(line, file=sys.stderr, flush=True)
 
     return ended
 
@@ -69,4 +54,4 @@ def _name(item: Item) -> str:
     snippet, gpus = item
     if gpus == 0:
         return snippet.name
-    return f"{snippet.name} on {gpus} GPU" if gpus == 1 else f"{snippet.name} on {gpus} GPUs"
+    return f"{snippet.name} on {plural(gpus, 'GPU')}"

@@ -1,6 +1,7 @@
 """A recording: what one snippet gave on one machine, as a JSON file that can be reviewed.
 
-It holds one run whole, and of up to nine others of the same code on such machines what was measured.
+It holds one run whole, and of up to nine others of the same code on such machines what was measured. A bundle
+is a file of recordings, one a line, for machines that are reached by upload and download only.
 """
 
 import contextlib
@@ -11,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.cache import locked, write
+from overlap.cache import write
 from overlap.run import machine
 from overlap.run.snippet import Snippet
 
 SCHEMA = 1
-#: Runs that a recording keeps, the newest ones.
-KEPT = 10
+#: How many runs a recording has at most: the newest ones.
+MOST_RUNS = 10
 _REMEDY = "restore the file from version control or record the snippet again"
 #: Grades: how fresh a recording is.
 FRESH, CODE, ENVIRONMENT = "fresh", "code changed", "environment changed"
@@ -70,7 +71,7 @@ def merged(old: dict, new: dict) -> dict:
     for data in candidates:
         others[run_digest(data)] = _reduced(data)
     del others[run_digest(whole)]
-    newest = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: KEPT - 1]
+    newest = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: MOST_RUNS - 1]
     data = _alone(whole)
     if newest:
         data["others"] = newest
@@ -163,7 +164,7 @@ def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
     Fields are checked where pydantic is installed: a machine that only records can do without.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_without_duplicates)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise OverlapError(f"{origin}: not JSON ({error}); {remedy}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -177,28 +178,54 @@ def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
     return Recording(data)
 
 
-def _without_duplicates(pairs: list[tuple[str, object]]) -> dict:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        keys = [key for key, _ in pairs]
-        key = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {key!r} stands twice in one object")
-    return data
-
-
 def add(path: Path, data: dict) -> tuple[Recording | None, dict]:
     """Put runs with those that are recorded at this path; return what was recorded, and what is now.
 
-    Nothing was recorded where the file was spoilt. Two processes that do so at a time lose no run.
+    Nothing was recorded where the file was spoilt.
     """
     old = None
-    with locked(path.parent):
-        if path.exists():
-            with contextlib.suppress(OverlapError):  # a spoilt one is replaced
-                old = read(path)
-                data = merged(old, data)
-        write(path, dump(data))
+    if path.exists():
+        with contextlib.suppress(OverlapError):  # a spoilt one is replaced
+            old = read(path)
+            data = merged(old, data)
+    write(path, dump(data))
     return old, data
+
+
+def bundled(path: Path) -> list[tuple[str, bytes]]:
+    """(file:line, text) of each recording in a bundle."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise OverlapError(f"{path}: cannot be read ({error.strerror}); copy the bundle here again") from None
+    return [(f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+class Bundle:
+    """A bundle to go on with. It is written whole each time, so that a kill leaves what it was before."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.recordings: list[Recording] = []
+        remedy = "take this line out, or name another file"
+        if path.exists():
+            self.recordings = [parse(line, where, remedy) for where, line in bundled(path)]
+
+    def runs(self, snippet: Snippet, profile: str) -> set[str]:
+        """The digests of the runs of what this snippet is now on such a machine."""
+        digests = set()
+        for data in self.recordings:
+            of_snippet = (data["snippet"], data["profile"]) == (snippet.name, profile)
+            if of_snippet and _is_of(data, snippet):
+                digests |= run_digests(data)
+        return digests
+
+    def add(self, data: dict) -> None:
+        """Append a recording."""
+        text = self.path.read_bytes() if self.path.exists() else b""
+        if text and not text.endswith(b"\n"):
+            text += b"\n"
+        write(self.path, text + json.dumps(data, sort_keys=True).encode() + b"\n")
 
 
 def profile(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
@@ -221,7 +248,7 @@ def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> 
     """How fresh a recording is: by code, number of processes, machine and releases, never by time."""
     if not data["machine"]["gpus"] and _ranks(data) != snippet.options["ranks"]:
         return CODE
-    if data["source"]["sha256"] != snippet.hash or data["inputs"] != snippet.input_hashes:
+    if not _is_of(data, snippet):
         return CODE
     if data["profile"] not in profiles_here:
         return OTHER
@@ -230,6 +257,11 @@ def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> 
         if name != "python" and version and recorded and _release(version) != _release(recorded):
             return ENVIRONMENT
     return FRESH
+
+
+def _is_of(data: dict, snippet: Snippet) -> bool:
+    """Whether a recording is of what the snippet's code means now."""
+    return data["source"]["sha256"] == snippet.hash and data["inputs"] == snippet.input_hashes
 
 
 def _release(version: str | None) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.run import machine, noise, recording, worker
-from overlap.run.progress import Expected, Item, alike, progress
+from overlap.run.progress import Expected, Item, progress
 from overlap.run.snippet import Snippet
+from overlap.run.text import plural
 from overlap.run.worker import Job, Outcome
 
 #: The line of a traceback that names an error; what a snippet asserts is its own.
@@ -105,7 +106,7 @@ class Runner:
         wanted: list[Item],
         done: Callable[[Snippet, int, dict], None] = lambda snippet, gpus, recording: None,
         label: str = "running",
-        expected: Expected = alike,
+        expected: Expected = lambda item: 1.0,
     ) -> list[RunFailed]:
         """Run many: measurements one at a time, the rest side by side; `done` takes each recording.
 
@@ -117,13 +118,7 @@ class Runner:
             self.probe(gpus)
         alone = [item for item in wanted if item[0].options["exclusive"]]
         workers = max(2, min(8, os.cpu_count() // 2))
-
-        def share(item: Item) -> float:
-            """What of the whole a run takes: one that is not exclusive has others beside it."""
-            return expected(item) if item in alone else expected(item) / workers
-
-        expects = alike if expected is alike else share
-        with progress(wanted, label, expects) as ended, ThreadPoolExecutor(workers) as pool:
+        with progress(wanted, label, expected) as ended, ThreadPoolExecutor(workers) as pool:
 
             def run(item: Item) -> None:
                 seconds = None
@@ -171,7 +166,7 @@ class Runner:
         if visible != gpus:
             torch = f"torch {here['software']['torch']} sees {visible}"
             remedy = "install a torch that fits the driver, or ask for fewer"
-            reason = f"asked for {gpus} {'GPU' if gpus == 1 else 'GPUs'}, and {torch}; {remedy}"
+            reason = f"asked for {plural(gpus, 'GPU')}, and {torch}; {remedy}"
             raise RunFailed(f"{snippet.path}: {reason}", snippet.path, reason)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         path = str(self.root / snippet.path)

@@ -9,14 +9,11 @@ from overlap.run import machine, snippet
 
 
 def _matching(pattern: str) -> StringConstraints:
-    return StringConstraints(pattern=rf"^(?:{pattern})$", max_length=250)
+    return StringConstraints(pattern=rf"^(?:{pattern})$")
 
 
 Hash = Annotated[str, _matching("[0-9a-f]{64}")]
 Path = Annotated[str, _matching(rf"snippets/{snippet.NAME}\.py")]
-Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-Count = Annotated[int, Field(ge=0)]
-Some = Annotated[float, Field(gt=0)]
 
 
 class _Form(BaseModel):
@@ -26,32 +23,32 @@ class _Form(BaseModel):
 class Gpu(_Form):
     """One GPU that a run could see."""
 
-    name: Text
-    memory_bytes: Some
+    name: str
+    memory_bytes: float
     capability: Annotated[str, _matching(r"\d+\.\d+")]
-    sms: Some | None = None
-    clock_mhz: Some | None = None
-    clock_max_mhz: Some | None = None
-    memory_clock_mhz: Some | None = None
-    memory_bus_bits: Some | None = None
-    l2_bytes: Some | None = None
-    pcie_generation: Some | None = None
-    pcie_width: Some | None = None
-    pcie_width_max: Some | None = None
-    power_limit_w: Some | None = None
-    nvlinks: Count | None = None
+    sms: float | None = None
+    clock_mhz: float | None = None
+    clock_max_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    memory_bus_bits: float | None = None
+    l2_bytes: float | None = None
+    pcie_generation: float | None = None
+    pcie_width: float | None = None
+    pcie_width_max: float | None = None
+    power_limit_w: float | None = None
+    nvlinks: int | None = None
 
 
 class Machine(_Form):
     """What a run ran on."""
 
     gpus: list[Gpu]
-    host_gpus: Count
-    driver: Text | None
+    host_gpus: int
+    driver: str | None
     links: list[str]
-    cpu: Text
-    cores: Annotated[int, Field(ge=1)]
-    system: Text
+    cpu: str
+    cores: int
+    system: str
     virtual: bool | None = None
     host: Annotated[str, _matching("[0-9a-f]{8}")] | None = None
 
@@ -59,15 +56,15 @@ class Machine(_Form):
 class Software(_Form):
     """Versions; null where something is not installed."""
 
-    python: Text
-    torch: Text
-    torch_git: Text | None
-    cuda: Text | None
+    python: str
+    torch: str
+    torch_git: str | None
+    cuda: str | None
     cudnn: int | None
-    nccl: Text | None
-    numpy: Text | None
-    triton: Text | None
-    pycuda: Text | None
+    nccl: str | None
+    numpy: str | None
+    triton: str | None
+    pycuda: str | None
 
 
 class Source(_Form):
@@ -83,8 +80,8 @@ class Noise(_Form):
     Where one looked, also what a small torch call cost before and after the run, and at least.
     """
 
-    dispatch_us: Annotated[list[Some], Field(min_length=2, max_length=2)] | None = None
-    least_us: Some | None = None
+    dispatch_us: list[float] | None = None
+    least_us: float | None = None
     steal: float | None
     others: float | None = None
     load: float | None
@@ -94,9 +91,9 @@ class Noise(_Form):
 class Run(_Form):
     """How it ran; older recordings have `worked`, which nobody reads."""
 
-    command: Text
+    command: str
     started: Annotated[datetime, Field(strict=False)]
-    seconds: Annotated[float, Field(ge=0)]
+    seconds: float
     exit: Literal[0]
     noise: Noise | None = None
     worked: Any = None
@@ -108,11 +105,11 @@ class Output(_Form):
     output_type: Literal["stream"]
     name: Literal["stdout", "stderr"]
     text: list[str]
-    rank: Count
+    rank: int
 
 
 class Other(_Form):
-    """A further run of the same code on such a machine: what was measured, and its digest."""
+    """A run beside the whole one: what was measured, and its digest."""
 
     digest: Hash
     run: Run
@@ -121,20 +118,15 @@ class Other(_Form):
     result: dict[str, Any]
 
 
-class Recording(_Form):
-    """A recording file, or one line of a bundle."""
+class Recording(Other):
+    """A recording file, or one line of a bundle: a whole run, and others beside it."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     snippet: Annotated[str, _matching(snippet.NAME)]
-    profile: Text
-    digest: Hash
+    profile: str
     source: Source
     inputs: dict[Path, Hash]
-    run: Run
-    machine: Machine
-    software: Software
     outputs: list[Output]
-    result: dict[str, Any]
     others: list[Other] | None = None
 
     @model_validator(mode="after")
@@ -143,9 +135,6 @@ class Recording(_Form):
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
         for run in [self, *(self.others or [])]:
             names = [gpu.name for gpu in run.machine.gpus]
-            for name in names:
-                if machine.is_cpu(machine.profile([name])):
-                    raise ValueError(f"{name!r} is no name of a GPU")
             profiles = [machine.profile(names)]
             if not names:
                 profiles.append(machine.cpu_profile(run.machine.cpu, run.machine.cores))

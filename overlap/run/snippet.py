@@ -4,7 +4,6 @@ import ast
 import importlib.metadata
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,17 +33,17 @@ _REMEDY = "see docs/contributing.md, 'A snippet'"
 
 @dataclass(frozen=True)
 class Snippet:
-    """One runnable file of the book, named `<chapter>/<snippet>`; `others` were read before."""
+    """One runnable file of the book, named `<chapter>/<snippet>`; `known` are those that were read."""
 
     root: Path
     name: str
     text: str = field(repr=False)
-    others: "dict[str, Snippet]" = field(default_factory=dict, repr=False, compare=False)
+    known: "dict[str, Snippet]" = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def read(cls, root: Path, name: str, others: "dict[str, Snippet] | None" = None) -> "Snippet":
+    def read(cls, root: Path, name: str, known: "dict[str, Snippet] | None" = None) -> "Snippet":
         """Read snippets/<name>.py; a bad header or syntax is an error."""
-        snippet = cls(root, name, _text(root, name), {} if others is None else others)
+        snippet = cls(root, name, _text(root, name), {} if known is None else known)
         if "main" not in snippet.functions:
             raise OverlapError(f"{snippet.path}: has no main() to run; write `def main() -> dict`, {_REMEDY}")
         snippet.show(snippet.options["take"])
@@ -134,7 +133,10 @@ class Snippet:
     @cached_property
     def parts(self) -> list[Part]:
         """The statements of this file."""
-        return fingerprint.parts(self.tree, self.path)
+        try:
+            return fingerprint.parts_of(self.tree, self.path)
+        except SyntaxError as error:  # what is wrong though it can be parsed
+            raise OverlapError(f"{self.path}: {error.msg}; mend it") from None
 
     @cached_property
     def imports(self) -> list[Borrow]:
@@ -168,19 +170,17 @@ class Snippet:
                 wanted.add(borrow.name)
                 for part in fingerprint.used(self._other(borrow).parts, wanted, hints):
                     todo += part.borrows
-        return {
-            name: fingerprint.used(self.others[name].parts, wanted, hints) for name, wanted in names.items()
-        }
+        return {name: fingerprint.used(self.known[name].parts, names[name], hints) for name in names}
 
     def _other(self, borrow: Borrow) -> "Snippet":
         name = borrow.snippet
-        if name not in self.others:
+        if name not in self.known:
             try:
-                self.others[name] = Snippet.read(self.root, name, self.others)
+                self.known[name] = Snippet.read(self.root, name, self.known)
             except OverlapError as error:
                 where = f"{self.path}:{borrow.line}"
                 raise OverlapError(f"{where}: imports what cannot be read: {error}") from None
-        return self.others[name]
+        return self.known[name]
 
     def show(self, names: list[str]) -> str:
         """Source of the named functions, or of the file without header and main guard."""
@@ -222,26 +222,9 @@ def discover(root: Path) -> dict[str, Snippet]:
             _ = snippets[name].drawing_hashes  # all that it imports can be read
         except OverlapError as error:
             problems.append(str(error))
-    problems += _circles(snippets)
     if problems:
         raise OverlapError("\n".join(problems))
     return dict(sorted(snippets.items()))
-
-
-def _circles(snippets: dict[str, Snippet]) -> Iterator[str]:
-    """Snippets that import each other, or themselves: Python runs half of one, and no file can hold both."""
-    imports = {name: {borrow.snippet for borrow in snippet.imports} for name, snippet in snippets.items()}
-    for name in sorted(imports):
-        paths = [[name]]
-        reached = set()
-        for path in paths:
-            for other in sorted(imports.get(path[-1], set()) - reached):
-                reached.add(other)
-                paths.append([*path, other])
-                if other == name == min(path):
-                    first, *others = [f"snippets/{step}.py" for step in paths[-1]]
-                    chain = ", which imports ".join(others)
-                    yield f"{first}: imports {chain}; move what they share into another file"
 
 
 def _hashes(borrowed: dict[str, list[Part]]) -> dict[str, str]:

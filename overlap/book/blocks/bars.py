@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book import select
-from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.expression import evaluate
-from overlap.book.key import key
-from overlap.book.runs import machine_scope
+from overlap.book.blocks.block import Block, Source, markdown_table, read_template
+from overlap.book.evaluation import speaks_of
 from overlap.book.statistic import is_number, show
-from overlap.book.value import Value
+from overlap.book.value import Value, key
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -51,20 +49,16 @@ class Bars(Block):
     @classmethod
     def read(cls, source: Source) -> "Bars":
         """Read the words and the rows."""
-        snippet, _, condition = source.argument.partition(" for ")
-        words = dict.fromkeys(_OPTIONS, "")
+        snippet, condition = source.conditioned
+        words, others = source.options(*_OPTIONS)
         rows = []
-        for row in source.rows():
-            key, colon, text = (part.strip() for part in row.partition(":"))
+        for row in others:
             cells = [cell.strip() for cell in row.split("|")]
-            if colon and key in words and len(cells) == 1:
-                words[key] = text
-            elif len(cells) == 3 and all(cells):
-                length, share = (Value(snippet, None, cell, "") for cell in cells[1:])
-                rows.append(Bar(cells[0], length, share))
-            else:
+            if len(cells) != 3 or not all(cells):
                 raise source.refuse(f"`{row}` is no line of bars", _FORM)
-        if not rows or not all(words.values()):
+            length, share = (Value(snippet, None, cell, "") for cell in cells[1:])
+            rows.append(Bar(cells[0], length, share))
+        if not rows or len(words) < len(_OPTIONS):
             raise source.refuse("bars without rows, a unit or words", _FORM)
         return cls(source.page, source.line, snippet, condition, **words, rows=tuple(rows))
 
@@ -73,7 +67,7 @@ class Bars(Block):
         """What tells them from other bars."""
         return key(self.snippet, self.condition, [(str(row.length), str(row.share)) for row in self.rows])
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Whether each row has a length, and a share of it."""
         self.lengths(book)
         yield from ()
@@ -83,8 +77,7 @@ class Bars(Block):
         machines = {}
         runs = book.runs(self.snippet)
         for profile, numbers in book.table([value for row in self.rows for value in row[1:]]).items():
-            scope = machine_scope(profile, runs[profile].data["machine"])
-            if self.condition and not evaluate(self.condition, scope):
+            if not speaks_of(self.condition, runs[profile]):
                 continue
             machines[profile] = []
             for row, length, share in zip(self.rows, numbers[::2], numbers[1::2], strict=True):
@@ -110,6 +103,6 @@ class Bars(Block):
         """The lengths on one machine, as a table."""
         machines = self.lengths(notebook.book)
         profile = select.of_values(notebook.book, machines, self.snippet)
-        lines = [["", f"{self.unit}, {notebook.label(profile)}", self.filled], ["---"] * 3]
-        lines += [[label, show(length), f"{share:.0%}"] for label, length, share in machines[profile]]
-        return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]
+        rows = [["", f"{self.unit}, {notebook.label(profile)}", self.filled]]
+        rows += [[label, show(length), f"{share:.0%}"] for label, length, share in machines[profile]]
+        return [notebook.markdown(markdown_table(rows))]

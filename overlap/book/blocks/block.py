@@ -25,6 +25,13 @@ def read_template(name: str) -> str:
     return Path(__file__).with_name("templates").joinpath(f"{name}.html").read_text(encoding="utf-8")
 
 
+def markdown_table(rows: list[list[str]]) -> str:
+    """Rows of cells as a table in Markdown; the first one has the headings."""
+    headings, *others = rows
+    lines = [headings, ["---"] * len(headings), *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 class Source(NamedTuple):
     """A fence as it is written: ```` ```kind argument ````, then the lines of its body."""
 
@@ -39,9 +46,27 @@ class Source(NamedTuple):
         """The snippet that the argument names."""
         return self.argument.removesuffix(".py")
 
+    @property
+    def conditioned(self) -> tuple[str, str]:
+        """Snippet and condition of the argument `chapter/snippet for CONDITION`; perhaps empty."""
+        snippet, _, condition = self.argument.partition(" for ")
+        return snippet, condition
+
     def rows(self) -> list[str]:
         """Lines of the body that are not empty."""
         return [row.strip() for row in self.body if row.strip()]
+
+    def options(self, *names: str) -> tuple[dict[str, str], list[str]]:
+        """The rows `name: text` of these names, the first of each; and the other rows."""
+        options: dict[str, str] = {}
+        others = []
+        for row in self.rows():
+            name, colon, text = row.partition(":")
+            if colon and name.strip() in names and name.strip() not in options:
+                options[name.strip()] = text.strip()
+            else:
+                others.append(row)
+        return options, others
 
     def numbered_rows(self) -> Iterator[tuple["Source", list[str]]]:
         """The cells between `|` of each line that is not empty, each with its own place for messages."""
@@ -86,10 +111,14 @@ class Block:
         """The snippets that it shows."""
         return ()
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
-        """What is wrong with it; `margins`: also what stops an author and no build."""
+    def check(self, book: "Book") -> Iterator[str]:
+        """What is wrong with it, so that no build goes on."""
         if self.prose:
-            yield from self.prose.check(book, margins)
+            yield from self.prose.check(book)
+
+    def remarks(self, book: "Book") -> Iterator[str]:
+        """What its author should mend, and what stops no build."""
+        yield from ()
 
     def markdown(self, view: "View") -> str:
         """What stands in its place in the page's Markdown."""
@@ -115,7 +144,7 @@ class Text(Block):
         """All of it."""
         return self
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Numbers that are typed in, values that nothing gives, marks of claims that there are not."""
         for offset, value in values.values(self.text):
             try:

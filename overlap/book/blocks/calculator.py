@@ -10,9 +10,8 @@ from overlap import OverlapError
 from overlap.book import select
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.expression import as_json, evaluate
-from overlap.book.key import key
 from overlap.book.statistic import is_number, show
-from overlap.book.value import Value
+from overlap.book.value import Value, key
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -26,7 +25,6 @@ _FORM = (
 _NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
 _INPUT = re.compile(rf"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*{_NUMBER} to {_NUMBER}\s*\|\s*([^|]+?)")
 _RESULT = re.compile(r"[a-z]\w*\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
-_CURVE = re.compile(r"curve:\s*(\w+)")
 #: The curve: its size in pixels, and how many steps it has.
 _WIDE, _HIGH, _STEPS = 320, 110, 64
 
@@ -65,16 +63,16 @@ class Calculator(Block):
     def read(cls, source: Source) -> "Calculator":
         """Read inputs, result and curve."""
         inputs: dict[str, Input] = {}
-        formula = label = curve = ""
-        for row in source.rows():
+        formula = label = ""
+        options, rows = source.options("curve")
+        curve = options.get("curve", "")
+        for row in rows:
             if match := _INPUT.fullmatch(row):
                 name, start, low, high, title = match.groups()
                 value = Value(source.snippet, None, start, "")
                 inputs[name] = Input(name, value, float(low), float(high), title)
             elif match := _RESULT.fullmatch(row):
                 formula, label = match.groups()
-            elif match := _CURVE.fullmatch(row):
-                curve = match[1]
             else:
                 raise source.refuse(f"`{row}` is no line of a calculator", _FORM)
         if not formula or curve not in inputs:
@@ -100,7 +98,7 @@ class Calculator(Block):
         """The formula at these inputs."""
         return evaluate(self.formula, numbers)
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give results along the curve."""
         for profile, numbers in self.starts(book).items():
             for item in self.inputs:

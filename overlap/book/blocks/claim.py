@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.comparison import SPREADS, compared, distance, evaluated, is_above_one, is_close, sides
-from overlap.book.expression import Undecided, evaluate, names
-from overlap.book.key import key
-from overlap.book.runs import Run, busy, machine_scope
+from overlap.book.evaluation import speaks_of
+from overlap.book.expression import Undecided, evaluate, names, over
+from overlap.book.runs import Run, busy
 from overlap.book.statistic import is_number, middle, show
-from overlap.book.value import cited
+from overlap.book.value import cited, key
 from overlap.book.verdict import State, Tally, Verdict
 
 if TYPE_CHECKING:
@@ -41,15 +41,9 @@ class Limit(NamedTuple):
 
     def shares(self, scopes: list[dict]) -> list[float]:
         """How much of the ceiling the value reaches, in those runs where both are known."""
-        shares = []
-        for scope in scopes:
-            try:
-                share = evaluate(f"({self.value}) / ({self.ceiling})", scope)
-            except Undecided:
-                continue
-            if not is_number(share):
-                raise OverlapError(f"`{self.value}` of `{self.ceiling}` is no number")
-            shares.append(share)
+        shares = over(f"({self.value}) / ({self.ceiling})", scopes)
+        if not all(map(is_number, shares)):
+            raise OverlapError(f"`{self.value}` of `{self.ceiling}` is no number")
         return shares
 
     def is_beaten(self, scopes: list[dict]) -> bool:
@@ -89,15 +83,14 @@ class Claim(Block):
     @classmethod
     def read(cls, source: Source) -> "Claim":
         """Read expression, options and sentence."""
-        expression = condition = name = ""
+        expression, *rows = source.rows() or [""]
+        name = ""
         limits = []
         text = []
-        for row in source.rows():
+        for row in rows:
             limit = _LIMIT.fullmatch(row)
             named = _NAME.fullmatch(row)
-            if not expression:
-                expression, condition = _conditioned(row)
-            elif limit:
+            if limit:
                 limits.append(Limit(*limit.groups()))
             elif named and not name:
                 name = named[1]
@@ -109,10 +102,8 @@ class Claim(Block):
         if not text:
             reason = f"claim {source.snippet} needs an expression and a sentence"
             raise source.refuse(reason, "write the one, then the other")
-        sentence = " ".join(text)
-        return cls(
-            source.page, source.line, source.snippet, expression, condition, tuple(limits), sentence, name
-        )
+        place = source.page, source.line, source.snippet
+        return cls(*place, *_conditioned(expression), tuple(limits), " ".join(text), name)
 
     @property
     def anchor(self) -> str:
@@ -132,32 +123,19 @@ class Claim(Block):
         """Its expression with the machines it speaks of."""
         return f"{self.expression} for {self.condition}" if self.condition else self.expression
 
-    def applies(self, run: Run) -> bool:
-        """Whether it speaks of the machine of a run."""
-        if not self.condition:
-            return True
-        return bool(evaluate(self.condition, machine_scope(run.profile, run.data["machine"])))
-
     def verdict(self, scopes: list[dict], run: Run) -> Verdict | None:
         """Decide it on one machine by what its runs say; None where it does not speak of the machine."""
         try:
-            return self._verdict(scopes, run) if self.applies(run) else None
+            return self._verdict(scopes, run) if speaks_of(self.condition, run) else None
         except Undecided as error:
             return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
 
     def _verdict(self, scopes: list[dict], run: Run) -> Verdict:
         disturbed = next(filter(None, map(busy, run.all)), "")
-        able = []
-        true = 0
-        why = None
-        for scope in scopes:
-            try:
-                true += self._holds(scope)
-                able.append(scope)
-            except Undecided as error:
-                why = error
+        able = [scope for scope in scopes if over(self.expression, [scope])]
         if not able:
-            raise why
+            evaluate(self.expression, scopes[0])  # says why it is undecided
+        true = sum(map(self._holds, able))
         figures = " · ".join([sides(self.expression, able), *(limit.figures(able) for limit in self.limits)])
         if 0 < true < len(able):
             figures += f" · true in {true} of {len(able)} runs"
@@ -189,24 +167,26 @@ class Claim(Block):
             advice = f"{advice}; {again}" if advice else f"this machine may differ; {again}"
         return f"{self.where}: {what}; {advice or 'claim what the data say, or record again'}"
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
-        """Two claims of one name; false, open or narrow on a machine of the book's own."""
+    def check(self, book: "Book") -> Iterator[str]:
+        """Two claims of one name; false or open on a machine of the book's own."""
         yield from self._check_names(book.pages[self.page])
-        verdicts = book.verdicts(self)
-        runs = book.runs(self.snippet)
-        for limit in self.limits if margins else ():
-            decided = [runs[verdict.profile] for verdict in verdicts if verdict.state is not State.OPEN]
-            if not any(limit.shares(book.scopes(self.snippet, run)) for run in decided):
+        for verdict in book.verdicts(self):
+            if book.at_home(verdict.profile):
+                if verdict.state is State.FALSE:
+                    yield self.falsehood(verdict)
+                elif verdict.state is State.OPEN:
+                    reason = f"claim cannot be decided in {verdict.path}: {verdict.figures}"
+                    yield f"{self.where}: {reason}; mend it, or add `for` a condition"
+
+    def remarks(self, book: "Book") -> Iterator[str]:
+        """A limit that no machine knows; narrow on a machine of the book's own."""
+        decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
+        runs = [book.runs(self.snippet)[verdict.profile] for verdict in decided]
+        for limit in self.limits:
+            if not any(limit.shares(book.scopes(self.snippet, run)) for run in runs):
                 yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
-        for verdict in verdicts:
-            if not book.at_home(verdict.profile):
-                continue
-            if verdict.state is State.FALSE:
-                yield self.falsehood(verdict)
-            elif verdict.state is State.OPEN:
-                reason = f"claim cannot be decided in {verdict.path}: {verdict.figures}"
-                yield f"{self.where}: {reason}; mend it, or add `for` a condition"
-            elif margins:
+        for verdict in decided:
+            if verdict.state is State.HOLDS and book.at_home(verdict.profile):
                 for reason in self.narrow(book, verdict):
                     remedy = verdict.advice or "measure longer or claim less"
                     yield f"{self.where}: claim {reason}, in {verdict.path}; {remedy}"

@@ -36,14 +36,14 @@ class FigureBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line + 1, self.caption)
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """A snippet that draws no picture, or that no page shows; what the caption says."""
         if "plot" not in book.snippet(self.snippet).functions:
             yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
         if self.snippet not in book.places and not book.library.lost_pages:
             reason = f"no page shows how {self.snippet} was measured"
             yield f"{self.where}: {reason}; add a `snippet {self.snippet}` block"
-        yield from super().check(book, margins)
+        yield from super().check(book)
 
     def markdown(self, view: "View") -> str:
         """A tab for each machine; the caption, with the way to the code."""
@@ -82,7 +82,7 @@ class Diagram(Block):
             raise OverlapError(f"{self.where}: {reason}; there are {', '.join(files) or 'none yet'}")
         return files[self.name].read_text(encoding="utf-8")
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Whether the file is there."""
         self.svg(book)
         yield from ()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
-from overlap.book.expression import Undecided, evaluate
-from overlap.book.runs import machine_scope
+from overlap.book.evaluation import speaks_of
+from overlap.book.expression import Undecided, evaluate, over
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -47,7 +47,7 @@ class Guess(Block):
     @classmethod
     def read(cls, source: Source) -> "Guess":
         """Read question, choices and answer."""
-        snippet, _, condition = source.argument.partition(" for ")
+        snippet, condition = source.conditioned
         form = _FORM if snippet else _FORM_OF_WORDS
         question = []
         choices = []
@@ -84,7 +84,7 @@ class Guess(Block):
         """Question and answer, which are text like any other of the page."""
         return Text(self.page, self.line + 1, f"{self.question}\n\n{self.answer}")
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Data by which not just one choice is right, or one here and another there; what it says."""
         votes = self.votes(book)
         for profile, right in votes.items():
@@ -98,14 +98,14 @@ class Guess(Block):
         if len({tuple(right) for right in votes.values()}) > 1:
             reason = f"one choice is right on {' and another on '.join(votes)}"
             yield f"{self.where}: {reason}; add `for` a condition"
-        yield from super().check(book, margins)
+        yield from super().check(book)
 
     def votes(self, book: "Book") -> dict[str, list[Choice]]:
         """Which choices are right, by machine of the book's own that has data: true in most of its runs."""
         votes = {}
-        for profile, run in book.runs(book.snippet(self.snippet).name).items() if self.snippet else ():
-            machine = machine_scope(profile, run.data["machine"])
-            if not book.at_home(profile) or (self.condition and not evaluate(self.condition, machine)):
+        runs = book.runs(book.snippet(self.snippet).name) if self.snippet else {}
+        for profile, run in runs.items():
+            if not book.at_home(profile) or not speaks_of(self.condition, run):
                 continue
             scopes = book.scopes(self.snippet, run)
             try:
@@ -149,13 +149,5 @@ class Guess(Block):
 
 def _holds(expression: str, scopes: list[dict]) -> bool:
     """Whether it is true in most of those runs that decide it."""
-    results = []
-    undecided = None
-    for scope in scopes:
-        try:
-            results.append(bool(evaluate(expression, scope)))
-        except Undecided as error:
-            undecided = error
-    if not results:
-        raise undecided
-    return 2 * sum(results) > len(results)
+    results = over(expression, scopes) or [evaluate(expression, scopes[0])]
+    return 2 * sum(map(bool, results)) > len(results)

@@ -3,18 +3,17 @@
 `overlap verify` measures them.
 """
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.expression import Undecided, evaluate, parse
-from overlap.book.key import key
+from overlap.book.blocks.block import Block, Source, markdown_table, read_template
+from overlap.book.expression import over, parse
 from overlap.book.runs import disturbed, hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
+from overlap.book.value import key
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -91,61 +90,40 @@ class Headline(NamedTuple):
             return None
         return next((kind for kind, form in _CEILINGS.items() if re.search(form, self.ceiling)), "other")
 
-    def of_run(self, scope: dict) -> tuple[float, float | None, float | None]:
-        """Value, ceiling and share in one run; of a time the share is how much of it is needed.
-
-        Undecided where there is no value.
-        """
-        value = self._amount(self.expression, scope)
+    @property
+    def share(self) -> str:
+        """The expression of how much of the ceiling is reached; of a time, how much of it is needed."""
         if not self.ceiling:
-            return value, None, None
-        try:
-            ceiling = self._amount(self.ceiling, scope)
-        except Undecided:
-            return value, None, None
-        return value, ceiling, ceiling / value if self.is_time else value / ceiling
+            return ""
+        if self.is_time:
+            return f"({self.ceiling}) / ({self.expression})"
+        return f"({self.expression}) / ({self.ceiling})"
 
-    def over(self, scopes: Iterable[dict]) -> tuple[list[float], list[float]]:
-        """Values and shares in those runs that have them."""
-        values = []
-        shares = []
-        for scope in scopes:
-            try:
-                value, _, share = self.of_run(scope)
-            except Undecided:
-                continue
-            values.append(value)
-            if share is not None:
-                shares.append(share)
-        return values, shares
+    def amounts(self, expression: str, scopes: Iterable[dict]) -> list[float]:
+        """What one of its expressions gives in those runs that have data for it, each above zero."""
+        numbers = over(expression, scopes) if expression else []
+        for number in numbers:
+            if not is_number(number) or number <= 0:
+                reason = f"`{expression}` is {show(number)}, no number above zero"
+                raise OverlapError(f"{self.snippet}: {reason}; give a rate or a time")
+        return numbers
 
     def by_machine(self, book: "Book") -> dict[str, Rate]:
         """What is measured on each machine that has it."""
-        cells = {}
+        rates = {}
         for profile, run in book.runs(self.snippet).items():
             scopes = book.scopes(self.snippet, run)
-            values, shares = self.over(scopes)
+            values = self.amounts(self.expression, scopes)
             if values:
                 statistic = Statistic(tuple(values), hosts(run.all), disturbed=disturbed(run.all))
+                share = ceiling = ""
+                shares = self.amounts(self.share, scopes)
+                if shares:
+                    share = f"{middle(shares):.0%}"
+                    ceiling = show(self.amounts(self.ceiling, scopes)[0])
                 origin = statistic.origin or "1 run"
-                share = f"{middle(shares):.0%}" if shares else ""
-                ceiling = show(self._limit(scopes)) if shares else ""
-                cells[profile] = Rate(statistic.text, statistic.range, share, ceiling, origin)
-        return cells
-
-    def _limit(self, scopes: list[dict]) -> float:
-        """The ceiling in the first run that knows it."""
-        for scope in scopes:
-            with contextlib.suppress(Undecided):
-                return self._amount(self.ceiling, scope)
-        raise Undecided(f"`{self.ceiling}` is not known")
-
-    def _amount(self, expression: str, scope: dict) -> float:
-        number = evaluate(expression, scope)
-        if not is_number(number) or number <= 0:
-            reason = f"`{expression}` is {show(number)}, no number above zero"
-            raise OverlapError(f"{self.snippet}: {reason}; give a rate or a time")
-        return number
+                rates[profile] = Rate(statistic.text, statistic.range, share, ceiling, origin)
+        return rates
 
 
 @dataclass(frozen=True)
@@ -172,20 +150,20 @@ class Headlines(Block):
 
     def shown(self, book: "Book") -> list[Headline]:
         """Its rows, or those of another page."""
-        blocks = [self] if self.rows else [block for block in book.blocks if isinstance(block, Headlines)]
+        blocks = [self] if self.rows else book.of_kind(Headlines)
         return [row for block in blocks for row in block.rows]
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Whether there are rows, each with values above zero, and a ceiling where it names one."""
         if not self.shown(book) and not book.library.lost_pages:
             yield f"{self.where}: headlines without rows; {_FORM}"
         for row in self.rows:
             runs = book.runs(book.snippet(row.snippet).name).values()
-            values, shares = row.over(scope for run in runs for scope in book.scopes(row.snippet, run))
-            if not values:
+            scopes = [scope for run in runs for scope in book.scopes(row.snippet, run)]
+            if not row.amounts(row.expression, scopes):
                 reason = f"`{row.label}`: `{row.expression}` has no value on any machine"
                 yield f"{self.where}: {reason}; mend it or record it"
-            elif row.ceiling and not shares:
+            elif row.ceiling and not row.amounts(row.ceiling, scopes):
                 reason = f"`{row.label}`: `{row.ceiling}` is known of no machine"
                 yield f"{self.where}: {reason}; write - or mend it"
 
@@ -209,11 +187,11 @@ class Headlines(Block):
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The same table in Markdown."""
         profiles, table = self.table(notebook.book)
-        lines = [["measured", *map(notebook.label, profiles)], ["---"] * (1 + len(profiles))]
+        rows = [["measured", *map(notebook.label, profiles)]]
         for name, cells in table.items():
-            line = [name]
+            row = [name]
             for profile in profiles:
                 more = f" ({cells[profile].more})" if cells[profile].more else ""
-                line.append(notebook.text(cells[profile].text + more))
-            lines.append(line)
-        return [notebook.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))]
+                row.append(notebook.text(cells[profile].text + more))
+            rows.append(row)
+        return [notebook.markdown(markdown_table(rows))]

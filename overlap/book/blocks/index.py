@@ -29,9 +29,8 @@ class Tally(Block):
         counts = Counts.of(map(view.book.verdicts, view.book.claims))
         profiles = [machine["profile"] for machine in view.book.machines() if machine["profile"] in counts.by]
         href = ""
-        for block in view.book.blocks:
-            if isinstance(block, ClaimIndex):
-                href = view.page(block.page, "").removesuffix("#")
+        for block in view.book.of_kind(ClaimIndex):
+            href = view.page(block.page, "").removesuffix("#")
         return view.render(read_template("tally"), counts=counts, profiles=profiles, href=href)
 
     def cells(self, notebook: "Notebook") -> list[dict]:

@@ -44,11 +44,11 @@ class Pair(SnippetBlock):
         names = self.snippet, self.snippet.removesuffix(BROKEN) + FIXED
         return tuple(SnippetBlock(snippet=name, caption="", **fields) for name in names)
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """A twin or a function that there is not; a picture without a caption, what the caption says."""
         self.codes(book)
         broken, _ = self.snippets
-        yield from replace(broken, show=(), caption=self.caption).check(book, margins)
+        yield from replace(broken, show=(), caption=self.caption).check(book)
 
     def markdown(self, view: "View") -> str:
         """As a snippet, once both twins are there."""

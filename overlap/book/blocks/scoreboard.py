@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text, read_template
+from overlap.book.blocks.block import Block, Source, Text, markdown_table, read_template
 from overlap.book.statistic import TIME, is_number, show
 from overlap.book.value import VALUE, Value
 from overlap.run import machine
@@ -20,7 +20,7 @@ _FORM = (
     "write `label | unit | printed | chapter/snippet: expression of it measured its way | the same of the "
     "right way | expression of the ceiling | verdict`, and - for what there is not"
 )
-_HEADINGS = ("what", "printed", "its way", "right way", "ceiling", "verdict")
+_HEADINGS = ["what", "printed", "its way", "right way", "ceiling", "verdict"]
 #: Marks of the picture, in the order of a row's numbers.
 _MARKS = {
     "ov-then": "printed",
@@ -69,14 +69,14 @@ class Score(NamedTuple):
         return f"\N{NO-BREAK SPACE}{self.unit}"
 
     @property
-    def markdown(self) -> str:
+    def cells(self) -> list[str]:
         """The row of the table; the unit stands where the printed figure does."""
         measured = []
         for value in (self.its_way, self.right_way, self.ceiling):
             if value and self.unit == "s":
                 value = replace(value, spec=TIME)
             measured.append(f"{{{value}}}" if value else "–")
-        return _line(self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict)
+        return [self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict]
 
     def amounts(self, book: "Book") -> dict[str, list[float | None]]:
         """Printed, its way, the right way and the ceiling, per machine; what is no amount is an error."""
@@ -123,13 +123,13 @@ class Scoreboard(Block):
     @property
     def prose(self) -> Text:
         """The table."""
-        lines = [_line(*_HEADINGS), _line(*["---"] * len(_HEADINGS)), *(row.markdown for row in self.rows)]
-        return Text(self.page, self.line + 1, "\n".join(lines))
+        rows = [_HEADINGS, *(row.cells for row in self.rows)]
+        return Text(self.page, self.line + 1, markdown_table(rows))
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
+    def check(self, book: "Book") -> Iterator[str]:
         """Whether each row has its amounts, none beats its ceiling, and nothing else is typed in."""
         for row in self.rows:
-            yield from Text(self.page, row.line, f"{row.label} {row.verdict}").check(book, margins)
+            yield from Text(self.page, row.line, f"{row.label} {row.verdict}").check(book)
             where = f"docs/{self.page}:{row.line}"
             try:
                 measured = row.amounts(book)
@@ -168,7 +168,7 @@ class ScoreboardPicture(Block):
         """The marks of each row with a measured way, on one scale: how many times better than printed."""
         rows = []
         logarithms = [0.0]
-        scores = [row for block in view.book.blocks if isinstance(block, Scoreboard) for row in block.rows]
+        scores = [row for block in view.book.of_kind(Scoreboard) for row in block.rows]
         for score in scores:
             measured = score.amounts(view.book)
             if measured:
@@ -186,10 +186,6 @@ class ScoreboardPicture(Block):
 
         names = {"marks": _MARKS, "rows": rows, "ticks": range(low, high + 1)}
         return view.render(read_template("scoreboard"), place=place, power=_power, **names)
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _amounts(book: "Book", value: Value | None) -> dict[str, float]:

@@ -48,24 +48,23 @@ class SnippetBlock(Block):
     @classmethod
     def read(cls, source: Source) -> "SnippetBlock":
         """Read the options."""
-        options: dict[str, str] = {}
-        for row in source.rows():
-            key, colon, value = (part.strip() for part in row.partition(":"))
-            if not colon or key not in _OPTIONS or key in options:
-                remedy = f"there are {', '.join(_OPTIONS)}, each once"
-                raise source.refuse(f"unknown option `{row}`", remedy)
-            if key in ("code", "output", "plot") and value not in ("yes", "no"):
-                raise source.refuse(f"`{row}`: {key} is yes or no", f"write `{key}: no` to leave it out")
-            options[key] = value
+        options, others = source.options(*_OPTIONS)
+        if others:
+            remedy = f"there are {', '.join(_OPTIONS)}, each once"
+            raise source.refuse(f"unknown option `{others[0]}`", remedy)
+        for name in ("code", "output", "plot"):
+            if options.get(name, "no") != "no":
+                reason = f"`{name}: {options[name]}` says nothing"
+                raise source.refuse(reason, f"write `{name}: no` to leave it out")
         names = [name.strip() for name in options.get("show", "").split(",")]
         return cls(
             source.page,
             source.line,
             source.snippet,
             show=tuple(name for name in names if name),
-            code=options.get("code") != "no",
-            output=options.get("output") != "no",
-            plot=options.get("plot") != "no",
+            code="code" not in options,
+            output="output" not in options,
+            plot="plot" not in options,
             caption=options.get("caption", ""),
         )
 
@@ -79,17 +78,21 @@ class SnippetBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line, self.caption)
 
-    def check(self, book: "Book", margins: bool) -> Iterator[str]:
-        """Functions that there are not, a caption without a picture or the reverse, what it says."""
-        snippet = book.snippet(self.snippet)
-        snippet.show(list(self.show))
-        is_drawn = self.output and self.plot and "plot" in snippet.functions
-        if self.caption and not is_drawn:
+    def check(self, book: "Book") -> Iterator[str]:
+        """Functions that there are not, a caption without a picture, what it says."""
+        book.snippet(self.snippet).show(list(self.show))
+        if self.caption and not self._is_drawn(book):
             yield f"{self.where}: a caption, but no picture of {self.snippet} here; take one of them away"
-        if margins and is_drawn and not self.caption:
+        yield from super().check(book)
+
+    def remarks(self, book: "Book") -> Iterator[str]:
+        """A picture without a caption."""
+        if self._is_drawn(book) and not self.caption:
             remedy = "say in `caption: …` what it shows, or write `plot: no`"
             yield f"{self.where}: the picture of {self.snippet} has no caption; {remedy}"
-        yield from self.prose.check(book, margins)
+
+    def _is_drawn(self, book: "Book") -> bool:
+        return self.output and self.plot and "plot" in book.snippet(self.snippet).functions
 
     @property
     def snippets(self) -> tuple["SnippetBlock", ...]:

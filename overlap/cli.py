@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         root = root or find_root()
-        if root == PACKED and (options.command in _WRITING or _writes_recordings(options)):
+        if root == PACKED and options.writes and not getattr(options, "bundle", None):
             reason = "the installed book stays as it is"
             raise OverlapError(f"{reason}; work in a checkout, or record with --bundle FILE")
         code = options.command(root if options.command is _rename else Book(root), options)
@@ -65,12 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"overlap {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, command: Callable, text: str, names: bool = True) -> argparse.ArgumentParser:
+    def add(
+        name: str, command: Callable, text: str, names: bool = True, writes: bool = False
+    ) -> argparse.ArgumentParser:
+        """A command; it takes `names` of snippets, it `writes` files of the book."""
         sub = commands.add_parser(name, help=text, description=text)
         if names:
             text = "chapter/snippet, or a chapter; default: all"
             sub.add_argument("names", nargs="*", metavar="NAME", help=text)
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, writes=writes)
         return sub
 
     sub = add("list", _list, "what there is, what it needs, how fresh its recordings are")
@@ -78,9 +81,8 @@ def _parser() -> argparse.ArgumentParser:
 
     add("run", _run, "run what this machine can into its cache; with names, even what is cached")
 
-    sub = add(
-        "record", _record, "run and write recordings; without names, what is not fresh for this machine"
-    )
+    text = "run and write recordings; without names, what is not fresh for this machine"
+    sub = add("record", _record, text, writes=True)
     text = "append the recordings to one portable file instead, but not what it has already"
     sub.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     sub.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
@@ -88,16 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     text += "with names and no --bundle one more"
     sub.add_argument("--runs", metavar="N", type=int, choices=range(1, recording.MOST_RUNS + 1), help=text)
 
-    sub = add(
-        "import",
-        _import,
-        "take the recordings of a bundle, or of mine.json, into docs/recordings",
-        names=False,
-    )
+    text = "take the recordings of a bundle, or of mine.json, into docs/recordings"
+    sub = add("import", _import, text, names=False, writes=True)
     sub.add_argument("file", type=Path)
 
     text = "run, draw and write what pages lead to, for a builder other than MkDocs, as `zensical build`"
-    add("build", _build, text, names=False)
+    add("build", _build, text, names=False, writes=True)
 
     text = "freshness and claims of the committed book; non-zero with reasons"
     sub = add("check", _check, text, names=False)
@@ -105,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--all", action="store_true", help=text)
 
     text = "give a snippet another name: its file, imports, mentions in pages and tests, recordings"
-    sub = add("rename", _rename, text, names=False)
+    sub = add("rename", _rename, text, names=False, writes=True)
     sub.add_argument("old", metavar="OLD", help="chapter/snippet")
     sub.add_argument("new", metavar="NEW", help="chapter/snippet")
 
@@ -336,11 +334,3 @@ def _verify(book: Book, options) -> int:
     else:
         _print(*as_text(report))
     return int(options.strict and is_off(report))
-
-
-#: What changes the files of a book.
-_WRITING = (_import, _build, _rename)
-
-
-def _writes_recordings(options) -> bool:
-    return options.command is _record and not options.bundle

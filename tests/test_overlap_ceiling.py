@@ -59,23 +59,15 @@ CHANGES = {
     "another clock": ({"clock_mhz": 1000}, {"clock_mhz": 1000, "bf16_tflop_s": 540.7, "tf32_tflop_s": 270.3}),
     "it boosts beyond what CUDA says": ({"clock_max_mhz": 2970}, {"clock_mhz": 2970, "bf16_tflop_s": 1606}),
     "no clock": ({"clock_mhz": None}, {"clock_mhz": None, "bf16_tflop_s": None, "hbm_gb_s": 3352}),
-    "no SMs": ({"sms": None}, {"sms": None, "fp32_tflop_s": None, "pcie_gb_s": 63.02}),
     "no bus": ({"memory_bus_bits": None}, {"hbm_gb_s": None, "bf16_tflop_s": 1071}),
     "an unknown kind": (
         {"capability": "99.0"},
         {"bf16_tflop_s": None, "nvlink_gb_s": None, "hbm_gb_s": 3352},
     ),
     "without NVLink": ({"nvlinks": 0}, {"nvlink_gb_s": None}),
-    "four links of an RTX A6000": ({"nvlinks": 4, "capability": "8.6"}, {"nvlink_gb_s": 56.25}),
-    "in a slot of half the width": ({"pcie_width": 8}, {"pcie_gb_s": 63.02}),
     "PCIe 3": ({"pcie_generation": 3}, {"pcie_gb_s": 15.75, "pcie_payload_gb_s": 14.61}),
     "PCIe 1": ({"pcie_generation": 1}, {"pcie_gb_s": 4}),
-    "PCIe 6": ({"pcie_generation": 6}, {"pcie_gb_s": 121, "pcie_payload_gb_s": 112.7}),
     "a PCIe nobody knows": ({"pcie_generation": 9}, {"pcie_gb_s": 0}),
-    "one memory with the CPU": (
-        {"capability": "8.7"},
-        {"hbm_gb_s": None, "pcie_gb_s": None, "tf32_tflop_s": None},
-    ),
     "a power limit": ({"power_limit_w": 700}, {"power_limit_w": 700}),
 }
 
@@ -94,12 +86,18 @@ def test_of_what_is_unknown_nothing_is_said(machine):
     assert ceilings(machine) == {}
 
 
-@pytest.mark.parametrize("name", ["AMD Instinct MI250X", "AMD Radeon Graphics", "Intel(R) Arc(TM)", ""])
+@pytest.mark.parametrize("name", ["AMD Instinct MI250X", ""])
 def test_a_gpu_of_another_maker_has_no_ceilings_of_the_same_capability(name):
     assert of(SAID | {"name": name}) == {}
 
 
-@pytest.mark.parametrize("name", ["Tesla V100-DGXS-32GB", "Quadro RTX 8000", "GeForce GTX 1650", "Orin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Tesla V100-DGXS-32GB",
+        "GeForce GTX 1650",
+    ],
+)
 def test_names_of_old_drivers_and_boards_are_known(name):
     assert of(SAID | {"name": name}) == DERIVED
 
@@ -131,13 +129,6 @@ def test_every_kind_names_its_source_and_its_cards():
     for capability, kind in TABLES["capability"].items():
         assert kind["source"] and {"fp16", "fp32"} <= kind["flop_per_clock"].keys(), capability
     assert {sheet["capability"] for sheet in TABLES["datasheet"].values()} <= TABLES["capability"].keys()
-
-
-def test_a_grace_hopper_is_not_reached_over_pcie():
-    assert (
-        not {"pcie_gb_s", "pcie_payload_gb_s"}
-        & of({"name": "NVIDIA GH200 480GB"} | {"pcie_generation": 4}).keys()
-    )
 
 
 def test_all_recorded_gpus_have_ceilings():

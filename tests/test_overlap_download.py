@@ -106,19 +106,6 @@ def test_a_download_runs_alone_in_an_empty_folder(borrowed, tmp_path):
     assert "def plot" not in download.program(snippet)
 
 
-def test_an_import_that_cannot_be_folded_in_is_refused(borrowed):
-    path = borrowed / "snippets/a/b.py"
-    for line in (
-        "from snippets.timing.benchmark import LIMIT as limit",
-        "if True:\n    from snippets.timing.benchmark import LIMIT",
-    ):
-        path.write_text(f"{HEADER}{line}\n\n\ndef main():\n    return {{}}\n")
-        with pytest.raises(
-            OverlapError, match=r"^snippets/a/b.py: import snippets.timing.benchmark as `from"
-        ):
-            download.program(Snippet.read(borrowed, "a/b"))
-
-
 DEEP = '''"""Deep."""
 
 import json
@@ -310,13 +297,9 @@ TORCHRUN = 'launcher = "torchrun"'
     [
         ("gpus = [0, 1]", GUARDED, 0, False, ""),
         ("gpus = [0, 1]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
-        ("gpus = [1, 2]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
         ("gpus = [1, 2]", GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch sees 0"),
-        ("gpus = [1, 2]", GUARDED, 1, False, ""),
-        ("gpus = [4, 2]", GUARDED, 0, False, "b.py needs 2 CUDA GPUs; torch sees 0"),
         ("gpus = [4, 2]", GUARDED, 1, False, "b.py needs 2 CUDA GPUs; torch sees 1"),
         ("gpus = [4, 2]", GUARDED, 2, False, ""),
-        ("gpus = [1]\n" + TORCHRUN, GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch sees 0"),
         ("gpus = [1]\n" + TORCHRUN, GUARDED, 1, False, "start it with torchrun --nproc-per-node gpu b.py"),
         ("gpus = [1]\n" + TORCHRUN, "# is_torchelastic_launched\n" + GUARDED, 1, False, ""),
         (
@@ -361,10 +344,6 @@ def test_a_cell_of_a_notebook_has_neither_header_nor_checks():
             "from time import time\nfrom snippets.timing.benchmark import seconds",
             "`time` of snippets/a/b.py is another",
         ),
-        (
-            "def time(): pass\nfrom snippets.timing.benchmark import seconds",
-            "`time` of snippets/a/b.py is another",
-        ),
         ("from snippets.timing.benchmark import LIMIT as limit", "import snippets.timing.benchmark as `from"),
     ],
 )
@@ -387,17 +366,6 @@ def test_a_comment_behind_an_import_goes_with_it(borrowed):
         "\nimport sys  # why\nfrom math import cos\nfrom math import pi  # one\nfrom math import sin  # two\n"
         in text
     )
-
-
-def test_origin_and_licence_are_those_of_the_project():
-    lines = download.program(Snippet.read(ROOT, "timing/benchmark")).splitlines()
-    assert (
-        lines[lines.index("# ///") + 1]
-        == "# From the book Overlap, snippets/timing/benchmark.py, MIT licence, (c) 2026 the Overlap authors"
-    )
-    licence = (ROOT / "LICENSE").read_text()
-    assert "): MIT\n\n    Copyright (c) 2026 the Overlap authors\n" in licence
-    assert "site_name: Overlap\n" in (ROOT / "mkdocs.yml").read_text()
 
 
 SNIPPETS = discover(ROOT)
@@ -492,24 +460,10 @@ def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     assert [node.name for node in ast.parse(text).body if hasattr(node, "name")] == ["held", "waits"]
 
 
-def test_a_snippet_to_take_from_must_have_the_function(tmp_path):
-    path = tmp_path / "snippets/a/b.py"
-    path.parent.mkdir(parents=True)
-    path.write_text(HEADER.replace("# gpus", '# take = ["lost"]\n# gpus') + BORROWER)
-    with pytest.raises(OverlapError, match=r"^snippets/a/b.py: no function lost; it has Actor"):
-        Snippet.read(tmp_path, "a/b")
-
-
 @pytest.mark.parametrize("name", [name for name, snippet in SNIPPETS.items() if "torch" in snippet.text])
 def test_a_header_with_torch_names_numpy_too_else_torch_warns_at_its_import(name):
     needs = SNIPPETS[name].metadata["dependencies"]
     assert "numpy" in needs or not any(package.startswith("torch") for package in needs)
-
-
-def test_a_comment_behind_an_import_is_in_the_download_of_ddp():
-    line = "import torch.distributed.nn  # imported later, by DDP, it keeps gloo's threads alive\n"
-    assert line in (ROOT / "snippets/training/ddp_minimal.py").read_text()
-    assert line in download.program(SNIPPETS["training/ddp_minimal"])
 
 
 #: What the type checkers must find, to show that they know torch's types.

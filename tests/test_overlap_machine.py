@@ -17,12 +17,8 @@ H200, RTX, A100 = "NVIDIA H200", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80
         ([], "cpu", "CPU"),
         ([H200], "h200", "1 × H200"),
         ([H200] * 8, "h200-x8", "8 × H200"),
-        (["NVIDIA GeForce RTX 4090"], "rtx-4090", "1 × RTX 4090"),
         (["NVIDIA H100 80GB HBM3"] * 2, "h100-80gb-hbm3-x2", "2 × H100 80GB HBM3"),
-        (["Tesla V100-SXM2-16GB"], "v100-sxm2-16gb", "1 × V100 SXM2 16GB"),
-        ([RTX, A100], "rtx-4090+a100-sxm4-80gb", "1 × RTX 4090 + 1 × A100 SXM4 80GB"),
         ([RTX, A100, A100], "rtx-4090+a100-sxm4-80gb-x2", "1 × RTX 4090 + 2 × A100 SXM4 80GB"),
-        ([H200, RTX, H200], "h200+rtx-4090+h200", "1 × H200 + 1 × RTX 4090 + 1 × H200"),
     ],
 )
 def test_names(gpus, name, label):
@@ -39,10 +35,8 @@ def test_names(gpus, name, label):
             "cpu-ryzen-7-7840u-16",
             "CPU RYZEN 7 7840U, 16 cores",
         ),
-        ("AMD EPYC", 2, "cpu-epyc-2", "CPU EPYC, 2 cores"),
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", 4, "cpu-xeon-4", "CPU XEON, 4 cores"),
         ("12th Gen Intel(R) Core(TM) i7-12700H", 20, "cpu-core-i7-12700h-20", "CPU CORE I7 12700H, 20 cores"),
-        ("aarch64", 8, "cpu-aarch64-8", "CPU AARCH64, 8 cores"),
     ],
 )
 def test_names_of_processors(cpu, cores, name, label):
@@ -88,11 +82,9 @@ def tool(tmp_path, monkeypatch):
 VISIBLE = {
     None: ("0123", "0,1"),
     "": ("", ""),
-    "-1": ("", ""),
     "2": ("2", "2"),
     " 3 ,1,2": ("312", "3,1"),
     "1,9,0": ("1", "1"),
-    "NoDevFiles": ("", ""),
     "GPU-22aa-2": ("2", "GPU-22aa-2"),
     "GPU-3,GPU-00aa,GPU-9,GPU-1": ("30", "GPU-3,GPU-00aa"),
 }
@@ -207,20 +199,6 @@ def test_a_probe_on_gpus_that_say_all(tool, probe):
     }
     assert first == CARD | SAID | link | {"power_limit_w": 700}
     assert second == CARD | SAID | link | {"pcie_width": 8}
-
-
-def test_a_gpu_that_nvidia_smi_does_not_list(tool, probe):
-    tool(script=SMI)
-    assert probe({"uuid": "99aa-9"})["machine"]["gpus"][0] == CARD
-
-
-def test_one_gpu_has_no_links_to_count():
-    assert machine._nvlinks(["\tGPU0\tCPU", "GPU0\t X \t0-63"]) == []
-    assert machine._nvlinks(["GPU0\t X \tNV12\tPHB", "GPU1\tNV12\t X \tPHB", "GPU2\tPHB\tPHB\t X"]) == [
-        12,
-        12,
-        0,
-    ]
 
 
 def test_hosts_are_told_apart_and_not_named(tool, monkeypatch):

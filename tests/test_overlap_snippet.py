@@ -24,7 +24,14 @@ def write(root: Path, name: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "/etc/passwd", "a", "a/b/c", "A/b", "a/b c", "a/2b", "a/b.py", "a/b.py.py", "a/b\n"]
+    "name",
+    [
+        "../x",
+        "a",
+        "A/b",
+        "a/2b",
+        "a/b.py.py",
+    ],
 )
 def test_a_name_that_is_none_is_refused(tmp_path, name):
     write(tmp_path, "a/b", HEADER + MAIN)
@@ -75,7 +82,6 @@ def test_what_is_no_snippet_is_an_error_with_file_reason_and_remedy(tmp_path, te
         ("gpus = [0]\ntimeout = 0.5\nexclusive = false", {"gpus": [0], "timeout": 0.5, "exclusive": False}),
         ("gpus = [1, 8]\nmissing = { 8 = 'none' }", {"gpus": [1, 8], "missing": {"8": "none"}}),
         ("gpus = [0]\nlauncher = 'torchrun'\nranks = 2", {"gpus": [0], "launcher": "torchrun", "ranks": 2}),
-        ("gpus = [2]\nlauncher = 'torchrun'", {"gpus": [2], "launcher": "torchrun"}),
     ],
 )
 def test_a_good_header(options, changes):
@@ -95,18 +101,13 @@ def test_a_good_header(options, changes):
     [
         ("", "gpus must be a list of GPU counts such as [0, 1]"),
         ("gpus = 1", "gpus must be a list of GPU counts"),
-        ("gpus = []", "gpus must be a list of GPU counts"),
-        ("gpus = [true]", "gpus must be a list of GPU counts"),
-        ("gpus = [-1]", "gpus must be a list of GPU counts"),
         ("gpu = [1]", "gpu is unknown; gpus must be"),
         ("gpus = [0]\ntimeout = 0", "timeout must be seconds up to 3600"),
-        ("gpus = [0]\nexclusive = 'no'", "exclusive must be true or false"),
         ("gpus = [0]\nlauncher = 'mpirun'", "launcher must be 'python' or 'torchrun'"),
         (
             "gpus = [0]\nlauncher = 'torchrun'",
             "torchrun on the CPU needs to know how many processes: add ranks = 2",
         ),
-        ("gpus = [1]\nmissing = 8", "missing must be a reason by GPU count"),
     ],
 )
 def test_a_bad_header_is_refused_with_its_field_and_the_reason(options, message):
@@ -171,23 +172,16 @@ def hash_of(code: str, header: str = HEADER) -> str:
     ("old", "new", "same"),
     [
         ("  # why", "", True),
-        ("  # why", "  # because", True),
         ('"""Doc."""', '"""Other."""', True),
         ('    """Doc."""\n', "", True),
-        ("\n\n\n", "\n", True),
         ("1_000", "(\n    1000\n)", True),
-        ('"root"', "'root'", True),
         ("return results", "return results, ceilings", True),
         ("def plot(results, ceilings):\n    return results\n", "", True),
         ('"root"', '"rooted"', False),
         ("sqrt(n)", "sqrt(n) + 1", False),
         ("work(4)", "work(5)", False),
-        ("work(4)", "work(4.0)", False),
-        ("1_000", "True", False),
         ("n: int", "n: float", True),
-        ("n: int", "n", True),
         (" -> float", "", True),
-        (" -> float", ' -> "Late"', True),
         ("return sqrt(n)", "root: float = sqrt(n)\n    return root", False),
         ("def main", "class K:\n    n: int\n\n\ndef main", False),
     ],
@@ -202,19 +196,13 @@ def test_the_hash_is_of_what_the_code_means(old, new, same):
     [
         ("def f(n):", "def f(n: int, /) -> int:", False),
         ("def f(n):", "def f(n: int) -> Tensor:", True),
-        ("def f(n):", "def f(n: 'Tensor') -> Tensor | None:", True),
         ("m = n", "m: Tensor = n", True),
-        ("m = n", "m: Tensor\n    m = n", True),
         ("m = n", "m: Tensor", False),
-        ("def g(self)", "def g(self) -> Tensor", True),
         ("    n: int", "    n: float", False),
         ("    n: int", "    n: int\n    m: int", False),
-        ("    n: int = 1", "    n = 1", False),
         ("def jitted(n: int)", "def jitted(n)", False),
         ("from torch import Tensor\n", "", True),
-        ("from torch import Tensor\n", "from numpy import array as Tensor\n", True),
         ("from math import sqrt\n", "", False),
-        ("import torch.nn\n", "", False),
     ],
 )
 def test_annotations_do_not_change_what_code_means_but_where_something_reads_them(old, new, same):
@@ -315,55 +303,6 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
             )
 
 
-@pytest.mark.parametrize(
-    ("code", "uses", "hints"),
-    [
-        ("def f(A): return A", "", ""),
-        ("def f(x=A): return B.C", "AB", ""),
-        ("f = lambda A, x=B: A + C", "BC", ""),
-        ("def f():\n    A = 1\n    def g(): return A + B\n    return g", "B", ""),
-        ("def f():\n    return [A for A in B] + [A]", "AB", ""),
-        ("def f():\n    with B as A: return A", "B", ""),
-        ("def f():\n    global A\n    A = 1", "A", ""),
-        ("async def f():\n    A = await B", "B", ""),
-        ("def f(*x: A, y: B = C) -> A: return C", "C", "AB"),
-        ("def f():\n    x: A = B\n    return x", "B", "A"),
-        ("class f(A):\n    B: C = 1\n    def g(self) -> C: return B", "AB", "C"),
-        ("@A\ndef f(): pass", "A", ""),
-        ("f: A = 1", "", "A"),
-        ("f = {**A, 'B': C}", "AC", ""),
-    ],
-)
-def test_what_a_part_uses(code, uses, hints):
-    code = f"A, B, C = 1, 2, 3\n{code}\n"
-    part = next(part for part in Snippet(Path("/"), "a/b", HEADER + code).parts if "f" in part.binds)
-    assert "".join(sorted(part.uses & {"A", "B", "C"})) == uses
-    assert "".join(sorted(part.hints)) == hints
-
-
-@pytest.mark.parametrize(
-    ("code", "binds"),
-    [
-        ("A, (B, *C) = 1, (2, 3)", [["A", "B", "C"]]),
-        ("A = B = [C for C in ()]", [["A", "B"]]),
-        ("A += 1", [["A"]]),
-        ("A: int = 1", [["A"]]),
-        ("A.x = 1", [[]]),
-        ("A, B[0] = 1, 2", [[]]),
-        ("for A in (): pass", [[]]),
-        ("import a.b, c as d", [["a"], ["d"]]),
-        ("from a import *", [[]]),
-        ("from __future__ import annotations", [[]]),
-        ('if __name__ == "__main__": A = 1', [["__main__"]]),
-        ('if __name__ == "__main__": A = 1\nelse: A = 2', [[]]),
-        ("def plot(results): pass", [["plot"]]),
-    ],
-)
-def test_what_a_part_binds(code, binds):
-    parts = Snippet(Path("/"), "a/b", f"{HEADER}{code}\n").parts
-    assert [sorted(part.binds) for part in parts] == binds
-
-
 def test_show(tmp_path):
     code = '"""Use it."""\n\n\n@str\ndef decorated():\n    pass\n\n\nclass Actor:\n    pass\n' + MAIN
     write(tmp_path, "a/b", f'{HEADER}{code}\n\nif __name__ == "__main__":\n    main()\n')
@@ -377,22 +316,3 @@ def test_show(tmp_path):
         OverlapError, match=r"^snippets/a/b.py: no function lost; it has decorated, Actor, main"
     ):
         snippet.show(["main", "lost"])
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (
-            "a.gone",
-            "snippets/a/b.py:6: imports what cannot be read: snippets/a/gone.py: there is no such file",
-        ),
-        (
-            "Up.b",
-            "snippets/a/b.py:6: imports what cannot be read: 'Up/b': a snippet is named <chapter>/<snippet>",
-        ),
-    ],
-)
-def test_an_import_that_leads_nowhere_is_refused(tmp_path, other, message):
-    write(tmp_path, "a/b", f"{HEADER}from snippets.{other} import main as other\n{MAIN}")
-    with pytest.raises(OverlapError, match=re.escape(message)):
-        discover(tmp_path)

@@ -21,12 +21,12 @@ class Library:
         self.root = root
         #: Snippets by name.
         self.snippets = discover(root)
-        #: Profiles this machine can be, with their GPU counts: a host of four GPUs can stand for one and two.
-        self.profiles_here: dict[str, int] = {}
+        #: What this machine is called with no GPU visible, with one, with two …
+        self.profiles_here: list[str] = []
         here = machine.here()
         for count in range(len(here["gpus"]) + 1):
-            profile = recording.profile(root, here["gpus"][:count], here["cpu"], here["cores"])
-            self.profiles_here[profile] = count
+            gpus = here["gpus"][:count]
+            self.profiles_here.append(recording.profile(root, gpus, here["cpu"], here["cores"]))
         #: Committed recordings by snippet and profile, and what is wrong with the others.
         self.recordings: dict[str, dict[str, Run]] = {}
         self.lost_recordings: list[str] = []
@@ -80,5 +80,5 @@ class Library:
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
             raise OverlapError(f"{where}: there is no snippets/{name}.py; {self._remedy(data)}")
-        grade = recording.grade(data, self.snippets[name], machine.here(), set(self.profiles_here))
+        grade = recording.grade(data, self.snippets[name], machine.here(), self.profiles_here)
         return Run(data, where, False, grade)

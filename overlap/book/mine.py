@@ -63,13 +63,13 @@ class Mine:
                 reason = f"has runs of another machine, {machine.label(data['profile'])}"
                 raise OverlapError(f"{where}: {reason}; move it away, or start in another folder")
             if name in book.snippets:
-                grade = recording.grade(data, book.snippets[name], here, set(book.library.profiles_here))
+                grade = recording.grade(data, book.snippets[name], here, book.library.profiles_here)
                 if grade == recording.FRESH:
                     self.recordings[name, data["profile"]] = data
 
     def lacking(self, items: list[Item]) -> list[Item]:
         """Those of these items that it does not have."""
-        profiles = {gpus: profile for profile, gpus in self.book.library.profiles_here.items()}
+        profiles = self.book.library.profiles_here
         return [item for item in items if (item[0].name, profiles[item[1]]) not in self.recordings]
 
     def add(self, snippet: Snippet, data: dict) -> None:

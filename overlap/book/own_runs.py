@@ -46,7 +46,7 @@ class OwnRuns:
         """Snippets with the GPU counts that this machine has and they ask for."""
         for name in names or self._library.snippets:
             snippet = self._library.snippet(name)
-            for gpus in self._library.profiles_here.values():
+            for gpus in range(len(self._library.profiles_here)):
                 if gpus in snippet.options["gpus"]:
                     yield snippet, gpus
 
@@ -87,7 +87,7 @@ class OwnRuns:
 
     def path(self, snippet: Snippet, gpus: int) -> Path:
         """The file of a run: named by source, inputs, versions and devices."""
-        here = [machine.here(), list(self._library.profiles_here)]
+        here = [machine.here(), self._library.profiles_here]
         made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
         cache = Cache(cache_folder(self._root))
         return cache.path("runs", f"{snippet.name}-{gpus}", made_from, ".json")

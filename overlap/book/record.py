@@ -24,7 +24,7 @@ def lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None
     if named and not target and runs is None:
         return 1
     snippet, gpus = item
-    (profile,) = [profile for profile, count in book.library.profiles_here.items() if count == gpus]
+    profile = book.library.profiles_here[gpus]
     known = set()
     run = book.committed.get(snippet.name, {}).get(profile)
     if run is not None and run.grade == recording.FRESH:
@@ -51,7 +51,7 @@ def _fitting(book: Book, line: bytes, where: str) -> Recording:
     snippet = book.snippet(data["snippet"])
     if not data.intact:
         raise OverlapError("its digest does not match its content; record it again")
-    if recording.grade(data, snippet, machine.here(), set()) == recording.CODE:
+    if recording.grade(data, snippet, machine.here(), []) == recording.CODE:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     runs = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
     recorded = [set(run.result) for run in runs if run.grade != recording.CODE]

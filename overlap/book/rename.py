@@ -75,7 +75,7 @@ def _source(root: Path, old: str, new: str) -> Path:
 
 def _is_fresh(data: Recording, snippets: dict[str, Snippet]) -> bool:
     snippet = snippets.get(data["snippet"])
-    return snippet is not None and recording.grade(data, snippet, machine.here(), set()) != recording.CODE
+    return snippet is not None and recording.grade(data, snippet, machine.here(), []) != recording.CODE
 
 
 def _in_page(text: str, old: str, new: str) -> str:
@@ -94,25 +94,22 @@ def _in_paths(text: str, old: str, new: str) -> str:
 
 def _in_code(text: str, old: str, new: str) -> str:
     """A Python file; one that imports the snippet from its chapter goes on to call it by the old name."""
-    text = _in_paths(text, old, new)
+    code = text = _in_paths(text, old, new)
     chapter, name = old.split("/")
     new_chapter, new_name = new.split("/")
-    lines = text.split("\n")
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.ImportFrom) or node.module != f"snippets.{chapter}":
-            continue
-        others = [alias for alias in node.names if alias.name != name]
-        for alias in node.names:
-            if alias.name == name:
-                known_as = alias.asname or name
-                alias = ast.alias(new_name, known_as if known_as != new_name else None)
-                statements = [ast.ImportFrom(f"snippets.{new_chapter}", [alias], 0)]
-                if others:
-                    statements.append(ast.ImportFrom(node.module, others, 0))
-                indent = " " * node.col_offset
-                code = "\n".join(indent + ast.unparse(statement) for statement in statements)
-                lines[node.lineno - 1 : node.end_lineno] = [code] + [None] * (node.end_lineno - node.lineno)
-    return "\n".join(line for line in lines if line is not None)
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module == f"snippets.{chapter}":
+            others = [ast.unparse(alias) for alias in node.names if alias.name != name]
+            for alias in node.names:
+                if alias.name == name:
+                    known_as = alias.asname or name
+                    moved = new_name if known_as == new_name else f"{new_name} as {known_as}"
+                    lines = [f"from snippets.{new_chapter} import {moved}"]
+                    if others:
+                        lines.append(f"from snippets.{chapter} import {', '.join(others)}")
+                    indent = "\n" + " " * node.col_offset
+                    text = text.replace(ast.get_source_segment(code, node), indent.join(lines))
+    return text
 
 
 def _renamed(data: Recording, old: str, new: str) -> dict:

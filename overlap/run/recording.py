@@ -244,7 +244,7 @@ def profile(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
     return machine.profile([])
 
 
-def grade(data: dict, snippet: Snippet, here: dict, profiles_here: set[str]) -> str:
+def grade(data: dict, snippet: Snippet, here: dict, profiles_here: list[str]) -> str:
     """How fresh a recording is: by code, number of processes, machine and releases, never by time."""
     if not data["machine"]["gpus"] and _ranks(data) != snippet.options["ranks"]:
         return CODE

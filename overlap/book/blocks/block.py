@@ -1,4 +1,8 @@
-"""What every kind of block can do, and the one that is no fence: text."""
+"""What every kind of block can do, and the one that is no fence: text.
+
+A kind reads its fence (`read`), says what is wrong with it (`check`, `remarks`), stands in a page as Markdown
+(`markdown`), mostly as HTML that a template makes (`html`), and in the notebook (`cells`).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

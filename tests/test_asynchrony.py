@@ -21,6 +21,7 @@ from snippets.asynchrony import (
     debug_mode_misses,
     dependency_trace,
     errors_arrive_late,
+    generation_blockers,
     index_blockers,
     launch_vs_finish,
     queue_memory,
@@ -37,6 +38,7 @@ LINES = {
     "copies_that_wait": copies_that_wait.copy_lines,
     "training_blockers": training_blockers.optimizer_lines,
     "data_blockers": data_blockers.data_lines,
+    "generation_blockers": generation_blockers.loop_lines,
 }
 
 

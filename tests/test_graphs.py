@@ -13,17 +13,23 @@ from fake_cuda import Graph
 from torch import fx, nn
 
 from snippets.graphs import (
+    autocast_captured,
+    block_autotuned,
     blocks_compiled,
+    capture_beside_threads,
     capture_refused,
     compile_cold_start,
     compiled_call,
     cuda_graph_capture,
+    decode_loop,
     fusion_bytes,
     graph_breaks,
+    graph_buckets,
     graph_keeps_nothing,
     graph_memory,
     hybridize_now,
     imperative_symbolic,
+    language_model,
     network_in_a_file,
     python_loop_as_written,
     python_loop_broken,
@@ -31,8 +37,10 @@ from snippets.graphs import (
     replay_draws,
     replay_rate,
     sizes_compiled,
+    small_step_compiled,
     stale_input_broken,
     stale_input_fixed,
+    step_compiled,
     train_captured,
 )
 from snippets.timing import kernel_time
@@ -464,3 +472,207 @@ def test_a_network_is_handed_over_as_a_whole_or_block_by_block(monkeypatch):
     assert blocks_compiled.handed(deepcopy(blocks), blocks_compiled.whole) == [3 * of_one]
     assert blocks_compiled.handed(deepcopy(blocks), blocks_compiled.by_block) == [of_one] * 2
     assert blocks_compiled.handed(blocks, blocks_compiled.by_block, train=False) == [of_one]
+
+
+def smaller(monkeypatch, module, **sizes):
+    for name, value in sizes.items():
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "take_turns", turns)
+
+
+def test_the_language_model_looks_back_and_leaves_padding_out():
+    result = language_model.main()
+    assert result["loss"] == pytest.approx(result["of_chance"], abs=0.5)
+    net = language_model.LanguageModel(64, 1, 8, vocabulary=16)
+    tokens, targets = (rows % 16 for rows in language_model.successors(2, 4, "cpu"))
+    assert torch.equal(targets[:, :-1], tokens[:, 1:])
+    padded = torch.cat([tokens, tokens], 1), torch.cat([targets, torch.full_like(targets, -100)], 1)
+    torch.testing.assert_close(net(*padded), net(tokens, targets))
+
+
+def eagerly(monkeypatch):
+    """`torch.compile` counts what it is given, and compiles nothing."""
+    given = []
+    monkeypatch.setattr(torch, "compile", lambda work, **options: given.append(options) or work)
+    monkeypatch.setattr(nn.Module, "compile", lambda net, **options: given.append(type(net).__name__))
+    return given
+
+
+def test_each_way_of_compiling_a_step_is_checked_and_timed(monkeypatch, tmp_path):
+    given = eagerly(monkeypatch)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
+    smaller(monkeypatch, step_compiled, WIDTH=64, BLOCKS=2, BATCH=4, TOKENS=8, OTHER_BATCHES=(3, 2))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
+    found = step_compiled.process(str(tmp_path))
+    assert given == [{}, "LanguageModel", "Block", "Block", "Block", "Block"]
+    assert list(found["whole"]["ms"]) == ["eager", "compiled"] and found["whole"]["gain"] == 0.5
+    assert [len(found[way]["other_s"]) for way in step_compiled.WAYS] == [0, 2, 0]
+    assert len(found["by_block"]["graphs"]) == 3
+    monkeypatch.setattr(step_compiled, "whole", lambda net: nn.init.normal_(net.scores.weight))
+    monkeypatch.setattr(step_compiled, "WAYS", {"whole": step_compiled.whole})
+    with pytest.raises(AssertionError, match="not close"):
+        step_compiled.process(str(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # PyTorch's own look at it
+def test_a_hook_that_cannot_be_traced_cuts_each_block(monkeypatch):
+    monkeypatch.setattr(step_compiled, "by_block", lambda net: None)
+    net = language_model.LanguageModel(64, 2, 8)
+    step_compiled.with_breaks(net)
+    handed = blocks_compiled.Handed()
+    torch.compiler.reset()
+    for block in net.blocks:
+        block.compile(backend=handed)
+    tokens, _ = language_model.successors(2, 8, "cpu")
+    net(tokens)
+    assert len(handed.operations) >= 2
+
+
+def test_small_steps_are_trained_alike_in_every_way(gpu, monkeypatch):
+    given = eagerly(monkeypatch)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: None)
+    smaller(monkeypatch, small_step_compiled, WIDTH=64, BLOCKS=1, BATCH=2, TOKENS=8)
+    result = small_step_compiled.main()
+    assert given == [{}, {"mode": "reduce-overhead"}, {}]
+    assert list(result["losses"]) == ["eager", "compiled", "reduce_overhead", "graph", "compiled_graph"]
+    assert all(row == pytest.approx(result["losses"]["eager"]) for row in result["losses"].values())
+    assert list(result["gpu"]["ms"]) == ["eager", "graph", "compiled_graph"]
+
+
+def test_matmuls_of_triton_and_of_cublas_are_told_apart(monkeypatch):
+    names = [
+        ("stream 7", "triton_tem_fused_addmm_2"),
+        ("stream 7", "nvjet_tst_128x256_64x4"),
+        ("stream 7", "triton_poi_fused_gelu"),
+        ("CPU", "cuLaunchKernel of a gemm"),
+    ]
+    rows = [[lane, 0, 1, name] for lane, name in names]
+    monkeypatch.setattr(block_autotuned, "lanes", lambda work: rows)
+    assert block_autotuned.matmuls(print) == {"triton": 1, "cublas": 1}
+
+
+def test_a_block_is_compiled_in_each_mode_for_each_batch(gpu, monkeypatch, tmp_path):
+    given = eagerly(monkeypatch)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
+    smaller(monkeypatch, block_autotuned, WIDTH=64, TOKENS=8, BATCHES={"many": 2, "few": 1})
+    monkeypatch.setattr(torch._inductor.config, "autotune_num_choices_displayed", 10)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
+    found = block_autotuned.process(str(tmp_path))
+    modes = [options.get("mode") for options in given]
+    assert modes == [None, None, "max-autotune-no-cudagraphs", None, "max-autotune-no-cudagraphs"]
+    assert list(found) == ["many", "few"] and list(found["few"]["us"]) == [
+        "eager",
+        "compiled",
+        "max_autotune",
+    ]
+
+
+def test_autocast_with_its_cache_trains_on_old_weights(gpu, monkeypatch):
+    sizes = {"WIDTH": 64, "BLOCKS": 1, "BATCH": 2, "TOKENS": 8, "STEPS": 8, "WORDS": 32}
+    smaller(monkeypatch, autocast_captured, **sizes)
+
+    def autocast(cache=True):
+        return torch.autocast("cpu", torch.bfloat16, cache_enabled=cache)
+
+    monkeypatch.setattr(autocast_captured, "autocast", autocast)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda net, samples: net)
+    result = autocast_captured.main()
+    differs = result["differs_by"]
+    assert differs["cache_off"] == differs["whole"] == 0 < 1e-3 < differs["cache_on"]
+    assert result["losses"]["cache_on"] == result["losses"]["eager_around"] != result["losses"]["eager"]
+    assert list(result["ms"]) == ["cache_off", "callable", "eager", "whole"]
+
+
+def test_a_refusal_is_the_first_line_of_its_error():
+    def refuse():
+        raise RuntimeError("no\nmore")
+
+    assert (autocast_captured.refusal(refuse), autocast_captured.refusal(list)) == ("no", "")
+
+
+def test_errors_beside_a_capture_are_those_of_either_thread(gpu, monkeypatch):
+    def capture(graph, capture_error_mode):
+        assert capture_error_mode == "global"
+        return gpu.capture(graph)
+
+    def fails():
+        return lambda: torch.ones(2) + torch.ones(3)
+
+    def breaks():
+        raise RuntimeError("CUDA error: invalidated")
+
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(capture_beside_threads, "ROWS", 4)
+    monkeypatch.setattr(capture_beside_threads, "ACTIONS", (capture_beside_threads.copies, fails))
+    assert capture_beside_threads.beside_a_capture((0, "global")) == {
+        "thread": "",
+        "capture": "",
+        "right": True,
+    }
+    failed = capture_beside_threads.beside_a_capture((1, "global"))
+    assert failed["right"] and "The size of tensor" in failed["thread"] and failed["capture"] == ""
+    assert capture_beside_threads.error_of(breaks) == "RuntimeError: CUDA error: invalidated"
+
+
+def test_buckets_pad_what_they_are_given(gpu, monkeypatch):
+    sizes = {"WIDTH": 64, "BLOCKS": 1, "BATCH": 2, "LONGEST": 16, "BATCHES": 6, "COUNTS": (1, 4)}
+    smaller(monkeypatch, graph_buckets, **sizes)
+    result = graph_buckets.main()
+    assert result["rows"][0]["padding"] > result["rows"][1]["padding"] > 0
+    assert max(result["differs_by"].values()) <= 1e-5
+    assert list(result["ms"]) == ["eager", "1", "4"]
+
+
+def test_bucketed_takes_the_smallest_that_fits(gpu):
+    seen = []
+
+    def step(tokens, targets):
+        seen.append(tokens.shape[1])
+        return torch.where(targets == -100, 0, tokens).sum()
+
+    call = graph_buckets.bucketed(step, [2, 8, 4], lambda size: torch.ones(2, 1, size, dtype=torch.long))
+    assert seen == [8, 8, 4, 4, 2, 2]
+    for length in (3, 8, 1):
+        rows = torch.full((1, length), 5)
+        assert call(rows, rows).item() == 5 * length
+    with pytest.raises(ValueError, match="9 tokens are more than 8"):
+        call(*torch.ones(2, 1, 9, dtype=torch.long))
+
+
+def test_padding_is_what_no_text_fills(monkeypatch):
+    monkeypatch.setattr(graph_buckets, "LONGEST", 8)
+    assert graph_buckets.evenly(2) == [4, 8]
+    assert graph_buckets.padded_share([4, 2, 7], [4, 8]) == pytest.approx(3 / 16)
+
+
+def test_every_way_generates_the_same_text(gpu, monkeypatch):
+    given = eagerly(monkeypatch)
+    sizes = {"WIDTH": 64, "BLOCKS": 2, "CONTEXT": 32, "PROMPT": 8, "TOKENS": 8, "BATCHES": (1, 2)}
+    smaller(monkeypatch, decode_loop, **sizes)
+    monkeypatch.setattr(decode_loop, "gpu_clock", lambda work, calls, spin_cycles: 1e-3)
+    result = decode_loop.main()
+    assert given == [{}, {"mode": "reduce-overhead"}, {}]
+    assert set(result["agree"].values()) == {8} and result["launches"]["graph"] == 1
+    assert list(result["checked"]["ms"])[:3] == ["static_0", "static_1", "static_16"]
+    assert result["bytes"]["cache"] == 2 * 2 * 64 * 32 * 2
+    assert [row["batch"] for row in result["batches"]] == [1, 2]
+
+
+@torch.no_grad()
+def test_generation_stops_where_all_texts_have_ended(monkeypatch):
+    for name, size in {"WIDTH": 64, "BLOCKS": 1, "CONTEXT": 32}.items():
+        monkeypatch.setattr(decode_loop, name, size)
+    net = language_model.LanguageModel(64, 1, 32)
+    cache = decode_loop.Static(net, torch.ones(1, 4, dtype=torch.long))
+    text = decode_loop.generate(cache, cache.step, 6)
+    monkeypatch.setattr(decode_loop, "END", text[0, 2].item())
+    first = text[0].tolist().index(decode_loop.END)
+    assert decode_loop.generate(cache, cache.step, 6, check=1).tolist() == [text[0, : first + 1].tolist()]
+    assert torch.equal(decode_loop.generate(cache, cache.step, 6), text)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("module", [autocast_captured, graph_buckets, decode_loop, small_step_compiled])
+def test_graphs_of_a_language_model_equal_eager(module):
+    module.main()  # compares before it times

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from conftest import on_ranks, under_torchrun
 from torch import nn
 
+from snippets.timing.benchmark import Timing
 from snippets.training import (
     accumulate_no_sync,
     dataparallel_by_hand,
@@ -27,6 +28,7 @@ from snippets.training import (
     forgetful_threads,
     gradient_buckets,
     models,
+    precisions,
     scaling_residual,
 )
 
@@ -459,3 +461,34 @@ def test_by_hand_is_dataparallel_on_every_gpu():
     found = dataparallel_by_hand.by_hand(model, rows, gpus)
     torch.testing.assert_close(found, nn.DataParallel(model, gpus)(rows), rtol=0, atol=0)
     torch.testing.assert_close(found, model(rows))
+
+
+def test_one_network_is_trained_in_each_precision(gpu, monkeypatch):
+    def turns(works, trials):
+        for work in works.values():
+            work()
+        return {name: Timing([1e-3] * 3) for name in works}
+
+    sizes = {"LAYERS": 1, "WIDTH": 64, "BATCH": 2, "TOKENS": 16, "VOCABULARY": 16, "STEPS": 3}
+    for name, size in sizes.items():
+        monkeypatch.setattr(precisions, name, size)
+    monkeypatch.setattr(precisions, "take_turns", turns)
+    result = precisions.main()
+    losses = {way: row["losses"] for way, row in result["ways"].items()}
+    assert list(losses) == list(precisions.WAYS) and losses["fp32"] == losses["tf32"]
+    assert losses["bf16"] != losses["bf16_weights"] != losses["fp32"]
+    assert result["ways"]["bf16_weights"]["weights_mib"] == result["ways"]["fp32"]["weights_mib"] / 2
+    assert result["flop"] > 0 and torch.get_float32_matmul_precision() == "highest"
+
+
+def test_least_loss_is_that_of_the_rule(monkeypatch):
+    monkeypatch.setattr(precisions, "TRUE", 0.5)
+    monkeypatch.setattr(precisions, "VOCABULARY", 2)
+    shares = torch.tensor([0.75, 0.25])
+    assert precisions.least_loss() == pytest.approx(-float((shares * shares.log()).sum()))
+
+
+def test_zeros_among_gradients_are_counted():
+    net = nn.Linear(2, 1)
+    net.weight.grad, net.bias.grad = torch.tensor([[0.0, 1.0]]), torch.tensor([2.0])
+    assert precisions.underflow(net) == pytest.approx(1 / 3)

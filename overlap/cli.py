@@ -289,7 +289,7 @@ def _compare(book: Book, options) -> int:
     names = _names(book, options.names)
     book.run(names or None)
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
-    for name, profile, other, key, ours, theirs in compare.beside(book, names or None):
+    for name, profile, other, key, ours, theirs in compare.compared(book, names or None):
         ratio = f"{ours / theirs:.2f}" if theirs else "–"
         rows.append((f"{name} ({profile} : {other})", key, f"{ours:.4g}", f"{theirs:.4g}", ratio))
     if len(rows) == 1:
@@ -318,16 +318,16 @@ def _verify(book: Book, options) -> int:
         reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
         raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
     names = _runnable(book, options.names)
-    kept = mine.Mine(Path.cwd() / mine.NAME, book) if options.all else None
+    file = mine.Mine(Path.cwd() / mine.NAME, book) if options.all else None
     try:
-        report = verify(book, names or None, options.quick, _tell, kept)
+        report = verify(book, names or None, options.quick, _tell, file)
     except KeyboardInterrupt:
-        if kept:
-            kept.finish(lambda runs: {})
-            _tell(f"{len(kept.recordings)} runs are in {mine.NAME}; the same command goes on from there")
+        if file:
+            file.finish(lambda runs: {})
+            _tell(f"{len(file.recordings)} runs are in {mine.NAME}; the same command goes on from there")
         raise
-    if kept:
-        kept.finish(_numbers(book))
+    if file:
+        file.finish(_numbers(book))
         _tell(f"{mine.NAME} is whole: drop it on the page Check your GPU, and the book shows this machine")
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError
-from overlap.book.blocks import Claim, FigureBlock, Text
+from overlap.book.blocks import Claim, FigureBlock
+from overlap.book.blocks.block import Text
 from overlap.book.book import Book, Run
 from overlap.book.evaluation import speaks_of
 from overlap.book.expression import Data

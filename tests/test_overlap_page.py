@@ -5,7 +5,8 @@ import re
 import pytest
 
 from overlap.book import page, value
-from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock, Text
+from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock
+from overlap.book.blocks.block import Text
 from overlap.book.blocks.index import in_reading_order
 from overlap.book.blocks.scoreboard import Score
 from overlap.book.verdict import State

@@ -12,7 +12,6 @@ from typing import TypeVar
 from overlap import OverlapError
 from overlap.book import check, evaluation, select
 from overlap.book.blocks import Block, Claim, SnippetBlock
-from overlap.book.expression import names
 from overlap.book.library import Library
 from overlap.book.own_runs import OwnRuns, cache_folder
 from overlap.book.runs import Run, has_trials
@@ -190,11 +189,6 @@ class Book:
     def scopes(self, name: str, run: Run) -> list[dict]:
         """What expressions see in each run of a recording."""
         return [self.scope(name, run, number) for number in range(len(run.all))]
-
-    def reads(self, expression: str) -> set[str]:
-        """Other snippets whose results an expression names."""
-        words = names(expression)
-        return {name for name in self.snippets if words.issuperset(name.split("/"))}
 
     def numbers(self, value: Value) -> dict:
         """What an expression gives on each machine that has data for it, the median of its runs."""

@@ -21,7 +21,7 @@ def numbers(value, key: str = "") -> Iterator[tuple[str, float]]:
         yield key, value
 
 
-def beside(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str, str, float, float]]:
+def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str, str, float, float]]:
     """(snippet, profile here, recorded profile, key, here, recorded) of each number that both have.
 
     Machines of as many GPUs are compared; recorded is the median of the runs, as on the pages.

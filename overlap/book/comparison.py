@@ -82,11 +82,6 @@ def distance(comparisons: Iterator[Comparison]) -> str:
     return f"{min(shares):.0%}" if shares else ""
 
 
-def is_above_one(shares: list[float]) -> bool:
-    """Whether shares of a measured limit, one per run, are above 1 by more than three of their spreads."""
-    return _has_room(">", [share - 1 for share in shares])
-
-
 def _has_room(sign: str, distances: list[float]) -> bool:
     """Whether the median, moved against the comparison by three spreads, is still on its side of zero."""
     lower, centre, upper = quantiles(distances, n=4, method="inclusive")

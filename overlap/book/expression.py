@@ -9,7 +9,6 @@ the three views of a dict.
 import ast
 import contextlib
 import math
-import re
 import warnings
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from functools import lru_cache
@@ -168,11 +167,6 @@ def over(expression: str, scopes: Iterable[Mapping]) -> list:
         with contextlib.suppress(Undecided):
             values.append(evaluate(expression, scope))
     return values
-
-
-def names(expression: str) -> set[str]:
-    """Every word in an expression: what it may read."""
-    return set(re.findall(r"[A-Za-z_]\w*", expression))
 
 
 def as_json(expression: str) -> list:

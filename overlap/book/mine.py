@@ -19,11 +19,12 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from overlap import OverlapError
-from overlap.book.blocks import Bars, Calculator, Headlines
+from overlap.book.blocks import Bars, Calculator, Claim, Headlines
 from overlap.book.book import Book
 from overlap.book.runs import Run
 from overlap.book.value import Value, values
@@ -80,7 +81,7 @@ class Mine:
 
     def finish(self, tables: Tables) -> None:
         """Write the file with what the book says of its runs."""
-        self._write(dict(self._machines(tables)))
+        self._write(self._machines(tables))
 
     def runs(self) -> dict[str, dict[str, Run]]:
         """Its runs by snippet and profile."""
@@ -111,29 +112,20 @@ class Mine:
                 lacks[name] = self.unchecked.get(name, why)
         return lacks
 
-    def _machines(self, tables: Tables) -> Iterator[tuple[str, dict]]:
+    def _machines(self, tables: Tables) -> dict[str, dict]:
         """What the book says of each profile of this machine."""
         runs = self.runs()
         now = self.book.of_runs(runs)
-        drawn = tables([(name, run) for name in runs for run in runs[name].values()])
+        pictured = tables([(name, run) for name in runs for run in runs[name].values()])
+        machines = {}
         for profile in sorted({profile for _, profile in self.recordings}, key=machine.order):
             snippets = {}
             for name in runs:
                 if profile in runs[name]:
-                    pictured = drawn.get((name, profile), {"tables": [], "more": 0, "chart": []})
-                    snippets[name] = _of_snippet(runs[name][profile]) | pictured
-            yield (
-                profile,
-                {
-                    "label": machine.label(profile),
-                    "values": dict(_values(now, profile)),
-                    "claims": dict(_claims(now, profile)),
-                    "headlines": dict(_headlines(now, profile)),
-                    "bars": dict(_bars(now, profile)),
-                    "calculators": dict(_calculators(now, profile)),
-                    "snippets": snippets,
-                },
-            )
+                    picture = pictured.get((name, profile), {"tables": [], "more": 0, "chart": []})
+                    snippets[name] = _of_snippet(runs[name][profile]) | picture
+            machines[profile] = _of_machine(now, profile) | {"snippets": snippets}
+        return machines
 
 
 def edition(book: Book) -> str:
@@ -192,51 +184,61 @@ def _asked(book: Book) -> set[Value]:
     return asked
 
 
-def _values(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
-    for value in sorted(_asked(now), key=str):
-        with contextlib.suppress(OverlapError):  # nothing here has it
-            item = now.statistics(value).get(profile)
-            if item and item.values:
-                note = f"{value.snippet} on your {machine.label(profile)}"
-                if item.note:
-                    note += f": {item.note}"
-                yield value.key, [plain(item.text), plain(item.wide_range), plain(note)]
+def _of_machine(now: Book, profile: str) -> dict:
+    """What sentences, claims and tables say of one profile."""
+    headlines = [row for block in now.of_kind(Headlines) for row in block.rows]
+    return {
+        "label": machine.label(profile),
+        "values": _known(sorted(_asked(now), key=str), lambda value: _value(now, profile, value)),
+        "claims": _known(now.claims, lambda claim: _claim(now, profile, claim)),
+        "headlines": _known(headlines, lambda row: row.by_machine(now).get(profile)),
+        "bars": _known(now.of_kind(Bars), lambda block: _bars(now, profile, block)),
+        "calculators": _known(now.of_kind(Calculator), lambda block: _start(now, profile, block)),
+    }
 
 
-def _claims(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
-    for claim in now.claims:
-        run = now.runs(claim.snippet).get(profile)
-        with contextlib.suppress(OverlapError):  # it was written with other machines in mind
-            verdict = run and claim.verdict(now.scopes(claim.snippet, run), run)
-            if verdict:
-                figures = verdict.figures
-                if verdict.state is State.FALSE and verdict.advice:
-                    figures += f" · {verdict.advice}"
-                yield claim.key, [verdict.state.word, plain(figures)]
-
-
-def _headlines(now: Book, profile: str) -> Iterator[tuple[str, list[str]]]:
-    for row in [row for block in now.of_kind(Headlines) for row in block.rows]:
+def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
+    """What there is of each item here, by its key; some were written with other machines in mind."""
+    known = {}
+    for item in items:
         with contextlib.suppress(OverlapError):
-            cell = row.by_machine(now).get(profile)
-            if cell:
-                yield row.key, list(cell)
+            content = of(item)
+            if content:
+                known[item.key] = content
+    return known
 
 
-def _bars(now: Book, profile: str) -> Iterator[tuple[str, list[list[float]]]]:
-    for block in now.of_kind(Bars):
-        with contextlib.suppress(OverlapError):
-            rows = block.lengths(now).get(profile)
-            if rows:
-                yield block.key, [[length, share] for _, length, share in rows]
+def _value(now: Book, profile: str, value: Value) -> list[str] | None:
+    item = now.statistics(value).get(profile)
+    if not item or not item.values:
+        return None
+    note = f"{value.snippet} on your {machine.label(profile)}"
+    if item.note:
+        note += f": {item.note}"
+    return [plain(item.text), plain(item.wide_range), plain(note)]
 
 
-def _calculators(now: Book, profile: str) -> Iterator[tuple[str, dict[str, float]]]:
-    for block in now.of_kind(Calculator):
-        with contextlib.suppress(OverlapError):
-            start = block.starts(now).get(profile)
-            if start and all(item.low <= start[item.name] <= item.high for item in block.inputs):
-                yield block.key, start
+def _claim(now: Book, profile: str, claim: Claim) -> list[str] | None:
+    run = now.runs(claim.snippet).get(profile)
+    verdict = run and claim.verdict(now.scopes(claim.snippet, run), run)
+    if not verdict:
+        return None
+    figures = verdict.figures
+    if verdict.state is State.FALSE and verdict.advice:
+        figures += f" · {verdict.advice}"
+    return [verdict.state.word, plain(figures)]
+
+
+def _bars(now: Book, profile: str, bars: Bars) -> list[list[float]]:
+    return [[length, share] for _, length, share in bars.lengths(now).get(profile, [])]
+
+
+def _start(now: Book, profile: str, calculator: Calculator) -> dict[str, float] | None:
+    """Where a calculator's inputs begin, if it can begin there."""
+    start = calculator.starts(now).get(profile)
+    if start and all(item.low <= start[item.name] <= item.high for item in calculator.inputs):
+        return start
+    return None
 
 
 def _of_snippet(run: Run) -> dict:

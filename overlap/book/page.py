@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book.blocks import KINDS, Block, Source, Text
+from overlap.book.blocks import KINDS
+from overlap.book.blocks.block import Block, Source, Text
 from overlap.run.snippet import NAME
 
 #: What a builder reads at the top of a page, such as how much it weighs in a search.

@@ -29,7 +29,7 @@ from statistics import median
 
 from overlap import OverlapError
 from overlap.book import diagnosis
-from overlap.book.blocks import Headline, Headlines
+from overlap.book.blocks.headlines import Headline, Headlines
 from overlap.book.book import Book
 from overlap.book.diagnosis import LOW, OK, UNKNOWN, Fact
 from overlap.book.mine import Mine
@@ -65,7 +65,7 @@ def verify(
     able = list(book.own.runnable(names))
     chosen = able
     if quick:
-        chosen = _of_headlines(book, headlines, able) or able
+        chosen = _of_headlines(headlines, able) or able
     names = names or list(book.snippets)
     wanted = chosen
     before = "whatever ran before"
@@ -126,11 +126,9 @@ def verify(
 # What runs, and what does not
 
 
-def _of_headlines(book: Book, headlines: list[Headline], able: list[Item]) -> list[Item]:
+def _of_headlines(headlines: list[Headline], able: list[Item]) -> list[Item]:
     """The runs that give headlines, each on the fewest GPUs."""
-    behind = set()
-    for headline in headlines:
-        behind |= {headline.snippet} | book.reads(headline.expression) | book.reads(headline.ceiling)
+    behind = {headline.snippet for headline in headlines}
     fewest: dict[str, Item] = {}
     for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
         if snippet.name in behind:
@@ -223,8 +221,7 @@ def _lines(committed: Book, now: Book, headline: Headline, failures: list[str]) 
                 bound = recorded[profile]["high"] / NEAR
         elif share and recorded_shares:
             compared = "share"
-            least = FAR * min(recorded_shares)
-            bound = ceiling / least if headline.is_time else ceiling * least
+            bound = ceiling * FAR * min(recorded_shares)
         state = UNKNOWN
         if bound is not None:
             is_low = value > bound if headline.is_time else value < bound

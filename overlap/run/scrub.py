@@ -43,8 +43,8 @@ def scrubbed(data: dict, code: str) -> dict:
 
     here = data["machine"]
     about = {"system": clean(here["system"]), "links": [clean(line) for line in here["links"]]}
-    said = {key: _walked(data[key], clean_of_numbers) for key in ("outputs", "result")}
-    return data | said | {"machine": here | about}
+    texts = {key: _walked(data[key], clean_of_numbers) for key in ("outputs", "result")}
+    return data | texts | {"machine": here | about}
 
 
 def _names() -> list[str]:

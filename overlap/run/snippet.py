@@ -17,16 +17,15 @@ NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 BROKEN, FIXED = "_broken", "_fixed"
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
 _GUARD = re.compile(r'\n*^if __name__ == "__main__":\n(?:    .*\n?)+', re.M)
-#: `[tool.overlap]` of a header: what is left out, and what each key may be.
-_DEFAULTS = {"timeout": 60, "exclusive": True, "launcher": "python", "missing": {}, "ranks": None, "take": []}
-_RULES = {
-    "gpus": (lambda counts: _are_counts(counts), "a list of GPU counts such as [0, 1]"),
-    "timeout": (lambda limit: type(limit) in (int, float) and 0 < limit <= 3600, "seconds up to 3600"),
-    "exclusive": (lambda alone: type(alone) is bool, "true or false"),
-    "launcher": (lambda name: name in ("python", "torchrun"), "'python' or 'torchrun'"),
-    "ranks": (lambda count: count is None or _are_counts([count]), "a number of processes"),
-    "missing": (lambda why: isinstance(why, dict), "a reason by GPU count, as { 8 = 'no such machine' }"),
-    "take": (lambda names: isinstance(names, list), "a list of functions to take home"),
+#: `[tool.overlap]` of a header: what each option is where it is left out, what it may be, and that in words.
+_OPTIONS = {
+    "gpus": (None, lambda counts: _are_counts(counts), "a list of GPU counts such as [0, 1]"),
+    "timeout": (60, lambda limit: type(limit) in (int, float) and 0 < limit <= 3600, "seconds up to 3600"),
+    "exclusive": (True, lambda alone: type(alone) is bool, "true or false"),
+    "launcher": ("python", lambda name: name in ("python", "torchrun"), "'python' or 'torchrun'"),
+    "ranks": (None, lambda count: count is None or _are_counts([count]), "a number of processes"),
+    "missing": ({}, lambda why: isinstance(why, dict), "a reason by GPU count, as { 8 = 'no such machine' }"),
+    "take": ([], lambda names: isinstance(names, list), "a list of functions to take home"),
 }
 _REMEDY = "see docs/contributing.md, 'A snippet'"
 
@@ -47,7 +46,7 @@ class Snippet:
         if "main" not in snippet.functions:
             raise OverlapError(f"{snippet.path}: has no main() to run; write `def main() -> dict`, {_REMEDY}")
         snippet.show(snippet.options["take"])
-        _ = snippet.hash, snippet.imports
+        _ = snippet.parts, snippet.imports  # both can be read
         return snippet
 
     @property
@@ -74,15 +73,16 @@ class Snippet:
     @cached_property
     def options(self) -> dict:
         """`[tool.overlap]` of the header, with defaults filled in."""
-        options = self.metadata.get("tool", {}).get("overlap", {})
-        problems = [f"{key} is unknown" for key in options if key not in _RULES]
-        for key, (is_right, rule) in _RULES.items():
-            if not is_right(options.get(key, _DEFAULTS.get(key))):
-                problems.append(f"{key} must be {rule}")
-        if not problems:
-            options = _DEFAULTS | options
-            if options["launcher"] == "torchrun" and 0 in options["gpus"] and not options["ranks"]:
-                problems.append("torchrun on the CPU needs to know how many processes: add ranks = 2")
+        given = self.metadata.get("tool", {}).get("overlap", {})
+        problems = [f"{name} is unknown" for name in given if name not in _OPTIONS]
+        options = {}
+        for name, (default, is_right, rule) in _OPTIONS.items():
+            options[name] = given.get(name, default)
+            if not is_right(options[name]):
+                problems.append(f"{name} must be {rule}")
+        runs_on_cpu = not problems and 0 in options["gpus"]
+        if runs_on_cpu and options["launcher"] == "torchrun" and not options["ranks"]:
+            problems.append("torchrun on the CPU needs to know how many processes: add ranks = 2")
         if problems:
             raise OverlapError(f"{self.path}: header: {'; '.join(problems)}; {_REMEDY}")
         return options

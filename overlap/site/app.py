@@ -104,7 +104,7 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
     behind = set()
     for block in book.blocks:
         for row in block.rows if isinstance(block, Headlines) else ():
-            behind |= {row.snippet} | book.reads(row.expression)
+            behind.add(row.snippet)
     for name in sorted(behind):
         for file in sorted(book.recordings.glob(f"*/{name}.json")):
             recording = json.loads(file.read_bytes())

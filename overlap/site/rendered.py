@@ -12,7 +12,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import CountHandler
 
-from overlap.book.blocks import Text
+from overlap.book.blocks.block import Text
 from overlap.cache import Cache, digest, write
 from overlap.site.build import digest_of_files, facts
 from overlap.site.view import Site

@@ -5,15 +5,15 @@ notebook. To add a kind, write such a class and name it here.
 """
 
 from overlap.book.blocks.bars import Bars
-from overlap.book.blocks.block import Block, Source, Text
+from overlap.book.blocks.block import Block
 from overlap.book.blocks.calculator import Calculator
 from overlap.book.blocks.claim import Claim
 from overlap.book.blocks.figure import Diagram, FigureBlock
 from overlap.book.blocks.guess import Guess
-from overlap.book.blocks.headlines import Headline, Headlines
+from overlap.book.blocks.headlines import Headlines
 from overlap.book.blocks.index import ClaimIndex, SnippetIndex, Tally
 from overlap.book.blocks.pair import Pair
-from overlap.book.blocks.scoreboard import Scoreboard, ScoreboardPicture
+from overlap.book.blocks.scoreboard import Scoreboard
 from overlap.book.blocks.snippet import SnippetBlock
 
 _CLASSES = (
@@ -33,25 +33,3 @@ _CLASSES = (
 )
 #: Kinds by the word that opens their fence.
 KINDS: dict[str, type[Block]] = {block.kind: block for block in _CLASSES}
-
-__all__ = [
-    "KINDS",
-    "Bars",
-    "Block",
-    "Calculator",
-    "Claim",
-    "ClaimIndex",
-    "Diagram",
-    "FigureBlock",
-    "Guess",
-    "Headline",
-    "Headlines",
-    "Pair",
-    "Scoreboard",
-    "ScoreboardPicture",
-    "SnippetBlock",
-    "SnippetIndex",
-    "Source",
-    "Tally",
-    "Text",
-]

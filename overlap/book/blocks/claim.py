@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.comparison import SPREADS, compared, distance, evaluated, is_above_one, is_close, sides
+from overlap.book.comparison import SPREADS, compared, distance, evaluated, is_close, sides
 from overlap.book.evaluation import speaks_of
-from overlap.book.expression import Undecided, evaluate, names, over
+from overlap.book.expression import Undecided, evaluate, over
 from overlap.book.runs import Run, busy
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited, key
@@ -34,11 +34,6 @@ class Limit(NamedTuple):
     value: str
     ceiling: str
 
-    @property
-    def is_physical(self) -> bool:
-        """Whether the ceiling is what the machine can do at best, and not made of measured numbers."""
-        return "ceiling" in names(self.ceiling)
-
     def shares(self, scopes: list[dict]) -> list[float]:
         """How much of the ceiling the value reaches, in those runs where both are known."""
         shares = over(f"({self.value}) / ({self.ceiling})", scopes)
@@ -47,11 +42,9 @@ class Limit(NamedTuple):
         return shares
 
     def is_beaten(self, scopes: list[dict]) -> bool:
-        """Whether the value is above its limit; where that was measured, too, by more than its spread."""
+        """Whether the value is above its ceiling, in the median of the runs."""
         shares = self.shares(scopes)
-        if not shares or middle(shares) <= 1:
-            return False
-        return self.is_physical or len(shares) == 1 or is_above_one(shares)
+        return bool(shares) and middle(shares) > 1
 
     def figures(self, scopes: list[dict]) -> str:
         """`4 of 132: 3%`."""
@@ -135,7 +128,7 @@ class Claim(Block):
         able = [scope for scope in scopes if over(self.expression, [scope])]
         if not able:
             evaluate(self.expression, scopes[0])  # says why it is undecided
-        true = sum(map(self._holds, able))
+        true = sum(map(bool, over(self.expression, able)))
         figures = " · ".join([sides(self.expression, able), *(limit.figures(able) for limit in self.limits)])
         if 0 < true < len(able):
             figures += f" · true in {true} of {len(able)} runs"
@@ -146,13 +139,6 @@ class Claim(Block):
             state = State.HOLDS
             apart = distance(compared(self.expression, able))
         return Verdict(run.profile, state, figures, run.live, run.path, true, len(able), apart, disturbed)
-
-    def _holds(self, scope: dict) -> bool:
-        """Whether it is true in one run: its expression is, and nothing beats a ceiling of the machine."""
-        if not evaluate(self.expression, scope):
-            return False
-        physical = [limit for limit in self.limits if limit.is_physical]
-        return all(share <= 1 for limit in physical for share in limit.shares([scope]))
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, figures, recording and remedy.

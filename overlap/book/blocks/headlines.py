@@ -92,12 +92,8 @@ class Headline(NamedTuple):
 
     @property
     def share(self) -> str:
-        """The expression of how much of the ceiling is reached; of a time, how much of it is needed."""
-        if not self.ceiling:
-            return ""
-        if self.is_time:
-            return f"({self.ceiling}) / ({self.expression})"
-        return f"({self.expression}) / ({self.ceiling})"
+        """The expression of how much of the ceiling is reached."""
+        return f"({self.expression}) / ({self.ceiling})" if self.ceiling else ""
 
     def amounts(self, expression: str, scopes: Iterable[dict]) -> list[float]:
         """What one of its expressions gives in those runs that have data for it, each above zero."""

@@ -77,8 +77,8 @@ class SnippetIndex(Block):
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
         for page in in_reading_order(view.book):
-            blocks = [shown for block in page.blocks for shown in block.snippets]
-            blocks = [shown for shown in blocks if view.book.places[shown.snippet] == shown]
+            snippets = [snippet for block in page.blocks for snippet in block.snippets]
+            blocks = [snippet for snippet in snippets if view.book.places[snippet.snippet] == snippet]
             if blocks:
                 title = titled(page.name)
                 table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)

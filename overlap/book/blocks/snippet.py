@@ -106,15 +106,15 @@ class SnippetBlock(Block):
         """
         book = view.book
         runs: dict[str, dict[str, Run]] = {}
-        for shown in self.snippets:
-            runs_there = book.runs(book.snippet(shown.snippet).name) if self.output else {}
+        for block in self.snippets:
+            runs_there = book.runs(book.snippet(block.snippet).name) if self.output else {}
             if self.output and not runs_there:
-                reason = f"snippets/{shown.snippet}.py: nothing recorded and this machine cannot run it"
-                raise OverlapError(f"{self.where}: {reason}; run `overlap record {shown.snippet}`")
+                reason = f"snippets/{block.snippet}.py: nothing recorded and this machine cannot run it"
+                raise OverlapError(f"{self.where}: {reason}; run `overlap record {block.snippet}`")
             for profile, run in runs_there.items():
-                runs.setdefault(profile, {})[shown.snippet] = run
+                runs.setdefault(profile, {})[block.snippet] = run
         runs = {profile: runs[profile] for profile in sorted(runs, key=order)}
-        first, *others = (shown.place(view) for shown in self.snippets)
+        first, *others = (block.place(view) for block in self.snippets)
         pictures = {}
         if self.plot:
             for by_name in runs.values():
@@ -152,8 +152,8 @@ class SnippetBlock(Block):
         if "ov-numbers" not in drawn:
             views.remove("numbers")
         files = []
-        for shown in self.snippets:
-            snippet = view.book.snippet(shown.snippet)
+        for block in self.snippets:
+            snippet = view.book.snippet(block.snippet)
             file = {"name": Path(snippet.path).name, "path": snippet.path, "needs": self.needs(snippet)}
             file["command"] = command(snippet, file["name"])
             file["download"] = view.link(f"downloads/{snippet.name}.py")
@@ -163,7 +163,7 @@ class SnippetBlock(Block):
         return view.render(
             read_template("snippet_output"),
             anchor=anchor,
-            names=" ".join(shown.snippet for shown in self.snippets),
+            names=" ".join(block.snippet for block in self.snippets),
             line=self.line,
             views=views,
             tabs=view.tabs(tabs, view.first(runs, self.snippet)),

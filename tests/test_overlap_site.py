@@ -7,12 +7,10 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -497,9 +495,8 @@ def test_a_failing_run_stops_the_build(template, tmp_path):
         build(book, "auto")
 
 
-@pytest.mark.parametrize("claims", ["listed", "fatal"])
-def test_a_claim_false_on_what_this_build_ran(template, tmp_path, caplog, claims):
-    """An honest difference of another machine is shown and listed; an option makes it stop the build."""
+def test_a_claim_false_on_what_this_build_ran_is_listed(template, tmp_path, caplog):
+    """An honest difference of another machine is shown and listed, and stops no build."""
     book = write_book(tmp_path, template)
     book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
     without_pictures = re.sub(r"(?s)caption: .*?\n|```figure.*", "", PAGE)
@@ -508,22 +505,12 @@ def test_a_claim_false_on_what_this_build_ran(template, tmp_path, caplog, claims
         path.unlink()
     book.page("index", "# Small\n")
     book.commit("a/number", template, {"n": 3})
-    plugins = f"plugins:\n  - search\n  - overlap:\n      claims: {claims}\n"
-    expected = (
-        "docs/a.md:7: claim is false here: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, "
-        "in .cache/overlap/runs/a-number-0-"
-    )
-    again = ".json; this machine may differ; `overlap run a/number` runs it again"
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
-        if claims == "fatal":
-            with pytest.raises(Abort, match=r"^1 claims are false on what this build ran"):
-                build(book, "auto", extra=plugins)
-        else:
-            assert (
-                'class="ov-false" data-machine="cpu"'
-                in (build(book, "auto", extra=plugins) / "a/index.html").read_text()
-            )
-    assert expected in caplog.text and again in caplog.text
+        page = (build(book, "auto") / "a/index.html").read_text()
+    assert 'class="ov-false" data-machine="cpu"' in page
+    expected = "docs/a.md:7: claim is false here: Three, *at least*. `n >= 3`: n = 2, not ≥ 3, "
+    assert f"{expected}in .cache/overlap/runs/a-number-0-" in caplog.text
+    assert ".json; this machine may differ; `overlap run a/number` runs it again" in caplog.text
 
 
 @pytest.mark.usefixtures("noisy")
@@ -556,13 +543,12 @@ def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, t
     assert busy in html.unescape(page)
 
 
-def test_a_claim_false_on_what_this_build_did_not_run_stops_nothing(template, tmp_path, caplog):
+def test_a_claim_false_on_what_this_build_did_not_run_is_shown_alone(template, tmp_path, caplog):
     book = write_book(tmp_path, template)
     book.commit("a/number", template, {"n": 2}, gpus=1)
     (book.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {cpu = 1}\n")
-    plugins = "plugins:\n  - search\n  - overlap:\n      claims: fatal\n"
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
-        page = (build(book, "never", extra=plugins) / "a/index.html").read_text()
+        page = (build(book, "never") / "a/index.html").read_text()
     assert 'class="ov-false" data-machine="h200"' in page and "claim is false" not in caplog.text
 
 
@@ -603,16 +589,6 @@ def test_the_picker_knows_the_machines(built):
     assert [machine["profile"] for machine in machines(built.site)] == ["cpu", "h200", "h200-x2"]
 
 
-def test_a_taken_port_is_told_before_anything_is_made():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
-            plugin._refuse_taken_port("127.0.0.1", port)
-    plugin._refuse_taken_port("127.0.0.1", port)
-
-
 def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, tmp_path, monkeypatch):
     book = write_book(tmp_path, template)
     (book.root / "docs/index.md").write_text("# Small\n\n[The number](a.md#snippet-a-number)\n")
@@ -626,20 +602,3 @@ def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, 
     monkeypatch.setattr(plugin.OverlapPlugin, "on_pre_build", then_saved)
     site = build(book, "auto")  # strict: a warning of a lost anchor is an error
     assert "One more sentence." in (site / "a/index.html").read_text()
-
-
-def test_a_stopped_book_ends_its_runs_before_mkdocs_waits(template, tmp_path):
-    book = write_book(tmp_path, template)
-    served = plugin.OverlapPlugin()
-    served.site = Site(book.book("never"), None)
-    told = []
-    served.background = SimpleNamespace(
-        close=lambda: told.append("runs"), start=lambda: None, signal_file=tmp_path / "served"
-    )
-    server = SimpleNamespace(
-        watch=lambda *what, **how: None,
-        unwatch=lambda what: None,
-        shutdown=lambda wait: told.append(f"server, wait={wait}"),
-    )
-    served.on_serve(server, SimpleNamespace(docs_dir=str(book.root / "docs")), None).shutdown()
-    assert told == ["runs", "server, wait=False"]

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import threading
+import time
 from pathlib import Path
 
 from overlap import OverlapError
@@ -32,19 +33,19 @@ class Background:
         self._runner = Runner(root)
         self._pool = drawing_pool(root)
         self._thread = threading.Thread(target=self._work, daemon=True)
-        #: Runs left to the thread, so that no build waits for them; and whether all pictures are drawn.
+        #: Runs left to the thread, for which no build waits; and whether it has drawn all pictures.
         self._left: set[tuple[str, int]] = set()
         self._drawn = False
-        self._over = threading.Event()
-        write(self.signal_file, "started\n")
+        self._closed = False
+        self._build_again()  # MkDocs watches a file that exists
 
     def prepare(self, site: Site) -> None:
         """What a page needs before it is built: pictures of what is shown first, runs of what was edited."""
         book = site.book
-        wanted = [(snippet.name, gpus) for snippet, gpus in book.own.lacking()]
+        lacking = [(snippet.name, gpus) for snippet, gpus in book.own.lacking()]
         if self._thread.ident is None:
-            self._left = set(wanted)
-        edited = [name for name, gpus in wanted if (name, gpus) not in self._left]
+            self._left = set(lacking)
+        edited = [name for name, gpus in lacking if (name, gpus) not in self._left]
         if edited:
             book.runner = self._runner
             book.run(edited)
@@ -66,29 +67,31 @@ class Background:
 
     def close(self) -> None:
         """End it all."""
-        self._over.set()
+        self._closed = True
         self._runner.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _work(self) -> None:
         try:
-            self._draw_rest("drawn\n")
-            book = Book(self._root, self._execute, self._runner)
+            if self._draw():
+                self._build_again()
             with contextlib.suppress(OverlapError):  # the next build says what failed
-                book.run()
+                Book(self._root, self._execute, self._runner).run()
             self._left = set()
-            self._draw_rest("ran\n")
-        except OverlapError as error:
-            if not self._over.is_set():
-                print(f"WARNING -  {error}", file=sys.stderr, flush=True)
-        except Exception:
-            if not self._over.is_set():
+            self._draw()
+            self._build_again()
+        except Exception as error:
+            if self._closed:
+                return
+            if not isinstance(error, OverlapError):
                 raise
+            print(f"WARNING -  {error}", file=sys.stderr, flush=True)
 
-    def _draw_rest(self, message: str) -> None:
-        """Draw what is missing, and let the pages show it."""
-        book = Book(self._root, self._execute)
-        drawn = Pictures(book).draw(self._pool)
+    def _draw(self) -> int:
+        """Draw what is missing; return how many pictures that was."""
+        count = Pictures(Book(self._root, self._execute)).draw(self._pool)
         self._drawn = True
-        if drawn or message == "ran\n":
-            write(self.signal_file, message)
+        return count
+
+    def _build_again(self) -> None:
+        write(self.signal_file, f"{time.time()}\n")

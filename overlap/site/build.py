@@ -24,9 +24,8 @@ from overlap.site.pictures import Pictures, drawing_pool
 from overlap.site.svg import in_file
 
 FOLDER = "generated"
-#: In its folder: the digest of what the files there were made from, and whether the book was in order.
+#: In its folder: the digest of what the files there were made from.
 _STAMP = ".inputs"
-_IN_ORDER = " in order"
 
 
 def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
@@ -38,7 +37,7 @@ def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
     ran = book.run()
     stamp = book.docs / FOLDER / _STAMP
     inputs = _inputs(book, notebook_page)
-    if stamp.exists() and stamp.read_text() == inputs + _IN_ORDER:
+    if stamp.exists() and stamp.read_text() == inputs:
         return ran, 0
     if problems := book.check(margins=False):
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
@@ -46,18 +45,14 @@ def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
     with drawing_pool(book.root) as pool:
         drawn = pictures.draw(pool)
     generate(book, pictures, notebook_page)
-    write(stamp, inputs + _IN_ORDER)
+    write(stamp, inputs)
     return ran, drawn
 
 
 def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
-    """Write what readers take home; what is no longer made goes. Without a change nothing is done."""
+    """Write what readers take home; what is no longer made goes, and the stamp first."""
     folder = book.docs / FOLDER
-    stamp = folder / _STAMP
-    inputs = _inputs(book, notebook_page)
-    if stamp.exists() and stamp.read_text().startswith(inputs):
-        return
-    stamp.unlink(missing_ok=True)
+    (folder / _STAMP).unlink(missing_ok=True)
     made = set()
     for path, content in _files(book, pictures, notebook_page):
         file = folder / path
@@ -67,8 +62,6 @@ def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
     for file in folder.rglob("*"):
         if file.is_file() and file not in made:
             file.unlink()
-    if not pictures.lazy:
-        write(stamp, inputs)
 
 
 def _inputs(book: Book, notebook_page: str) -> str:

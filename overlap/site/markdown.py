@@ -22,7 +22,7 @@ from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site.glossary import Glossary
 from overlap.site.pictures import Pictures
-from overlap.site.tables import Cards, Entries
+from overlap.site.tables import Tables
 from overlap.site.view import Site, View
 
 #: A mark with the end of the word before it, which may be a value, and the sign behind it.
@@ -82,8 +82,8 @@ class OverlapExtension(Extension):
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
-        md.treeprocessors.register(Entries(md), "overlap-entries", 26)
-        md.treeprocessors.register(Cards(md), "overlap-cards", 25)  # before sentences are taken apart, at 20
+        # before sentences are taken apart, at 20
+        md.treeprocessors.register(Tables(md), "overlap-tables", 25)
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
         glossary = Glossary(md, lambda: self.view.book, lambda: self.view.path)
@@ -229,7 +229,6 @@ def measured(view: View) -> str:
         held=[f"{machine.label(profile)}: {counts.on(profile)}" for profile in held],
         file=view.link(f"downloads/{name}.ipynb"),
         page=f"{view.up}generated/notebooks/{name}/" if is_page else "",
-        colab=view.site.colab,
     )
 
 

@@ -4,8 +4,6 @@ What stands in pages is inserted by the Markdown extension; this is all that nee
 """
 
 import re
-import signal
-import socket
 import threading
 from html import escape
 from pathlib import Path
@@ -35,14 +33,10 @@ class OverlapConfig(base.Config):
     """Options in mkdocs.yml.
 
     `execute`: auto, never or always; left empty it is auto, and never where a site is built to be published.
-    `claims`: `listed` or `fatal`, for claims that are false on this build's own runs.
-    `colab`: where GitHub has the files of the published site, as `owner/repository/blob/branch`.
     `notebook_page`: the chapter whose notebook is a page of the site; the others are files.
     """
 
     execute = option.Choice(("auto", "never", "always", ""), default="")
-    claims = option.Choice(("listed", "fatal"), default="listed")
-    colab = option.Type(str, default="")
     notebook_page = option.Type(str, default="")
 
 
@@ -54,14 +48,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.background: Background | None = None
         self.site: Site | None = None
         self.cards: Cards | None = None
+        #: A digest of all files but pages, before the book was read.
+        self.files_before = ""
         #: Claims that this machine's own runs contradict and that were listed: a served book lists each once.
         self.listed: set[tuple[str, str, str]] = set()
 
     def on_startup(self, command: str, dirty: bool) -> None:
-        """Let SIGTERM tidy up as Ctrl-C does."""
+        """Know whether pages are served."""
         self.serving = command == "serve"
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _stop)
 
     def on_shutdown(self) -> None:
         """End what runs behind a served book."""
@@ -72,8 +66,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Open the book, and hand it to the Markdown extension."""
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
-        if self.serving and self.background is None:
-            _refuse_taken_port(*config.dev_addr)
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
@@ -83,7 +75,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             library = self.site.book.library.with_pages_of_now()
         book = Book(root, execute, library=library)
         self.files_before = files
-        self.site = Site(book, Pictures(book), self.config.colab, self.config.notebook_page)
+        self.site = Site(book, Pictures(book), self.config.notebook_page)
         self.cards = Cards(book)
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
@@ -146,14 +138,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                 server.watch(str(folder))
         server.watch(str(self.site.book.root / "snippets"))
         server.watch(str(self.background.signal_file))
-        shutdown = server.shutdown
-
-        def stop(wait: bool = False) -> None:
-            """End the runs, and their bar, before MkDocs waits for its server and for pages that are open."""
-            self.background.close()
-            shutdown(wait)
-
-        server.shutdown = stop
         self.background.start()
         return server
 
@@ -167,38 +151,18 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def on_post_build(self, config) -> None:
         """List the claims that this machine's own runs contradict; tell an author what is not in order."""
         book = self.site.book
-        false = {}
         for claim in book.claims:
-            if any(run.live for run in book.runs(claim.snippet).values()):
-                for verdict in book.verdicts(claim):
-                    if verdict.live and verdict.state is State.FALSE:
-                        false[claim.page, claim.anchor, verdict.path] = claim.falsehood(verdict)
-        for key, message in false.items():
-            if not (self.serving and key in self.listed):
-                log.info(message)
-        self.listed |= false.keys()
+            if not any(run.live for run in book.runs(claim.snippet).values()):
+                continue
+            for verdict in book.verdicts(claim):
+                key = (claim.page, claim.anchor, verdict.path)
+                if verdict.live and verdict.state is State.FALSE and key not in self.listed:
+                    self.listed.add(key)
+                    log.info(claim.falsehood(verdict))
         if self.serving:  # behind the page, which need not wait for it
             threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
-        if false and self.config.claims == "fatal":
-            raise PluginError(f"{len(false)} claims are false on what this build ran; see above")
 
 
 def _tell_problems(book: Book) -> None:
     for problem in book.check(margins=False):
         log.warning(problem)
-
-
-def _stop(number: int, frame) -> None:
-    signal.signal(number, signal.SIG_IGN)  # let the first one tidy up
-    raise KeyboardInterrupt
-
-
-def _refuse_taken_port(host: str, port: int) -> None:
-    """Say so before the build that a port is taken; MkDocs says it after."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind((host, port))
-        except OSError as error:
-            reason = f"cannot serve on {host}:{port} ({error.strerror})"
-            raise Abort(f"{reason}; name another port, as `mkdocs serve -a 127.0.0.1:8001`") from None

@@ -38,7 +38,7 @@ class RenderedPages:
         inputs = [
             files_before,
             facts(book),
-            [site.colab, site.notebook_page, str(extensions), *(str(config[name]) for name in _CONFIG)],
+            [site.notebook_page, str(extensions), *(str(config[name]) for name in _CONFIG)],
             sorted(path.name for path in Path(markdown.__file__).parents[1].glob("*.dist-info")),
             sorted([file.src_uri, file.url] for file in files),
             # without their lines: text that is written above a block changes no other page

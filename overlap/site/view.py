@@ -27,12 +27,10 @@ from overlap.site.pictures import Pictures
 
 @dataclass
 class Site:
-    """What one build knows beside the book: its pictures, and the addresses of published files."""
+    """What one build knows beside the book."""
 
     book: Book
     pictures: Pictures
-    #: Where GitHub has the files of the published site, as `owner/repository/blob/branch`, for Colab.
-    colab: str = ""
     #: The chapter whose notebook the builder makes a page of.
     notebook_page: str = ""
     #: The ids that blocks gave to places, by page.

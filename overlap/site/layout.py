@@ -192,19 +192,6 @@ class Layout:
                     label.xyann = (label.xyann[0] + x - place.x0 + _GAP, label.xyann[1])
 
 
-def share_scales(figure: Figure, other: Figure) -> None:
-    """Axes of one label and kind, in the same place of two figures, get room for what both show."""
-    for axes, their_axes in zip(figure.axes, other.axes, strict=False):
-        for name in ("x", "y"):
-            axis, theirs = (getattr(each, f"{name}axis") for each in (axes, their_axes))
-            label = axis.get_label_text()
-            if not label or label != theirs.get_label_text() or axis.get_scale() != theirs.get_scale():
-                continue
-            ends = [getattr(each, f"get_{name}lim")() for each in (axes, their_axes)]
-            low, high = min(map(min, ends)), max(map(max, ends))
-            getattr(axes, f"set_{name}lim")((high, low) if axis.get_inverted() else (low, high))
-
-
 def _numbers(powers: Formatter) -> Callable:
     """Numbers instead of powers of ten, where matplotlib would write these: 1,000 for 10³."""
 

@@ -19,7 +19,7 @@ from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import svg
 from overlap.site.chart import chart
-from overlap.site.layout import Layout, share_scales
+from overlap.site.layout import Layout
 from overlap.site.series import Series, read
 from overlap.site.shared import alike, share
 
@@ -86,7 +86,7 @@ def draw(
             figures = [plot(*other) for other in others]
             if twin:
                 their_path, *theirs = twin
-                share_scales(figure, _module(their_path).plot(*theirs))
+                share(figure, [_module(their_path).plot(*theirs)])
             return _draw(figure, name, variants, figures)
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error}") from None

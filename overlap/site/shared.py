@@ -1,8 +1,9 @@
-"""Two machines on the same axes: a picture once more, with limits that hold for all machines.
+"""Pictures on the same axes: of twins, and of two machines that a reader compares.
 
-A reader who compares two machines sees their pictures beside each other. For that each picture has one more
-file, whose axes reach as far as those of any GPU machine: so any two machines can be compared, and no pair
-needs a file of its own. It is as wide as a narrow picture, and loaded when a reader compares.
+Twins, a broken and a fixed snippet on one machine, stand beside each other, so each has room for both. Two
+machines are compared by one more file of each picture, whose axes reach as far as those of any GPU machine:
+so any two can be compared, and no pair needs a file of its own. It is as wide as a narrow picture, and loaded
+when a reader compares.
 
 Pictures with other panels, scales or labels are not alike, and keep axes of their own; the page says so. So
 does the CPU's: where both ran, it is so much slower that nothing could be seen of the GPUs. An axis of names,
@@ -19,31 +20,36 @@ from overlap.site.series import words
 
 def alike(figure: Figure, others: list[Figure]) -> list[Figure]:
     """Those of the others that have the panels, scales and labels of this one, as their authors drew them."""
-    return [other for other in others if _scales(other) == _scales(figure)]
+    return [other for other in others if _kinds(other) == _kinds(figure)]
 
 
 def share(figure: Figure, others: list[Figure]) -> None:
-    """Let each axis of a figure reach as far as the same axis of the others does."""
+    """Let each axis of a figure reach as far as the same axis of the others does; twins may have fewer."""
     for i, axes in enumerate(figure.axes):
-        _widen(axes.xaxis, [other.axes[i].xaxis for other in others])
-        _widen(axes.yaxis, [other.axes[i].yaxis for other in others])
-        _recolor(axes, [other.axes[i] for other in others])
+        beside = [other.axes[i] for other in others if i < len(other.axes)]
+        _widen(axes.xaxis, [other.xaxis for other in beside])
+        _widen(axes.yaxis, [other.yaxis for other in beside])
+        _recolor(axes, beside)
 
 
-def _scales(figure: Figure) -> list[tuple[str, ...]]:
-    scales = []
-    for axes in figure.axes:
-        scales.append((axes.get_xscale(), axes.get_xlabel(), axes.get_yscale(), axes.get_ylabel()))
-    return scales
+def _kinds(figure: Figure) -> list[tuple[str, ...]]:
+    return [(*_kind(axes.xaxis), *_kind(axes.yaxis)) for axes in figure.axes]
+
+
+def _kind(axis: Axis) -> tuple[str, str]:
+    return axis.get_scale(), axis.get_label_text()
 
 
 def _widen(axis: Axis, others: list[Axis]) -> None:
-    if any(words(one) for one in [axis, *others]):
+    same = [axis, *(other for other in others if _kind(other) == _kind(axis))]
+    if any(words(one) for one in same):
         return
-    limits = [limit for one in [axis, *others] for limit in one.get_view_interval()]
+    limits = [limit for one in same for limit in one.get_view_interval()]
     first, last = axis.get_view_interval()
-    low, high = min(limits), max(limits)
-    axis.set_view_interval(*((low, high) if first <= last else (high, low)), ignore=True)
+    if first <= last:
+        axis.set_view_interval(min(limits), max(limits), ignore=True)
+    else:
+        axis.set_view_interval(max(limits), min(limits), ignore=True)
 
 
 def _recolor(axes: Axes, others: list[Axes]) -> None:

@@ -19,8 +19,6 @@ _NEEDLESS = re.compile(
     |font-family:[^;"]*;?\ ?|(?<=")font-size:\ 10px;\ |\ transform="rotate\(-0\ [^"]*\"""",
     re.S | re.X,
 )
-#: A rectangle, as matplotlib writes it.
-_RECTANGLE = re.compile(r"M (\S+) (\S+) L \1 (\S+) L (\S+) \3 L \4 \2 z")
 #: Neighbours that look alike, and are not seen through each other.
 _ALIKE = re.compile(
     r'<path d="[^"]*"( clip-path="[^"]*" style="(?:(?!opacity)[^"])*")/>(?:<path d="[^"]*"\1/>)+'
@@ -36,7 +34,6 @@ def from_matplotlib(text: str, marks: list[tuple[list[float], str]]) -> str:
     drawing = _NEEDLESS.sub("", text[text.index("</metadata>") :].removeprefix("</metadata>"))
     drawing = drawing.replace("xlink:href", "href").removesuffix("</svg>")
     drawing = re.sub(r'(?<= [dxy]=")[^"]*', _shortened, drawing)
-    drawing = _RECTANGLE.sub(r"M\1 \2V\3H\4V\2z", drawing)
     drawing = _ALIKE.sub(lambda paths: f'<path d="{_data(paths[0])}"{paths[1]}/>', drawing)
     for variable, color in _COLORS.items():
         drawing = drawing.replace(f": {color}", f": var({variable})")

@@ -26,8 +26,8 @@ from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
-from overlap.book.statistic import plural  # noqa: E402
 from overlap.run import recording  # noqa: E402
+from overlap.run.text import plural  # noqa: E402
 from overlap.site import plugin  # noqa: E402
 from overlap.site.view import Site  # noqa: E402
 

@@ -101,7 +101,7 @@ FORMS = {
     "no expression": (GUESS.replace(" | n < 5", ""), "`- small` is no choice; write"),
     "two right ones": (
         WORDS.replace("- this", "- [x] this"),
-        "not just one choice is right; write the question",
+        "on any machine not just one choice is right",
     ),
 }
 

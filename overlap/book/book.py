@@ -49,6 +49,8 @@ class Book:
         #: Snippets by name; the pages that can be read, by path below docs/. `check` names the others.
         self.snippets = self.library.snippets
         self.pages = self.library.pages
+        #: Runs wanted on each of the book's own machines; where none is named, all are.
+        self.home = self.library.home
         self.docs = root / "docs"
         self.recordings = root / "docs/recordings"
         self.cache = cache_folder(root)
@@ -74,14 +76,9 @@ class Book:
 
     # Machines
 
-    @cached_property
-    def home(self) -> dict[str, int] | None:
-        """Runs wanted on each of the book's own machines; None where none is named: then all are."""
-        return select.home(self.root)
-
     def at_home(self, profile: str) -> bool:
         """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
-        return self.home is None or profile in self.home
+        return not self.home or profile in self.home
 
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
@@ -121,7 +118,7 @@ class Book:
 
     def runs_wanted(self, name: str, profile: str) -> int:
         """How many runs of a snippet should be recorded on this machine."""
-        return (self.home or {}).get(profile, 1) if self.measures(name) else 1
+        return self.home.get(profile, 1) if self.measures(name) else 1
 
     def runs(self, name: str) -> dict[str, Run]:
         """Best run per machine, the CPU first, then by GPU count.

@@ -115,7 +115,7 @@ def _recordings(book: "Book") -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
     recorded = {profile for runs in book.committed.values() for profile in runs}
-    for profile in sorted((book.home or {}).keys() - recorded):
+    for profile in sorted(book.home.keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"
         reason = f"home names {profile}, of which there is no recording"
         yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"

@@ -1,6 +1,7 @@
 """What is on disk: snippets, committed recordings, pages; and what is wrong with those not readable."""
 
 import json
+import tomllib
 from copy import copy
 from pathlib import Path
 
@@ -40,6 +41,12 @@ class Library:
         self.seconds: dict[str, dict[str, float]] = {}
         if (root / SECONDS).exists():
             self.seconds = json.loads((root / SECONDS).read_text(encoding="utf-8"))
+        #: The book's own machines, with the number of runs that each measurement should have there.
+        self.home: dict[str, int] = {}
+        pyproject = root / "pyproject.toml"
+        if pyproject.exists():
+            tools = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})
+            self.home = tools.get("overlap", {}).get("home", {})
         self._read_pages()
 
     def _read_pages(self) -> None:

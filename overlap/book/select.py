@@ -1,12 +1,10 @@
 """Which machine is shown: by the book, by a page and of a snippet, before a reader picks one.
 
-All that shows data of one machine first asks here. The book's own machines are read here, too.
+All that shows data of one machine first asks here.
 """
 
-import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,17 +45,7 @@ def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> st
     return next(iter(by_profile))
 
 
-def home(root: Path) -> dict[str, int] | None:
-    """Runs wanted on each of the book's own machines: `home = {cpu = 3}` in pyproject.toml, [tool.overlap].
-
-    None where it is not there: then every machine is one of the book's own.
-    """
-    path = root / "pyproject.toml"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return tomllib.loads(text).get("tool", {}).get("overlap", {}).get("home")
-
-
-def _first(gpus: dict[str, int], home: dict[str, int] | None, best: int = 1) -> str | None:
+def _first(gpus: dict[str, int], home: dict[str, int], best: int = 1) -> str | None:
     """Of machines with their GPU counts the one that is shown first.
 
     One of the book's own comes first; then one of `best` GPUs, else of the fewest, and the CPU last. With
@@ -67,7 +55,7 @@ def _first(gpus: dict[str, int], home: dict[str, int] | None, best: int = 1) -> 
     def order(profile: str) -> tuple[bool, bool, bool, int]:
         count = gpus[profile]
         model = profile.removesuffix(f"-x{count}")
-        own = home is None or profile in home or (count == best and model in home)
+        own = not home or profile in home or (count == best and model in home)
         return not own, count == 0, count != best, count
 
     return min(gpus, key=order, default=None)

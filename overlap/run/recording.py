@@ -36,7 +36,7 @@ class Recording(dict):
     @property
     def runs(self) -> list[dict]:
         """`run`, `machine`, `software` and `result` of every run: the one that is whole, then the others."""
-        return [self, *(self.get("others") or [])]
+        return [self, *self.get("others", [])]
 
     def has(self, other: "Recording") -> bool:
         """Whether all runs of another recording are in this one, too."""
@@ -64,7 +64,7 @@ def merged(old: dict, new: dict) -> dict:
     if not _comparable(old, new):
         return new
     others = {}
-    for run in [*(old.get("others") or []), *(new.get("others") or [])]:
+    for run in [*old.get("others", []), *new.get("others", [])]:
         others.setdefault(run["digest"], run)
     candidates = [data for data in (old, new) if run_digest(data) not in others] or [old]
     whole = max(candidates, key=_order)
@@ -83,16 +83,13 @@ def _comparable(old: dict, new: dict) -> bool:
     for key in ("snippet", "profile", "source", "inputs"):
         if old[key] != new[key]:
             return False
-    if not old["machine"]["gpus"] and _processor(old) != _processor(new):
-        return False
+    for key in ("cpu", "cores"):
+        if not old["machine"]["gpus"] and old["machine"][key] != new["machine"][key]:
+            return False
     for key in ("torch", "cuda", "numpy"):
         if _release(old["software"][key]) != _release(new["software"][key]):
             return False
     return _ranks(old) == _ranks(new)
-
-
-def _processor(data: dict) -> tuple[str, int]:
-    return data["machine"]["cpu"], data["machine"]["cores"]
 
 
 def _order(data: dict) -> tuple:
@@ -108,7 +105,7 @@ def run_digest(data: dict) -> str:
 
 def run_digests(data: dict) -> set[str]:
     """The digests of all its runs."""
-    return {run_digest(data), *(run["digest"] for run in data.get("others") or [])}
+    return {run_digest(data), *(run["digest"] for run in data.get("others", []))}
 
 
 def _alone(data: dict) -> dict:

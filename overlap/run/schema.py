@@ -127,13 +127,13 @@ class Recording(Other):
     source: Source
     inputs: dict[Path, Hash]
     outputs: list[Output]
-    others: list[Other] | None = None
+    others: list[Other] = []
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recording":
         if self.source.path != f"snippets/{self.snippet}.py":
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
-        for run in [self, *(self.others or [])]:
+        for run in [self, *self.others]:
             names = [gpu.name for gpu in run.machine.gpus]
             profiles = [machine.profile(names)]
             if not names:

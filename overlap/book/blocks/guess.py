@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
-_FORM = "write the question, then rows of `- choice | expression`, then `answer: …`"
-_FORM_OF_WORDS = "write the question, then rows of `- choice`, the right one `- [x] choice`, then `answer: …`"
+_FORM = (
+    "write the question, then rows of `- choice | expression`, then `answer: …`; "
+    "where no snippet is named, `- choice`, and `- [x] choice` for the right one"
+)
 _RIGHT = "[x] "
 _LETTERS = "ABCDE"
 
 
 class Choice(NamedTuple):
-    """What a reader can choose; an expression that is true if it is right, or whether it is."""
+    """What a reader can choose; an expression that is true if it is right, or whether it is marked so."""
 
     text: str
     expression: str
@@ -48,7 +50,6 @@ class Guess(Block):
     def read(cls, source: Source) -> "Guess":
         """Read question, choices and answer."""
         snippet, condition = source.conditioned
-        form = _FORM if snippet else _FORM_OF_WORDS
         question = []
         choices = []
         answer = []
@@ -57,27 +58,18 @@ class Guess(Block):
                 answer.append(row.removeprefix("answer:").strip())
             elif row.startswith("- "):
                 text, _, expression = row[2:].partition(" | ")
-                if bool(expression) != bool(snippet) or (text.startswith(_RIGHT) and snippet):
-                    raise source.refuse(f"`{row}` is no choice", form)
+                if bool(expression) != bool(snippet):
+                    raise source.refuse(f"`{row}` is no choice", _FORM)
                 text = text.strip()
                 choices.append(Choice(text.removeprefix(_RIGHT), expression, text.startswith(_RIGHT)))
             elif choices:
-                raise source.refuse(f"`{row}` is no choice", form)
+                raise source.refuse(f"`{row}` is no choice", _FORM)
             else:
                 question.append(row)
         if not question or not answer or not 3 <= len(choices) <= len(_LETTERS):
-            raise source.refuse("a guess has a question, three to five choices and an answer", form)
-        if not snippet and sum(choice.is_right for choice in choices) != 1:
-            raise source.refuse("not just one choice is right", form)
-        return cls(
-            source.page,
-            source.line,
-            snippet,
-            condition,
-            " ".join(question),
-            tuple(choices),
-            " ".join(answer),
-        )
+            raise source.refuse("a guess has a question, three to five choices and an answer", _FORM)
+        place = source.page, source.line, snippet, condition
+        return cls(*place, " ".join(question), tuple(choices), " ".join(answer))
 
     @property
     def prose(self) -> Text:
@@ -92,7 +84,7 @@ class Guess(Block):
                 texts = ", ".join(f"`{choice.text}`" for choice in right) or "none"
                 reason = f"on {profile} not just one choice is right: {texts}"
                 yield f"{self.where}: {reason}; mend the expressions, or add `for` a condition"
-        if self.snippet and not votes:
+        if not votes:
             reason = "none of the book's own machines decides which choice is right"
             yield f"{self.where}: {reason}; mend the condition, or record it"
         if len({tuple(right) for right in votes.values()}) > 1:
@@ -102,9 +94,10 @@ class Guess(Block):
 
     def votes(self, book: "Book") -> dict[str, list[Choice]]:
         """Which choices are right, by machine of the book's own that has data: true in most of its runs."""
+        if not self.snippet:
+            return {"any machine": [choice for choice in self.choices if choice.is_right]}
         votes = {}
-        runs = book.runs(book.snippet(self.snippet).name) if self.snippet else {}
-        for profile, run in runs.items():
+        for profile, run in book.runs(book.snippet(self.snippet).name).items():
             if not book.at_home(profile) or not speaks_of(self.condition, run):
                 continue
             scopes = book.scopes(self.snippet, run)
@@ -117,9 +110,7 @@ class Guess(Block):
 
     def right(self, book: "Book") -> Choice:
         """The right choice; no live run of another machine changes it."""
-        rights = [choice for choice in self.choices if choice.is_right]
-        if self.snippet:
-            rights = next(iter(self.votes(book.as_committed).values()), [])
+        rights = next(iter(self.votes(book.as_committed).values()), [])
         if len(rights) != 1:
             raise OverlapError(f"{self.where}: not just one choice is right; run `overlap check`")
         return rights[0]

@@ -104,29 +104,32 @@ class SnippetBlock(Block):
 
         Links to the snippet lead to the first place that shows its output.
         """
-        book = view.book
-        runs: dict[str, dict[str, Run]] = {}
-        for block in self.snippets:
-            runs_there = book.runs(book.snippet(block.snippet).name) if self.output else {}
-            if self.output and not runs_there:
-                reason = f"snippets/{block.snippet}.py: nothing recorded and this machine cannot run it"
-                raise OverlapError(f"{self.where}: {reason}; run `overlap record {block.snippet}`")
-            for profile, run in runs_there.items():
-                runs.setdefault(profile, {})[block.snippet] = run
-        runs = {profile: runs[profile] for profile in sorted(runs, key=order)}
-        first, *others = (block.place(view) for block in self.snippets)
+        runs = self._runs(view.book)
         pictures = {}
         if self.plot:
             for by_name in runs.values():
                 pictures |= {run.path: view.figure(run, numbers="chosen") for run in by_name.values()}
-        if not any(pictures.values()):
-            if not runs:
-                return f"\n{view.put(self._code(view, [first, *others]))}\n"
-            code = view.put(self._code(view, [first]))
-            return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, ''.join(others)))}\n"
-        output = view.put(self._output(view, runs, pictures, first))
-        caption = view.captioned(self.snippet, self.caption)
-        return f"\n{output}\n{caption}\n{view.put(self._code(view, others))}\n"
+        anchor, *others = (block.place(view) for block in self.snippets)
+        if not runs:
+            return f"\n{view.put(self._code(view, [anchor, *others]))}\n"
+        if any(pictures.values()):
+            output = view.put(self._output(view, runs, pictures, anchor))
+            caption = view.captioned(self.snippet, self.caption)
+            return f"\n{output}\n{caption}\n{view.put(self._code(view, others))}\n"
+        code = view.put(self._code(view, [anchor]))
+        return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, ''.join(others)))}\n"
+
+    def _runs(self, book: "Book") -> dict[str, dict[str, "Run"]]:
+        """The runs whose output is shown, by profile and snippet; a snippet without any is an error."""
+        runs: dict[str, dict[str, Run]] = {}
+        for block in self.snippets if self.output else ():
+            of_snippet = book.runs(book.snippet(block.snippet).name)
+            if not of_snippet:
+                reason = f"snippets/{block.snippet}.py: nothing recorded and this machine cannot run it"
+                raise OverlapError(f"{self.where}: {reason}; run `overlap record {block.snippet}`")
+            for profile, run in of_snippet.items():
+                runs.setdefault(profile, {})[block.snippet] = run
+        return {profile: runs[profile] for profile in sorted(runs, key=order)}
 
     def place(self, view: "View") -> str:
         """Its anchor, where this is the place that links lead to; else nothing."""

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 2]
-# missing = { 2 = "not recorded yet" }
 # take = ["ensemble"]
 # ///
 """Average the outputs of several models for one batch, with one model on each GPU."""

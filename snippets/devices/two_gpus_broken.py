@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 2]
-# missing = { 2 = "not recorded yet" }
 # ///
 """Broken on purpose: time a loop on one GPU, on another, and on both; cold, waiting for one.
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 2]
 # exclusive = false
-# missing = { 2 = "not recorded yet" }
 # ///
 """Four ways to choose a GPU: where does a new tensor go?"""
 

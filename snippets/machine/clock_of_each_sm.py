@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Let each SM count its own clocks, after matmuls and beside them: have all the same?"""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# missing = { 1 = "not recorded yet" }
 # ///
 """Load CUDA code when it is first used, or all at once: who pays for it, and when?"""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # timeout = 180
 # ///
 """Keep half of every batch while batches grow, and map the memory when it is out."""

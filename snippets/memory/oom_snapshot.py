@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # take = ["snapshot_on_oom"]
 # ///
 """Let PyTorch write a memory snapshot at the moment when memory runs out."""

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # take = ["held_by", "at_peak", "free_memory"]
 # ///
 """Take memory snapshots of a training loop, and read who allocated what it holds."""

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# missing = { 1 = "not recorded yet" }
 # ///
 """What do forks and joins cost: from Python with nothing between, and in a graph?"""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # take = ["label"]
 # ///
 """Name the parts of a loop for both profilers, and time the names when nobody looks."""

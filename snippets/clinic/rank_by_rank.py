@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["own_parts", "by_rank", "latest"]
 # [tool.overlap.missing]
-# 2 = "not recorded yet"
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///

@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 2 = "not recorded yet"
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///

@@ -22,8 +22,8 @@ def works() -> dict[str, partial]:
     """Calls that touch TOUCHED bytes each, by what they do."""
     whole = torch.randn(TOUCHED // 4, device="cuda")
     written = torch.empty_like(whole)
-    a, b = torch.randn(2, TOUCHED // 8, device="cuda")
-    x, y, z = torch.randn(3, TOUCHED // 12, device="cuda")
+    a, b = (torch.randn(TOUCHED // 8, device="cuda") for _ in range(2))
+    x, y, z = (torch.randn(TOUCHED // 12, device="cuda") for _ in range(3))
     return {
         "read: amax": partial(torch.amax, whole),
         "read: sum": partial(torch.sum, whole),

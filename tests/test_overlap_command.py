@@ -238,6 +238,10 @@ def resealed(**changes):
 
 REFUSED = {
     "truncated": (lambda line: line[: len(line) // 2], "not JSON"),
+    "a key twice": (
+        lambda line: line.replace('"n": 3', '"n": 3, "n": 3'),
+        "not JSON (the key 'n' stands twice in one object)",
+    ),
     "changed by hand": (
         lambda line: line.replace('"n": 3', '"n": 4'),
         "its digest does not match its content",

@@ -161,7 +161,7 @@ def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
     Fields are checked where pydantic is installed: a machine that only records can do without.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise OverlapError(f"{origin}: not JSON ({error}); {remedy}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -173,6 +173,15 @@ def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
         if problems:
             raise OverlapError(f"{origin}: {'; '.join(problems)}; {remedy}")
     return Recording(data)
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        key = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {key!r} stands twice in one object")
+    return data
 
 
 def add(path: Path, data: dict) -> tuple[Recording | None, dict]:

@@ -9,11 +9,14 @@ from overlap.run import machine, snippet
 
 
 def _matching(pattern: str) -> StringConstraints:
-    return StringConstraints(pattern=rf"^(?:{pattern})$")
+    return StringConstraints(pattern=rf"^(?:{pattern})$", max_length=250)
 
 
 Hash = Annotated[str, _matching("[0-9a-f]{64}")]
 Path = Annotated[str, _matching(rf"snippets/{snippet.NAME}\.py")]
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Count = Annotated[int, Field(ge=0)]
+Some = Annotated[float, Field(gt=0)]
 
 
 class _Form(BaseModel):
@@ -23,32 +26,32 @@ class _Form(BaseModel):
 class Gpu(_Form):
     """One GPU that a run could see."""
 
-    name: str
-    memory_bytes: float
+    name: Text
+    memory_bytes: Some
     capability: Annotated[str, _matching(r"\d+\.\d+")]
-    sms: float | None = None
-    clock_mhz: float | None = None
-    clock_max_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    memory_bus_bits: float | None = None
-    l2_bytes: float | None = None
-    pcie_generation: float | None = None
-    pcie_width: float | None = None
-    pcie_width_max: float | None = None
-    power_limit_w: float | None = None
-    nvlinks: int | None = None
+    sms: Some | None = None
+    clock_mhz: Some | None = None
+    clock_max_mhz: Some | None = None
+    memory_clock_mhz: Some | None = None
+    memory_bus_bits: Some | None = None
+    l2_bytes: Some | None = None
+    pcie_generation: Some | None = None
+    pcie_width: Some | None = None
+    pcie_width_max: Some | None = None
+    power_limit_w: Some | None = None
+    nvlinks: Count | None = None
 
 
 class Machine(_Form):
     """What a run ran on."""
 
     gpus: list[Gpu]
-    host_gpus: int
-    driver: str | None
+    host_gpus: Count
+    driver: Text | None
     links: list[str]
-    cpu: str
-    cores: int
-    system: str
+    cpu: Text
+    cores: Annotated[int, Field(ge=1)]
+    system: Text
     virtual: bool | None = None
     host: Annotated[str, _matching("[0-9a-f]{8}")] | None = None
 
@@ -56,15 +59,15 @@ class Machine(_Form):
 class Software(_Form):
     """Versions; null where something is not installed."""
 
-    python: str
-    torch: str
-    torch_git: str | None
-    cuda: str | None
+    python: Text
+    torch: Text
+    torch_git: Text | None
+    cuda: Text | None
     cudnn: int | None
-    nccl: str | None
-    numpy: str | None
-    triton: str | None
-    pycuda: str | None
+    nccl: Text | None
+    numpy: Text | None
+    triton: Text | None
+    pycuda: Text | None
 
 
 class Source(_Form):
@@ -80,8 +83,8 @@ class Noise(_Form):
     Where one looked, also what a small torch call cost before and after the run, and at least.
     """
 
-    dispatch_us: list[float] | None = None
-    least_us: float | None = None
+    dispatch_us: Annotated[list[Some], Field(min_length=2, max_length=2)] | None = None
+    least_us: Some | None = None
     steal: float | None
     others: float | None = None
     load: float | None
@@ -91,9 +94,9 @@ class Noise(_Form):
 class Run(_Form):
     """How it ran; older recordings have `worked`, which nobody reads."""
 
-    command: str
+    command: Text
     started: Annotated[datetime, Field(strict=False)]
-    seconds: float
+    seconds: Annotated[float, Field(ge=0)]
     exit: Literal[0]
     noise: Noise | None = None
     worked: Any = None
@@ -105,7 +108,7 @@ class Output(_Form):
     output_type: Literal["stream"]
     name: Literal["stdout", "stderr"]
     text: list[str]
-    rank: int
+    rank: Count
 
 
 class Other(_Form):
@@ -123,7 +126,7 @@ class Recording(Other):
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     snippet: Annotated[str, _matching(snippet.NAME)]
-    profile: str
+    profile: Text
     source: Source
     inputs: dict[Path, Hash]
     outputs: list[Output]
@@ -135,6 +138,9 @@ class Recording(Other):
             raise ValueError(f"source.path is {self.source.path}, but the recording is of {self.snippet}")
         for run in [self, *self.others]:
             names = [gpu.name for gpu in run.machine.gpus]
+            for name in names:
+                if machine.is_cpu(machine.profile([name])):
+                    raise ValueError(f"{name!r} is no name of a GPU")
             profiles = [machine.profile(names)]
             if not names:
                 profiles.append(machine.cpu_profile(run.machine.cpu, run.machine.cores))

@@ -306,8 +306,6 @@ OPENED = {
     "two functions": (["def f():", *BODY, "", "", "def g():", *BODY], 10),
     "one long function": (["def f():", *BODY, *BODY, *BODY], 28),
     "a long one first": (["def f():", *BODY, *BODY, *BODY, "", "", "def g():", *BODY], 28),
-    "a short one first": (["def f():", "    a = 0", "", "def g():", *BODY, *BODY], 2),
-    "a fold of three lines": (["def f():", *BODY, "", "a = 1"], 12),
 }
 
 
@@ -449,30 +447,6 @@ STOPPED = {
         ["recordings/h200/a/number.json: not JSON"],
     ),
     "code changed": (edit("snippets/a/number.py", "2 * n", "3 * n"), ["code changed: snippets/a/number.py"]),
-    "value": (
-        edit("docs/index.md", "number: n:", "number: lost:"),
-        ["docs/index.md:3: a/number: `lost` has no value on"],
-    ),
-    "unknown snippet": (
-        edit("docs/a.md", "snippet a/number", "snippet a/lost"),
-        ["docs/a.md:3: snippets/a/lost.py: there is no"],
-    ),
-    "leaving": (
-        edit("docs/a.md", "snippet a/number", "snippet ../../x"),
-        ["docs/a.md:3: '../../x': a snippet is named"],
-    ),
-    "unknown function": (
-        edit("docs/a.md", "show: times", "show: lost"),
-        ["docs/a.md:3: snippets/a/number.py: no function lost"],
-    ),
-    "unclosed": (
-        edit("docs/a.md", "again.\n```", "again.\n"),
-        ["docs/a.md:24: the figure block is not closed"],
-    ),
-    "bad header": (
-        edit("snippets/a/number.py", "# gpus", "# gqus"),
-        ["snippets/a/number.py: header: ", "gqus is unknown; gpus must be"],
-    ),
 }
 
 

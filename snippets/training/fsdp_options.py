@@ -32,7 +32,7 @@ from snippets.training.waiting_ranks import meet
 LAYERS, WIDTH, TOKENS = 12, 1536, 1024
 FEW, MANY = 2, 8  # rows of so many tokens, for each GPU
 CHECKED = (1, 128)  # rows for each GPU and their tokens, to compare losses
-MAX_NORM = 0.1  # of the gradients, where they are clipped
+MAX_NORM = 0.5  # of the gradients, where they are clipped
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 #: what is switched on, beside the default
 FSDP = {
@@ -86,7 +86,7 @@ def step(
 
 def losses(model: nn.Module, rows: torch.Tensor, **how) -> list[float]:
     """Losses of four steps of SGD, which the scale of a gradient changes; not Adam."""
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01)
     return [step(model, rows, sgd, **how).item() for _ in range(4)]
 
 

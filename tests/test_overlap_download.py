@@ -290,26 +290,29 @@ def test_a_cell_of_a_notebook_has_neither_header_nor_checks():
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        ("LIMIT = 4\nfrom snippets.timing.benchmark import seconds", None),
-        (
-            "LIMIT = 4\nfrom snippets.timing.benchmark import late",
-            "`LIMIT` of snippets/a/b.py is another in",
-        ),
         (
             "from time import time\nfrom snippets.timing.benchmark import seconds",
-            "`time` of snippets/a/b.py is another",
+            "`time` of snippets/timing/benchmark.py is another",
+        ),
+        (
+            "def time(): pass\nfrom snippets.timing.benchmark import seconds",
+            "`time` of snippets/timing/benchmark.py is another",
         ),
         ("from snippets.timing.benchmark import LIMIT as limit", "import snippets.timing.benchmark as `from"),
     ],
 )
 def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
     (borrowed / "snippets/a/b.py").write_text(f"{HEADER}{code}\n\n\ndef main():\n    return {{}}\n")
-    snippet = Snippet.read(borrowed, "a/b")
-    if problem:
-        with pytest.raises(OverlapError, match=re.escape(problem)):
-            download.program(snippet)
-    else:
-        assert "LIMIT = 4" in download.program(snippet)
+    with pytest.raises(OverlapError, match=re.escape(problem)):
+        download.program(Snippet.read(borrowed, "a/b"))
+
+
+def test_a_name_that_two_files_have_is_told_apart(borrowed):
+    code = "LIMIT = 9\nfrom snippets.timing.benchmark import late\n\n\ndef main():\n    return late(int), LIMIT\n"
+    (borrowed / "snippets/a/b.py").write_text(HEADER + code)
+    text = download.program(Snippet.read(borrowed, "a/b"))
+    assert "\nLIMIT_ = 3\n" in text and "> LIMIT_\n" in text and "\nLIMIT = 9\n" in text
+    assert "return late(int), LIMIT\n" in text
 
 
 def test_a_comment_behind_an_import_goes_with_it(borrowed):

@@ -9,6 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable
+from dataclasses import replace
 
 from overlap import OverlapError
 from overlap.run import fingerprint
@@ -152,27 +153,49 @@ def _files(snippet: Snippet, own: list[Part]) -> Files:
     visit(own)
     files = [(snippet.known[name], borrowed[name]) for name in order]
     files.append((snippet, own))
-    _refuse_clashes(snippet, files)
-    return files
+    return _apart(snippet, files)
 
 
-def _refuse_clashes(snippet: Snippet, files: Files) -> None:
-    """A name that means two things in one download is an error."""
-    known: dict[str, tuple[object, str]] = {}
-    for file, parts in files:
+def _apart(snippet: Snippet, files: Files) -> Files:
+    """The files, in which no name means two things: one that a later file has, too, gets an underscore."""
+    names: dict[str, dict[str, str]] = {file.name: {} for file, _ in files}
+    known: dict[str, tuple[str, Snippet]] = {}
+    for file, parts in reversed(files):
         for part in parts:
-            meaning: object = file.path
+            meaning = file.path
             if part.is_import:
                 meaning = ast.unparse(part.node)
-            if part.is_import and isinstance(part.node, ast.Import) and not part.node.names[0].asname:
+            if isinstance(part.node, ast.Import) and not part.node.names[0].asname:
                 meaning = "package"
-            for name in part.binds:
-                other, path = known.setdefault(name, (meaning, file.path))
-                if other != meaning and not part.borrows:
+            for name in part.binds if not part.borrows else ():
+                other, later = known.setdefault(name, (meaning, file))
+                if other == meaning or name in names[file.name]:
+                    continue
+                if other != later.path or part.is_import:
                     remedy = "give one of them another name, so that one download can hold both"
                     raise OverlapError(
-                        f"{snippet.path}: `{name}` of {file.path} is another in {path}; {remedy}"
+                        f"{snippet.path}: `{name}` of {file.path} is another in {later.path}; {remedy}"
                     )
+                longer = name
+                while longer in known:
+                    longer += "_"
+                known[longer] = (meaning, file)
+                names[file.name][name] = longer
+    for file, parts in files:
+        for part in parts:
+            for borrow in part.borrows:
+                if borrow.name in names[borrow.snippet]:
+                    names[file.name][borrow.name] = names[borrow.snippet][borrow.name]
+    return [_renamed(file, parts, names[file.name]) for file, parts in files]
+
+
+def _renamed(file: Snippet, parts: list[Part], names: dict[str, str]) -> tuple[Snippet, list[Part]]:
+    """The same parts of a file with other names."""
+    if not names:
+        return file, parts
+    pattern = rf"(?<![\w.])({'|'.join(names)})(?!\w)"
+    renamed = replace(file, text=re.sub(pattern, lambda name: names[name[1]], file.text))
+    return renamed, [renamed.parts[file.parts.index(part)] for part in parts]
 
 
 def _without_plot(snippet: Snippet) -> list[Part]:

@@ -308,7 +308,8 @@ def test_what_cannot_be_one_file_is_refused(borrowed, code, problem):
 
 
 def test_a_name_that_two_files_have_is_told_apart(borrowed):
-    code = "LIMIT = 9\nfrom snippets.timing.benchmark import late\n\n\ndef main():\n    return late(int), LIMIT\n"
+    code = "LIMIT = 9\nfrom snippets.timing.benchmark import late\n\n\n"
+    code += "def main():\n    return late(int), LIMIT\n"
     (borrowed / "snippets/a/b.py").write_text(HEADER + code)
     text = download.program(Snippet.read(borrowed, "a/b"))
     assert "\nLIMIT_ = 3\n" in text and "> LIMIT_\n" in text and "\nLIMIT = 9\n" in text

@@ -19,6 +19,7 @@ from snippets.training import (
     ddp_any_loss,
     ddp_bf16,
     ddp_compile,
+    ddp_compile_rows,
     ddp_equality,
     ddp_minimal,
     ddp_old_buckets,
@@ -224,6 +225,9 @@ def quick(works, warmup=1, trials=2, calls=1, **options):
 dist.destroy_process_group = lambda: None
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 modules = {name: import_module(f"snippets.training.{name}") for name in json.loads(sys.argv[1])}
+for name, constants in json.loads(sys.argv[1]).items():  # a snippet may use what another holds
+    modules[name].take_turns = quick
+    vars(modules[name]).update(constants)
 for name, constants in json.loads(sys.argv[1]).items():
     if child := os.fork():  # a process of its own for each, and torch is imported once
         if os.waitpid(child, 0)[1]:
@@ -232,8 +236,6 @@ for name, constants in json.loads(sys.argv[1]).items():
     store = dist.FileStore(f"{sys.argv[2]}/{name}", ranks)
     dist.init_process_group = partial(dist.init_process_group, store=store, rank=rank, world_size=ranks)
     module = modules[name]
-    module.take_turns = quick
-    vars(module).update(constants)
     if hasattr(module, "transformer"):
         module.transformer = lambda layers=2, width=64: models.transformer(2, width)
     if hasattr(module, "MODELS"):
@@ -263,6 +265,7 @@ SIZES = {
         "WAYS": {name: way for name, way in ddp_bf16.WAYS.items() if "powersgd" not in way},
     },
     "ddp_compile": {"LAYERS": 3, "WIDTH": 256, "ROWS": 2, "TOKENS": 4, "BACKEND": "aot_eager"},
+    "ddp_compile_rows": {"LAYERS": 3, "WIDTH": 256, "TOKENS": 4, "CASES": [[2, "unsplit"], [4, "before"]]},
 }
 
 
@@ -387,6 +390,14 @@ def test_a_compiled_model_is_cut_at_the_buckets(small):
     assert ways["unsplit"]["parts"] == 1 < ways["before"]["parts"] == ways["after"]["parts"]
     assert not any(way["recompiles"] for way in ways.values())
     assert result["sequential"] == {"graphs": 0, "parts": 0}, "classes of torch.nn alone are not compiled"
+
+
+def test_rows_decide_nothing_about_gradients(small):
+    cases = small[0]["ddp_compile_rows"]["cases"]
+    assert [(case["rows"], case["way"]) for case in cases] == [(2, "unsplit"), (4, "before")]
+    for case in cases:
+        assert case["error"] < 1e-5 and set(case["ms"]) == {"eager", "compiled"}
+    assert ddp_compile_rows.kernels_ms(EVENTS) == 3.0
 
 
 def test_a_block_is_one_of_a_transformer():

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections import UserDict, namedtuple
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
-from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader
 
 from overlap.run import download
@@ -272,38 +270,6 @@ def test_a_mapping_becomes_a_dict(late):
     assert type(batch) is dict and torch.equal(batch["x"], torch.ones(2))
 
 
-ROWS = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0]), torch.tensor([6.0])]
-PACKED = pack_sequence(ROWS, enforce_sorted=False)
-
-
-def test_a_packed_sequence_keeps_its_sizes_on_the_cpu_and_its_order(late):
-    (batch,) = prefetcher.prefetched([PACKED])
-    torch.cuda.synchronize()
-    assert type(batch) is type(PACKED) and batch.data is not PACKED.data
-    assert batch.batch_sizes is PACKED.batch_sizes
-    for moved, given in zip(batch, PACKED, strict=True):
-        assert torch.equal(moved, given)
-
-
-@dataclass
-class Sample:
-    x: torch.Tensor
-    name: str
-    length: int = field(init=False, default=0)
-
-
-def test_a_dataclass_keeps_its_kind(late):
-    (batch,) = prefetcher.prefetched([Sample(torch.ones(2), "cat.jpg")])
-    torch.cuda.synchronize()
-    assert batch == Sample(batch.x, "cat.jpg") and torch.equal(batch.x, torch.ones(2))
-
-
-def test_a_sparse_tensor_is_moved_as_it_is():
-    sparse = torch.eye(3).to_sparse()
-    (batch,) = prefetcher.prefetched([sparse], "cpu")
-    assert torch.equal(batch.to_dense(), torch.eye(3))
-
-
 @pytest.mark.parametrize("batches", [[], [torch.ones(1)]])
 def test_none_or_one_batch(late, batches):
     kept = list(prefetcher.prefetched(batches))
@@ -316,7 +282,7 @@ def test_none_or_one_batch(late, batches):
 def test_what_is_no_batch_is_refused_and_what_was_sent_is_joined(late, batch, device):
     batches = prefetcher.prefetched([torch.ones(1), batch], device)
     with pytest.raises(
-        TypeError, match=r"a batch holds tensors, tuples, lists, dicts or dataclasses, not (set|object|slice)"
+        TypeError, match=r"a batch holds tensors, tuples, lists or dicts, not (set|object|slice)"
     ):
         list(batches)
     assert device == "cpu" or late.diary[-1] == "main waits for side"
@@ -333,7 +299,6 @@ def test_who_stops_early_is_joined_with_the_copy_ahead(late):
 BORROWER = """
 from prefetcher import prefetched
 import torch
-from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader
 
 data = [{"x": torch.full((3,), float(i)), "label": i} for i in range(10)]

@@ -7,12 +7,10 @@
 # ///
 """A prefetcher to take home: the next batch is copied while you work on this one."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
 
 from snippets.timing.take_turns import recorded, take_turns
 
@@ -23,37 +21,24 @@ def each_tensor(batch, change: Callable[[Tensor], Tensor]):
     """Each tensor changed; texts and numbers stay, TypeError at anything else."""
     if isinstance(batch, Tensor):
         return change(batch)
-    if batch is None or isinstance(batch, (str, bytes, int, float, complex)):
+    if batch is None or isinstance(batch, (str, bytes, int, float)):
         return batch
-    if isinstance(batch, PackedSequence):  # its batch_sizes belong on the CPU
-        orders = [
-            each_tensor(order, change)
-            for order in (batch.sorted_indices, batch.unsorted_indices)
-        ]
-        return PackedSequence(change(batch.data), batch.batch_sizes, *orders)
     if isinstance(batch, Mapping):
         return {name: each_tensor(part, change) for name, part in batch.items()}
     if isinstance(batch, (tuple, list)):
         parts = [each_tensor(part, change) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        parts = {
-            f.name: getattr(batch, f.name) for f in dataclasses.fields(batch) if f.init
-        }
-        return dataclasses.replace(batch, **each_tensor(parts, change))
     kind = type(batch).__name__
-    raise TypeError(
-        f"a batch holds tensors, tuples, lists, dicts or dataclasses, not {kind}"
-    )
+    raise TypeError(f"a batch holds tensors, tuples, lists or dicts, not {kind}")
 
 
 def prefetched(batches: Iterable, device: str | torch.device = "cuda") -> Iterator:
     """Yield the batches on a GPU, each copied while you work on the one before.
 
-    A batch is a tensor, a PackedSequence, or a tuple, list, dataclass or mapping
-    (which becomes a dict) of batches; texts, numbers and None stay as they are.
-    The batch is yours to keep. Pin what you hand over, and do not overwrite it then:
-    a pageable copy holds the thread, and so does a sparse tensor's.
+    A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;
+    texts, numbers and None stay as they are. A PackedSequence keeps a part on the CPU:
+    hand over its `data`. The batch is yours to keep. Pin what you hand over, and do
+    not overwrite it then: a pageable copy holds the thread.
     Stay in one stream. To another device than CUDA's the batches are only moved.
     """
     if torch.device(device).type != "cuda":
@@ -61,7 +46,7 @@ def prefetched(batches: Iterable, device: str | torch.device = "cuda") -> Iterat
     working, copying = torch.cuda.current_stream(device), torch.cuda.Stream(device)
 
     def send(source: Tensor) -> Tensor:
-        if source.device.type != "cpu" or source.layout != torch.strided:
+        if source.device.type != "cpu":
             return source.to(device)
         to = torch.empty_like(source, device=device)
         copying.wait_stream(working)  # which may still use this memory for another

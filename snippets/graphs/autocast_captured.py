@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# missing = { 1 = "not recorded yet" }
 # ///
 """Capture forward and backward pass under autocast: with its cache, and without."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# missing = { 1 = "not recorded yet" }
 # ///
 """A transformer's block compiled by default, and with `max-autotune`: is it worth it?"""
 

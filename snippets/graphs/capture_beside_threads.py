@@ -5,7 +5,6 @@
 # gpus = [1]
 # exclusive = false
 # timeout = 120
-# missing = { 1 = "not recorded yet" }
 # ///
 """A graph is captured while another thread works: which calls of it end the capture?"""
 

@@ -5,7 +5,6 @@
 # gpus = [1]
 # take = ["bucketed"]
 # timeout = 120
-# missing = { 1 = "not recorded yet" }
 # ///
 """Texts of many lengths, and a graph needs one: a graph for each of a few lengths."""
 

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# missing = { 1 = "not recorded yet" }
 # ///
 """A small language model's step: does compiling take its launches away?"""
 

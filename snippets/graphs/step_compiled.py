@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 240
-# missing = { 1 = "not recorded yet" }
 # ///
 """A language model's training step, compiled: what compiling costs, and what it gains."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
-# missing = { 1 = "not recorded yet" }
 # take = ["measure"]
 # ///
 """`measure` to take home: name the devices as you like, a CPU among them."""

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# missing = { 1 = "not recorded yet" }
 # ///
 """One transformer's step in fp32, TF32, bf16 and fp16: time, memory, loss, and waits."""
 

@@ -56,6 +56,11 @@ def test_a_trace_has_an_arrow_from_each_launch():
     assert numbers == {LAUNCH: {"launch": 0}, "cudaDeviceSynchronize": None, "k": {"launch": 0}}
 
 
+def test_a_count_of_events_is_no_timeline():
+    assert timelines({"events": 12}) == timelines({"timelines": 3}) == {}
+    assert timelines({"timelines": {"a": [["CPU", 0, 2, LAUNCH]], "b": 5}}) == {"a": [["CPU", 0, 2, LAUNCH]]}
+
+
 def test_recordings_of_one_stream_tell_all_their_launches():
     """Each kernel, copy and fill of a stream that one thread feeds has its call, in their order."""
     seen = 0

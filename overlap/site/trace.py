@@ -21,7 +21,8 @@ def timelines(result: dict) -> dict[str, list]:
     named = {"events": result["events"]} if "events" in result else result.get("timelines")
     if not isinstance(named, dict):
         return {}
-    return {name: events for name, events in named.items() if all(map(_is_event, events))}
+    lists = {name: events for name, events in named.items() if isinstance(events, list)}
+    return {name: events for name, events in lists.items() if all(map(_is_event, events))}
 
 
 def _is_event(event) -> bool:

@@ -49,7 +49,12 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
 
 @pytest.mark.parametrize(
     "chapter",
-    ["graphs", *(pytest.param(chapter, marks=pytest.mark.slow) for chapter in ("machine", "processes"))],
+    [
+        "first_steps",
+        pytest.param("graphs", marks=pytest.mark.slow),
+        pytest.param("machine", marks=pytest.mark.slow),
+        pytest.param("processes", marks=pytest.mark.slow),
+    ],
 )
 def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(notebook, chapter, tmp_path, on_cpu):
     made = nbformat.reads(notebook.build(notebook.book.pages[f"{chapter}.md"]), as_version=4)

@@ -212,51 +212,21 @@ def test_forgotten_it_is_gone(visit, written):  # noqa: F811
     assert page.locator("body [data-machine^='my:']").count() == 0
 
 
-#: What is changed in a file: the way there and what it becomes; and what the refusal says.
-ZERO = "0" * 10
-CPU = ("machines", "cpu")
-REFUSED = {
-    "edition": (("edition",), ZERO, "another edition of this book"),
-    "unfinished": (("machines",), {}, "not finished"),
-    "profile": (("machines", "<b>"), {}, "mine.json.machines is not what overlap.pyz writes"),
-    "label": ((*CPU, "label"), {}, "mine.json.machines.cpu.label"),
-    "value": ((*CPU, "values", ZERO), ["a", "b"], f"cpu.values.{ZERO}"),
-    "long": ((*CPU, "values", ZERO), ["a" * 301, "", ""], f"values.{ZERO}[0]"),
-    "state": ((*CPU, "claims", ZERO), ["constructor", ""], f"claims.{ZERO}[0]"),
-    "number": ((*CPU, "calculators", ZERO), {"n": "1"}, f"calculators.{ZERO}.n"),
-    "proto": ((*CPU, "snippets", "__proto__"), {}, "cpu.snippets"),
-    "lacks": (("lacks",), [], "mine.json.lacks"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_wrong_file_is_refused_with_a_reason(visit, data, tmp_path, name):  # noqa: F811
-    (*way, last), value, why = REFUSED[name]
-    part = data
-    for key in way:
-        part = part[key]
-    part[last] = value
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps(data))
+def test_what_is_no_finished_file_of_this_edition_is_refused(visit, data, tmp_path):  # noqa: F811
+    refused = {
+        "{": "damaged or cut off",
+        "[1]": "no mine.json that",
+        json.dumps(data | {"edition": "0" * 10}): "another edition of this book",
+        json.dumps(data | {"machines": {}}): "not finished",
+    }
     page = visit("check/")
     before = picked(page)
-    told = drop(page, file)
-    assert told.startswith("Refused: ") and why in told
-    assert picked(page) == before and page.evaluate("localStorage.getItem('overlap.mine')") is None
-
-
-@pytest.mark.parametrize(("text", "why"), [("{", "damaged or cut off"), ("[1]", "no mine.json that")])
-def test_another_file_is_refused(visit, tmp_path, text, why):  # noqa: F811
-    file = tmp_path / "mine.json"
-    file.write_text(text)
-    assert why in drop(visit("check/"), file)
-
-
-def test_a_file_that_is_too_large_is_not_even_read(visit, tmp_path):  # noqa: F811
-    file = tmp_path / "mine.json"
-    with file.open("wb") as opened:
-        opened.truncate(2**26 + 1)
-    assert "larger than any" in drop(visit("check/"), file)
+    for text, why in refused.items():
+        file = tmp_path / "mine.json"
+        file.write_text(text)
+        told = drop(page, file)
+        assert told.startswith("Refused: ") and why in told
+        assert picked(page) == before and page.evaluate("localStorage.getItem('overlap.mine')") is None
 
 
 def test_what_is_kept_of_an_older_edition_is_not_used(visit, written):  # noqa: F811

@@ -18,7 +18,6 @@ from conftest import ROOT, SmallBook, no_gpu
 from test_overlap_site import build
 from test_site_browser import address, paths, pytestmark, search, visit  # noqa: F401 - used by name
 
-from overlap import OverlapError
 from overlap.run import recording
 from overlap.run.machine import profile
 from overlap.run.snippet import Snippet
@@ -30,112 +29,40 @@ pytestmark = [pytestmark, pytest.mark.usefixtures("on_cpu"), pytest.mark.filterw
 #: or a terminal could be led to.
 DO = "pwned()"
 PAYLOADS = [
-    *(
-        f"{before}<{tag} {event}={DO}>{after}"
-        for tag, event in (
-            ("img src=x", "onerror"),
-            ("svg", "onload"),
-            ("details open", "ontoggle"),
-            ("input autofocus", "onfocus"),
-            ("video src=x", "onerror"),
-            ("b", "onmouseover"),
-        )
-        for before, after in (
-            ("", ""),
-            ('">', ""),
-            ("'>", ""),
-            ("</title>", ""),
-            ("</textarea></script>", ""),
-        )
-    ),
-    *(
-        f"{before}<script>{DO}</script>{after}"
-        for before, after in (
-            *(
-                ("", ""),
-                ('"', '"'),
-                ("</code></pre>", ""),
-                ("</style>", ""),
-                ("-->", "<!--"),
-                ("]]>", "<![CDATA["),
-            ),
-            *(("</text></svg>", ""), ("</td></tr></table>", ""), ("</span></span>", ""), ("\n\n", "\n\n")),
-        )
-    ),
-    *(
-        f"{before}{DO}{after}"
-        for before, after in (("javascript:", ""), ("{{", "}}"), ("{%", "%}"), ("${", "}"), ("$", "$"))
-    ),
+    f"<img src=x onerror={DO}>",
+    f"'><svg onload={DO}>",
+    f'"><details open ontoggle={DO}>',
+    f"</title></textarea><script>{DO}</script>",
+    f"</code></pre></td></tr></table><script>{DO}</script>",
+    f"--><script>{DO}</script><!--",
+    f"]]></text></svg><script>{DO}</script>",
+    f"javascript:{DO}",
+    f"{{{{{DO}}}}}{{% raw %}}{{{{ self.__init__ }}}}",
     f"[x](javascript:{DO})",
     f"![x](x){{ onload={DO} }}",
-    f"<javascript:{DO}>",
     f"[x]: javascript:{DO}",
     f"# <img src=x onerror={DO}>",
     f"```\n<img src=x onerror={DO}>\n```",
-    f"    <img src=x onerror={DO}>",
-    f"> <img src=x onerror={DO}>",
-    f"- <img src=x onerror={DO}>",
-    f"| <img src=x onerror={DO}> | b |\n|---|---|",
     f"`<img src=x onerror={DO}>`",
-    f"``` <img src=x onerror={DO}>",
+    f"| <img src=x onerror={DO}> | b |\n|---|---|",
     f"*[abbr]: <img src=x onerror={DO}>",
-    f"[^1]: <img src=x onerror={DO}>",
     f'!!! note "<img src=x onerror={DO}>"',
-    f'=== "<img src=x onerror={DO}>"',
-    f"{{ .x onclick={DO} }}",
     "{ #snippet-a-b onclick=pwned() }",
     "{x/p_000: said}",
-    "{printed: <b>x</b>}",
-    "```claim x/p_000",
     "\n```\n\n```snippet x/p_000\n```\n",
-    "---\ntitle: x\n---",
-    "<!-- x",
-    "<div markdown=1>",
     "<base href=//evil.invalid/>",
     "<meta http-equiv=refresh content=0;url=//evil.invalid/>",
     "<iframe src=javascript:pwned()></iframe>",
-    "<object data=javascript:pwned()></object>",
-    "<form action=javascript:pwned()><button>x</button></form>",
-    "<a href=javascript:pwned()>x</a>",
-    "<style>*{display:none}</style>",
-    "<link rel=stylesheet href=//evil.invalid/x.css>",
-    '" id="overlap-machines" x="',
-    ' id="snippet-a-b"',
-    '" onmouseover="pwned()" x="',
-    "' onmouseover='pwned()' x='",
     '"}]</script><script>pwned()</script>',
     "\\u003cscript\\u003epwned()\\u003c/script\\u003e",
-    "&lt;script&gt;pwned()&lt;/script&gt;",
-    "&#60;img src=x onerror=pwned()&#62;",
-    "%3Cscript%3Epwned()%3C/script%3E",
-    "\\<img src=x onerror=pwned()\\>",
-    "\x02wzxhzdk:0\x03",
-    "\x02klzzwxh:0001\x03",
-    "\x02qlpxp60k\x03",
-    "wzxhzdk:0",
+    "&lt;script&gt;pwned()&lt;/script&gt;&#60;img src=x onerror=pwned()&#62;",
+    "\x02wzxhzdk:0\x03\x02klzzwxh:0001\x03",
     "\x00\x01\x08\x0b\x0c\x1f\x7f\x80\x9f",
-    "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J",
-    "\x1b]8;;javascript:pwned()\x1b\\link\x1b]8;;\x1b\\",
-    "\r\n<img src=x onerror=pwned()>",
-    "\u2028\u2029\u0085<img src=x onerror=pwned()>",
-    "\u202e\u2066<img src=x onerror=pwned()>\u2069",
-    "\ufeff\u200b\u00ad<img src=x onerror=pwned()>",
-    "<img/src=x/onerror=pwned()>",
-    "<IMG SRC=x ONERROR=pwned()>",
-    "<svg><script>pwned()</script></svg>",
-    "<svg><animate onbegin=pwned() attributeName=x dur=1s>",
+    "\x1b]8;;javascript:pwned()\x1b\\link\x1b]8;;\x1b\\\x1b[31mred\x1b[0m",
+    "\u2028\u202e\u2066<img src=x onerror=pwned()>\u2069",
+    "<svg><script>pwned()</script><foreignObject><img src=x onerror=pwned()></foreignObject></svg>",
     "<math><mtext><script>pwned()</script></mtext></math>",
-    "<foreignObject><img src=x onerror=pwned()></foreignObject>",
-    "<xhtml:script>pwned()</xhtml:script>",
-    "<!DOCTYPE svg [<!ENTITY x 'y'>]>&x;",
-    "<?xml-stylesheet href='javascript:pwned()'?>",
     "$\\href{javascript:pwned()}{x}$",
-    "\\(\\href{javascript:pwned()}{x}\\)",
-    "\\\\(x\\\\)",
-    "$$\\frac{1}{2}",
-    "{{ config.extra }}{% raw %}{{ self.__init__.__globals__ }}",
-    "%(x)s {0.__class__} {x!r}",
-    "</script>" * 3,
     "x" * 300 + "<b>",
 ]
 HEADER = """# /// script
@@ -451,28 +378,3 @@ def test_the_terminal_gets_text(site, monkeypatch, capsys):
         main([command])
         said = "".join(capsys.readouterr())
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", said) and len(said) > 30
-
-
-FIELDS = (
-    "machine.cpu",
-    "machine.driver",
-    "machine.system",
-    "run.command",
-    "software.torch",
-    "software.cuda",
-    "profile",
-    "snippet",
-    "digest",
-)
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_control_characters_in_a_field_are_refused(template, field):
-    part, _, key = field.rpartition(".")
-    for payload in ("\x00", "\x1b[31m", "\x02wzxhzdk:0\x03", "\x9b"):
-        data = template | ({part: template[part] | {key: payload}} if part else {key: payload})
-        with pytest.raises(OverlapError, match=re.escape(field)):
-            recording.parse(
-                recording.dump(data | {"digest": recording.digest(data)} if field != "digest" else data),
-                "here",
-            )

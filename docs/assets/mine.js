@@ -1,83 +1,25 @@
-/* The reader's own machine: the file `mine.json` that `overlap.pyz --all` wrote, checked, kept in this browser, and put
-   into pages as one more machine. Nothing is sent. Whatever the file holds is text and numbers: it arrives as textContent.
+/* The reader's own machine: the file `mine.json` that `overlap.pyz --all` wrote, kept in this browser, and put into pages
+   as one more machine. Nothing is sent. Whatever the file holds is text and numbers: it arrives as textContent.
    Loaded where there is such a machine, or a place to drop one. */
 
-const PICKED = "overlap.machine", FORM = 1, LARGEST = 64 * 2 ** 20
-const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]/gu
-const KEY = /^[0-9a-f]{10}$/, NAME = /^[a-z][a-z0-9_]*\/[a-z][a-z0-9_]*$/, PROFILE = /^[a-z0-9][a-z0-9+.-]{0,99}$/
-const INPUT = /^[a-z]\w{0,40}$/, STATES = { holds: "✓", false: "✗", open: "–" }
-
-/* What is checked. Each function takes a value and its place in the file, and gives a clean copy or stops. */
-
-const refuse = place => { throw new Error(`${place} is not what overlap.pyz writes there: the file was changed or damaged.`) }
-const text = longest => (value, place) =>
-  typeof value === "string" && value.length <= longest ? value.replace(UNSAFE, "\ufffd") : refuse(place)
-const number = (value, place) => Number.isFinite(value) ? value : refuse(place)
-const either = (first, second) => (value, place) => typeof value === "number" ? first(value, place) : second(value, place)
-const state = (value, place) => Object.hasOwn(STATES, value) ? value : refuse(place)
-const list = (item, most) => (value, place) =>
-  Array.isArray(value) && value.length <= most ? value.map((inner, i) => item(inner, `${place}[${i}]`)) : refuse(place)
-const row = (...items) => (value, place) => Array.isArray(value) && value.length === items.length
-  ? items.map((item, i) => item(value[i], `${place}[${i}]`)) : refuse(place)
-const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value)
-const shape = items => (value, place) => isObject(value)
-  ? Object.fromEntries(Object.entries(items).map(([name, item]) => [name, item(value[name], `${place}.${name}`)])) : refuse(place)
-const map = (keys, item, most) => (value, place) => {
-  if (!isObject(value) || Object.keys(value).length > most) refuse(place)
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) =>
-    [keys.test(key) ? key : refuse(place), item(inner, `${place}.${key}`)]))
-}
-
-const place = either(number, (value, where) => value === null ? null : text(300)(value, where))
-const table = shape({
-  headings: list(text(300), 9),
-  series: list(shape({ name: text(300), points: list(row(place, place), 2000) }), 500),
-})
-/* A chart as sweep.js draws it. Its colours are numbers of the book's own, its dashes are these. */
-const DASHES = ["", "6 3", "8 3 2 3", "2 3"], KINDS = ["lines", "dots", "cells"]
-const oneOf = words => (value, place) => words.includes(value) ? value : refuse(place)
-const gap = (value, place) => value === null ? null : number(value, place)
-const colour = (value, place) => Number.isInteger(value) && value >= 0 && value < 100 ? value : refuse(place)
-const limit = shape({ name: text(300), at: gap }), flag = oneOf([true, false])
-const axis = shape({ label: text(300), log: flag, low: gap, ticks: list(row(gap, text(300)), 500) })
-const panel = shape({
-  kind: oneOf(KINDS), title: text(300), x: axis, y: axis, limits: list(limit, 50), edges: list(limit, 50),
-  names: list(row(gap, gap, text(300)), 500),
-  series: list(shape({
-    name: text(300), points: list(row(number, gap), 5000), colour, dash: oneOf(DASHES), line: flag, dots: flag,
-  }), 100),
-})
-const file = shape({
-  machines: map(PROFILE, shape({
-    label: text(100),
-    values: map(KEY, row(text(300), text(100), text(600)), 9000),
-    claims: map(KEY, row(state, text(2000)), 5000),
-    headlines: map(KEY, row(text(100), text(100), text(100), text(100), text(100)), 500),
-    bars: map(KEY, list(row(number, number), 100), 100),
-    calculators: map(KEY, map(INPUT, number, 50), 500),
-    snippets: map(NAME, shape({
-      told: text(2000), outputs: list(row(number, text(20), text(21000)), 200), tables: list(table, 50), more: number, chart: list(panel, 20),
-    }), 5000),
-  }), 40),
-  lacks: map(NAME, text(300), 5000),
-})
+const PICKED = "overlap.machine", FORM = 1
+const STATES = { holds: "✓", false: "✗", open: "–" }
 
 /* What a file says, without its recordings; an Error says in a sentence why it is refused. */
 export const read = (written, edition) => {
-  if (written.length > LARGEST) throw new Error("The file is larger than any that overlap.pyz writes.")
   let data
   try {
     data = JSON.parse(written)
   } catch {
     throw new Error("The file is damaged or cut off: it is not JSON.")
   }
-  if (!isObject(data) || data.overlap !== FORM) throw new Error("This is no mine.json that overlap.pyz wrote.")
+  if (data?.overlap !== FORM) throw new Error("This is no mine.json that overlap.pyz wrote.")
   if (data.edition !== edition) {
     throw new Error("The file is of another edition of this book. Download overlap.pyz again, and run it where the file is: only what has changed runs again.")
   }
-  const clean = file(data, "mine.json")
-  if (!Object.keys(clean.machines).length) throw new Error("The file is not finished. Repeat the command: it goes on where it was stopped.")
-  return { overlap: FORM, edition, ...clean }
+  const { machines, lacks } = data
+  if (!Object.keys(machines ?? {}).length) throw new Error("The file is not finished. Repeat the command: it goes on where it was stopped.")
+  return { overlap: FORM, edition, machines, lacks }
 }
 
 /* What this browser keeps: `mine`, or `why` it cannot be used. */
@@ -324,7 +266,6 @@ export const open = (zone, key, edition, mine, why) => {
   const take = async given => {
     if (!given) return
     try {
-      if (given.size > LARGEST) throw new Error("The file is larger than any that overlap.pyz writes.")
       const taken = read(await given.text(), edition)
       try {
         localStorage.setItem(key, JSON.stringify(taken))

@@ -568,7 +568,11 @@
     for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
     /* On a phone a row is a card, whose cells say what their column is called; and the name of a machine is not broken after its number. */
     for (const table of document.querySelectorAll(".md-typeset table:is(:not([class]), .ov-matrix)")) {
-      const heads = [...table.querySelectorAll("thead th")].map(head => head.firstChild?.textContent.trim() ?? "")
+      const heads = [...table.querySelectorAll("thead th")].map(head => {
+        const heading = head.cloneNode(true)
+        for (const part of heading.querySelectorAll("small, .ov-value > :not(.ov-on)")) part.remove()
+        return heading.textContent.trim()
+      })
       for (const cell of table.querySelectorAll("tbody td:not([data-label])")) cell.dataset.label = heads[cell.cellIndex] ?? ""
     }
     for (const head of document.querySelectorAll("th")) {
@@ -591,8 +595,8 @@
         label[`my:${profile}`] = `your ${name}`
       }
     }
-    if (mine) insert(mine)
     if (zone) open(zone, MINE, window.overlapEdition, mine, why)
+    if (mine) insert(mine)
   }
 
   const start = async () => {

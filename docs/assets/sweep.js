@@ -18,12 +18,15 @@ const make = (tag, name = "", text = "") => {
   return made
 }
 
-const svgText = (parent, x, y, text, attributes = {}) => {
-  const made = document.createElementNS(SVG, "text")
-  for (const [key, value] of Object.entries({ x, y, ...attributes })) made.setAttribute(key, value)
-  made.textContent = text
-  parent.append(made)
+const svgPart = (tag, attributes, parent) => {
+  const made = document.createElementNS(SVG, tag)
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  parent?.append(made)
   return made
+}
+
+const svgText = (parent, x, y, text, attributes = {}) => {
+  svgPart("text", { x, y, ...attributes }, parent).textContent = text
 }
 
 /* The point of a series nearest to a step. */
@@ -80,11 +83,10 @@ const group = (title, ...parts) => {
 }
 
 const swatch = series => {
-  const svg = document.createElementNS(SVG, "svg"), dash = series.dash ? ` stroke-dasharray="${series.dash}"` : ""
-  svg.setAttribute("viewBox", "0 0 18 8")
-  svg.setAttribute("aria-hidden", "true")
-  svg.innerHTML = (series.line ? `<path d="M0 4H18" stroke="${colour(series)}" stroke-width="2"${dash}/>` : "")
-    + (series.dots ? `<circle cx="9" cy="4" r="3" fill="${colour(series)}"/>` : "")
+  const svg = svgPart("svg", { viewBox: "0 0 18 8", "aria-hidden": "true" })
+  const look = { stroke: colour(series), "stroke-width": 2, "stroke-dasharray": series.dash || "none" }
+  if (series.line) svgPart("path", { d: "M0 4H18", ...look }, svg)
+  if (series.dots) svgPart("circle", { cx: 9, cy: 4, r: 3, fill: colour(series) }, svg)
   return svg
 }
 
@@ -243,11 +245,8 @@ export const explore = async (figure, charts, closed = () => {}) => {
     canvas.ariaLabel = `${y.label} over ${x.label}. Arrow keys read it off.`
     canvas.replaceChildren(drawing)
   }
-  const ring = (scaled, [x, y], name = "ov-ring") => {
-    const circle = document.createElementNS(SVG, "circle")
-    for (const [key, value] of Object.entries({ cx: scaled.x.apply(x), cy: scaled.y.apply(y), r: 5, class: name })) circle.setAttribute(key, value)
-    drawing.append(circle)
-  }
+  const ring = (scaled, [x, y], name = "ov-ring") =>
+    svgPart("circle", { cx: scaled.x.apply(x), cy: scaled.y.apply(y), r: 5, class: name }, drawing)
 
   /* Names of dots, each on the first of four sides where it touches no other. */
   const write = (names, scaled) => {

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections import UserDict, namedtuple
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader
 
 from overlap.run import download
 from overlap.run.snippet import Snippet
 from snippets.timing.benchmark import Timing
 from snippets.transfers import (
+    any_batch,
     chunked_copy,
     d2h_too_early_broken,
     d2h_too_early_fixed,
@@ -268,6 +271,46 @@ def test_a_mapping_becomes_a_dict(late):
     (batch,) = prefetcher.prefetched([UserDict(x=torch.ones(2))])
     torch.cuda.synchronize()
     assert type(batch) is dict and torch.equal(batch["x"], torch.ones(2))
+
+
+PACKED = pack_sequence([torch.tensor([1.0]), torch.tensor([3.0, 4.0, 5.0])], enforce_sorted=False)
+
+
+def test_a_packed_sequence_keeps_its_sizes_on_the_cpu_and_its_order(late):
+    (batch,) = any_batch.prefetched_batches([PACKED])
+    torch.cuda.synchronize()
+    assert type(batch) is type(PACKED) and batch.data is not PACKED.data
+    assert batch.batch_sizes is PACKED.batch_sizes
+    for moved, given in zip(batch, PACKED, strict=True):
+        assert torch.equal(moved, given)
+
+
+@dataclass
+class Sample:
+    x: torch.Tensor
+    name: str
+    length: int = field(init=False, default=0)
+
+
+def test_a_dataclass_keeps_its_kind_and_batches_their_order(late):
+    batches = [Sample(torch.full((2,), i), f"{i}.jpg") for i in range(3)]
+    moved = list(any_batch.prefetched_batches(batches))
+    torch.cuda.synchronize()
+    assert [type(batch) for batch in moved] == [Sample] * 3
+    assert [(batch.x.tolist(), batch.name) for batch in moved] == [([i, i], f"{i}.jpg") for i in range(3)]
+
+
+def test_other_kinds_without_a_gpu(capsys):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    result = any_batch.main()
+    assert result["kinds"] == ["PackedSequence", "Sample", "Tensor", "dict"]
+    assert capsys.readouterr().out.count("on cpu") == 4
+
+
+def test_a_kind_that_is_not_known_is_refused_by_name():
+    with pytest.raises(TypeError, match="dataclasses, not set"):
+        list(any_batch.prefetched_batches([{1}], "cpu"))
 
 
 @pytest.mark.parametrize("batches", [[], [torch.ones(1)]])

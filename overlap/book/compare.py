@@ -3,22 +3,8 @@
 from collections.abc import Iterator
 
 from overlap.book.book import Book
-from overlap.book.runs import Run
 from overlap.book.statistic import is_number, middle
 from overlap.run.recording import without_raw
-
-
-def numbers(value, key: str = "") -> Iterator[tuple[str, float]]:
-    """(key as in `rows[0].finish_ms`, number) of everything measured, raw trials left out."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if not name.endswith("_trials"):
-                yield from numbers(inner, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, list):
-        for i, inner in enumerate(value):
-            yield from numbers(inner, f"{key}[{i}]")
-    elif is_number(value):
-        yield key, value
 
 
 def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str, str, float, float]]:
@@ -28,18 +14,22 @@ def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, st
     """
     for name in names or book.snippets:
         for profile, run in book.own.of(name).items():
-            mine = dict(numbers(run.result))
             for other, recorded in book.committed.get(name, {}).items():
                 if recorded.gpus == run.gpus:
-                    for key, values in _values(recorded).items():
-                        if key in mine:
-                            yield name, profile, other, key, mine[key], middle(values)
+                    runs = [dict(_numbers(without_raw(data["result"]))) for data in recorded.all]
+                    for key, number in _numbers(without_raw(run.result)):
+                        values = [numbers[key] for numbers in runs if key in numbers]
+                        if values:
+                            yield name, profile, other, key, number, middle(values)
 
 
-def _values(recorded: Run) -> dict[str, list[float]]:
-    """The values of each number in the runs that have it."""
-    values: dict[str, list[float]] = {}
-    for run in recorded.all:
-        for key, number in numbers(without_raw(run["result"])):
-            values.setdefault(key, []).append(number)
-    return values
+def _numbers(value, key: str = "") -> Iterator[tuple[str, float]]:
+    """(key as in `rows[0].finish_ms`, number) of every number in a result."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _numbers(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _numbers(inner, f"{key}[{i}]")
+    elif is_number(value):
+        yield key, value

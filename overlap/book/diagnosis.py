@@ -105,8 +105,8 @@ def watched_gpu() -> Iterator[dict]:
         thread.join()
 
 
-def of_gpu(gpu: dict, state: dict) -> Iterator[Fact]:
-    """What the first GPU is, as recorded, and what its driver said before anything ran."""
+def of_gpu(gpu: dict, state: dict, clocks: dict[str, dict]) -> Iterator[Fact]:
+    """What a GPU is, as recorded, and what its driver said: before anything ran, and while a snippet ran."""
     width = gpu.get("pcie_width", 0)
     widest = gpu.get("pcie_width_max", 0)
     if 0 < width < widest:
@@ -120,11 +120,7 @@ def of_gpu(gpu: dict, state: dict) -> Iterator[Fact]:
     if memory > OTHERS_MIB or busy > OTHERS_BUSY:
         used = f"{memory:,.0f} MiB of its memory were in use and it was busy {busy:.0f}% of the time"
         yield Fact(f"others use the GPU: before anything ran here, {used}", "gpu")
-
-
-def of_clocks(states: dict[str, dict]) -> Iterator[Fact]:
-    """What held the first GPU's clock down while a snippet ran, by its name."""
-    for name, state in states.items():
+    for name, state in clocks.items():
         clock = state.get("clock_mhz", 0)
         fastest = state.get("clock_max_mhz", 0)
         reasons = " and ".join(state["reasons"])
@@ -159,7 +155,7 @@ def _busy_share() -> float:
     return 1 - (now_idle - idle) / (now_total - total) if now_total > total else 0.0
 
 
-def of_others(before: Look, after: Look, runs: list[dict]) -> str:
+def others(before: Look, after: Look, runs: list[dict]) -> str:
     """What others did to the host before, after and during these runs; nothing where it was calm.
 
     Behind our runs the load is their own.
@@ -177,8 +173,11 @@ def of_others(before: Look, after: Look, runs: list[dict]) -> str:
     return ", ".join(facts)
 
 
-def of_host(runs: list[dict], recorded: list[dict]) -> Iterator[Fact]:
-    """What the host of these runs is less than where the recorded ones were made."""
+def of_host(before: Look, after: Look, runs: list[dict], recorded: list[dict]) -> Iterator[Fact]:
+    """What others did to the host of these runs, and what it is less than where the recorded were made."""
+    busy = others(before, after, runs)
+    if busy:
+        yield Fact(busy, "host")
     costs = _noise(runs, "least_us")
     usual = _noise(recorded, "least_us")
     if costs and usual and min(costs) > noise.FACTOR * max(usual):

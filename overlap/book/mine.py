@@ -16,7 +16,6 @@ these come when all have run, or when it is stopped.
 """
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,7 @@ from overlap.book.book import Book
 from overlap.book.runs import Run
 from overlap.book.value import Value, values
 from overlap.book.verdict import State
-from overlap.cache import write
+from overlap.cache import digest, write
 from overlap.run import machine, recording
 from overlap.run.progress import Item
 from overlap.run.recording import Recording
@@ -135,7 +134,7 @@ def edition(book: Book) -> str:
     for block in book.of_kind(Headlines):
         parts += [row.key for row in block.rows]
     parts += [block.key for block in [*book.of_kind(Bars), *book.of_kind(Calculator), *book.claims]]
-    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+    return digest(sorted(parts))[:16]
 
 
 def lines(path: Path) -> list[tuple[str, bytes]]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from overlap import PACKED
@@ -65,12 +66,8 @@ class OwnRuns:
         lacking = self.lacking(names, force)
         if not lacking:
             return 0
-        own_runner = runner or Runner(self._root)
-        try:
-            failures = own_runner.run_all(lacking, self.keep)
-        finally:
-            if not runner:
-                own_runner.close()
+        with nullcontext(runner) if runner else Runner(self._root) as running:
+            failures = running.run_all(lacking, self.keep)
         if failures:
             raise RunFailed("\n\n".join(grouped(failures)))
         return len(lacking)

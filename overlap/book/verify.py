@@ -101,16 +101,11 @@ def verify(
     unchecked = _unchecked(book, names, able, chosen, made, uninstalled)
     if mine:
         mine.unchecked = unchecked
-    runs, recorded = _comparable(book.as_committed, made)
     facts = []
-    others = diagnosis.of_others(first_look, last_look, runs)
-    if others:
-        facts.append(Fact(others, "host"))
     for gpu in here["machine"]["gpus"][:1]:  # headlines are of the first one
-        facts += diagnosis.of_gpu(gpu, gpu_state)
-    facts += diagnosis.of_clocks(clocks)
-    facts += diagnosis.of_host(runs, recorded)
-    others = diagnosis.of_others(first_look, last_look, [])
+        facts += diagnosis.of_gpu(gpu, gpu_state, clocks)
+    facts += diagnosis.of_host(first_look, last_look, *_comparable(book.as_committed, made))
+    others = diagnosis.others(first_look, last_look, [])
     return {
         "machine": here["machine"],
         "software": here["software"],

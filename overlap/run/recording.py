@@ -5,13 +5,12 @@ is a file of recordings, one a line, for machines that are reached by upload and
 """
 
 import contextlib
-import hashlib
 import json
 import re
 from functools import cached_property
 from pathlib import Path
 
-from overlap import OverlapError
+from overlap import OverlapError, cache
 from overlap.cache import write
 from overlap.run import machine
 from overlap.run.snippet import Snippet
@@ -45,8 +44,7 @@ class Recording(dict):
 
 def digest(data: dict) -> str:
     """SHA-256 of everything in a recording but the digest itself."""
-    body = {key: value for key, value in data.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return cache.digest({key: value for key, value in data.items() if key != "digest"})
 
 
 def sealed(data: dict) -> dict:

@@ -646,17 +646,36 @@ def test_padding_is_what_no_text_fills(monkeypatch):
     assert graph_buckets.padded_share([4, 2, 7], [4, 8]) == pytest.approx(3 / 16)
 
 
-def test_every_way_generates_the_same_text(gpu, monkeypatch):
-    given = eagerly(monkeypatch)
+@pytest.fixture
+def small_decoder(gpu, monkeypatch):
     sizes = {"WIDTH": 64, "BLOCKS": 2, "CONTEXT": 32, "PROMPT": 8, "TOKENS": 8, "BATCHES": (1, 2)}
     smaller(monkeypatch, decode_loop, **sizes)
     monkeypatch.setattr(decode_loop, "gpu_clock", lambda work, calls, spin_cycles: 1e-3)
-    result = decode_loop.main()
-    assert given == [{}, {"mode": "reduce-overhead"}, {}]
-    assert set(result["agree"].values()) == {8} and result["launches"]["graph"] == 1
+
+
+def test_every_cache_generates_the_same_text(small_decoder):
+    result = decode_loop.uncompiled()
+    assert result["agree"] == {"growing": 8, "static": 8, "graph": 8} and result["launches"]["graph"] == 1
     assert list(result["checked"]["ms"])[:3] == ["static_0", "static_1", "static_16"]
     assert result["bytes"]["cache"] == 2 * 2 * 64 * 32 * 2
     assert [row["batch"] for row in result["batches"]] == [1, 2]
+    sdpa = decode_loop.with_pytorchs_attention()
+    assert sdpa["agree"] == {"static": 8, "sdpa": 8, "sdpa_graph": 8} and sdpa["eager"]["agree"]["sdpa"] == 8
+
+
+def test_compiled_steps_generate_the_same_text(small_decoder, monkeypatch):
+    given = eagerly(monkeypatch)
+    assert set(decode_loop.compiled("default")["agree"].values()) == {8}
+    assert list(decode_loop.compiled("reduce-overhead")["ms"]) == ["static", "reduce_overhead"]
+    assert given == [{}, {}, {"mode": "reduce-overhead"}]
+
+
+def test_an_error_of_one_part_is_named():
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access\nmore")
+
+    assert decode_loop.error_of(broken) == {"error": "RuntimeError: CUDA error: an illegal memory access"}
+    assert decode_loop.error_of(dict, [("a", 1)]) == {"a": 1}
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from matplotlib.colors import to_hex  # noqa: E402
 
 from overlap.site import picture, svg  # noqa: E402
 from overlap.site.pictures import Pictures, drawing_pool, typical  # noqa: E402
+from overlap.site.view import number  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 ELEMENTS = {"svg", "g", "path", "rect", "title", "text", "defs", "use", "clipPath"}
@@ -365,6 +366,7 @@ GAPS = {
 def test_what_is_not_measured_is_a_gap(drawn, act):
     pictures = drawn(on_axes(act))
     assert "nan" not in pictures["wide"].lower().replace("nan</text>", "") and pictures["tables"]
+    assert number(None) == "–" and number(1234.5) == "1,234.5"
 
 
 PLOT = """

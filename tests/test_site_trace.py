@@ -47,6 +47,12 @@ def test_what_is_not_certain_is_not_said(events):
     assert launches(events) == {}
 
 
+def test_a_number_of_events_is_no_timeline():
+    event = ["CPU", 0, 2.5, LAUNCH]
+    assert timelines({"events": 324}) == {} and timelines({"timelines": 3}) == {}
+    assert timelines({"timelines": {"count": 2, "mixed": [event, 1], "all": [event]}}) == {"all": [event]}
+
+
 def test_a_trace_has_an_arrow_from_each_launch():
     events = [["CPU", 0, 2, LAUNCH], ["CPU", 4, 2, "cudaDeviceSynchronize"], ["stream 7", 3, 9, "k"]]
     rows = json.loads(chrome_trace({"events": events}))["traceEvents"]

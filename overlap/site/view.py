@@ -226,6 +226,8 @@ def _finalized(value):
     return plain(value) if is_text else value
 
 
-def number(value: float | str) -> str:
-    """A coordinate as text."""
+def number(value: float | str | None) -> str:
+    """A coordinate as text; what was not measured, or is not drawn, has none."""
+    if value is None:
+        return "–"
     return value if isinstance(value, str) else f"{value:,g}"

@@ -107,8 +107,8 @@ class Book:
     @property
     def committed(self) -> dict[str, dict[str, Run]]:
         """Committed recordings by snippet and profile; one that cannot be read is an error."""
-        if self.library.lost_recordings:
-            raise OverlapError("\n".join(self.library.lost_recordings))
+        if self.library.unreadable_recordings:
+            raise OverlapError("\n".join(self.library.unreadable_recordings))
         return self.library.recordings
 
     def measures(self, name: str) -> bool:

@@ -23,13 +23,13 @@ def problems(book: "Book") -> list[str]:
 
     What depends on a file that cannot be read is not told: one slip is one message.
     """
-    lost = [*book.library.lost_recordings, *book.library.lost_pages]
-    if book.library.lost_recordings:
-        return lost
-    lines = [*lost, *_recordings(book)]
+    unreadable = [*book.library.unreadable_recordings, *book.library.unreadable_pages]
+    if book.library.unreadable_recordings:
+        return unreadable
+    lines = [*unreadable, *_recordings(book)]
     for block in book.blocks:
         lines += _of_block(block, block.check(book))
-    if not book.library.lost_pages:
+    if not book.library.unreadable_pages:
         for name, snippet in book.snippets.items():
             if name not in book.places:
                 lines.append(f"{snippet.path}: no page shows it; add a snippet block to docs/")
@@ -38,7 +38,7 @@ def problems(book: "Book") -> list[str]:
 
 def remarks(book: "Book") -> list[str]:
     """What an author should mend, and what stops no build: right by a hair, or missed by a reader."""
-    if book.library.lost_recordings:
+    if book.library.unreadable_recordings:
         return []
     lines = []
     for block in book.blocks:
@@ -63,7 +63,7 @@ def findings(book: "Book", every: bool = False) -> list[str]:
     Which ones is told of the machine that this is; of `every` machine if wanted.
     """
     lines = []
-    if book.library.lost_recordings:
+    if book.library.unreadable_recordings:
         return lines
     for here in book.machines():
         if here["home"]:

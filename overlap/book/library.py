@@ -30,13 +30,13 @@ class Library:
             self.profiles_here.append(recording.profile(root, gpus, here["cpu"], here["cores"]))
         #: Committed recordings by snippet and profile, and what is wrong with the others.
         self.recordings: dict[str, dict[str, Run]] = {}
-        self.lost_recordings: list[str] = []
+        self.unreadable_recordings: list[str] = []
         for path in sorted(root.glob("docs/recordings/*/*/*.json")):
             try:
                 run = self._recording(path)
                 self.recordings.setdefault(run.data["snippet"], {})[run.profile] = run
             except OverlapError as error:
-                self.lost_recordings.append(str(error))
+                self.unreadable_recordings.append(str(error))
         #: How long each snippet takes, by the number of GPUs, where recordings were left out.
         self.seconds: dict[str, dict[str, float]] = {}
         if (root / SECONDS).exists():
@@ -52,13 +52,13 @@ class Library:
     def _read_pages(self) -> None:
         #: Pages by their path below docs/, and what is wrong with the others.
         self.pages: dict[str, Page] = {}
-        self.lost_pages: list[str] = []
+        self.unreadable_pages: list[str] = []
         for path in sorted(self.root.glob("docs/**/*.md")):
             try:
                 page = Page.read(path, self.root / "docs")
                 self.pages[page.path] = page
             except OverlapError as error:
-                self.lost_pages.append(str(error))
+                self.unreadable_pages.append(str(error))
 
     def with_pages_of_now(self) -> "Library":
         """The pages as they are now, and the same snippets and recordings: no file of them has changed."""

@@ -60,8 +60,8 @@ class OverlapExtension(Extension):
         if not path and not self._given:
             _site_here.cache_clear()  # a page that was edited since
             path = self._path_of(text)
-        if not path and self.site.book.library.lost_pages:
-            raise OverlapError("\n".join(self.site.book.library.lost_pages))
+        if not path and self.site.book.library.unreadable_pages:
+            raise OverlapError("\n".join(self.site.book.library.unreadable_pages))
         self._view = View(self.site, path)
         self.site.anchors[path] = self._view.anchors
         return self._view

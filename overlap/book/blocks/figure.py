@@ -40,7 +40,7 @@ class FigureBlock(Block):
         """A snippet that draws no picture, or that no page shows; what the caption says."""
         if "plot" not in book.snippet(self.snippet).functions:
             yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
-        if self.snippet not in book.places and not book.library.lost_pages:
+        if self.snippet not in book.places and not book.library.unreadable_pages:
             reason = f"no page shows how {self.snippet} was measured"
             yield f"{self.where}: {reason}; add a `snippet {self.snippet}` block"
         yield from super().check(book)

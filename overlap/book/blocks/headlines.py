@@ -151,7 +151,7 @@ class Headlines(Block):
 
     def check(self, book: "Book") -> Iterator[str]:
         """Whether there are rows, each with values above zero, and a ceiling where it names one."""
-        if not self.shown(book) and not book.library.lost_pages:
+        if not self.shown(book) and not book.library.unreadable_pages:
             yield f"{self.where}: headlines without rows; {_FORM}"
         for row in self.rows:
             runs = book.runs(book.snippet(row.snippet).name).values()

@@ -69,12 +69,8 @@ def test_an_unchanged_book_renders_no_page_and_is_the_same(kept, rendered):
         ("docs/claims.md", "# Claims", "# All claims", {"claims.md"}),
         ("docs/a.md", "# A\n", "# A\n\nOne more sentence.\n", {"a.md"}),
         ("docs/a.md", "Two, at least.", "At least two.", PAGES),
-        ("docs/glossary.md", "A *thing*", "Some *thing*", PAGES),
-        ("docs/assets/diagrams/lanes.svg", "lanes", "more lanes", PAGES),
         ("snippets/a/number.py", "return 2 * n", "return 2 * n  # twice", PAGES),
         ("overlap/book/blocks/templates/claim.html", "<", " <", PAGES),
-        ("overlap/book/ceiling.py", "\n", "\n\n", PAGES),
-        ("overlap/book/gpus.toml", "\n", "\n\n", PAGES),
         ("pyproject.toml", "", "[tool.overlap]\nhome = { h200 = 1 }\n", PAGES),
     ],
 )

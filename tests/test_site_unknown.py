@@ -1,21 +1,16 @@
 """A GPU that no table knows: recordings are taken, the book is in order, builds, and says what is unknown."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("mkdocs")
 
-from conftest import ROOT, SmallBook
+from conftest import SmallBook
 from mkdocs.exceptions import Abort
 from test_overlap_site import build, machines
 
-from overlap.book.book import Book
 from overlap.cli import main
 from overlap.run import recording
 
@@ -23,13 +18,6 @@ pytestmark = [pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("def
 
 PROFILE = "foo-9"
 GPU = {"name": "NVIDIA Foo 9", "memory_bytes": 40 * 10**9, "capability": "13.0"}
-#: Snippets with a ceiling in their picture, and with several claims on a page.
-SNIPPETS = (
-    "machine/hbm_bandwidth",
-    "transfers/pcie_bandwidth",
-    "asynchrony/launch_vs_finish",
-    "streams/one_stream_is_serial",
-)
 AT_HOME = "[tool.overlap]\nhome = {h200 = 1}\n"
 MAIN = """
 def plot(results, ceilings):
@@ -165,39 +153,3 @@ def test_a_false_claim_at_home_stops_the_build_all_the_same(small, monkeypatch, 
     path.write_text(path.read_text().replace("4000.0", "2000.0"))
     with pytest.raises(Abort, match=r"docs/a\.md:9: claim is false: It is fast\. `gb_s >= 3000`"):
         build(small, "never")
-
-
-@pytest.mark.slow
-def test_an_unknown_gpu_in_the_real_book(tmp_path, monkeypatch, capsys):
-    for name in ("docs", "snippets"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("mkdocs.yml", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
-    made, here = ROOT / ".cache/overlap", tmp_path / ".cache/overlap"
-    (made / "pictures").mkdir(parents=True, exist_ok=True)
-    here.mkdir(parents=True)
-    (here / "pictures").symlink_to(made / "pictures")  # whoever comes first draws for all
-    book = Book(tmp_path, "never")
-    taken = [foreign(recording.read(tmp_path / book.runs(name)["h200"].path)) for name in SNIPPETS]
-    taken[2]["result"]["sweep"]["n8192"]["ratio"] /= 100  # no GPU is asynchronous that waits
-    taken[2] = foreign(taken[2])
-    assert f"{len(SNIPPETS)} imported, 0 refused" in take(tmp_path, taken, monkeypatch, capsys)
-    assert main(["check"]) == 0, capsys.readouterr().out
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", "site"]
-    environment = os.environ | {"OVERLAP_EXECUTE": "never"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-    book, states = Book(tmp_path, "never"), []
-    for claim in book.claims:
-        states += [(v.state.word, claim.anchor) for v in book.verdicts(claim) if v.profile == PROFILE]
-    false = [anchor for state, anchor in states if state == "false"]
-    assert false and {state for state, _ in states} == {"holds", "open", "false"}
-    claims = (tmp_path / "site/claims/index.html").read_text()
-    assert claims.count(f'data-machine="{PROFILE}"') == len(states)
-    assert all(f"#{anchor}" in claims for anchor in false)
-    for page in (tmp_path / "site").glob("*/index.html"):
-        for text in re.findall(
-            rf'<span[^>]*data-machine="{PROFILE}"[^>]*>(.*?)</span>', page.read_text(), re.S
-        ):
-            assert text.strip(), page

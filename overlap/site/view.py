@@ -20,9 +20,10 @@ from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.text import plain
-from overlap.site import svg, terminal
+from overlap.site import svg
 from overlap.site.build import FOLDER
 from overlap.site.pictures import Pictures
+from overlap.site.terminal import printable
 
 
 @dataclass
@@ -210,8 +211,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_finalized,
     )
-    environment.globals |= {"label": machine.label, "show": show, "number": number}
-    environment.globals["terminal"] = lambda text: Markup(terminal.to_html(text))
+    environment.globals |= {"label": machine.label, "show": show, "number": number, "printable": printable}
     return environment
 
 

@@ -1,4 +1,4 @@
-"""The comparisons of a claim: how both sides read, and how far apart they are over the runs."""
+"""How both sides of a claim's comparisons read, and how far apart they are over the runs."""
 
 import ast
 import math

@@ -19,7 +19,6 @@ from snippets.training import (
     ddp_any_loss,
     ddp_bf16,
     ddp_compile,
-    ddp_compile_rows,
     ddp_equality,
     ddp_minimal,
     ddp_old_buckets,
@@ -265,7 +264,6 @@ SIZES = {
         "WAYS": {name: way for name, way in ddp_bf16.WAYS.items() if "powersgd" not in way},
     },
     "ddp_compile": {"LAYERS": 3, "WIDTH": 256, "ROWS": 2, "TOKENS": 4, "BACKEND": "aot_eager"},
-    "ddp_compile_rows": {"LAYERS": 3, "WIDTH": 256, "TOKENS": 4, "CASES": [[2, "unsplit"], [4, "before"]]},
 }
 
 
@@ -390,14 +388,6 @@ def test_a_compiled_model_is_cut_at_the_buckets(small):
     assert ways["unsplit"]["parts"] == 1 < ways["before"]["parts"] == ways["after"]["parts"]
     assert not any(way["recompiles"] for way in ways.values())
     assert result["sequential"] == {"graphs": 0, "parts": 0}, "classes of torch.nn alone are not compiled"
-
-
-def test_rows_decide_nothing_about_gradients(small):
-    cases = small[0]["ddp_compile_rows"]["cases"]
-    assert [(case["rows"], case["way"]) for case in cases] == [(2, "unsplit"), (4, "before")]
-    for case in cases:
-        assert case["error"] < 1e-5 and set(case["ms"]) == {"eager", "compiled"}
-    assert ddp_compile_rows.kernels_ms(EVENTS) == 3.0
 
 
 def test_a_block_is_one_of_a_transformer():

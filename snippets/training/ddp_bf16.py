@@ -159,11 +159,9 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     names = {"tf32": "TF32", "tf32_bf16_hook": "TF32, bf16 hook"}
     names |= {"autocast": "autocast", "autocast_bf16_hook": "autocast, bf16 hook"}
-    names |= {"autocast_powersgd": "autocast, PowerSGD", "bf16_weights": "bf16 weights"}
-    ms = {text: results["ms"][name] for name, text in names.items()}
-    alone = {"TF32, no exchange": results["ms"]["tf32_alone"]}
-    alone["autocast, no exchange"] = results["ms"]["autocast_alone"]
-    return bars(ms, alone, "ms")
+    names |= {"bf16_weights": "bf16 weights", "autocast_powersgd": "autocast, PowerSGD"}
+    differ = {text: 100 * results["differ"][name] for name, text in names.items()}
+    return bars(differ, {}, "% of the gradients' length", log=True)
 
 
 if __name__ == "__main__":

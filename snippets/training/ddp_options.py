@@ -150,16 +150,15 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"one_gpu": "one GPU, no exchange", "default": "DDP's default"}
-    titles |= {"bucket_view": "gradient_as_bucket_view", "static_graph": "static_graph"}
+    titles = {"default": "DDP's default", "static_graph": "static_graph"}
+    titles |= {"bucket_view": "gradient_as_bucket_view"}
     titles |= {"no_buffers": "broadcast_buffers=False", "all_three": "all three"}
     names = {"wide": "wide layers", "densenet": "DenseNet-121"}
     groups = {}
     for option, title in titles.items():
-        groups[title] = {
-            text: results[name]["ms"][option] for name, text in names.items()
-        }
-    return bars(groups, {}, "ms")
+        work = {text: results[name]["gpu"][option] for name, text in names.items()}
+        groups[title] = {text: each["copies"]["count"] for text, each in work.items()}
+    return bars(groups, {}, "copies in a step", log=True)
 
 
 if __name__ == "__main__":

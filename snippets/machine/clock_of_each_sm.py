@@ -149,7 +149,7 @@ def plot(results: dict, ceilings: dict):
         ax.plot(row["by_sm_mhz"], ".", label=name.replace("_", " "))
     if "clock_mhz" in ceilings:
         ax.axhline(ceilings["clock_mhz"], color="gray", linestyle="--", label="ceiling")
-    ax.set(xlabel="SM", ylabel="MHz", ylim=(0, None))
+    ax.set(xlabel="SMs that counted, in order", ylabel="MHz", ylim=(0, None))
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# missing = { 1 = "not recorded yet" }
 # ///
 """Kernels that only read, only write, or do both: what does the memory give each?"""
 

@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["scheduled"]
 # [tool.overlap.missing]
-# 2 = "not recorded yet"
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///

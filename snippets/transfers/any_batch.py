@@ -5,7 +5,6 @@
 # gpus = [0, 1]
 # exclusive = false
 # take = ["prefetched_batches"]
-# missing = { 1 = "not recorded yet" }
 # ///
 """A prefetcher for batches of other kinds: packed sequences, dataclasses, sparse tensors."""
 

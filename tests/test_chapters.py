@@ -92,7 +92,6 @@ ELSEWHERE = [
     "machine/two_contexts",
     "memory/activations_twice",
     "memory/allocator_settings",
-    "memory/fragmentation",
     "memory/loss_keeps_memory",
     "memory/nvidia_smi",
     "memory/oom_snapshot",

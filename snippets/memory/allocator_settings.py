@@ -161,25 +161,23 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots(layout="constrained")
     lanes = ("default", "expandable", "max_split", "collected", "rounded", "emptied")
-    bars = {"results": [], "the batch": [], "unused ends": [], "free": []}
+    colors = {"results": "C0", "the batch": "C2", "unused ends": "C3", "free": "C1"}
     for lane, name in enumerate(lanes):
+        bars = {label: [] for label in colors}
         at = 0
         for mib, owner, asked, _ in results["settings"][name]["blocks"]:
             if not owner:
-                bars["free"].append((lane, at, mib))
+                bars["free"].append((at, mib))
             elif owner == "batch_of":
-                bars["the batch"].append((lane, at, asked))
+                bars["the batch"].append((at, asked))
             else:
-                bars["results"].append((lane, at, asked))
+                bars["results"].append((at, asked))
             if owner and asked < mib:
-                bars["unused ends"].append((lane, at + asked, mib - asked))
+                bars["unused ends"].append((at + asked, mib - asked))
             at += mib
-    colors = {"results": "C0", "the batch": "C2", "unused ends": "C3", "free": "C1"}
-    for label, color in colors.items():
-        if not bars[label]:
-            continue
-        rows, starts, widths = zip(*bars[label], strict=True)
-        ax.barh(rows, widths, 0.7, left=starts, color=color, label=label)
+        for label, color in colors.items():
+            look = {"color": color, "label": None if lane else label}
+            ax.broken_barh(bars[label], (lane - 0.35, 0.7), edgecolor="none", **look)
     ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
     ax.set_yticks(range(len(lanes)), [name.replace("_", " ") for name in lanes])
     ax.set(xlabel="MiB at the refusal, by address", xlim=(0, None))

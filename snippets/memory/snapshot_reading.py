@@ -267,23 +267,29 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(layout="constrained")
-    owners = [*results["held"], ""]
+    large = [name for name, held in results["held"].items() if held >= 2**20]
+    large.sort(key=lambda name: -results["held"][name])
+    bars = {name: [] for name in [*large, ""]}
     ends: dict[int, float] = {}
-    bars = {name: [] for name in owners}
     for number, mib, name in results["blocks"]:
         start = ends.get(number, 0)
         ends[number] = start + mib
-        bars[name].append((number, start, mib))
-    for i, name in enumerate(owners):
-        if not bars[name]:
-            continue
-        look = {"color": "gray", "alpha": 0.25}
+        if name in bars:
+            bars[name].append((number, start, mib))
+    for i, (name, blocks) in enumerate(bars.items()):
+        look = {"color": "gray", "alpha": 0.25, "label": "free"}
         if name:
-            look = {"color": f"C{i}"}
-        rows, starts, widths = zip(*bars[name], strict=True)
-        look |= {"edgecolor": "white", "linewidth": 0.5, "label": name or "free"}
-        ax.barh(rows, widths, 0.8, left=starts, **look)
-    ax.set(xlabel="MiB in the segment", ylabel="segments, by address", yticks=[])
+            look = {"color": f"C{i}", "label": name}
+        for number, start, mib in blocks:
+            span = [(start, mib - 0.25)]  # a gap between blocks
+            ax.broken_barh(span, (number - 0.4, 0.8), **look)
+            look["label"] = None
+    ax.set(
+        xlabel="MiB in the segment",
+        ylabel="segments, by address",
+        yticks=[],
+        xlim=(0, None),
+    )
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=3)
     return figure

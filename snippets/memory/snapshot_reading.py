@@ -277,12 +277,15 @@ def plot(results: dict, ceilings: dict):
         if name in bars:
             bars[name].append((number, start, mib))
     for i, (name, blocks) in enumerate(bars.items()):
-        look = {"color": "gray", "alpha": 0.25, "label": "free"}
+        look = {"facecolor": "gray", "alpha": 0.25, "label": "free"}
         if name:
-            look = {"color": f"C{i}", "label": name}
+            look = {"facecolor": f"C{i}", "label": name}
+        look |= {
+            "edgecolor": "white",
+            "linewidth": 0.5,
+        }  # blocks of one owner stay apart
         for number, start, mib in blocks:
-            span = [(start, mib - 0.25)]  # a gap between blocks
-            ax.broken_barh(span, (number - 0.4, 0.8), **look)
+            ax.broken_barh([(start, mib)], (number - 0.4, 0.8), **look)
             look["label"] = None
     ax.set(
         xlabel="MiB in the segment",

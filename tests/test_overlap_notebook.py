@@ -34,7 +34,9 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
     for path, page in chapters.items():
         text = notebook.build(page)
         assert text == notebook.build(page), f"{path}: not the same bytes twice"
-        cells = nbformat.reads(text, as_version=4).cells
+        made = nbformat.reads(text, as_version=4)
+        nbformat.validate(made)
+        cells = made.cells
         assert sum(cell.cell_type == "code" for cell in cells) >= 1, path
         assert all(
             cell.get("outputs")

@@ -1,9 +1,8 @@
 """A chapter as a notebook: the same text, snippets and outputs. What was recorded is text there, too."""
 
 import html
+import json
 import re
-
-import nbformat
 
 from overlap.book import select
 from overlap.book.book import Book, Run
@@ -37,9 +36,7 @@ class Notebook:
                 cells.append(cell | {"id": f"cell-{number}-{i}"})
         metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
         content = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-        notebook = nbformat.from_dict(content)
-        nbformat.validate(notebook)
-        return nbformat.writes(notebook)
+        return json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
     @staticmethod
     def label(profile: str) -> str:

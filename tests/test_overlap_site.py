@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import zipfile
@@ -576,3 +577,13 @@ def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, 
     monkeypatch.setattr(plugin.OverlapPlugin, "on_pre_build", then_saved)
     site = build(book, "auto")  # strict: a warning of a lost anchor is an error
     assert "One more sentence." in (site / "a/index.html").read_text()
+
+
+def test_a_taken_port_is_told_before_anything_is_made():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
+            plugin._refuse_taken_port("127.0.0.1", port)
+    plugin._refuse_taken_port("127.0.0.1", port)

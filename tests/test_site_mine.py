@@ -218,6 +218,8 @@ def test_what_is_no_finished_file_of_this_edition_is_refused(visit, data, tmp_pa
         "[1]": "no mine.json that",
         json.dumps(data | {"edition": "0" * 10}): "another edition of this book",
         json.dumps(data | {"machines": {}}): "not finished",
+        json.dumps(data | {"machines": {"cpu": {"label": "CPU"}}}): "changed or damaged",
+        json.dumps(data | {"lacks": []}): "changed or damaged",
     }
     page = visit("check/")
     before = picked(page)

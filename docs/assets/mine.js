@@ -3,6 +3,7 @@
    Loaded where there is such a machine, or a place to drop one. */
 
 const PICKED = "overlap.machine", FORM = 1
+const PARTS = ["values", "claims", "headlines", "bars", "calculators", "snippets"]
 const STATES = { holds: "✓", false: "✗", open: "–" }
 
 /* What a file says, without its recordings; an Error says in a sentence why it is refused. */
@@ -19,6 +20,9 @@ export const read = (written, edition) => {
   }
   const { machines, lacks } = data
   if (!Object.keys(machines ?? {}).length) throw new Error("The file is not finished. Repeat the command: it goes on where it was stopped.")
+  const isMap = value => value !== null && typeof value === "object" && !Array.isArray(value)
+  const whole = Object.values(machines).every(mine => isMap(mine) && PARTS.every(part => isMap(mine[part])))
+  if (!whole || !isMap(lacks)) throw new Error("The file was changed or damaged: parts that overlap.pyz writes are missing. Repeat the command.")
   return { overlap: FORM, edition, machines, lacks }
 }
 

@@ -596,7 +596,13 @@
       }
     }
     if (zone) open(zone, MINE, window.overlapEdition, mine, why)
-    if (mine) insert(mine)
+    if (!mine) return
+    try {
+      insert(mine)
+    } catch (error) {
+      console.error(error)
+      zone?.append("The file that this browser keeps is damaged: pages show only a part of it. Forget it, and repeat the command.")
+    }
   }
 
   const start = async () => {

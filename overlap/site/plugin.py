@@ -4,6 +4,7 @@ What stands in pages is inserted by the Markdown extension; this is all that nee
 """
 
 import re
+import socket
 import threading
 from html import escape
 from pathlib import Path
@@ -66,6 +67,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Open the book, and hand it to the Markdown extension."""
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it inserts the outputs")
+        if self.serving and self.background is None:
+            _refuse_taken_port(*config.dev_addr)
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
@@ -166,3 +169,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 def _tell_problems(book: Book) -> None:
     for problem in book.check(margins=False):
         log.warning(problem)
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """Say so before the build that a port is taken; MkDocs says it after, in a traceback."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((host, port))
+        except OSError as error:
+            reason = f"cannot serve on {host}:{port} ({error.strerror})"
+            raise Abort(f"{reason}; name another port, as `mkdocs serve -a 127.0.0.1:8001`") from None

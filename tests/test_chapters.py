@@ -117,6 +117,7 @@ ELSEWHERE = [
     "timing/warmup_curve",
     "timing/wrong_device_sync_broken",
     "timing/wrong_device_sync_fixed",
+    "transfers/any_batch",
     "transfers/loader_decodes",
     "transfers/loader_workers",
     "transfers/pinning_threads",

@@ -21,7 +21,6 @@ from snippets.graphs import (
     compile_cold_start,
     compiled_call,
     cuda_graph_capture,
-    decode_loop,
     fusion_bytes,
     graph_breaks,
     graph_buckets,
@@ -40,6 +39,7 @@ from snippets.graphs import (
     small_step_compiled,
     stale_input_broken,
     stale_input_fixed,
+    static_cache,
     step_compiled,
     train_captured,
 )
@@ -646,52 +646,30 @@ def test_padding_is_what_no_text_fills(monkeypatch):
     assert graph_buckets.padded_share([4, 2, 7], [4, 8]) == pytest.approx(3 / 16)
 
 
-@pytest.fixture
-def small_decoder(gpu, monkeypatch):
-    sizes = {"WIDTH": 64, "BLOCKS": 2, "CONTEXT": 32, "PROMPT": 8, "TOKENS": 8, "BATCHES": (1, 2)}
-    smaller(monkeypatch, decode_loop, **sizes)
-    monkeypatch.setattr(decode_loop, "gpu_clock", lambda work, calls, spin_cycles: 1e-3)
-
-
-def test_every_cache_generates_the_same_text(small_decoder):
-    result = decode_loop.uncompiled()
-    assert result["agree"] == {"growing": 8, "static": 8, "graph": 8} and result["launches"]["graph"] == 1
-    assert list(result["checked"]["ms"])[:3] == ["static_0", "static_1", "static_16"]
-    assert result["bytes"]["cache"] == 2 * 2 * 64 * 32 * 2
-    assert [row["batch"] for row in result["batches"]] == [1, 2]
-    sdpa = decode_loop.with_pytorchs_attention()
-    assert sdpa["agree"] == {"static": 8, "sdpa": 8, "sdpa_graph": 8} and sdpa["eager"]["agree"]["sdpa"] == 8
-
-
-def test_compiled_steps_generate_the_same_text(small_decoder, monkeypatch):
-    given = eagerly(monkeypatch)
-    assert set(decode_loop.compiled("default")["agree"].values()) == {8}
-    assert list(decode_loop.compiled("reduce-overhead")["ms"]) == ["static", "reduce_overhead"]
-    assert given == [{}, {}, {"mode": "reduce-overhead"}]
-
-
-def test_an_error_of_one_part_is_named():
-    def broken():
-        raise RuntimeError("CUDA error: an illegal memory access\nmore")
-
-    assert decode_loop.error_of(broken) == {"error": "RuntimeError: CUDA error: an illegal memory access"}
-    assert decode_loop.error_of(dict, [("a", 1)]) == {"a": 1}
+@torch.no_grad()
+def test_both_caches_continue_a_text_as_no_cache_does():
+    net = language_model.LanguageModel(64, 2, 32)
+    prompt = torch.randint(net.token.num_embeddings, (2, 5))
+    expected = static_cache.without_cache(net, prompt, 6)
+    for cache in (static_cache.Growing(net, prompt), static_cache.Static(net, prompt, 16)):
+        assert torch.equal(static_cache.generate(cache, cache.step, 6), expected)
 
 
 @torch.no_grad()
-def test_generation_stops_where_all_texts_have_ended(monkeypatch):
-    for name, size in {"WIDTH": 64, "BLOCKS": 1, "CONTEXT": 32}.items():
-        monkeypatch.setattr(decode_loop, name, size)
-    net = language_model.LanguageModel(64, 1, 32)
-    cache = decode_loop.Static(net, torch.ones(1, 4, dtype=torch.long))
-    text = decode_loop.generate(cache, cache.step, 6)
-    monkeypatch.setattr(decode_loop, "END", text[0, 2].item())
-    first = text[0].tolist().index(decode_loop.END)
-    assert decode_loop.generate(cache, cache.step, 6, check=1).tolist() == [text[0, : first + 1].tolist()]
-    assert torch.equal(decode_loop.generate(cache, cache.step, 6), text)
+def test_a_static_step_is_compiled_once():
+    net, prompt = language_model.LanguageModel(64, 1, 32), torch.ones(1, 5, dtype=torch.long)
+    assert static_cache.graphs_of(static_cache.Static(net, prompt, 16), 3) == [1, 1, 1]
+    assert static_cache.graphs_of(static_cache.Growing(net, prompt), 3)[-1] > 1
+
+
+def test_operators_that_only_look_are_not_counted():
+    x = torch.ones(2, 3)
+    with static_cache.Operators() as operators:
+        (x + 1).view(-1)
+    assert operators.names == ["aten::add.Tensor"]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("module", [autocast_captured, graph_buckets, decode_loop, small_step_compiled])
+@pytest.mark.parametrize("module", [autocast_captured, graph_buckets, small_step_compiled, static_cache])
 def test_graphs_of_a_language_model_equal_eager(module):
     module.main()  # compares before it times

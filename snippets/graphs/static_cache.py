@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
+# timeout = 120
 # missing = { 1 = "not recorded yet" }
 # ///
 """Token by token: a cache that grows, one of fixed length, and what a step launches."""

@@ -69,7 +69,6 @@ ELSEWHERE = [
     "graphs/capture_refused",
     "graphs/compile_cold_start",
     "graphs/compiled_call",
-    "graphs/decode_loop",
     "graphs/fusion_bytes",
     "graphs/hybridize_now",
     "graphs/sizes_compiled",

@@ -55,7 +55,7 @@ def draw(book: Book) -> str:
             f'<text class="b" x="{22 + whole:.1f}" y="{top + 35}">{length:.0f} {escape(bars.unit)}</text>',
         ]
         if number == 0:
-            works = f"{bars.filled} {length * share:.0f}"
+            works = f"{bars.filled} {length * share:.0f} {bars.unit}"
             waits = f"{bars.empty} {length - length * share:.0f} {bars.unit}"
             parts.append(f'<text class="on" x="20" y="{top + 35}">{escape(works)}</text>')
             parts.append(f'<text x="{20 + filled:.1f}" y="{top + 35}">{escape(waits)}</text>')

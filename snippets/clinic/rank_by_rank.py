@@ -40,7 +40,7 @@ PARTS = ("loader", "passes", "all_reduce")
 
 def average(model: nn.Module, group: dist.ProcessGroup) -> None:
     """Average gradients over ranks by one all-reduce; no parameter may lack one."""
-    gradients = [parameter.grad for parameter in model.parameters()]
+    gradients: list = [parameter.grad for parameter in model.parameters()]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat.div_(group.size()), group=group)
     parts = flat.split([gradient.numel() for gradient in gradients])
@@ -77,7 +77,7 @@ def own_parts(
 def by_rank(steps: list[dict[str, float]]) -> dict[str, list[float]]:
     """Of each part the median of this rank's steps, gathered: [rank 0's, rank 1's …]"""
     mine = {part: median(step[part] for step in steps) for part in PARTS}
-    every = [None] * dist.get_world_size()
+    every: list = [None] * dist.get_world_size()
     dist.all_gather_object(every, mine)
     return {part: [each[part] for each in every] for part in PARTS}
 

@@ -61,7 +61,7 @@ def sharded(
     fully_shard(model, mesh=mesh, **options)
     for i, layer in enumerate(layers):
         if ahead > 0:
-            layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 1 + ahead])
+            layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 1 + ahead])  # type: ignore
     return model
 
 

@@ -47,7 +47,7 @@ LAYERS, WIDTH, ROWS, TOKENS = 2, 1536, 2, 128
 def save(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
     """Save model and optimizer, by all ranks together: each writes its own part."""
     weights, moments = get_state_dict(model, adam)
-    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder)
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # type: ignore
 
 
 def load(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
@@ -56,14 +56,14 @@ def load(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
     They may be other ranks than those that saved, and hold other parts.
     """
     weights, moments = get_state_dict(model, adam)
-    dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder)
+    dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # type: ignore
     set_state_dict(model, adam, model_state_dict=weights, optim_state_dict=moments)
 
 
 def load_alone(model: nn.Module, folder: str) -> None:
     """Load the whole of a saved model into one that is not sharded, in one process."""
     weights = model.state_dict()  # its tensors are the model's own: read in place
-    dcp.load({"model": weights}, checkpoint_id=folder, no_dist=True)
+    dcp.load({"model": weights}, checkpoint_id=folder, no_dist=True)  # type: ignore
 
 
 def save_whole(model: nn.Module, adam: torch.optim.Optimizer, path: Path) -> None:

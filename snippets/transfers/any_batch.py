@@ -10,7 +10,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 
 import torch
@@ -38,7 +38,7 @@ def rebuilt(batch, change: Callable[[Tensor], Tensor]):
     if isinstance(batch, Mapping):
         return {name: rebuilt(part, change) for name, part in batch.items()}
     if isinstance(batch, (tuple, list)):
-        parts = [rebuilt(part, change) for part in batch]
+        parts: list | dict = [rebuilt(part, change) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         parts = {
@@ -53,7 +53,7 @@ def rebuilt(batch, change: Callable[[Tensor], Tensor]):
 
 def dense_tensors(batch) -> list[Tensor]:
     """The tensors of a batch that are not sparse, in its order."""
-    dense = []
+    dense: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
         if tensor.layout == torch.strided:
@@ -78,13 +78,13 @@ def with_dense(batch, dense: Iterable[Tensor], device: str | torch.device):
 
 def prefetched_batches(
     batches: Iterable, device: str | torch.device = "cuda"
-) -> Iterator:
+) -> Generator:
     """Yield the batches on a GPU, each copied while you work on the one before.
 
     As `prefetched`, for a PackedSequence and dataclasses, too. A sparse tensor is moved
     when its batch is yielded, and nothing hides that. A mapping becomes a dict.
     """
-    waiting = deque()
+    waiting: deque = deque()
 
     def tensors() -> Iterator[list[Tensor]]:
         for batch in batches:

@@ -7,7 +7,7 @@
 # ///
 """A prefetcher to take home: the next batch is copied while you work on this one."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ def each_tensor(batch, change: Callable[[Tensor], Tensor]):
     raise TypeError(f"a batch holds tensors, tuples, lists or dicts, not {kind}")
 
 
-def prefetched(batches: Iterable, device: str | torch.device = "cuda") -> Iterator:
+def prefetched(batches: Iterable, device: str | torch.device = "cuda") -> Generator:
     """Yield the batches on a GPU, each copied while you work on the one before.
 
     A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;

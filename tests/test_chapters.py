@@ -43,7 +43,7 @@ CHAPTERS = (
     "devices",
 )
 #: Not imitated as a whole: they ask NVML, pycuda, the compiler, a profiler, another process, or on
-#: which device a tensor is, or they read what only CUDA's allocator records.
+#: which device a tensor is, or they read what only CUDA's allocator records.  A language model is imitated smaller.
 ELSEWHERE = [
     "asynchrony/async_warmup",
     "asynchrony/debug_mode_misses",
@@ -70,6 +70,7 @@ ELSEWHERE = [
     "graphs/compile_cold_start",
     "graphs/compiled_call",
     "graphs/fusion_bytes",
+    "graphs/graph_buckets",
     "graphs/hybridize_now",
     "graphs/sizes_compiled",
     "graphs/small_step_compiled",

@@ -43,7 +43,8 @@ CHAPTERS = (
     "devices",
 )
 #: Not imitated as a whole: they ask NVML, pycuda, the compiler, a profiler, another process, or on
-#: which device a tensor is, or they read what only CUDA's allocator records.  A language model is imitated smaller.
+#: which device a tensor is, or they read what only CUDA's allocator records. A language
+#: model is imitated smaller, by a test of its own.
 ELSEWHERE = [
     "asynchrony/async_warmup",
     "asynchrony/debug_mode_misses",

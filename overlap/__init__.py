@@ -32,11 +32,12 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
 
 `site`: pages are made.
     build          all files that a builder needs, below docs/generated/
-    markdown, view a page's blocks and values as HTML; terminal, tables, glossary: parts of it
+    markdown, view a page's blocks and values as HTML; tables, glossary: parts of it
     pictures       all pictures, in a pool; picture: one of them
     series, layout what a picture shows as numbers; how it fits a page; svg, chart, shared: its other forms
     notebook, trace, cards, app, front   files to take home or to share
-    plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs
+    plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
+                   quiet: without Material's notice
 
 `cli` has the commands, `cache` writes files whole or not at all, `wheel` builds the package.
 """

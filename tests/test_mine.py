@@ -30,7 +30,7 @@ def main():
     with open({ran!r}, "a") as file:
         file.write({name!r} + " ")
     time.sleep({rest})
-    print("\\x1b[31mcounted\\x1b[0m", {n})
+    print("10%\\r50%\\r\\x1b[31mcounted\\x1b[0m", {n})
     return {{"n": {n}, "n_trials": [1, 2], "way": 0.5}}
 
 def plot(results):

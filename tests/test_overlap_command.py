@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from overlap.cli import main
 from overlap.run import noise, recording
-from overlap.run.text import plain
+from overlap.run.text import plain, printable
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -309,6 +309,8 @@ def test_a_terminal_gets_no_control_characters(here, capsys):
     printed = capsys.readouterr()
     assert "\ufffd[2Jx\ufffd\ty\ufffd\ufffd\n" in printed.out and "\ufffd]0;x" in printed.err
     assert not set(printed.out + printed.err) & {"\x1b", "\x9b", "\r", "\x07"}
+    assert printable("10%\r50%\r100%") == "100%"
+    assert printable("\x1b[1mdone\x1b[0m\x1b[K\r\nnext\x07") == "done\nnext\ufffd"
     assert plain("a\tb\n\ud800\x00\x7f\x85é中") == "a\tb\n\ufffd\ufffd\ufffd\ufffdé中"
 
 

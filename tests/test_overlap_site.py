@@ -203,7 +203,7 @@ def test_a_second_build_executes_nothing(built):
 def test_what_is_printed_is_shown_as_text(page):
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;b&gt;bold&lt;/b&gt;" in page
-    assert re.search(r"\nred \S*cleared", page)
+    assert "\nred cleared" in page
     assert "\x1b" not in page and "\x07" not in page
     assert "\nloading 99 %\n" in page and "loading 10 %" not in page
     assert "broken \ufffd\ufffd utf" in page

@@ -17,7 +17,6 @@ these come when all have run, or when it is stopped.
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,13 +33,12 @@ from overlap.run.progress import Item
 from overlap.run.recording import Recording
 from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
-from overlap.run.text import plain
+from overlap.run.text import plain, printable
 
 FORM = 1
 NAME = "mine.json"
 #: Characters that are kept of an output.
 _LONG = 20_000
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 #: Numbers of the pictures that these runs give, by snippet and profile; `tables`, `more` and `chart` each.
 Tables = Callable[[list[tuple[str, Run]]], dict[tuple[str, str], dict]]
@@ -244,7 +242,7 @@ def _of_snippet(run: Run) -> dict:
     """What a page shows of a run beside its picture."""
     outputs = []
     for output in run.data["outputs"]:
-        text = plain(_ANSI.sub("", "".join(output["text"])))
+        text = printable("".join(output["text"]))
         if len(text) > _LONG:
             text = text[:_LONG] + "\n[… the rest is left out …]\n"
         outputs.append([output["rank"], output["name"], text])

@@ -8,11 +8,31 @@ from collections.abc import Iterator
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[{CONTROL}{TURNING}]")
+#: Commands to a terminal: colours, moves of the cursor, titles of windows, links.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
 def plain(text: str) -> str:
     """The text with U+FFFD for what a terminal or a page should not get."""
     return _UNSAFE.sub("\ufffd", text)
+
+
+def printable(text: str) -> str:
+    """What a terminal shows of a program's output, as plain text.
+
+    Carriage returns overwrite, commands to the terminal go, other controls are replaced.
+    """
+    text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    lines = [_overwritten(line) for line in text.split("\n")]
+    return plain("\n".join(lines))
+
+
+def _overwritten(line: str) -> str:
+    """What is left of a line after its carriage returns."""
+    visible = ""
+    for part in line.split("\r"):
+        visible = part + visible[len(part) :]
+    return visible
 
 
 def plural(count: int, noun: str) -> str:

@@ -10,10 +10,9 @@ from overlap.book.page import Page
 from overlap.book.value import CITED, PRINTED, Value, replace_values
 from overlap.run import machine
 from overlap.run.snippet import Snippet
-from overlap.run.text import plain
+from overlap.run.text import plain, printable
 from overlap.site import svg
 from overlap.site.pictures import Pictures
-from overlap.site.terminal import printable
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _HARMLESS = re.compile(r"[\w ,.;:%+/()×·≥≤≠–-]")

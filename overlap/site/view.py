@@ -19,11 +19,10 @@ from overlap.book.book import Book, Run
 from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
 from overlap.run import machine
-from overlap.run.text import plain
+from overlap.run.text import plain, printable
 from overlap.site import svg
 from overlap.site.build import FOLDER
 from overlap.site.pictures import Pictures
-from overlap.site.terminal import printable
 
 
 @dataclass

@@ -151,7 +151,7 @@ def test_check_says_what_a_reader_would_miss(measured, template, code):
     measured.commit("a/new", template, {}, run=template["run"] | {"seconds": seconds})
     (problem,) = measured.book().check()
     assert problem.startswith(MISSED[code])
-    assert measured.book().check(margins=False) == []
+    assert measured.book().check(remarks=False) == []
 
 
 def test_what_claims_say_elsewhere_is_a_finding(measured, template, capsys, monkeypatch):
@@ -392,7 +392,7 @@ def test_claims_are_checked_on_every_recording(measured, text):
     assert len(problems) == len(CHECKED[text])
     for problem, expected in zip(problems, CHECKED[text], strict=True):
         assert problem.startswith(f"docs/a.md:3: {expected}") and has_remedy(problem)
-    assert measured.book().check(margins=False) == [each for each in problems if "by less than" not in each]
+    assert measured.book().check(remarks=False) == [each for each in problems if "by less than" not in each]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
     (committed.root / "tests/test_a.py").write_text(
         "from snippets.a import (\n    b,\n    c,\n)\n\nassert b != c\n"
     )
-    before = committed.book().check(margins=False)
+    before = committed.book().check(remarks=False)
 
     assert main(["rename", "a/b", "z/new"]) == 0
     assert "docs/recordings/h200-x2/z/new.json\n" in capsys.readouterr().out
@@ -195,7 +195,7 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
         "from snippets.z import new as b\nfrom snippets.a import c\n\nassert b != c\n"
     )
     book = committed.book()
-    assert [line.replace("z/new", "a/b") for line in book.check(margins=False)] == before
+    assert [line.replace("z/new", "a/b") for line in book.check(remarks=False)] == before
     data = book.committed["z/new"]["cpu"].data
     assert data.intact and data["source"]["path"] == "snippets/z/new.py"
     assert book.committed["a/uses"]["cpu"].grade == recording.FRESH
@@ -264,7 +264,7 @@ def test_freshness_is_of_meaning(committed, monkeypatch, capsys, old, new, stale
         "docs/recordings/cpu/a/b.json: code changed: snippets/a/b.py or what it imports is not what ran; "
         "run `overlap record a/b`"
     )
-    assert committed.book().check(margins=False) == ([message] if stale else [])
+    assert committed.book().check(remarks=False) == ([message] if stale else [])
     monkeypatch.chdir(committed.root)
     assert main(["list"]) == 0
     assert ("1 code changed" if stale else "1 fresh") in capsys.readouterr().out

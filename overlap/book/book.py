@@ -65,11 +65,11 @@ class Book:
 
     @cached_property
     def as_committed(self) -> "Book":
-        """The same book without what this machine ran itself."""
+        """This book without what this machine ran itself."""
         return self if self.execute == "never" else Book(self.root, "never", library=self.library)
 
     def of_runs(self, runs: dict[str, dict[str, Run]]) -> "Book":
-        """The same book, which knows of these runs and no others."""
+        """This book, which knows of these runs and no others."""
         book = Book(self.root, "never", library=self.library)
         book._runs = {name: runs.get(name, {}) for name in self.snippets}
         return book
@@ -209,14 +209,14 @@ class Book:
             self._verdicts[claim] = evaluation.verdicts(self, claim)
         return self._verdicts[claim]
 
-    def check(self, margins: bool = True) -> list[str]:
+    def check(self, remarks: bool = True) -> list[str]:
         """Everything that is wrong with the committed book, each with file, reason and remedy.
 
-        `margins`: also what stops no build, such as what is right by a hair.
+        `remarks`: also what stops no build, such as what is right by a hair.
         """
         problems = check.problems(self.as_committed)
         known = set(problems)
-        if margins:
+        if remarks:
             problems += [remark for remark in check.remarks(self.as_committed) if remark not in known]
         return problems
 

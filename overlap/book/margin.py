@@ -59,17 +59,17 @@ def is_close(comparison: Comparison) -> bool:
 
     What is compared is the difference of the two sides, run by run, or their ratio, so that what moves both
     alike does not count: it is close where neither has the room. (An error near zero may double from run to
-    run and still be far below its bound.)
+    run and still be far below its bound.) A single run has no spread, and is never close.
     """
     pairs = list(zip(comparison.left, comparison.right, strict=True))
     if len(pairs) == 1:
         return False
     scale = abs(median(comparison.right)) or 1
-    if _has_room(comparison.sign, [(left - right) / scale for left, right in pairs]):
-        return False
-    if any(left <= 0 or right <= 0 for left, right in pairs):
-        return True
-    return not _has_room(comparison.sign, [math.log(left / right) for left, right in pairs])
+    by_difference = _has_room(comparison.sign, [(left - right) / scale for left, right in pairs])
+    by_ratio = False
+    if all(left > 0 and right > 0 for left, right in pairs):
+        by_ratio = _has_room(comparison.sign, [math.log(left / right) for left, right in pairs])
+    return not (by_difference or by_ratio)
 
 
 def distance(comparisons: Iterator[Comparison]) -> str:

@@ -25,16 +25,19 @@ def lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None
         return 1
     snippet, gpus = item
     profile = book.library.profiles_here[gpus]
-    known = set()
-    run = book.committed.get(snippet.name, {}).get(profile)
-    if run is not None and run.grade == recording.FRESH:
-        known = recording.run_digests(run.data)
-    added = target.runs(snippet, profile) - known if target else set()
-    have = added if named and target else added | known
     wanted = book.runs_wanted(snippet.name, profile)
     if runs is not None and book.measures(snippet.name):
         wanted = runs
-    return max(0, wanted - len(have))
+    recorded = set()
+    run = book.committed.get(snippet.name, {}).get(profile)
+    if run is not None and run.grade == recording.FRESH:
+        recorded = recording.run_digests(run.data)
+    if not target:
+        return max(0, wanted - len(recorded))
+    bundled = target.runs(snippet, profile)
+    if named:
+        return max(0, wanted - len(bundled - recorded))
+    return max(0, wanted - len(bundled | recorded))
 
 
 def round_robin(lacking: dict[Item, int]) -> list[Item]:
@@ -110,12 +113,15 @@ def turned(before: Verdicts, after: Verdicts) -> list[str]:
     """Claims whose verdict is another one now; of new machines how many hold, and which do not."""
     lines = []
     for key in before | after:
-        old, text = before.get(key, (None, ""))
-        new, text = after.get(key, (State.OPEN, text))
         where = " on ".join(key)
-        if old is None and new is not State.HOLDS:
-            lines.append(f"{where}: new: {new.word}: {text}")
-        elif old not in (None, new):
+        if key not in before:
+            new, text = after[key]
+            if new is not State.HOLDS:
+                lines.append(f"{where}: new: {new.word}: {text}")
+            continue
+        old, old_text = before[key]
+        new, text = after.get(key, (State.OPEN, old_text))  # nothing decides it any more
+        if new is not old:
             lines.append(f"{where}: {old.word} -> {new.word}: {text}")
     known = {profile for _, profile in before}
     holds = Counter(profile for (_, profile), (state, _) in after.items() if state is State.HOLDS)

@@ -89,7 +89,7 @@ class Statistic:
 
     @property
     def text(self) -> str:
-        """The same in its format; a dash where there is no value."""
+        """What the book says, in its format; a dash where there is no value."""
         return show(self.middle, self.spec) if self.values else "–"
 
     @property

@@ -303,7 +303,7 @@ def is_off(report: dict) -> bool:
 
 
 def as_text(report: dict) -> Iterator[str]:
-    """The same for people, line by line."""
+    """A report for people, line by line."""
     here = report["machine"]
     label = machine.label(machine.profile([gpu["name"] for gpu in here["gpus"]]))
     torch = report["software"]["torch"]

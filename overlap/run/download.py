@@ -44,7 +44,7 @@ def program(snippet: Snippet) -> str:
 
 
 def cell(snippet: Snippet) -> str:
-    """The same as the cell of a notebook: without header and checks."""
+    """The file as the cell of a notebook: without header and checks."""
     files = _files(snippet, _without_plot(snippet))
     return _text([_ORIGIN.format(snippet.path), *_docstring(snippet)], files, _imports(files)).strip()
 
@@ -158,16 +158,25 @@ def _files(snippet: Snippet, own: list[Part]) -> Files:
 
 def _apart(snippet: Snippet, files: Files) -> Files:
     """The files, in which no name means two things: one that a later file has, too, gets an underscore."""
+    names = _longer_names(snippet, files)
+    for file, parts in files:
+        for part in parts:
+            for borrow in part.borrows:
+                if borrow.name in names[borrow.snippet]:
+                    names[file.name][borrow.name] = names[borrow.snippet][borrow.name]
+    return [_renamed(file, parts, names[file.name]) for file, parts in files]
+
+
+def _longer_names(snippet: Snippet, files: Files) -> dict[str, dict[str, str]]:
+    """By file, each name that it binds and that means another thing in a later file, with its new name."""
     names: dict[str, dict[str, str]] = {file.name: {} for file, _ in files}
     known: dict[str, tuple[str, Snippet]] = {}
     for file, parts in reversed(files):
         for part in parts:
-            meaning = file.path
-            if part.is_import:
-                meaning = ast.unparse(part.node)
-            if isinstance(part.node, ast.Import) and not part.node.names[0].asname:
-                meaning = "package"
-            for name in part.binds if not part.borrows else ():
+            if part.borrows:
+                continue
+            meaning = _meaning(file, part)
+            for name in part.binds:
                 other, later = known.setdefault(name, (meaning, file))
                 if other == meaning or name in names[file.name]:
                     continue
@@ -181,16 +190,20 @@ def _apart(snippet: Snippet, files: Files) -> Files:
                     longer += "_"
                 known[longer] = (meaning, file)
                 names[file.name][name] = longer
-    for file, parts in files:
-        for part in parts:
-            for borrow in part.borrows:
-                if borrow.name in names[borrow.snippet]:
-                    names[file.name][borrow.name] = names[borrow.snippet][borrow.name]
-    return [_renamed(file, parts, names[file.name]) for file, parts in files]
+    return names
+
+
+def _meaning(file: Snippet, part: Part) -> str:
+    """What the names of a statement stand for: a package, what an import names, or what the file defines."""
+    if not part.is_import:
+        return file.path
+    if isinstance(part.node, ast.Import) and not part.node.names[0].asname:
+        return "package"
+    return ast.unparse(part.node)
 
 
 def _renamed(file: Snippet, parts: list[Part], names: dict[str, str]) -> tuple[Snippet, list[Part]]:
-    """The same parts of a file with other names."""
+    """A file and the parts taken of it, with other names for some of what they bind."""
     if not names:
         return file, parts
     pattern = rf"(?<![\w.])({'|'.join(names)})(?!\w)"

@@ -57,7 +57,7 @@ class Watch:
         self._least_us = min(probe() for _ in range(5))
 
     def around(self, run: Run) -> tuple[dict, dict]:
-        """The same as `during`, with what a small call cost before and after the run."""
+        """What `during` gives, with what a small call cost before and after the run."""
         before_us = self._look_us()
         while before_us > FACTOR * self._least_us and self._patience_s > 0:
             time.sleep(0.5)

@@ -61,18 +61,21 @@ def merged(old: dict, new: dict) -> dict:
     """
     if not _comparable(old, new):
         return new
-    others = {}
+    reduced = {}
     for run in [*old.get("others", []), *new.get("others", [])]:
-        others.setdefault(run["digest"], run)
-    candidates = [data for data in (old, new) if run_digest(data) not in others] or [old]
+        reduced.setdefault(run["digest"], run)
+    # a run that either has already set aside for a better one stays so
+    candidates = [data for data in (old, new) if run_digest(data) not in reduced]
+    if not candidates:
+        candidates = [old]
     whole = max(candidates, key=_order)
     for data in candidates:
-        others[run_digest(data)] = _reduced(data)
-    del others[run_digest(whole)]
-    newest = sorted(others.values(), key=lambda run: run["run"]["started"], reverse=True)[: MOST_RUNS - 1]
+        reduced[run_digest(data)] = _reduced(data)
+    others = [run for key, run in reduced.items() if key != run_digest(whole)]
+    others.sort(key=lambda run: run["run"]["started"], reverse=True)
     data = _alone(whole)
-    if newest:
-        data["others"] = newest
+    if others:
+        data["others"] = others[: MOST_RUNS - 1]
     return sealed(data)
 
 

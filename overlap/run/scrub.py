@@ -65,7 +65,7 @@ def _folders() -> Iterator[str]:
 
 
 def _walked(value: object, clean: Callable[[str], str]) -> object:
-    """The same value with all its texts clean, keys included."""
+    """A value with all its texts clean, keys included."""
     if isinstance(value, dict):
         return {clean(key): _walked(inner, clean) for key, inner in value.items()}
     if isinstance(value, list):

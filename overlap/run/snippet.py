@@ -153,7 +153,7 @@ class Snippet:
 
     @cached_property
     def drawing_hashes(self) -> dict[str, str]:
-        """The same with what `plot` uses."""
+        """Hash of what is used of each imported project file, by `plot` too, by path."""
         return _hashes(self.borrowed_by(self.imports))
 
     def borrowed_by(self, borrows: list[Borrow], hints: bool = False) -> dict[str, list[Part]]:

@@ -123,9 +123,10 @@ atexit.register(SERVER.close)
 def serve(channel: int) -> None:
     """Be the fork server: fork a supervisor for each job, until the build closes its end."""
     requests = socket.socket(fileno=channel)
-    for name in ("numpy", "torch") if PRELOADS else ():
-        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
-            importlib.import_module(name)  # the job itself says what is missing
+    if PRELOADS:
+        for name in ("numpy", "torch"):
+            with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+                importlib.import_module(name)  # the job itself says what is missing
     for finalizer in weakref.finalize._registry:
         finalizer.atexit = False  # or each worker takes torch's libraries apart when it ends
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -102,9 +102,8 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
     for path, page in book.pages.items():
         yield f"docs/{path}", page.text.encode()
     behind = set()
-    for block in book.blocks:
-        for row in block.rows if isinstance(block, Headlines) else ():
-            behind.add(row.snippet)
+    for block in book.of_kind(Headlines):
+        behind |= {row.snippet for row in block.rows}
     for name in sorted(behind):
         for file in sorted(book.recordings.glob(f"*/{name}.json")):
             recording = json.loads(file.read_bytes())

@@ -167,7 +167,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
 
 def _tell_problems(book: Book) -> None:
-    for problem in book.check(margins=False):
+    for problem in book.check(remarks=False):
         log.warning(problem)
 
 

@@ -69,8 +69,8 @@ class Bars(Block):
 
     def check(self, book: "Book") -> Iterator[str]:
         """Whether each row has a length, and a share of it."""
+        yield from super().check(book)
         self.lengths(book)
-        yield from ()
 
     def lengths(self, book: "Book") -> dict[str, list[tuple[str, float, float]]]:
         """Label, length and share of each row, by machine that the condition speaks of and that has all."""

@@ -145,7 +145,7 @@ class Text(Block):
 
     @property
     def prose(self) -> "Text":
-        """All of it."""
+        """This block: all of its text is for readers."""
         return self
 
     def check(self, book: "Book") -> Iterator[str]:

@@ -220,7 +220,7 @@ class Claim(Block):
         return view.render(read_template("claim_mark"), claim=self, tally=tally).strip()
 
     def cells(self, notebook: "Notebook") -> list[dict]:
-        """The same, as a quotation."""
+        """The claim as a quotation, with its expression and its verdicts."""
         rows = [f"> **Claim.** {self.text}", ">", f"> `{self.expression}`"]
         for verdict in notebook.book.verdicts(self):
             text = f"{notebook.label(verdict.profile)}: {verdict.state.word}: {verdict.figures}"

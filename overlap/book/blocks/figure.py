@@ -84,13 +84,13 @@ class Diagram(Block):
 
     def check(self, book: "Book") -> Iterator[str]:
         """Whether the file is there."""
+        yield from super().check(book)
         self.svg(book)
-        yield from ()
 
     def html(self, view: "View") -> str:
         """The file's text."""
         return f'<figure class="ov-diagram" data-search-exclude>{self.svg(view.book)}</figure>'
 
     def cells(self, notebook: "Notebook") -> list[dict]:
-        """The same as a picture on paper."""
+        """The diagram as a picture on paper."""
         return [notebook.markdown(notebook.drawing(self.svg(notebook.book), self.name))]

@@ -181,7 +181,7 @@ class Headlines(Block):
         return view.render(read_template("rates" if self.is_list else "headlines"), **names)
 
     def cells(self, notebook: "Notebook") -> list[dict]:
-        """The same table in Markdown."""
+        """The table in Markdown."""
         profiles, table = self.table(notebook.book)
         rows = [["measured", *map(notebook.label, profiles)]]
         for name, cells in table.items():

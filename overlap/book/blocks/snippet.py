@@ -96,7 +96,7 @@ class SnippetBlock(Block):
 
     @property
     def snippets(self) -> tuple["SnippetBlock", ...]:
-        """Itself."""
+        """The one snippet that it shows: this block."""
         return (self,)
 
     def markdown(self, view: "View") -> str:
@@ -121,8 +121,10 @@ class SnippetBlock(Block):
 
     def _runs(self, book: "Book") -> dict[str, dict[str, "Run"]]:
         """The runs whose output is shown, by profile and snippet; a snippet without any is an error."""
+        if not self.output:
+            return {}
         runs: dict[str, dict[str, Run]] = {}
-        for block in self.snippets if self.output else ():
+        for block in self.snippets:
             of_snippet = book.runs(book.snippet(block.snippet).name)
             if not of_snippet:
                 reason = f"snippets/{block.snippet}.py: nothing recorded and this machine cannot run it"

@@ -164,7 +164,7 @@ def test_the_readmes_picture_has_each_bar_at_its_length(shared):
     picture = etree.fromstring(front.draw(shared.book("never")))
     name = "{http://www.w3.org/2000/svg}"
     texts = [text.text for text in picture.iter(f"{name}text")]
-    assert texts[:5] == ["long & <slow>", "12 ms", "works 3", "waits 9 ms", "short"]
+    assert texts[:5] == ["long & <slow>", "12 ms", "works 3 ms", "waits 9 ms", "short"]
     assert texts[-1] == "Measured on CPU."
     assert picture.findtext(f"{name}title") == "long & <slow>: 12 ms; short: 3 ms."
     widths = {}

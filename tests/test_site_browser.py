@@ -29,6 +29,8 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 from conftest import CHROMIUM, ROOT  # noqa: E402
 
+from overlap.run.snippet import discover  # noqa: E402
+
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
 
 #: Pages with values, claims and runs on several machines; and one page of every kind.
@@ -1033,6 +1035,17 @@ def test_a_notebook_page_follows_the_scheme(visit, scheme):
 
 
 # Search
+
+
+def test_functions_to_take_home_are_listed_with_their_files(site):
+    index = (site / "snippets/index.html").read_text()
+    offered = [
+        f"generated/downloads/{name}/{function}.py"
+        for name, snippet in discover(ROOT).items()
+        for function in snippet.options["take"]
+    ]
+    assert len(offered) > 40
+    assert [path for path in offered if f'href="../{path}"' not in index or not (site / path).is_file()] == []
 
 
 def test_each_symptom_is_a_place_to_link_to_and_an_entry_of_the_search(site, documents):

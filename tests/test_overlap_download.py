@@ -411,10 +411,12 @@ def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_pat
 def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     text = download.piece(SNIPPETS["streams/three_streams_cka"], "fork_join")
     imports = "from collections.abc import Callable\n\nimport torch"
-    head = f"# Needs torch>=2.11, numpy, a CUDA GPU\n\n{imports}\n\n\ndef fork_join("
+    head = f"# Needs torch>=2.11, a CUDA GPU\n\n{imports}\n\n\ndef fork_join("
     assert text.partition("\n")[2].startswith(head)
     assert text.count("def ") == 1 and len(text.splitlines()) < 25
     assert "\n# Needs Python alone\n" in download.piece(SNIPPETS["clinic/which_bound"], "bound")
+    text = download.piece(SNIPPETS["memory/snapshot_reading"], "held_by")  # only its docstring names CUDA
+    assert "\n# Needs Python alone\n" in text
     text = download.piece(SNIPPETS["asynchrony/waits"], "waits")
     assert [node.name for node in ast.parse(text).body if hasattr(node, "name")] == ["held", "waits"]
 

@@ -54,9 +54,13 @@ def piece(snippet: Snippet, name: str) -> str:
     files = _files(snippet, fingerprint.used(snippet.parts, {name}, hints=True))
     text = _text([_ORIGIN.format(snippet.path)], files, _imports(files))
     needs = []
-    if _packages(text):
+    packages = _packages(text)
+    if packages:
         needs += snippet.metadata.get("dependencies", [])
-    if "cuda" in text and 0 not in snippet.options["gpus"]:
+    if "numpy" in needs and "numpy" not in packages:
+        needs.remove("numpy")  # a program has it because torch warns where it is not installed
+    uses_cuda = any("cuda" in part.text for _, parts in files for part in parts)
+    if uses_cuda and 0 not in snippet.options["gpus"]:
         needs.append("a CUDA GPU")
     needs = needs or ["Python alone"]
     origin, line, code = text.partition("\n")

@@ -38,6 +38,7 @@ def waits(function: Callable) -> bool:
     It is called three times: the first call may load kernels, the second shows how long
     it takes on an idle GPU, the third is behind a kernel at least ten times as long.
     A function of more than about a thousand launches fills the queue: that waits, too.
+    It needs a CUDA GPU, without which PyTorch raises an error.
     """
     function()
     alone_ms, _ = held(function, busy_ms=0)

@@ -78,7 +78,8 @@ def held_by(snapshot: dict, device: int = 0) -> dict[str, int]:
 def at_peak(snapshot: dict, device: int = 0) -> dict[str, int]:
     """Bytes asked for, by function, at the moment when most was held.
 
-    Replays the recorded history, so it knows nothing that is older than the recording.
+    Replays the recorded history, so it knows nothing that is older than the recording:
+    {} where none was recorded. `snapshot` is what `held_by` takes, not the file's path.
     """
     events = snapshot["device_traces"][device]
     sizes: dict[int, int] = {}

@@ -50,7 +50,8 @@ def measure(
     """Call `work` `warmup` times, then time it `trials` times, `calls` calls each.
 
     `devices`: whom to wait for, one or several: numbers, names such as "cuda:1" or
-    "cpu", or what `tensor.device` gives. All that are in use by default, none if empty.
+    "cpu", or what `tensor.device` gives. All that are in use by default, none if empty:
+    give [] for "meta", where nothing runs. `trials` and `calls` are at least 1.
     """
     numbers = numbers_of(devices)
     for _ in range(warmup):

@@ -83,6 +83,8 @@ def prefetched_batches(
 
     As `prefetched`, for a PackedSequence and dataclasses, too. A sparse tensor is moved
     when its batch is yielded, and nothing hides that. A mapping becomes a dict.
+    TypeError at NumPy's arrays and integers and at an Enum: hand over tensors and plain
+    values. ValueError at a dataclass with an InitVar that has no default.
     """
     waiting: deque = deque()
 

@@ -71,7 +71,7 @@ def test_record_then_list_check_and_compare(here, template, capsys):
 
     assert main(["check"]) == 1
     assert capsys.readouterr().out == (
-        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` where they are\n"
+        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` on such a machine\n"
     )
     here.commit("a/c", template, gpus=1)
     assert main(["check"]) == 0
@@ -168,7 +168,7 @@ def test_bundle_and_import(here, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "2 imported, 0 refused"
     assert recording.read(here.path("a/b"))["outputs"][0]["text"][0].startswith("odd ")
     assert here.book().check() == [
-        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` where they are"
+        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` on such a machine"
     ]
 
 
@@ -206,7 +206,8 @@ def test_a_file_that_is_no_bundle_stays_as_it_is(here, capsys, content):
 def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bundle, template, capsys):
     here.page(
         "a",
-        "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n",
+        "```claim a/b\nn == 3\nThree.\n```\n```claim a/c\nn == 3\nC.\n```\n```claim a/b\nx > 1\nX.\n```\n"
+        "```claim a/c\nn == 3\nlimit: n of 2\nToo much.\n```\n",
     )
     then = {"run": template["run"] | {"started": "2020-02-02T00:00:00+00:00"}}
     then["source"] = {"path": "snippets/a/b.py", "sha256": "0" * 64}
@@ -218,6 +219,7 @@ def test_import_says_what_is_new_what_is_replaced_and_which_claims_turn(here, bu
         f"new: a/c on h200, {today}",
         "docs/a.md:1 on cpu: false -> holds: Three.",
         "docs/a.md:9 on cpu: holds -> open: X.",
+        "docs/a.md:13 on h200: new: false: Too much. n = 3 == 3 · 3 of 2: 150% — beats its ceiling",
         "1 × H200 is new: 1 claim holds",
         "2 imported, 0 refused",
     ]
@@ -381,7 +383,7 @@ def test_a_busy_machine_is_told_where_it_records_and_where_it_imports(here, monk
     assert f" s, while the machine was busy: {busy}" in out
     assert f"This machine was busy in 1 of 1 run; when it is calm, remove {bundle} and repeat them" in out
     assert main(["import", str(bundle)]) == 0
-    assert f"new: false: Many. (the host was busy ({busy}" in capsys.readouterr().out
+    assert f"new: false: Many. n = 3, not > 3; the host was busy ({busy}" in capsys.readouterr().out
     assert main(["check"]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "claim is false: Many." in line]
     assert "repeat it when calm" in line and "claim what the data say" not in line

@@ -419,9 +419,16 @@ def test_missing_recordings_and_their_excuses(small_book, template):
     small_book.snippet("a/b", options='gpus = [0, 1, 8]\nmissing = { 8 = "there was none" }')
     small_book.commit("a/b", template)
     assert small_book.book().check() == [
-        "snippets/a/b.py: missing: no recording with 1 GPU; run `overlap record a/b` where they are"
+        "snippets/a/b.py: missing: no recording with 1 GPU; run `overlap record a/b` on such a machine"
     ]
+    small_book.snippet("a/c", options='gpus = [1]\nmissing = { 1 = "not recorded yet" }')
+    small_book.page("c", "```snippet a/c\n```\n")
     small_book.commit("a/b", template, gpus=1)
+    assert small_book.book().check() == [
+        "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` on such a machine"
+    ]
+    small_book.commit("a/c", template, gpus=1)
+    small_book.snippet("a/c", options="gpus = [1]")
     assert small_book.book().check() == []
     small_book.commit("a/b", template, gpus=8)
     assert small_book.book().check() == [

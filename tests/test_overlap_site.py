@@ -540,7 +540,7 @@ def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path):
         "leaving": ("```diagram ../overlap\n```", "1: no diagram '../overlap' in docs/assets/diagrams/"),
         "not recorded": (
             "```snippet a/rare\n```",
-            "a/rare.py: nothing recorded and this machine cannot run it",
+            "a/rare.py: nothing recorded and nothing ran here; it needs 8 GPUs: run `overlap record",
         ),
     }.values(),
 )

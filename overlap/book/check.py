@@ -78,8 +78,7 @@ def findings(book: "Book", every: bool = False) -> list[str]:
                 narrow += bool(reasons)
                 details += reasons
             else:
-                figures = "; ".join(filter(None, [verdict.figures, verdict.advice]))
-                details.append(f"  {verdict.state.word}: {claim.where}: {claim.text} {figures}")
+                details.append(f"  {verdict.state.word}: {claim.where}: {claim.text} {verdict.reason}")
         line = f"{here['label']}, not one of the book's own: {_counted(states, narrow)}"
         if every or here["profile"] in book.library.profiles_here:
             lines += [line, *sorted(details)]
@@ -157,15 +156,17 @@ def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:
         on = f"with {plural(count, 'GPU')}" if count else "on the CPU"
         if count in recorded and str(count) in missing:
             yield f"{snippet.path}: is recorded {on}, so drop `missing.{count}` from its header"
-        if count not in recorded and str(count) not in missing:
-            remedy = f"{again} where they are" if count else again
+        excused = recorded and str(count) in missing  # without any recording there is no output to show
+        if count not in recorded and not excused:
+            remedy = f"{again} on such a machine" if count else again
             yield f"{snippet.path}: {recording.MISSING}: no recording {on}; {remedy}"
     for run in runs:
+        there = again if run.profile in book.library.profiles_here else f"{again} on such a machine"
         wanted = book.runs_wanted(snippet.name, run.profile)
         if len(run.all) < wanted and book.at_home(run.profile):
             remedy = f"{again} on such a machine, another host if there is one"
             yield f"{run.path}: {len(run.all)} of {wanted} runs; {remedy}"
         if run.grade == recording.CODE:
-            yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {again}"
+            yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {there}"
         if not run.data.intact:
-            yield f"{run.path}: edited by hand: its digest does not match; restore it or {again}"
+            yield f"{run.path}: edited by hand: its digest does not match; restore it or {there}"

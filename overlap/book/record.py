@@ -95,7 +95,7 @@ def take(book: Book, line: bytes, where: str) -> str:
 
 
 def verdicts(root: Path) -> Verdicts:
-    """The verdict on each claim that can be decided, and its text."""
+    """The verdict on each claim that can be decided, and its text; why, where it does not hold."""
     by_place: Verdicts = {}
     with contextlib.suppress(OverlapError):
         book = Book(root, "never")
@@ -103,8 +103,8 @@ def verdicts(root: Path) -> Verdicts:
             with contextlib.suppress(OverlapError):
                 for verdict in book.verdicts(claim):
                     text = claim.text
-                    if verdict.state is State.FALSE and verdict.advice:
-                        text += f" ({verdict.advice})"
+                    if verdict.state is not State.HOLDS:
+                        text += f" {verdict.reason}"
                     by_place[claim.where, verdict.profile] = (verdict.state, text)
     return by_place
 

@@ -56,6 +56,11 @@ class Verdict:
         which = "this machine" if self.live else "the host"
         return f"{which} was busy ({self.busy}): repeat it when calm"
 
+    @property
+    def reason(self) -> str:
+        """The figures, and what to do about them if something can be done."""
+        return "; ".join(filter(None, [self.figures, self.advice]))
+
 
 @dataclass(frozen=True)
 class Tally:

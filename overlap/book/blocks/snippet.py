@@ -125,10 +125,11 @@ class SnippetBlock(Block):
             return {}
         runs: dict[str, dict[str, Run]] = {}
         for block in self.snippets:
-            of_snippet = book.runs(book.snippet(block.snippet).name)
+            snippet = book.snippet(block.snippet)
+            of_snippet = book.runs(snippet.name)
             if not of_snippet:
-                reason = f"snippets/{block.snippet}.py: nothing recorded and this machine cannot run it"
-                raise OverlapError(f"{self.where}: {reason}; run `overlap record {block.snippet}`")
+                reason = f"{snippet.path}: nothing recorded and nothing ran here; it {snippet.requirement}"
+                raise OverlapError(f"{self.where}: {reason}: run `overlap record {snippet.name}` there")
             for profile, run in of_snippet.items():
                 runs.setdefault(profile, {})[block.snippet] = run
         return {profile: runs[profile] for profile in sorted(runs, key=order)}

@@ -18,8 +18,8 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
 `book`: recordings and pages are read, and what pages say is decided.
     page, value    a page taken apart into text and blocks; values in its sentences
     library        all files of a checkout: snippets, recordings, pages
-    runs           the runs of a snippet on one machine, with their provenance
-    own_runs       this machine's own runs, in its cache
+    recording      the runs of a snippet on one machine, with their provenance
+    local_runs     what this machine ran itself, in its cache
     book           `Book`, which everything else asks
     select         which machine is shown first
     expression     what an expression may say; evaluation: what it sees of a run, and gives over all runs

@@ -16,11 +16,11 @@ from pathlib import Path
 from overlap import PACKED, OverlapError, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
+from overlap.book.recording import busy
 from overlap.book.rename import rename
-from overlap.book.runs import busy
 from overlap.book.verify import as_text, is_off, verify
 from overlap.run import machine, recording
-from overlap.run.recording import Bundle, Recording
+from overlap.run.recording import Bundle
 from overlap.run.runner import Runner, grouped
 from overlap.run.text import aligned, plain, plural
 
@@ -166,7 +166,7 @@ def _lacking(book: Book, names: list[str]) -> str:
 def _runnable(book: Book, typed: list[str]) -> list[str]:
     """The names that were typed, of which this machine can run some."""
     names = _names(book, typed)
-    if names and not list(book.own.runnable(names)):
+    if names and not list(book.local.runnable(names)):
         raise OverlapError(_lacking(book, names))
     return names
 
@@ -175,12 +175,12 @@ def _runnable(book: Book, typed: list[str]) -> list[str]:
 
 
 def _list(book: Book, options) -> int:
-    here = {snippet.name for snippet, _ in book.own.runnable()}
+    here = {snippet.name for snippet, _ in book.local.runnable()}
     rows = [("SNIPPET", "GPUS", "RECORDED")]
     for name in _names(book, options.names) or book.snippets:
         if name in here or not options.here:
             counts = ",".join(map(str, book.snippets[name].options["gpus"]))
-            grades = Counter(run.grade for run in book.committed.get(name, {}).values())
+            grades = Counter(known.grade for known in book.committed.get(name, {}).values())
             recorded = ", ".join(f"{count} {grade}" for grade, count in grades.most_common())
             rows.append((name, counts, recorded or "nothing"))
     _print(*aligned(rows))
@@ -192,16 +192,16 @@ def _run(book: Book, options) -> int:
     count = plural(book.run(names or None, force=bool(names)), "run")
     _print(count if names else f"{count}; what had run before was left alone")
     for name in names:
-        for run in book.own.of(name).values():
-            text = "".join(line for output in run.data["outputs"] for line in output["text"])
-            _print("", f"{name} on {machine.label(run.profile)}", text.removesuffix("\n"))
+        for local in book.local.of(name).values():
+            text = "".join(line for output in local.data["outputs"] for line in output["text"])
+            _print("", f"{name} on {machine.label(local.profile)}", text.removesuffix("\n"))
     return 0
 
 
 def _record(book: Book, options) -> int:
     names = _names(book, options.names)
     items = [
-        item for item in book.own.runnable(names or None) if options.gpus is None or item[1] in options.gpus
+        item for item in book.local.runnable(names or None) if options.gpus is None or item[1] in options.gpus
     ]
     able = {snippet.name for snippet, _ in items}
     unable = [name for name in names or book.snippets if name not in able]
@@ -222,12 +222,12 @@ def _record(book: Book, options) -> int:
         if target:
             target.add(data)
         else:
-            _, data = recording.add(book.recordings / data["profile"] / f"{snippet.name}.json", data)
+            _, data = recording.add(record.path_of(book, data), data)
         book.keep(snippet, gpus, data)
         line = f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s"
-        runs = Recording(data).runs
-        if len(runs) > 1:
-            line += f", run {len(runs)}"
+        count_of_runs = len(recording.all_runs(data))
+        if count_of_runs > 1:
+            line += f", run {count_of_runs}"
         if busy(data):
             disturbed.append(data)
             line += f", while the machine was busy: {busy(data)}"

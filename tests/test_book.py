@@ -14,9 +14,10 @@ import pytest
 from overlap import OverlapError
 from overlap.book.blocks import Claim, FigureBlock
 from overlap.book.blocks.block import Text
-from overlap.book.book import Book, Run
+from overlap.book.book import Book
 from overlap.book.evaluation import speaks_of
 from overlap.book.expression import Data
+from overlap.book.recording import Recording
 from overlap.book.verdict import State
 from overlap.run import download
 from overlap.run.snippet import Snippet, discover
@@ -289,7 +290,7 @@ def falsified(value):
     return [0]
 
 
-def can_be_false(claim: Claim, scope: dict, run: Run) -> bool:
+def can_be_false(claim: Claim, scope: dict, run: Recording) -> bool:
     """Whether other data of this snippet would make the claim false; other snippets' data stay."""
     used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(
         run.result
@@ -305,9 +306,9 @@ def can_be_false(claim: Claim, scope: dict, run: Run) -> bool:
 def test_every_claim_holds_and_would_not_on_other_data(book):
     false, empty = [], []
     for claim in book.claims:
-        for profile, run in book.runs(claim.snippet).items():
+        for profile, run in book.recordings(claim.snippet).items():
             scope, where = book.scope(claim.snippet, run), f"docs/{claim.page}:{claim.line} on {profile}"
-            if book.at_home(profile) and speaks_of(claim.condition, run):
+            if book.is_reference(profile) and speaks_of(claim.condition, run):
                 verdict = claim.verdict(book.scopes(claim.snippet, run), run)
                 if verdict.state is not State.HOLDS:
                     false.append(f"{where}: {verdict.figures}")

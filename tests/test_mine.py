@@ -165,7 +165,7 @@ def test_it_can_be_stopped_and_goes_on(book, end):
         assert "1 runs are in mine.json" in told
         assert [text for text, *_ in data["machines"]["cpu"]["values"].values()] == ["3"]
     kept = mine.Mine(book.root / mine.NAME, book.book())
-    assert [snippet.name for snippet, _ in kept.lacking(list(book.book().own.runnable()))] == ["a/two"]
+    assert [snippet.name for snippet, _ in kept.lacking(list(book.book().local.runnable()))] == ["a/two"]
 
 
 #: What must not be in a file: planted where a snippet, a warning or a library may print or return it.
@@ -277,13 +277,13 @@ def test_the_numbers_are_those_of_the_books_own_pictures():
     from overlap.site.pictures import ceilings, typical
 
     book = Book(ROOT, "never")
-    names = [name for name in book.snippets if "plot" in book.snippets[name].functions and book.runs(name)][
-        :3
-    ]
-    runs = [(name, next(iter(book.runs(name).values()))) for name in names]
+    names = [
+        name for name in book.snippets if "plot" in book.snippets[name].functions and book.recordings(name)
+    ][:3]
+    runs = [(name, next(iter(book.recordings(name).values()))) for name in names]
     read = numbers(ROOT, runs)
     for name, run in runs:
-        results = typical([one["result"] for one in run.all])
+        results = typical([one["result"] for one in run.runs])
         picture = draw(str(ROOT / f"snippets/{name}.py"), results, ceilings(run.data["machine"]))
         assert read[name, run.profile]["tables"] == json.loads(json.dumps(picture["tables"])) != []
 

@@ -52,8 +52,8 @@ def test_run_executes_once(here, capsys):
     assert ran(here) == "b"
     assert capsys.readouterr().out == "1 run\n\na/b on CPU\nthree\n"
     here.snippet("a/c", here.MAIN + "# changed\n")
-    assert here.book().own.of("a/c") == {}
-    assert here.book("never").own.of("a/b") == {} and here.book("never").run() == 0
+    assert here.book().local.of("a/c") == {}
+    assert here.book("never").local.of("a/b") == {} and here.book("never").run() == 0
     assert not list(here.root.glob("docs/recordings/**/*.json"))
 
 
@@ -64,10 +64,10 @@ def test_record_then_list_check_and_compare(here, template, capsys):
     assert ran(here) == "bc"
     assert recording.read(here.path("a/b"))["result"] == {"n": 3, "deep": {"er": 0}}
     assert (
-        here.book("auto").own.of("a/b")["cpu"].data["digest"]
+        here.book("auto").local.of("a/b")["cpu"].data["digest"]
         == here.book("auto").committed["a/b"]["cpu"].data["digest"]
     )
-    assert not here.book("auto").runs("a/b")["cpu"].live, "it is the recording, which is committed"
+    assert not here.book("auto").recordings("a/b")["cpu"].is_local, "it is the recording, which is committed"
 
     assert main(["check"]) == 1
     assert capsys.readouterr().out == (
@@ -133,7 +133,7 @@ def test_failures_are_reported_after_all_had_their_turn(here, capsys):
         printed = "".join(capsys.readouterr())
         assert "snippets/a/bad.py failed with exit code 1" in printed and "boom" in printed
     assert here.path("a/b").exists() and not here.path("a/bad").exists()
-    assert set(here.book().own.of("a/b")) == set(here.book().own.of("a/c")) == {"cpu"}
+    assert set(here.book().local.of("a/b")) == set(here.book().local.of("a/c")) == {"cpu"}
 
 
 def test_a_spoilt_recording_can_be_recorded_again(here, capsys):
@@ -344,7 +344,7 @@ def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
         r"1/3 a/b: 0\.\d s, about 0:00:\d\d left\noverlap: interrupted\n", err
     )
     assert made.returncode == 143
-    assert here.path("a/b").exists() and set(here.book().own.of("a/b")) == {"cpu"}
+    assert here.path("a/b").exists() and set(here.book().local.of("a/b")) == {"cpu"}
     assert not list(here.root.glob("overlap-*"))
 
 

@@ -133,7 +133,7 @@ def test_all_committed_recordings_are_whole_and_as_they_are_written():
     assert len(paths) > 50
     for path in paths:
         data = recording.read(path)
-        assert data.intact and recording.dump(data) == path.read_text(encoding="utf-8"), path
+        assert recording.is_intact(data) and recording.dump(data) == path.read_text(encoding="utf-8"), path
 
 
 def test_a_recording_of_no_snippet_is_an_error(committed):
@@ -197,7 +197,7 @@ def test_a_snippet_is_renamed_wherever_it_is_mentioned(committed, template, monk
     book = committed.book()
     assert [line.replace("z/new", "a/b") for line in book.check(remarks=False)] == before
     data = book.committed["z/new"]["cpu"].data
-    assert data.intact and data["source"]["path"] == "snippets/z/new.py"
+    assert recording.is_intact(data) and data["source"]["path"] == "snippets/z/new.py"
     assert book.committed["a/uses"]["cpu"].grade == recording.FRESH
     assert recording.read(committed.path("a/stale"))["source"]["sha256"] == stale
 
@@ -362,7 +362,7 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
 
     def seen():
         book = small_book.book()
-        (run,) = book.runs("a/draws").values()
+        (run,) = book.recordings("a/draws").values()
         return run.grade, Pictures(book).path("a/draws", run)
 
     before = seen()
@@ -434,7 +434,7 @@ def test_missing_recordings_and_their_excuses(small_book, template):
     assert small_book.book().check() == [
         "snippets/a/b.py: is recorded with 8 GPUs, so drop `missing.8` from its header"
     ]
-    assert list(small_book.book().runs("a/b")) == ["cpu", "h200", "h200-x8"]
+    assert list(small_book.book().recordings("a/b")) == ["cpu", "h200", "h200-x8"]
     assert select.of_snippet(small_book.book(), "a/b") == "h200"
 
 
@@ -467,7 +467,7 @@ def test_a_snippet_on_no_page_is_found(committed, template):
 
 def test_machines_of_the_book(committed, template):
     committed.commit("a/b", template, gpus=2)
-    assert [(m["profile"], m["label"], m["live"], m["first"]) for m in committed.book().machines()] == [
+    assert [(m["profile"], m["label"], m["local"], m["first"]) for m in committed.book().machines()] == [
         ("cpu", "CPU", False, False),
         ("h200-x2", "2 × H200", False, True),
     ]
@@ -480,7 +480,7 @@ def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
     )
 
     def path():
-        return small_book.book().own.path(Snippet.read(small_book.root, "a/b"), 0)
+        return small_book.book().local.path(Snippet.read(small_book.root, "a/b"), 0)
 
     paths = [path(), path()]
     small_book.snippet("timing/benchmark", "def f():\n    return 2\n\n\ndef main():\n    return {}\n")
@@ -524,10 +524,10 @@ def test_what_this_machine_runs_is_not_put_with_another_processor(small_book, te
     assert "The CPU has a profile of its own here" in capsys.readouterr().out
     assert recording.read(small_book.path("a/b", own))["result"] == {"n": 3}
     book = small_book.book()
-    assert list(book.runs("a/b")) == ["cpu", own]
-    assert list(book.own.of("a/b")) == [own]
+    assert list(book.recordings("a/b")) == ["cpu", own]
+    assert list(book.local.of("a/b")) == [own]
     small_book.commit("a/b", template)
-    assert small_book.book().own.of("a/b") == {}, "here it is the book's processor now"
+    assert small_book.book().local.of("a/b") == {}, "here it is the book's processor now"
     assert book.committed["a/b"]["cpu"].grade == recording.OTHER
     assert book.committed["a/b"][own].grade == recording.FRESH
 

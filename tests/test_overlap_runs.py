@@ -59,7 +59,7 @@ def statistics(book, text: str):
 
 def test_one_run_is_whole_and_of_the_others_stays_what_was_measured(book):
     whole = recording.read(book.path("a/b", "h200"))
-    assert whole.intact and whole["result"] == result(80.0)
+    assert recording.is_intact(whole) and whole["result"] == result(80.0)
     assert [each["result"] for each in whole["others"]] == [
         {"us": us, "name": str(us), "n": 3, "rows": [{"x": us}], "ms": {"events": us}} for us in (100.0, 60.0)
     ]
@@ -76,12 +76,13 @@ def test_a_run_that_is_recorded_among_others_is_shown_as_the_recording(book):
         main(["record", "--bundle", "bundle.jsonl", "--runs", "4"]) == 0
         and main(["import", "bundle.jsonl"]) == 0
     )
-    four, (live,) = recording.read(book.path("a/b")), book.book("auto").own.of("a/b").values()
-    assert len(four.runs) == 4 and len(live.data.runs) < 4
-    assert four.has(three) and four.has(live.data) and not three.has(four)
-    assert not book.book("auto").runs("a/b")["cpu"].live, "the median of four runs, not one of them"
+    four, (local,) = recording.read(book.path("a/b")), book.book("auto").local.of("a/b").values()
+    assert len(recording.all_runs(four)) == 4 and len(local.runs) < 4
+    assert recording.has_runs_of(four, three) and recording.has_runs_of(four, local.data)
+    assert not recording.has_runs_of(three, four)
+    assert not book.book("auto").recordings("a/b")["cpu"].is_local, "the median of four runs, not one of them"
     book.commit("a/b", three)
-    assert book.book("auto").runs("a/b")["cpu"].live, "a run that is not recorded is this machine's own"
+    assert book.book("auto").recordings("a/b")["cpu"].is_local, "it is not recorded"
 
 
 @pytest.mark.usefixtures("noisy")
@@ -97,7 +98,7 @@ def test_a_disturbed_run_does_not_take_the_place_of_a_calm_one(book, template):
     recording.write(book.path("a/b", "h200"), recording.dump(disturbed))
     assert (
         book.book()
-        .runs("a/b")["h200"]
+        .recordings("a/b")["h200"]
         .provenance.endswith("host disturbed: a small call cost 1 µs before and 2 µs after, 1 µs at best")
     )
 
@@ -111,7 +112,9 @@ def test_a_value_and_the_line_below_an_output_say_how_many_runs_were_disturbed(b
         book.path("a/b", "h200"), recording.dump(recording.merged(recording.merged(*runs[:2]), runs[2]))
     )
     assert statistics(book, "{a/b: us}")["h200"].note == "70 to 200, 3 runs on one host, 1 of them disturbed"
-    assert "one of 3 runs on one host, 1 of them disturbed" in book.book().runs("a/b")["h200"].provenance
+    assert (
+        "one of 3 runs on one host, 1 of them disturbed" in book.book().recordings("a/b")["h200"].provenance
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,14 +282,14 @@ def test_record_adds_a_run_and_import_merges(book, capsys):
         (["record", "--runs", "4"], 4),
     ):
         assert main(arguments) == 0
-        assert len(recording.read(path).runs) == count
+        assert len(recording.all_runs(recording.read(path))) == count
     assert "a/b on cpu: 0." in (out := capsys.readouterr().out) and ", run 4" in out
     assert recording.read(path)["run"]["noise"]["dispatch_us"][0] > 0
     bundle = book.root / "bundle.jsonl"
     assert main(["record", "--bundle", str(bundle), "--runs", "6"]) == 0
     assert len(bundle.read_text().splitlines()) == 2
     assert main(["import", str(bundle)]) == 0
-    assert len(recording.read(path).runs) == 6
+    assert len(recording.all_runs(recording.read(path))) == 6
     assert main(["import", str(bundle)]) == 0
     out = capsys.readouterr().out
     assert out.count("another run: a/b on cpu") == 2 and out.count("unchanged: a/b on cpu") == 2

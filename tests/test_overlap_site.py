@@ -342,7 +342,7 @@ def test_what_a_reader_can_take_home(built):
     piece = (home / "downloads/a/number/times.py").read_text()
     assert piece.startswith("# From the book Overlap, snippets/a/number.py, MIT licence")
     assert piece.endswith("\n\n\ndef times(n: int) -> int:\n    return 2 * n\n") and piece.count("def ") == 1
-    assert recording.read(home / "live/cpu/a/number.json")["result"]["n"] == 3
+    assert recording.read(home / "local/cpu/a/number.json")["result"]["n"] == 3
     trace = json.loads((home / "traces/cpu/a/number.json").read_text())["traceEvents"]
     assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace
     with zipfile.ZipFile(home / "downloads/overlap.zip") as everything:
@@ -384,7 +384,7 @@ def test_without_running_the_bytes_are_the_same(built):
     second = contents(built.root / "never2")
     assert first.keys() == second.keys()
     assert [path for path in first if first[path] != second[path]] == []
-    assert not any("live/" in path for path in first)
+    assert not any("local/" in path for path in first)
     assert b"run by this build" not in first["a/index.html"]
 
 
@@ -506,7 +506,7 @@ def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, t
     served.load_config({})
     served.serving = True
     served.site = Site(book.book("auto"), None)
-    cores = book.book("auto").runs("a/number")["cpu"].data["machine"]["cores"]
+    cores = book.book("auto").recordings("a/number")["cpu"].data["machine"]["cores"]
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         for _ in range(3):
             served.on_post_build(None)

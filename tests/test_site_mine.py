@@ -15,7 +15,6 @@ from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F
 from overlap.book import mine
 from overlap.book.blocks import Bars
 from overlap.book.book import Book
-from overlap.run.recording import Recording
 from overlap.site.pictures import numbers
 
 GPU = "h100-80gb-hbm3"
@@ -38,7 +37,7 @@ def written(book, tmp_path_factory) -> Path:
         for profile in (GPU, "cpu"):
             if profile in runs:
                 data = {key: value for key, value in runs[profile].data.items() if key != "others"}
-                made.recordings[name, profile] = Recording(data)
+                made.recordings[name, profile] = data
     made.finish(lambda runs: numbers(ROOT, [(name, run) for name, run in runs if name in DRAWN]))
     return path
 

@@ -94,7 +94,7 @@ def test_only_gpu_machines_share_axes(small_book, template):
     for gpus in (0, 1, 2):
         small_book.commit("a/number", template, {"n": 3}, gpus)
     book = small_book.book("never")
-    runs = book.runs("a/number")
+    runs = book.recordings("a/number")
     assert list(runs) == ["cpu", "h200", "h200-x2"]
     pictures = Pictures(book)
     others = {

@@ -109,7 +109,7 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     page, claims, index = (
         (site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html")
     )
-    known = [(each["profile"], each["label"], each["home"], each["first"]) for each in machines(site)]
+    known = [(each["profile"], each["label"], each["reference"], each["first"]) for each in machines(site)]
     assert known == [
         ("foo-9", "1 × FOO 9", False, False),
         ("h200", "1 × H200", True, True),

@@ -450,7 +450,7 @@
     picker.innerHTML = '<span class="ov-picker-name">Machine</span><select></select>'
     const select = picker.querySelector("select")
     for (const machine of machines) {
-      select.add(new Option(machine.label + (machine.live ? " (this build)" : ""), machine.profile))
+      select.add(new Option(machine.label + (machine.local ? " (this build)" : ""), machine.profile))
     }
     select.value = picked()
     select.addEventListener("change", () => pick(select.value))
@@ -591,7 +591,7 @@
     if (mine && !machines.some(({ profile }) => isMine(profile))) {
       lacks = mine.lacks
       for (const [profile, { label: name }] of Object.entries(mine.machines)) {
-        machines.push({ profile: `my:${profile}`, label: `your ${name}`, live: false, first: false })
+        machines.push({ profile: `my:${profile}`, label: `your ${name}`, local: false, first: false })
         label[`my:${profile}`] = `your ${name}`
       }
     }

@@ -1,7 +1,7 @@
-"""The book as read: its snippets, their runs by machine, its pages, and what these say; each read once.
+"""The book as read: its snippets, their recordings by machine, its pages, and what these say; each read once.
 
-The command line, blocks and the site ask it. It reads files by `library`, this machine's cache by `own_runs`,
-and evaluates what pages say by `evaluation`; `select` chooses which machine is shown.
+The command line, blocks and the site ask it. It reads files by `library`, this machine's cache by
+`local_runs`, and evaluates what pages say by `evaluation`; `select` chooses which machine is shown.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,13 @@ from overlap import OverlapError
 from overlap.book import check, evaluation, select
 from overlap.book.blocks import Block, Claim, SnippetBlock
 from overlap.book.library import Library
-from overlap.book.own_runs import OwnRuns, cache_folder
-from overlap.book.runs import Run, has_trials
+from overlap.book.local_runs import LocalRuns, cache_folder
+from overlap.book.recording import Recording, has_trials
 from overlap.book.statistic import Statistic
 from overlap.book.value import Value
 from overlap.book.verdict import Verdict
 from overlap.run import machine
+from overlap.run.recording import has_runs_of
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 
@@ -49,16 +50,15 @@ class Book:
         #: Snippets by name; the pages that can be read, by path below docs/. `check` names the others.
         self.snippets = self.library.snippets
         self.pages = self.library.pages
-        #: Runs wanted on each of the book's own machines; where none is named, all are.
-        self.home = self.library.home
+        #: The book's own machines, each with the number of runs wanted there; where none is named, all are.
+        self.references = self.library.references
         self.docs = root / "docs"
-        self.recordings = root / "docs/recordings"
         self.cache = cache_folder(root)
-        self.own = OwnRuns(self.library, execute)
+        self.local = LocalRuns(self.library, execute)
         self._forget()
 
     def _forget(self) -> None:
-        self._runs: dict[str, dict[str, Run]] = {}
+        self._recordings: dict[str, dict[str, Recording]] = {}
         self._scopes: dict[tuple, dict] = {}
         self._statistics: dict[Value, dict[str, Statistic]] = {}
         self._verdicts: dict[Claim, list[Verdict]] = {}
@@ -68,44 +68,48 @@ class Book:
         """This book without what this machine ran itself."""
         return self if self.execute == "never" else Book(self.root, "never", library=self.library)
 
-    def of_runs(self, runs: dict[str, dict[str, Run]]) -> "Book":
-        """This book, which knows of these runs and no others."""
+    def with_recordings(self, recordings: dict[str, dict[str, Recording]]) -> "Book":
+        """This book, which knows of these recordings and no others."""
         book = Book(self.root, "never", library=self.library)
-        book._runs = {name: runs.get(name, {}) for name in self.snippets}
+        book._recordings = {name: recordings.get(name, {}) for name in self.snippets}
         return book
 
     # Machines
 
-    def at_home(self, profile: str) -> bool:
+    def is_reference(self, profile: str) -> bool:
         """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
-        return not self.home or profile in self.home
+        return not self.references or profile in self.references
 
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
 
-        Each has `profile`, `label`, `live` (this build ran on it), `first`, `home` (one of the book's own).
+        Each has `profile`, `label`, `local` (this build ran on it), `first`, `reference` (a claim that is
+        false there stops the build).
         """
-        runs = {profile: run for name in self.snippets for profile, run in self.runs(name).items()}
+        is_local = {}
+        for name in self.snippets:
+            for profile, recording in self.recordings(name).items():
+                is_local[profile] = recording.is_local
         first = select.of_book(self)
         return [
             {
                 "profile": profile,
                 "label": machine.label(profile),
-                "live": runs[profile].live,
+                "local": is_local[profile],
                 "first": profile == first,
-                "home": self.at_home(profile),
+                "reference": self.is_reference(profile),
             }
-            for profile in sorted(runs, key=machine.order)
+            for profile in sorted(is_local, key=machine.order)
         ]
 
-    # Snippets and their runs
+    # Snippets and their recordings
 
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""
         return self.library.snippet(name)
 
     @property
-    def committed(self) -> dict[str, dict[str, Run]]:
+    def committed(self) -> dict[str, dict[str, Recording]]:
         """Committed recordings by snippet and profile; one that cannot be read is an error."""
         if self.library.unreadable_recordings:
             raise OverlapError("\n".join(self.library.unreadable_recordings))
@@ -113,29 +117,30 @@ class Book:
 
     def measures(self, name: str) -> bool:
         """Whether a snippet is a measurement, with trials; what never ran may be one."""
-        runs = self.committed.get(name, {}).values()
-        return not runs or any(has_trials(run.result) for run in runs)
+        recordings = self.committed.get(name, {}).values()
+        return not recordings or any(has_trials(recording.result) for recording in recordings)
 
     def runs_wanted(self, name: str, profile: str) -> int:
         """How many runs of a snippet should be recorded on this machine."""
-        return self.home.get(profile, 1) if self.measures(name) else 1
+        return self.references.get(profile, 1) if self.measures(name) else 1
 
-    def runs(self, name: str) -> dict[str, Run]:
-        """Best run per machine, the CPU first, then by GPU count.
+    def recordings(self, name: str) -> dict[str, Recording]:
+        """The recording of each machine, the CPU first, then by GPU count.
 
-        It is this machine's own, unless the committed recording has that run, too.
+        It is the local one, unless the committed one has its runs, too.
         """
-        if name not in self._runs:
-            runs = dict(self.committed.get(name, {}))
-            for profile, run in self.own.of(name).items():
-                if profile not in runs or not runs[profile].data.has(run.data):
-                    runs[profile] = run
-            self._runs[name] = {profile: runs[profile] for profile in sorted(runs, key=machine.order)}
-        return self._runs[name]
+        if name not in self._recordings:
+            recordings = dict(self.committed.get(name, {}))
+            for profile, local in self.local.of(name).items():
+                if profile not in recordings or not has_runs_of(recordings[profile].data, local.data):
+                    recordings[profile] = local
+            profiles = sorted(recordings, key=machine.order)
+            self._recordings[name] = {profile: recordings[profile] for profile in profiles}
+        return self._recordings[name]
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
         """Put a recording into this machine's cache."""
-        self.own.keep(snippet, gpus, data)
+        self.local.keep(snippet, gpus, data)
         self._forget()
 
     def run(self, names: list[str] | None = None, force: bool = False) -> int:
@@ -144,7 +149,7 @@ class Book:
         Failures raise, after all had their turn.
         """
         try:
-            return self.own.run(names, force, self.runner)
+            return self.local.run(names, force, self.runner)
         finally:
             self._forget()
 
@@ -176,16 +181,16 @@ class Book:
                     places[shown.snippet] = shown
         return places
 
-    def scope(self, name: str, run: Run, number: int = 0) -> dict:
-        """Names an expression over this run can use; `number` counts its runs, 0 is the one shown whole."""
-        key = (name, run.path, number)
+    def scope(self, name: str, recording: Recording, number: int = 0) -> dict:
+        """Names an expression over one run of a recording can use; run 0 is the one that is shown."""
+        key = (name, recording.path, number)
         if key not in self._scopes:
-            self._scopes[key] = evaluation.scope(self, name, run, number)
+            self._scopes[key] = evaluation.scope(self, name, recording, number)
         return self._scopes[key]
 
-    def scopes(self, name: str, run: Run) -> list[dict]:
+    def scopes(self, name: str, recording: Recording) -> list[dict]:
         """What expressions see in each run of a recording."""
-        return [self.scope(name, run, number) for number in range(len(run.all))]
+        return [self.scope(name, recording, number) for number in range(len(recording.runs))]
 
     def numbers(self, value: Value) -> dict:
         """What an expression gives on each machine that has data for it, the median of its runs."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from overlap import OverlapError
 from overlap.book.blocks import Block
 from overlap.book.verdict import State
-from overlap.run import recording
+from overlap.run.recording import CODE, MISSING, is_intact
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
@@ -66,7 +66,7 @@ def findings(book: "Book", every: bool = False) -> list[str]:
     if book.library.unreadable_recordings:
         return lines
     for here in book.machines():
-        if here["home"]:
+        if here["reference"]:
             continue
         details = []
         states = Counter()
@@ -113,8 +113,8 @@ def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
 def _recordings(book: "Book") -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
-    recorded = {profile for runs in book.committed.values() for profile in runs}
-    for profile in sorted(book.home.keys() - recorded):
+    recorded = {profile for recordings in book.committed.values() for profile in recordings}
+    for profile in sorted(book.references.keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"
         reason = f"home names {profile}, of which there is no recording"
         yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
@@ -123,9 +123,9 @@ def _recordings(book: "Book") -> Iterator[str]:
 def _processors(book: "Book") -> Iterator[str]:
     """CPU runs that stand together are of one processor with as many cores."""
     kinds = set()
-    for runs in book.committed.values():
-        if "cpu" in runs:
-            for run in runs["cpu"].all:
+    for recordings in book.committed.values():
+        if "cpu" in recordings:
+            for run in recordings["cpu"].runs:
                 kinds.add(f"{run['machine']['cpu']} with {plural(run['machine']['cores'], 'core')}")
     if len(kinds) > 1:
         yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
@@ -139,17 +139,18 @@ def _style(book: "Book", snippet: Snippet) -> Iterator[str]:
         if name.split("/")[0] not in (snippet.chapter, "timing"):
             remedy = "import from its own chapter, or the tools in snippets/timing/"
             yield f"{snippet.path}: imports {name} of another chapter; {remedy}"
-    for run in book.committed.get(snippet.name, {}).values():
-        seconds = max(data["run"]["seconds"] for data in run.all)
+    for recording in book.committed.get(snippet.name, {}).values():
+        seconds = max(run["run"]["seconds"] for run in recording.runs)
         limit = snippet.options["timeout"]
-        if seconds > _SHARE * limit and book.at_home(run.profile):
-            reason = f"took {seconds:.0f} s on {run.profile}, more than a third of its limit of {limit} s"
+        if seconds > _SHARE * limit and book.is_reference(recording.profile):
+            took = f"took {seconds:.0f} s on {recording.profile}"
+            reason = f"{took}, more than a third of its limit of {limit} s"
             yield f"{snippet.path}: {reason}; write a longer `timeout` into its header"
 
 
 def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:
-    runs = book.committed.get(snippet.name, {}).values()
-    recorded = {run.gpus for run in runs}
+    recordings = book.committed.get(snippet.name, {}).values()
+    recorded = {recording.gpus for recording in recordings}
     missing = snippet.options["missing"]
     again = f"run `overlap record {snippet.name}`"
     for count in snippet.options["gpus"]:
@@ -159,14 +160,17 @@ def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:
         excused = recorded and str(count) in missing  # without any recording there is no output to show
         if count not in recorded and not excused:
             remedy = f"{again} on such a machine" if count else again
-            yield f"{snippet.path}: {recording.MISSING}: no recording {on}; {remedy}"
-    for run in runs:
-        there = again if run.profile in book.library.profiles_here else f"{again} on such a machine"
-        wanted = book.runs_wanted(snippet.name, run.profile)
-        if len(run.all) < wanted and book.at_home(run.profile):
+            yield f"{snippet.path}: {MISSING}: no recording {on}; {remedy}"
+    for recording in recordings:
+        there = f"{again} on such a machine"
+        if recording.profile in book.library.profiles_here:
+            there = again
+        wanted = book.runs_wanted(snippet.name, recording.profile)
+        if len(recording.runs) < wanted and book.is_reference(recording.profile):
             remedy = f"{again} on such a machine, another host if there is one"
-            yield f"{run.path}: {len(run.all)} of {wanted} runs; {remedy}"
-        if run.grade == recording.CODE:
-            yield f"{run.path}: {run.grade}: {snippet.path} or what it imports is not what ran; {there}"
-        if not run.data.intact:
-            yield f"{run.path}: edited by hand: its digest does not match; restore it or {there}"
+            yield f"{recording.path}: {len(recording.runs)} of {wanted} runs; {remedy}"
+        if recording.grade == CODE:
+            reason = f"{snippet.path} or what it imports is not what ran"
+            yield f"{recording.path}: {recording.grade}: {reason}; {there}"
+        if not is_intact(recording.data):
+            yield f"{recording.path}: edited by hand: its digest does not match; restore it or {there}"

@@ -13,11 +13,11 @@ def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, st
     Machines of as many GPUs are compared; recorded is the median of the runs, as on the pages.
     """
     for name in names or book.snippets:
-        for profile, run in book.own.of(name).items():
-            for other, recorded in book.committed.get(name, {}).items():
-                if recorded.gpus == run.gpus:
-                    runs = [dict(_numbers(without_raw(data["result"]))) for data in recorded.all]
-                    for key, number in _numbers(without_raw(run.result)):
+        for profile, local in book.local.of(name).items():
+            for other, committed in book.committed.get(name, {}).items():
+                if committed.gpus == local.gpus:
+                    runs = [dict(_numbers(without_raw(run["result"]))) for run in committed.runs]
+                    for key, number in _numbers(without_raw(local.result)):
                         values = [numbers[key] for numbers in runs if key in numbers]
                         if values:
                             yield name, profile, other, key, number, middle(values)

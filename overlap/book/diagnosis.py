@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from overlap.book.runs import disturbed
+from overlap.book.recording import disturbed
 from overlap.book.statistic import show
 from overlap.run import machine, noise
 from overlap.run.text import plural

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from overlap import OverlapError
 from overlap.book.ceiling import ceilings
 from overlap.book.expression import Chapter, Data, Undecided, evaluate, wrap
-from overlap.book.runs import Run, disturbed, hosts
+from overlap.book.recording import Recording, disturbed, hosts
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
@@ -33,71 +33,74 @@ def machine_scope(profile: str, here: dict) -> dict:
     }
 
 
-def speaks_of(condition: str, run: Run) -> bool:
-    """Whether a condition is true of the machine of a run; an empty one is true of all."""
-    return not condition or bool(evaluate(condition, machine_scope(run.profile, run.data["machine"])))
+def speaks_of(condition: str, recording: Recording) -> bool:
+    """Whether a condition is true of a recording's machine; an empty one is true of all."""
+    if not condition:
+        return True
+    return bool(evaluate(condition, machine_scope(recording.profile, recording.data["machine"])))
 
 
-def scope(book: "Book", name: str, run: Run, number: int) -> dict:
-    """Names that an expression over one of a snippet's runs can use: its own result before all else."""
-    data = run.all[number]
+def scope(book: "Book", name: str, recording: Recording, number: int) -> dict:
+    """Names that an expression over one run of a snippet can use: its own result before all else."""
+    run = recording.runs[number]
 
     def load(other: str) -> dict:
         """Result of another snippet, on the same host where there is one."""
-        if other not in book.snippets or run.profile not in book.runs(other):
-            raise Undecided(f"no run of {other} on {run.profile}")
-        runs = book.runs(other)[run.profile].all
-        host = data["machine"].get("host")
+        if other not in book.snippets or recording.profile not in book.recordings(other):
+            raise Undecided(f"no run of {other} on {recording.profile}")
+        runs = book.recordings(other)[recording.profile].runs
+        host = run["machine"].get("host")
         of_host = [candidate for candidate in runs if candidate["machine"].get("host") == host]
         return (of_host or runs)[0]["result"]
 
     chapters = {snippet.chapter for snippet in book.snippets.values()}
     names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
-    names |= machine_scope(run.profile, data["machine"])
-    return names | {key: wrap(value, f"{name}.{key}") for key, value in data["result"].items()}
+    names |= machine_scope(recording.profile, run["machine"])
+    return names | {key: wrap(value, f"{name}.{key}") for key, value in run["result"].items()}
 
 
 def statistics(book: "Book", value: Value) -> dict[str, Statistic]:
     """What an expression gives in all runs of each machine; nothing anywhere is an error."""
-    runs = book.runs(book.snippet(value.snippet).name)
-    if value.profile:
-        runs = {profile: run for profile, run in runs.items() if profile == value.profile}
-    by_profile = {profile: _statistic(book, value, run) for profile, run in runs.items()}
+    recordings = book.recordings(book.snippet(value.snippet).name)
+    by_profile = {}
+    for profile, recording in recordings.items():
+        if value.profile in (None, profile):
+            by_profile[profile] = _statistic(book, value, recording)
     if any(item.values for item in by_profile.values()):
         return by_profile
     reason = f"{value.snippet}: `{value.expression}` has no value on"
-    if not runs:
+    if not by_profile:
         remedy = f"run `overlap record {value.snippet}` where that machine is"
         raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
     *_, last = by_profile.values()
-    raise OverlapError(f"{reason} {', '.join(runs)} ({last.why}); mend the expression")
+    raise OverlapError(f"{reason} {', '.join(by_profile)} ({last.why}); mend the expression")
 
 
-def _statistic(book: "Book", value: Value, run: Run) -> Statistic:
+def _statistic(book: "Book", value: Value, recording: Recording) -> Statistic:
     values = []
     runs = []
     why = ""
-    for number, data in enumerate(run.all):
+    for number, run in enumerate(recording.runs):
         try:
-            item = evaluate(value.expression, book.scope(value.snippet, run, number))
+            item = evaluate(value.expression, book.scope(value.snippet, recording, number))
             show(item, value.spec)
             values.append(item)
-            runs.append(data)
+            runs.append(run)
         except (TypeError, ValueError, OverflowError) as error:
             why = f"`{value.expression}:{value.spec}`: {error}"
             raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
         except OverlapError as error:
-            wanted = value.profile or book.at_home(run.profile)
+            wanted = value.profile or book.is_reference(recording.profile)
             if wanted and not isinstance(error, Undecided):
-                raise OverlapError(f"{error}, in {run.path}; mend the expression") from None
+                raise OverlapError(f"{error}, in {recording.path}; mend the expression") from None
             why = why or str(error)
     return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec, disturbed(runs))
 
 
 def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:
     """What each machine's data say of a claim; it must be decided by at least one."""
-    runs = book.runs(book.snippet(claim.snippet).name)
-    of_machines = [_verdict(book, claim, run) for run in runs.values()]
+    recordings = book.recordings(book.snippet(claim.snippet).name)
+    of_machines = [_verdict(book, claim, recording) for recording in recordings.values()]
     of_machines = [verdict for verdict in of_machines if verdict]
     if all(verdict.state is State.OPEN for verdict in of_machines):
         figures = "; ".join(verdict.figures for verdict in of_machines)
@@ -107,11 +110,11 @@ def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:
     return of_machines
 
 
-def _verdict(book: "Book", claim: "Claim", run: Run) -> Verdict | None:
+def _verdict(book: "Book", claim: "Claim", recording: Recording) -> Verdict | None:
     try:
-        return claim.verdict(book.scopes(claim.snippet, run), run)
+        return claim.verdict(book.scopes(claim.snippet, recording), recording)
     except OverlapError as error:
-        if book.at_home(run.profile):
-            reason = f"claim {claim.snippet}: {error}, in {run.path}"
+        if book.is_reference(recording.profile):
+            reason = f"claim {claim.snippet}: {error}, in {recording.path}"
             raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
-        return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
+        return Verdict(recording.profile, State.OPEN, str(error), recording.is_local, recording.path)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.page import Page
-from overlap.book.runs import Run
-from overlap.run import machine, recording
+from overlap.book.recording import Recording
+from overlap.run import machine
+from overlap.run.recording import grade, profile, read
 from overlap.run.snippet import Snippet, discover
 
 #: What stands for recordings that `overlap.pyz` leaves out.
@@ -27,14 +28,14 @@ class Library:
         here = machine.here()
         for count in range(len(here["gpus"]) + 1):
             gpus = here["gpus"][:count]
-            self.profiles_here.append(recording.profile(root, gpus, here["cpu"], here["cores"]))
+            self.profiles_here.append(profile(root, gpus, here["cpu"], here["cores"]))
         #: Committed recordings by snippet and profile, and what is wrong with the others.
-        self.recordings: dict[str, dict[str, Run]] = {}
+        self.recordings: dict[str, dict[str, Recording]] = {}
         self.unreadable_recordings: list[str] = []
         for path in sorted(root.glob("docs/recordings/*/*/*.json")):
             try:
-                run = self._recording(path)
-                self.recordings.setdefault(run.data["snippet"], {})[run.profile] = run
+                recording = self._recording(path)
+                self.recordings.setdefault(recording.data["snippet"], {})[recording.profile] = recording
             except OverlapError as error:
                 self.unreadable_recordings.append(str(error))
         #: How long each snippet takes, by the number of GPUs, where recordings were left out.
@@ -42,11 +43,11 @@ class Library:
         if (root / SECONDS).exists():
             self.seconds = json.loads((root / SECONDS).read_text(encoding="utf-8"))
         #: The book's own machines, with the number of runs that each measurement should have there.
-        self.home: dict[str, int] = {}
+        self.references: dict[str, int] = {}
         pyproject = root / "pyproject.toml"
         if pyproject.exists():
             tools = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})
-            self.home = tools.get("overlap", {}).get("home", {})
+            self.references = tools.get("overlap", {}).get("home", {})
         self._read_pages()
 
     def _read_pages(self) -> None:
@@ -77,15 +78,14 @@ class Library:
                 return f"{snippet.path} is the same code, so run `overlap rename {data['snippet']} {name}`"
         return "remove the recording"
 
-    def _recording(self, path: Path) -> Run:
-        data = recording.read(path)
+    def _recording(self, path: Path) -> Recording:
+        data = read(path)
         where = path.relative_to(self.root).as_posix()
         name = f"{path.parent.name}/{path.stem}"
-        profile = path.parent.parent.name
-        if (data["snippet"], data["profile"]) != (name, profile):
+        if (data["snippet"], data["profile"]) != (name, path.parent.parent.name):
             reason = f"says it is {data['snippet']} on {data['profile']}"
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
             raise OverlapError(f"{where}: there is no snippets/{name}.py; {self._remedy(data)}")
-        grade = recording.grade(data, self.snippets[name], machine.here(), self.profiles_here)
-        return Run(data, where, False, grade)
+        fresh = grade(data, self.snippets[name], machine.here(), self.profiles_here)
+        return Recording(data, where, is_local=False, grade=fresh)

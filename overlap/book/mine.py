@@ -24,13 +24,13 @@ from typing import Any
 from overlap import OverlapError
 from overlap.book.blocks import Bars, Calculator, Claim, Headlines
 from overlap.book.book import Book
-from overlap.book.runs import Run
+from overlap.book.recording import Recording
 from overlap.book.value import Value, values
 from overlap.book.verdict import State
 from overlap.cache import digest, write
-from overlap.run import machine, recording
+from overlap.run import machine
 from overlap.run.progress import Item
-from overlap.run.recording import Recording
+from overlap.run.recording import FRESH, bundled, grade, parse, sealed
 from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
@@ -41,7 +41,7 @@ NAME = "mine.json"
 _LONG = 20_000
 
 #: Numbers of the pictures that these runs give, by snippet and profile; `tables`, `more` and `chart` each.
-Tables = Callable[[list[tuple[str, Run]]], dict[tuple[str, str], dict]]
+Tables = Callable[[list[tuple[str, Recording]]], dict[tuple[str, str], dict]]
 
 
 class Mine:
@@ -51,7 +51,7 @@ class Mine:
         self.path = path
         self.book = book
         #: Recordings by snippet and profile.
-        self.recordings: dict[tuple[str, str], Recording] = {}
+        self.recordings: dict[tuple[str, str], dict] = {}
         #: Why others did not run, by name, once all had their turn.
         self.unchecked: dict[str, str] = {}
         here = machine.here()
@@ -60,10 +60,10 @@ class Mine:
             if data["profile"] not in book.library.profiles_here:
                 reason = f"has runs of another machine, {machine.label(data['profile'])}"
                 raise OverlapError(f"{where}: {reason}; move it away, or start in another folder")
-            if name in book.snippets:
-                grade = recording.grade(data, book.snippets[name], here, book.library.profiles_here)
-                if grade == recording.FRESH:
-                    self.recordings[name, data["profile"]] = data
+            if name not in book.snippets:
+                continue
+            if grade(data, book.snippets[name], here, book.library.profiles_here) == FRESH:
+                self.recordings[name, data["profile"]] = data
 
     def lacking(self, items: list[Item]) -> list[Item]:
         """Those of these items that it does not have."""
@@ -72,7 +72,7 @@ class Mine:
 
     def add(self, snippet: Snippet, data: dict) -> None:
         """Take one more run, and write the file."""
-        data = Recording(recording.sealed(scrubbed(data, snippet.text)))
+        data = sealed(scrubbed(data, snippet.text))
         self.recordings[snippet.name, data["profile"]] = data
         self._write({})
 
@@ -80,12 +80,12 @@ class Mine:
         """Write the file with what the book says of its runs."""
         self._write(self._machines(tables))
 
-    def runs(self) -> dict[str, dict[str, Run]]:
+    def runs(self) -> dict[str, dict[str, Recording]]:
         """Its runs by snippet and profile."""
-        runs: dict[str, dict[str, Run]] = {}
+        runs: dict[str, dict[str, Recording]] = {}
         for (name, profile), data in self.recordings.items():
-            run = Run(data, f"{self.path.name}:{profile}/{name}", False, recording.FRESH)
-            runs.setdefault(name, {})[profile] = run
+            recording = Recording(data, f"{self.path.name}:{profile}/{name}", is_local=False, grade=FRESH)
+            runs.setdefault(name, {})[profile] = recording
         return runs
 
     def _write(self, machines: dict) -> None:
@@ -100,7 +100,7 @@ class Mine:
 
     def _lacks(self) -> dict[str, str]:
         """Why each of the other snippets is not in the file."""
-        able = {snippet.name for snippet, _ in self.book.own.runnable()}
+        able = {snippet.name for snippet, _ in self.book.local.runnable()}
         ran = {name for name, _ in self.recordings}
         lacks = {}
         for name, snippet in self.book.snippets.items():
@@ -112,8 +112,8 @@ class Mine:
     def _machines(self, tables: Tables) -> dict[str, dict]:
         """What the book says of each profile of this machine."""
         runs = self.runs()
-        now = self.book.of_runs(runs)
-        pictured = tables([(name, run) for name in runs for run in runs[name].values()])
+        now = self.book.with_recordings(runs)
+        pictured = tables([(name, recording) for name in runs for recording in runs[name].values()])
         machines = {}
         for profile in sorted({profile for _, profile in self.recordings}, key=machine.order):
             snippets = {}
@@ -141,7 +141,7 @@ def lines(path: Path) -> list[tuple[str, bytes]]:
         data = json.loads(path.read_bytes())
         if _is_mine(data):
             return _lines(path, data)
-    return recording.bundled(path)
+    return bundled(path)
 
 
 def _lines(path: Path, data: dict) -> list[tuple[str, bytes]]:
@@ -154,7 +154,7 @@ def _is_mine(data: object) -> bool:
     return isinstance(data, dict) and data.get("overlap") == FORM and isinstance(data.get("recordings"), list)
 
 
-def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
+def _recordings(path: Path) -> Iterator[tuple[str, dict]]:
     """The recordings of a file, each with its place; there are none where there is no file."""
     remedy = "move it away, and run again"
     if not path.exists():
@@ -166,7 +166,7 @@ def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
     if not _is_mine(data):
         raise OverlapError(f"{path}: is not what `verify --all` writes; {remedy}")
     for where, line in _lines(path, data):
-        yield where, recording.parse(line, where, remedy)
+        yield where, parse(line, where, remedy)
 
 
 # What the book says of one machine
@@ -216,8 +216,8 @@ def _value(now: Book, profile: str, value: Value) -> list[str] | None:
 
 
 def _claim(now: Book, profile: str, claim: Claim) -> list[str] | None:
-    run = now.runs(claim.snippet).get(profile)
-    verdict = run and claim.verdict(now.scopes(claim.snippet, run), run)
+    recording = now.recordings(claim.snippet).get(profile)
+    verdict = recording and claim.verdict(now.scopes(claim.snippet, recording), recording)
     if not verdict:
         return None
     figures = verdict.figures
@@ -238,12 +238,12 @@ def _start(now: Book, profile: str, calculator: Calculator) -> dict[str, float] 
     return None
 
 
-def _of_snippet(run: Run) -> dict:
+def _of_snippet(recording: Recording) -> dict:
     """What a page shows of a run beside its picture."""
     outputs = []
-    for output in run.data["outputs"]:
+    for output in recording.data["outputs"]:
         text = printable("".join(output["text"]))
         if len(text) > _LONG:
             text = text[:_LONG] + "\n[… the rest is left out …]\n"
         outputs.append([output["rank"], output["name"], text])
-    return {"told": plain(run.provenance), "outputs": outputs}
+    return {"told": plain(recording.provenance), "outputs": outputs}

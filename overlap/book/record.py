@@ -9,7 +9,7 @@ from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.run import machine, recording
 from overlap.run.progress import Item
-from overlap.run.recording import Bundle, Recording
+from overlap.run.recording import Bundle
 from overlap.run.text import plural
 
 #: State and text of a claim, by where it stands and on which machine.
@@ -24,17 +24,17 @@ def lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None
     if named and not target and runs is None:
         return 1
     snippet, gpus = item
-    profile = book.library.profiles_here[gpus]
-    wanted = book.runs_wanted(snippet.name, profile)
+    here = book.library.profiles_here[gpus]
+    wanted = book.runs_wanted(snippet.name, here)
     if runs is not None and book.measures(snippet.name):
         wanted = runs
     recorded = set()
-    run = book.committed.get(snippet.name, {}).get(profile)
-    if run is not None and run.grade == recording.FRESH:
-        recorded = recording.run_digests(run.data)
+    committed = book.committed.get(snippet.name, {}).get(here)
+    if committed is not None and committed.grade == recording.FRESH:
+        recorded = recording.run_digests(committed.data)
     if not target:
         return max(0, wanted - len(recorded))
-    bundled = target.runs(snippet, profile)
+    bundled = target.runs(snippet, here)
     if named:
         return max(0, wanted - len(bundled - recorded))
     return max(0, wanted - len(bundled | recorded))
@@ -48,41 +48,46 @@ def round_robin(lacking: dict[Item, int]) -> list[Item]:
     return items
 
 
-def _fitting(book: Book, line: bytes, where: str) -> Recording:
-    """The recording of one line of a bundle, if it is whole and of the code in this checkout."""
+def _fitting(book: Book, line: bytes, where: str) -> dict:
+    """The recording of one line of a bundle, if it is intact and of the code in this checkout."""
     data = recording.parse(line, where, "record it again")
     snippet = book.snippet(data["snippet"])
-    if not data.intact:
+    if not recording.is_intact(data):
         raise OverlapError("its digest does not match its content; record it again")
     if recording.grade(data, snippet, machine.here(), []) == recording.CODE:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
-    runs = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
-    recorded = [set(run.result) for run in runs if run.grade != recording.CODE]
+    known = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
+    recorded = [set(item.result) for item in known if item.grade != recording.CODE]
     lacking = set.intersection(*recorded) - set(data["result"]) if recorded else set()
     if lacking or not data["result"]:
         what = f"no {', '.join(sorted(lacking))}" if lacking else "nothing"
         raise OverlapError(f"its result has {what}; record it again")
     here = data["machine"]
-    profile = recording.profile(book.root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
-    if profile != data["profile"]:  # it was recorded where the book's processor was not known
-        data = Recording(recording.sealed(data | {"profile": profile}))
+    name = recording.profile(book.root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
+    if name != data["profile"]:  # it was recorded where the book's processor was not known
+        data = recording.sealed(data | {"profile": name})
     return data
+
+
+def path_of(book: Book, data: dict) -> Path:
+    """Where a recording stands in the book."""
+    return book.docs / "recordings" / data["profile"] / f"{data['snippet']}.json"
 
 
 def take(book: Book, line: bytes, where: str) -> str:
     """Write the recording of one line to where it belongs, and say what it is."""
     data = _fitting(book, line, where)
-    path = book.recordings / data["profile"] / f"{data['snippet']}.json"
+    path = path_of(book, data)
     existed = path.exists()
     old, data = recording.add(path, data)
-    count = len(Recording(data).runs)
+    count = len(recording.all_runs(data))
     if not existed:
         kind = "new"
     elif old is None:
         kind = "replaced"
     elif old["digest"] == data["digest"]:
         kind = "unchanged"
-    elif count > len(old.runs):
+    elif count > len(recording.all_runs(old)):
         kind = "another run"
     else:
         kind = f"replaced ({old['run']['started']} before)"

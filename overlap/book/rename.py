@@ -7,7 +7,6 @@ from pathlib import Path
 from overlap import OverlapError
 from overlap.cache import write
 from overlap.run import machine, recording
-from overlap.run.recording import Recording
 from overlap.run.snippet import NAME, Snippet, discover
 
 #: Its first snippet keeps the name that a reader is told to type.
@@ -47,7 +46,7 @@ def rename(root: Path, old: str, new: str) -> list[str]:
             data["source"] = {"path": snippet.path, "sha256": snippet.hash}
             data["inputs"] = snippet.input_hashes
         if data != old_data:
-            if old_data.intact:
+            if recording.is_intact(old_data):
                 data = recording.sealed(data)
             moved = root / "docs/recordings" / data["profile"] / f"{data['snippet']}.json"
             write(moved, recording.dump(data))
@@ -73,7 +72,7 @@ def _source(root: Path, old: str, new: str) -> Path:
     return source
 
 
-def _is_fresh(data: Recording, snippets: dict[str, Snippet]) -> bool:
+def _is_fresh(data: dict, snippets: dict[str, Snippet]) -> bool:
     snippet = snippets.get(data["snippet"])
     return snippet is not None and recording.grade(data, snippet, machine.here(), []) != recording.CODE
 
@@ -112,7 +111,7 @@ def _in_code(text: str, old: str, new: str) -> str:
     return text
 
 
-def _renamed(data: Recording, old: str, new: str) -> dict:
+def _renamed(data: dict, old: str, new: str) -> dict:
     """A recording with the new name, and the fingerprints that it had."""
     old_path, new_path = f"snippets/{old}.py", f"snippets/{new}.py"
     inputs = {path if path != old_path else new_path: digest for path, digest in data["inputs"].items()}

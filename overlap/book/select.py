@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 def of_book(book: "Book") -> str:
     """The machine that the picker stands on, and the first page shows; empty where nothing ran."""
-    gpus = {profile: run.gpus for name in book.snippets for profile, run in book.runs(name).items()}
-    return _first(gpus, book.home) or ""
+    gpus = {}
+    for name in book.snippets:
+        gpus |= _gpus(book, name)
+    return _first(gpus, book.references) or ""
 
 
 def of_page(book: "Book", names: Iterable[str]) -> str:
@@ -23,7 +25,7 @@ def of_page(book: "Book", names: Iterable[str]) -> str:
     It is the book's, if all of them ran on it; else the one that most of them are shown on.
     """
     names = sorted(names)
-    profiles = [set(book.runs(name)) for name in names if book.runs(name)]
+    profiles = [set(book.recordings(name)) for name in names if book.recordings(name)]
     first = of_book(book)
     if all(first in ran_on or ran_on == {"cpu"} for ran_on in profiles):
         return first
@@ -34,7 +36,7 @@ def of_page(book: "Book", names: Iterable[str]) -> str:
 def of_snippet(book: "Book", name: str) -> str | None:
     """The machine that a snippet is shown on; of two GPUs where the snippet is for many."""
     best = 2 if 4 in book.snippets[name].options["gpus"] else 1
-    return _first({profile: run.gpus for profile, run in book.runs(name).items()}, book.home, best)
+    return _first(_gpus(book, name), book.references, best)
 
 
 def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> str:
@@ -45,7 +47,12 @@ def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> st
     return next(iter(by_profile))
 
 
-def _first(gpus: dict[str, int], home: dict[str, int], best: int = 1) -> str | None:
+def _gpus(book: "Book", name: str) -> dict[str, int]:
+    """How many GPUs each machine has that a snippet ran on."""
+    return {profile: recording.gpus for profile, recording in book.recordings(name).items()}
+
+
+def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> str | None:
     """Of machines with their GPU counts the one that is shown first.
 
     One of the book's own comes first; then one of `best` GPUs, else of the fewest, and the CPU last. With
@@ -55,7 +62,7 @@ def _first(gpus: dict[str, int], home: dict[str, int], best: int = 1) -> str | N
     def order(profile: str) -> tuple[bool, bool, bool, int]:
         count = gpus[profile]
         model = profile.removesuffix(f"-x{count}")
-        own = not home or profile in home or (count == best and model in home)
-        return not own, count == 0, count != best, count
+        is_reference = not references or profile in references or (count == best and model in references)
+        return not is_reference, count == 0, count != best, count
 
     return min(gpus, key=order, default=None)

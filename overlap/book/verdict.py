@@ -41,7 +41,7 @@ class Verdict:
     profile: str
     state: State
     figures: str
-    live: bool = False
+    is_local: bool = False
     path: str = ""
     true: int = 1
     runs: int = 1
@@ -53,7 +53,7 @@ class Verdict:
         """What to do about a run that a busy host made; nothing where the host was calm."""
         if not self.busy:
             return ""
-        which = "this machine" if self.live else "the host"
+        which = "this machine" if self.is_local else "the host"
         return f"{which} was busy ({self.busy}): repeat it when calm"
 
     @property

@@ -33,11 +33,12 @@ from overlap.book.blocks.headlines import Headline, Headlines
 from overlap.book.book import Book
 from overlap.book.diagnosis import LOW, OK, UNKNOWN, Fact
 from overlap.book.mine import Mine
-from overlap.book.runs import Run, busy
+from overlap.book.recording import Recording, busy
 from overlap.book.statistic import show
 from overlap.book.verdict import State
-from overlap.run import machine, noise, recording
+from overlap.run import machine, noise
 from overlap.run.progress import Item
+from overlap.run.recording import CODE
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
 from overlap.run.text import aligned, plural
@@ -47,7 +48,7 @@ NEAR, FAR = 0.85, 0.7
 PATIENCE_S = 5
 
 #: Runs that were made now, by snippet and profile.
-Made = dict[str, dict[str, Run]]
+Made = dict[str, dict[str, Recording]]
 
 
 def verify(
@@ -62,7 +63,7 @@ def verify(
     What the file `mine` has is not run again; it takes what is run now.
     """
     headlines = [row for block in book.of_kind(Headlines) for row in block.rows]
-    able = list(book.own.runnable(names))
+    able = list(book.local.runnable(names))
     chosen = able
     if quick:
         chosen = _of_headlines(headlines, able) or able
@@ -82,8 +83,8 @@ def verify(
         if mine:
             mine.add(snippet, data)
         book.keep(snippet, gpus, data)
-        run = book.own.read(snippet, gpus)
-        made.setdefault(snippet.name, {})[run.profile] = run
+        recording = book.local.read(snippet, gpus)
+        made.setdefault(snippet.name, {})[recording.profile] = recording
 
     patience_s = PATIENCE_S if quick else noise.PATIENCE_S
     with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
@@ -91,7 +92,7 @@ def verify(
         failed = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, item) or 1.0)
         uninstalled = _uninstalled(book, failed)
         failures = grouped([failure for failure in failed if failure.path not in uninstalled])
-        now = book.of_runs(made)
+        now = book.with_recordings(made)
         lines = []
         for headline in headlines:
             lines += _lines(book.as_committed, now, headline, failures)
@@ -136,7 +137,7 @@ def _seconds(book: Book, item: Item) -> float:
     snippet, gpus = item
     runs = book.committed.get(snippet.name, {}).values()
     known = book.library.seconds.get(snippet.name, {}).get(str(gpus), 0)
-    return max((run.seconds for run in runs if run.gpus == gpus), default=known)
+    return max((recording.seconds for recording in runs if recording.gpus == gpus), default=known)
 
 
 def _uninstalled(book: Book, failed: list[RunFailed]) -> dict[str, list[str]]:
@@ -192,9 +193,9 @@ def _watch_again(runner: Runner, chosen: list[Item], lines: list[dict]) -> dict[
 
 def _lines(committed: Book, now: Book, headline: Headline, failures: list[str]) -> Iterator[dict]:
     """A headline on each profile that ran, beside what is recorded; what cannot be read is a failure."""
-    for profile, run in now.runs(now.snippet(headline.snippet).name).items():
+    for profile, recording in now.recordings(now.snippet(headline.snippet).name).items():
         try:
-            scopes = now.scopes(headline.snippet, run)
+            scopes = now.scopes(headline.snippet, recording)
             values = headline.amounts(headline.expression, scopes)
             ceilings = headline.amounts(headline.ceiling, scopes)
             shares = headline.amounts(headline.share, scopes)
@@ -241,14 +242,14 @@ def _lines(committed: Book, now: Book, headline: Headline, failures: list[str]) 
 def _recorded(committed: Book, headline: Headline) -> dict[str, dict]:
     """What the committed recordings of this code on each machine say of a headline."""
     recorded = {}
-    for profile, run in committed.runs(headline.snippet).items():
-        scopes = committed.scopes(headline.snippet, run)
+    for profile, recording in committed.recordings(headline.snippet).items():
+        scopes = committed.scopes(headline.snippet, recording)
         try:
             values = headline.amounts(headline.expression, scopes)
             shares = headline.amounts(headline.share, scopes)
         except OverlapError:  # there is nothing to compare with; `overlap check` says why
             continue
-        if values and run.grade != recording.CODE:
+        if values and recording.grade != CODE:
             recorded[profile] = {
                 "median": median(values),
                 "low": min(values),
@@ -264,11 +265,11 @@ def _comparable(committed: Book, made: Made) -> tuple[list[dict], list[dict]]:
     runs = []
     recorded = []
     for name, by_profile in made.items():
-        for profile, run in by_profile.items():
-            runs.append(run.data)
-            known = committed.runs(name).get(profile)
-            if known and known.grade != recording.CODE:
-                recorded += known.all
+        for profile, recording in by_profile.items():
+            runs.append(recording.data)
+            known = committed.recordings(name).get(profile)
+            if known and known.grade != CODE:
+                recorded += known.runs
     return runs, recorded
 
 
@@ -280,10 +281,10 @@ def _claims(now: Book, made: Made, names: list[str], unchecked: dict, others: st
         about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
         about |= {"profile": None, "state": State.OPEN.word, "busy": ""}
         decided = []
-        for profile, run in made.get(claim.snippet, {}).items():
-            here = {"profile": profile, "busy": busy(run.data) or others}
+        for profile, recording in made.get(claim.snippet, {}).items():
+            here = {"profile": profile, "busy": busy(recording.data) or others}
             try:
-                verdict = claim.verdict(now.scopes(claim.snippet, run), run)
+                verdict = claim.verdict(now.scopes(claim.snippet, recording), recording)
                 if verdict:
                     decided.append(here | {"state": verdict.state.word, "figures": verdict.figures})
             except OverlapError as error:  # it was written with other machines in mind

@@ -1,13 +1,13 @@
 """A recording: what one snippet gave on one machine, as a JSON file that can be reviewed.
 
-It holds one run whole, and of up to nine others of the same code on such machines what was measured. A bundle
+It holds one run that pages show, with what it printed, and of up to nine others of the same code on such
+machines what was measured. A bundle
 is a file of recordings, one a line, for machines that are reached by upload and download only.
 """
 
 import contextlib
 import json
 import re
-from functools import cached_property
 from pathlib import Path
 
 from overlap import OverlapError, cache
@@ -24,22 +24,19 @@ FRESH, CODE, ENVIRONMENT = "fresh", "code changed", "environment changed"
 OTHER, MISSING = "other machine", "missing"
 
 
-class Recording(dict):
-    """What a recording file holds."""
+def all_runs(data: dict) -> list[dict]:
+    """`run`, `machine`, `software` and `result` of each run; the one that is shown is first."""
+    return [data, *data.get("others", [])]
 
-    @cached_property
-    def intact(self) -> bool:
-        """Whether its digest matches what was read: it was not edited by hand."""
-        return digest(self) == self["digest"]
 
-    @property
-    def runs(self) -> list[dict]:
-        """`run`, `machine`, `software` and `result` of every run: the one that is whole, then the others."""
-        return [self, *self.get("others", [])]
+def is_intact(data: dict) -> bool:
+    """Whether its digest matches what was read: it was not edited by hand."""
+    return digest(data) == data["digest"]
 
-    def has(self, other: "Recording") -> bool:
-        """Whether all runs of another recording are in this one, too."""
-        return self["digest"] == other["digest"] or run_digests(other) <= run_digests(self)
+
+def has_runs_of(data: dict, other: dict) -> bool:
+    """Whether a recording has all runs of another one, too."""
+    return data["digest"] == other["digest"] or run_digests(other) <= run_digests(data)
 
 
 def digest(data: dict) -> str:
@@ -54,7 +51,7 @@ def sealed(data: dict) -> dict:
 
 
 def merged(old: dict, new: dict) -> dict:
-    """Both recordings as one: the newer run whole, of the others what was measured.
+    """Both recordings as one: the newer run in full, of the others what was measured.
 
     A disturbed run does not take the place of a calm one. A run that both have counts once. Other code or
     another torch begins anew: then it is `new` alone.
@@ -68,12 +65,12 @@ def merged(old: dict, new: dict) -> dict:
     candidates = [data for data in (old, new) if run_digest(data) not in reduced]
     if not candidates:
         candidates = [old]
-    whole = max(candidates, key=_order)
+    shown = max(candidates, key=_order)
     for data in candidates:
         reduced[run_digest(data)] = _reduced(data)
-    others = [run for key, run in reduced.items() if key != run_digest(whole)]
+    others = [run for key, run in reduced.items() if key != run_digest(shown)]
     others.sort(key=lambda run: run["run"]["started"], reverse=True)
-    data = _alone(whole)
+    data = _alone(shown)
     if others:
         data["others"] = others[: MOST_RUNS - 1]
     return sealed(data)
@@ -94,13 +91,13 @@ def _comparable(old: dict, new: dict) -> bool:
 
 
 def _order(data: dict) -> tuple:
-    """Sort key of runs: the last one is shown whole; it is calm if one is, and then the newest."""
+    """Sort key of runs: the last one is shown; it is calm if one is, and then the newest."""
     noise = data["run"].get("noise") or {}
     return not noise.get("disturbed", False), data["run"]["started"], run_digest(data)
 
 
 def run_digest(data: dict) -> str:
-    """What tells the whole run of a recording from others."""
+    """What tells the run that a recording shows from others."""
     return digest(_alone(data))
 
 
@@ -114,7 +111,7 @@ def _alone(data: dict) -> dict:
 
 
 def _reduced(data: dict) -> dict:
-    """What is kept of a run that is not shown whole."""
+    """What is kept of a run that is not shown."""
     return {
         "digest": run_digest(data),
         "run": data["run"],
@@ -138,16 +135,16 @@ def _is_raw(key: str, value: object) -> bool:
 
 
 def dump(data: dict) -> str:
-    """The text of a recording: sorted keys, one item a line; each run beside the whole one is a line."""
-    whole = {key: value for key, value in data.items() if key != "others"}
-    text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False)
+    """The text of a recording: sorted keys, one item a line; each run beside the shown one is a line."""
+    shown = {key: value for key, value in data.items() if key != "others"}
+    text = json.dumps(shown, indent=1, sort_keys=True, ensure_ascii=False)
     if data.get("others"):
         lines = [json.dumps(run, sort_keys=True, ensure_ascii=False) for run in data["others"]]
         text = text.removesuffix("\n}") + ',\n "others": [\n  ' + ",\n  ".join(lines) + "\n ]\n}"
     return text + "\n"
 
 
-def read(path: Path) -> Recording:
+def read(path: Path) -> dict:
     """Read a recording file."""
     try:
         text = path.read_bytes()
@@ -156,7 +153,7 @@ def read(path: Path) -> Recording:
     return parse(text, str(path))
 
 
-def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
+def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> dict:
     """Read a recording's text; a wrong one is an error that names `origin`, what is wrong, and the remedy.
 
     Fields are checked where pydantic is installed: a machine that only records can do without.
@@ -173,7 +170,7 @@ def parse(text: bytes, origin: str, remedy: str = _REMEDY) -> Recording:
         problems = schema.problems(data)
         if problems:
             raise OverlapError(f"{origin}: {'; '.join(problems)}; {remedy}")
-    return Recording(data)
+    return data
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict:
@@ -185,7 +182,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict:
     return data
 
 
-def add(path: Path, data: dict) -> tuple[Recording | None, dict]:
+def add(path: Path, data: dict) -> tuple[dict | None, dict]:
     """Put runs with those that are recorded at this path; return what was recorded, and what is now.
 
     Nothing was recorded where the file was spoilt.
@@ -213,7 +210,7 @@ class Bundle:
 
     def __init__(self, path: Path):
         self.path = path
-        self.recordings: list[Recording] = []
+        self.recordings: list[dict] = []
         remedy = "take this line out, or name another file"
         if path.exists():
             self.recordings = [parse(line, where, remedy) for where, line in bundled(path)]

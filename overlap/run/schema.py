@@ -112,7 +112,7 @@ class Output(_Form):
 
 
 class Other(_Form):
-    """A run beside the whole one: what was measured, and its digest."""
+    """A run beside the one that is shown: what was measured, and its digest."""
 
     digest: Hash
     run: Run
@@ -122,7 +122,7 @@ class Other(_Form):
 
 
 class Recording(Other):
-    """A recording file, or one line of a bundle: a whole run, and others beside it."""
+    """A recording file, or one line of a bundle: a run that is shown, and others beside it."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     snippet: Annotated[str, _matching(snippet.NAME)]

@@ -105,7 +105,7 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
     for block in book.of_kind(Headlines):
         behind |= {row.snippet for row in block.rows}
     for name in sorted(behind):
-        for file in sorted(book.recordings.glob(f"*/{name}.json")):
+        for file in sorted((book.docs / "recordings").glob(f"*/{name}.json")):
             recording = json.loads(file.read_bytes())
             yield file.relative_to(root).as_posix(), json.dumps(recording).encode()
     yield SECONDS, json.dumps(_seconds(book)).encode()
@@ -114,8 +114,8 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
 def _seconds(book: Book) -> dict[str, dict[int, float]]:
     """How long each snippet takes at most, by the number of GPUs."""
     seconds: dict[str, dict[int, float]] = {}
-    for name, runs in book.library.recordings.items():
-        for run in runs.values():
+    for name, recordings in book.library.recordings.items():
+        for recording in recordings.values():
             longest = seconds.setdefault(name, {})
-            longest[run.gpus] = max(run.seconds, longest.get(run.gpus, 0))
+            longest[recording.gpus] = max(recording.seconds, longest.get(recording.gpus, 0))
     return seconds

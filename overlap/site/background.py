@@ -9,7 +9,7 @@ from pathlib import Path
 from overlap import OverlapError
 from overlap.book import select
 from overlap.book.book import Book
-from overlap.book.own_runs import CACHE
+from overlap.book.local_runs import CACHE
 from overlap.cache import write
 from overlap.run.runner import Runner
 from overlap.site.build import generate
@@ -42,7 +42,7 @@ class Background:
     def prepare(self, site: Site) -> None:
         """What a page needs before it is built: pictures of what is shown first, runs of what was edited."""
         book = site.book
-        lacking = [(snippet.name, gpus) for snippet, gpus in book.own.lacking()]
+        lacking = [(snippet.name, gpus) for snippet, gpus in book.local.lacking()]
         if self._thread.ident is None:
             self._left = set(lacking)
         edited = [name for name, gpus in lacking if (name, gpus) not in self._left]
@@ -52,12 +52,12 @@ class Background:
         missing = site.pictures.missing()
         if missing and not self._drawn:
             site.pictures.lazy = True
-            missing = [(name, run) for name, run in missing if run.profile == select.of_snippet(book, name)]
+            missing = [item for item in missing if item[1].profile == select.of_snippet(book, item[0])]
         site.pictures.draw(self._pool, missing)
         generate(book, site.pictures, self._notebook_page)
         if self._left:
-            runnable = list(book.own.runnable())
-            own = len(runnable) - len(book.own.lacking())
+            runnable = list(book.local.runnable())
+            own = len(runnable) - len(book.local.lacking())
             runs = f"{own} of {len(runnable)} runs are this machine's own"
             site.status = f"{runs}; the rest are recorded, and run now."
 

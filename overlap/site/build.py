@@ -73,9 +73,12 @@ def _inputs(book: Book, notebook_page: str) -> str:
 
 def facts(book: Book) -> list:
     """What a book knows that is in no file of it: this machine, and its own runs."""
-    runs = [run for name in book.snippets for run in book.runs(name).values() if run.live]
-    live = [[run.path, run.data["digest"]] for run in runs]
-    return [book.execute, book.home, machine.here(), book.library.profiles_here, live]
+    local = []
+    for name in book.snippets:
+        for recording in book.recordings(name).values():
+            if recording.is_local:
+                local.append([recording.path, recording.data["digest"]])
+    return [book.execute, book.references, machine.here(), book.library.profiles_here, local]
 
 
 def digest_of_files(root: Path) -> str:
@@ -121,13 +124,13 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
 
 def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, str]]:
     """Recordings of this machine, timelines, pictures and charts of a snippet."""
-    for run in book.runs(name).values():
-        place = f"{run.profile}/{name}"
-        if run.live:
-            yield f"live/{place}.json", (book.root / run.path).read_text(encoding="utf-8")
-        if trace.timelines(run.result):
-            yield f"traces/{place}.json", trace.chrome_trace(run.result)
-        picture = pictures.of(name, run)
+    for recording in book.recordings(name).values():
+        place = f"{recording.profile}/{name}"
+        if recording.is_local:
+            yield f"local/{place}.json", (book.root / recording.path).read_text(encoding="utf-8")
+        if trace.timelines(recording.result):
+            yield f"traces/{place}.json", trace.chrome_trace(recording.result)
+        picture = pictures.of(name, recording)
         for variant in picture.get("sizes", {}):
             yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
         if picture and picture["chart"]:

@@ -236,6 +236,6 @@ def _days(view: View) -> dict[str, set[str]]:
     """The days when the page's snippets ran, by machine."""
     days: dict[str, set[str]] = {}
     for name in view.measured:
-        for profile, run in view.book.runs(name).items():
-            days.setdefault(profile, set()).add(run.day)
+        for profile, recording in view.book.recordings(name).items():
+            days.setdefault(profile, set()).add(recording.day)
     return {profile: days[profile] for profile in sorted(days, key=machine.order)}

@@ -5,8 +5,9 @@ import json
 import re
 
 from overlap.book import select
-from overlap.book.book import Book, Run
+from overlap.book.book import Book
 from overlap.book.page import Page
+from overlap.book.recording import Recording
 from overlap.book.value import CITED, PRINTED, Value, replace_values
 from overlap.run import machine
 from overlap.run.snippet import Snippet
@@ -76,13 +77,13 @@ class Notebook:
         source = svg.data_uri(svg.by_itself(picture))
         return f'<img alt="{html.escape(name)}" style="background:#fff" src="{source}">'
 
-    def outputs(self, snippet: Snippet, run: Run) -> list[dict]:
-        """What a run printed and drew."""
+    def outputs(self, snippet: Snippet, recording: Recording) -> list[dict]:
+        """What a snippet printed and drew."""
         outputs = []
-        for output in run.data["outputs"]:
+        for output in recording.data["outputs"]:
             text = printable("".join(output["text"]))
             outputs.append({"output_type": "stream", "name": output["name"], "text": text})
-        picture = self.pictures.of(snippet.name, run)
+        picture = self.pictures.of(snippet.name, recording)
         if picture:
             summary = plain(snippet.summary)
             source = svg.data_uri(svg.on_paper(picture["wide"]))

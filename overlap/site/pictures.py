@@ -1,4 +1,4 @@
-"""Pictures of runs, drawn once from recorded data, in processes that have imported matplotlib."""
+"""Pictures of recordings, drawn once from recorded data, in processes that have imported matplotlib."""
 
 import contextlib
 import hashlib
@@ -13,8 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book.book import Book, Run
+from overlap.book.book import Book
 from overlap.book.ceiling import ceilings
+from overlap.book.recording import Recording
 from overlap.book.statistic import is_number, middle
 from overlap.cache import Cache, write
 from overlap.run.snippet import twin_of
@@ -41,77 +42,79 @@ class Pictures:
         """Whether a snippet draws one."""
         return "plot" in self.book.snippets[name].functions
 
-    def path(self, name: str, run: Run) -> Path:
+    def path(self, name: str, recording: Recording) -> Path:
         """Where a picture is kept."""
         snippet = self.book.snippets[name]
         source = [snippet.text, snippet.drawing_hashes]
-        inputs = [source, run.data["digest"], ceilings(run.data["machine"]), self._style]
+        inputs = [source, recording.data["digest"], ceilings(recording.data["machine"]), self._style]
         inputs += [
-            [other.data["digest"], ceilings(other.data["machine"])] for other in self.others(name, run)
+            [other.data["digest"], ceilings(other.data["machine"])] for other in self.others(name, recording)
         ]
-        twin = self._twin(name, run)
+        twin = self._twin(name, recording)
         if twin:
             other = self.book.snippets[twin.data["snippet"]]
             inputs.append([other.text, other.drawing_hashes, twin.data["digest"]])
-        return self._cache.path("pictures", f"{name}-{run.profile}", inputs, ".json")
+        return self._cache.path("pictures", f"{name}-{recording.profile}", inputs, ".json")
 
-    def others(self, name: str, run: Run) -> list[Run]:
-        """The runs on other GPU machines, whose axes a picture can share."""
-        runs = self.book.runs(name).values()
-        return [other for other in runs if other.profile != run.profile and other.gpus and run.gpus]
+    def others(self, name: str, recording: Recording) -> list[Recording]:
+        """The recordings of other GPU machines, whose axes a picture can share."""
+        if not recording.gpus:
+            return []
+        others = self.book.recordings(name).values()
+        return [other for other in others if other.gpus and other.profile != recording.profile]
 
-    def _twin(self, name: str, run: Run) -> Run | None:
-        """The run of a snippet's twin on the same machine: both are drawn on one scale."""
+    def _twin(self, name: str, recording: Recording) -> Recording | None:
+        """The recording of a snippet's twin on the same machine: both are drawn on one scale."""
         other = twin_of(name)
         if other not in self.book.snippets or not self.has(other):
             return None
-        return self.book.runs(other).get(run.profile)
+        return self.book.recordings(other).get(recording.profile)
 
-    def of(self, name: str, run: Run) -> dict:
+    def of(self, name: str, recording: Recording) -> dict:
         """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
 
         Empty where the snippet draws none.
         """
         if not self.has(name):
             return {}
-        path = self.path(name, run)
+        path = self.path(name, recording)
         if path not in self._read:
             if not path.exists() and self.lazy:
                 return {}
             if not path.exists():
-                reason = f"its picture on {run.profile} is not drawn"
+                reason = f"its picture on {recording.profile} is not drawn"
                 raise OverlapError(f"snippets/{name}.py: {reason}; run `overlap build`")
             self._read[path] = json.loads(path.read_text(encoding="utf-8"))
         return self._read[path]
 
-    def missing(self) -> list[tuple[str, Run]]:
+    def missing(self) -> list[tuple[str, Recording]]:
         """What is not drawn yet."""
         drawing = [name for name in self.book.snippets if self.has(name)]
-        items = [(name, run) for name in drawing for run in self.book.runs(name).values()]
-        return [(name, run) for name, run in items if not self.path(name, run).exists()]
+        items = [(name, recording) for name in drawing for recording in self.book.recordings(name).values()]
+        return [(name, recording) for name, recording in items if not self.path(name, recording).exists()]
 
     def _file(self, name: str) -> str:
         return str(self.book.root / self.book.snippets[name].path)
 
-    def draw(self, pool: Executor, items: list[tuple[str, Run]] | None = None) -> int:
+    def draw(self, pool: Executor, items: list[tuple[str, Recording]] | None = None) -> int:
         """Draw these items, or what is missing, and say how far it is; return how many."""
         items = self.missing() if items is None else items
         futures = {}
-        for name, run in items:
+        for name, recording in items:
             path = self._file(name)
-            place = f"{name}-{run.profile}"
-            others = [_drawn_from(other) for other in self.others(name, run)]
-            twin = self._twin(name, run)
+            place = f"{name}-{recording.profile}"
+            others = [_drawn_from(other) for other in self.others(name, recording)]
+            twin = self._twin(name, recording)
             beside = (self._file(twin.data["snippet"]), *_drawn_from(twin)) if twin else None
-            work = pool.submit(_draw, path, *_drawn_from(run), place, VARIANTS, others, beside)
-            futures[work] = name, run
+            work = pool.submit(_draw, path, *_drawn_from(recording), place, VARIANTS, others, beside)
+            futures[work] = name, recording
         problems = []
         for count, future in enumerate(as_completed(futures), 1):
-            name, run = futures[future]
+            name, recording = futures[future]
             try:
-                write(self.path(name, run), json.dumps(future.result()))
+                write(self.path(name, recording), json.dumps(future.result()))
             except OverlapError as error:
-                problems.append(f"{error} (with the numbers of {run.profile})")
+                problems.append(f"{error} (with the numbers of {recording.profile})")
             if count % _TOLD == 0:
                 print(f"{count}/{len(futures)} pictures drawn", file=sys.stderr, flush=True)
         if problems:
@@ -119,24 +122,24 @@ class Pictures:
         return len(items)
 
 
-def _drawn_from(run: Run) -> tuple[dict, dict]:
+def _drawn_from(recording: Recording) -> tuple[dict, dict]:
     """What `plot` gets: results and ceilings."""
-    return typical([one["result"] for one in run.all]), ceilings(run.data["machine"])
+    return typical([run["result"] for run in recording.runs]), ceilings(recording.data["machine"])
 
 
-def numbers(root: Path, runs: list[tuple[str, Run]]) -> dict[tuple[str, str], dict]:
-    """`tables`, `more` and `chart` of the pictures that these runs give, by snippet and profile.
+def numbers(root: Path, recordings: list[tuple[str, Recording]]) -> dict[tuple[str, str], dict]:
+    """`tables`, `more` and `chart` of the pictures that these recordings give, by snippet and profile.
 
     A picture that cannot be drawn has none.
     """
     read = {}
     with drawing_pool(root) as pool:
         futures = {}
-        for name, run in runs:
+        for name, recording in recordings:
             path = root / f"snippets/{name}.py"
             if "\ndef plot(" in path.read_text(encoding="utf-8"):
-                drawing = pool.submit(_draw, str(path), *_drawn_from(run), name, ())
-                futures[drawing] = name, run.profile
+                drawing = pool.submit(_draw, str(path), *_drawn_from(recording), name, ())
+                futures[drawing] = name, recording.profile
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
                 picture = future.result()

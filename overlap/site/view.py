@@ -15,7 +15,8 @@ from pygments.token import Name, Punctuation, Text, Token
 
 from overlap.book import select
 from overlap.book.blocks import Claim
-from overlap.book.book import Book, Run
+from overlap.book.book import Book
+from overlap.book.recording import Recording
 from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
 from overlap.run import machine
@@ -132,15 +133,15 @@ class View:
             return ""
         return f"#{place.anchor}" if place.page == self.path else self.page(place.page, place.anchor)
 
-    def raw(self, run: Run) -> str:
+    def raw(self, recording: Recording) -> str:
         """Address of a recording."""
-        if run.live:
-            return self.link(f"live/{run.profile}/{run.data['snippet']}.json")
-        return self.up + run.path.removeprefix("docs/")
+        if recording.is_local:
+            return self.link(f"local/{recording.profile}/{recording.data['snippet']}.json")
+        return self.up + recording.path.removeprefix("docs/")
 
-    def trace(self, run: Run) -> str:
-        """Address of a run's timelines."""
-        return self.link(f"traces/{run.profile}/{run.data['snippet']}.json")
+    def trace(self, recording: Recording) -> str:
+        """Address of a recording's timelines."""
+        return self.link(f"traces/{recording.profile}/{recording.data['snippet']}.json")
 
     def code(self, text: str, title: str, anchor: str = "") -> Markup:
         """Highlighted Python under its path, which links to its place."""
@@ -150,34 +151,35 @@ class View:
         """The lines of highlighted Python, each whole by itself."""
         return [Markup(line) for line in highlighted(code).split("\n")]
 
-    def outputs(self, run: Run) -> Markup:
+    def outputs(self, recording: Recording) -> Markup:
         """What the snippet printed, per stream and per rank."""
-        outputs = run.data["outputs"]
+        outputs = recording.data["outputs"]
         return self.file("outputs", outputs=outputs, ranks=len({output["rank"] for output in outputs}))
 
-    def figure(self, run: Run, at_once: bool = False, numbers: str = "folded") -> Markup:
-        """A run's picture with its numbers; empty where the snippet draws none.
+    def figure(self, recording: Recording, at_once: bool = False, numbers: str = "folded") -> Markup:
+        """A recording's picture with its numbers; empty where the snippet draws none.
 
         `at_once`: it is in the first view, so nothing waits for it. `numbers` are folded, or `chosen` in a
         row of views.
         """
-        name = run.data["snippet"]
-        picture = self.site.pictures.of(name, run)
+        name = recording.data["snippet"]
+        picture = self.site.pictures.of(name, recording)
         if not picture and self.site.pictures.has(name):
             return Markup('<figure class="ov-figure"><p>This picture is being drawn.</p></figure>')
         if not picture:
             return Markup("")
         variants = {}
         for variant, (width, height) in picture["sizes"].items():
-            uri = f"pictures/{run.profile}/{name}-{variant}.svg"
+            uri = f"pictures/{recording.profile}/{name}-{variant}.svg"
             source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
         shared = variants.pop("shared", None)
-        title = f"{self.book.snippets[name].summary} Measured on {machine.label(run.profile)}."
+        title = f"{self.book.snippets[name].summary} Measured on {machine.label(recording.profile)}."
         names = {"tables": picture["tables"], "more": picture["more"], "title": title, "at_once": at_once}
         kinds = {panel["kind"] for panel in picture["chart"]}
         names["kind"] = "lines" if kinds == {"lines"} and len(picture["chart"]) == 1 else "other"
-        names |= {"trace": self.trace(run), "chart": self.link(f"charts/{run.profile}/{name}.json")}
+        names["trace"] = self.trace(recording)
+        names["chart"] = self.link(f"charts/{recording.profile}/{name}.json")
         names["shared"] = shared["source"] if shared else ""
         return self.file("figure", **variants, **names, view_of_its_own=numbers == "chosen")
 

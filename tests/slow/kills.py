@@ -200,8 +200,8 @@ class Trial:
         found = {}
         for path in sorted(self.root.glob("docs/recordings/*/*/*.json")):
             data = recording.read(path)
-            assert data.intact, path
-            found[path.stem] = len(data.runs)
+            assert recording.is_intact(data), path
+            found[path.stem] = len(recording.all_runs(data))
         bundle = self.root / "bundle.jsonl"
         lines = bundle.read_text().split("\n") if bundle.exists() else []
         found["bundle"] = sum(bool(recording.parse(line, "bundle")) for line in lines[:-1])

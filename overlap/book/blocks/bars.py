@@ -75,9 +75,9 @@ class Bars(Block):
     def lengths(self, book: "Book") -> dict[str, list[tuple[str, float, float]]]:
         """Label, length and share of each row, by machine that the condition speaks of and that has all."""
         machines = {}
-        runs = book.runs(self.snippet)
+        recordings = book.recordings(self.snippet)
         for profile, numbers in book.table([value for row in self.rows for value in row[1:]]).items():
-            if not speaks_of(self.condition, runs[profile]):
+            if not speaks_of(self.condition, recordings[profile]):
                 continue
             machines[profile] = []
             for row, length, share in zip(self.rows, numbers[::2], numbers[1::2], strict=True):

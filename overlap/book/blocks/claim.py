@@ -12,7 +12,7 @@ from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.evaluation import speaks_of
 from overlap.book.expression import Undecided, evaluate, over
 from overlap.book.margin import SPREADS, compared, distance, evaluated, is_close, sides
-from overlap.book.runs import Run, busy
+from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited, key
 from overlap.book.verdict import State, Tally, Verdict
@@ -116,15 +116,15 @@ class Claim(Block):
         """Its expression with the machines it speaks of."""
         return f"{self.expression} for {self.condition}" if self.condition else self.expression
 
-    def verdict(self, scopes: list[dict], run: Run) -> Verdict | None:
+    def verdict(self, scopes: list[dict], recording: Recording) -> Verdict | None:
         """Decide it on one machine by what its runs say; None where it does not speak of the machine."""
         try:
-            return self._verdict(scopes, run) if speaks_of(self.condition, run) else None
+            return self._verdict(scopes, recording) if speaks_of(self.condition, recording) else None
         except Undecided as error:
-            return Verdict(run.profile, State.OPEN, str(error), run.live, run.path)
+            return Verdict(recording.profile, State.OPEN, str(error), recording.is_local, recording.path)
 
-    def _verdict(self, scopes: list[dict], run: Run) -> Verdict:
-        disturbed = next(filter(None, map(busy, run.all)), "")
+    def _verdict(self, scopes: list[dict], recording: Recording) -> Verdict:
+        disturbed = next(filter(None, map(busy, recording.runs)), "")
         able = [scope for scope in scopes if over(self.expression, [scope])]
         if not able:
             evaluate(self.expression, scopes[0])  # says why it is undecided
@@ -138,17 +138,18 @@ class Claim(Block):
         else:
             state = State.HOLDS
             apart = distance(compared(self.expression, able))
-        return Verdict(run.profile, state, figures, run.live, run.path, true, len(able), apart, disturbed)
+        place = recording.profile, state, figures, recording.is_local, recording.path
+        return Verdict(*place, true, len(able), apart, disturbed)
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, figures, recording and remedy.
 
         What a reader's own machine says is no reason to change the claim.
         """
-        what = "claim is false here" if verdict.live else "claim is false"
+        what = "claim is false here" if verdict.is_local else "claim is false"
         what = f"{what}: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
         advice = verdict.advice
-        if verdict.live:
+        if verdict.is_local:
             again = f"`overlap run {self.snippet}` runs it again"
             advice = f"{advice}; {again}" if advice else f"this machine may differ; {again}"
         return f"{self.where}: {what}; {advice or 'claim what the data say, or record again'}"
@@ -157,7 +158,7 @@ class Claim(Block):
         """Two claims of one name; false or open on a machine of the book's own."""
         yield from self._check_names(book.pages[self.page])
         for verdict in book.verdicts(self):
-            if book.at_home(verdict.profile):
+            if book.is_reference(verdict.profile):
                 if verdict.state is State.FALSE:
                     yield self.falsehood(verdict)
                 elif verdict.state is State.OPEN:
@@ -167,12 +168,12 @@ class Claim(Block):
     def remarks(self, book: "Book") -> Iterator[str]:
         """A limit that no machine knows; narrow on a machine of the book's own."""
         decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
-        runs = [book.runs(self.snippet)[verdict.profile] for verdict in decided]
+        recordings = [book.recordings(self.snippet)[verdict.profile] for verdict in decided]
         for limit in self.limits:
-            if not any(limit.shares(book.scopes(self.snippet, run)) for run in runs):
+            if not any(limit.shares(book.scopes(self.snippet, recording)) for recording in recordings):
                 yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
         for verdict in decided:
-            if verdict.state is State.HOLDS and book.at_home(verdict.profile):
+            if verdict.state is State.HOLDS and book.is_reference(verdict.profile):
                 for reason in self.narrow(book, verdict):
                     remedy = verdict.advice or "measure longer or claim less"
                     yield f"{self.where}: claim {reason}, in {verdict.path}; {remedy}"
@@ -190,8 +191,8 @@ class Claim(Block):
         """Why it holds too narrowly: not in all runs, or what it compares may turn by their spread."""
         if verdict.true < verdict.runs:
             yield f"is not true in all runs: `{self.expression}`: {verdict.figures}"
-        run = book.runs(self.snippet)[verdict.profile]
-        for item in compared(self.expression, book.scopes(self.snippet, run)):
+        recording = book.recordings(self.snippet)[verdict.profile]
+        for item in compared(self.expression, book.scopes(self.snippet, recording)):
             if is_close(item):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
                 yield f"holds by less than {SPREADS} times the spread of {what}"
@@ -201,12 +202,12 @@ class Claim(Block):
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
-        runs = view.book.runs(self.snippet)
+        recordings = view.book.recordings(self.snippet)
         return view.render(
             read_template("claim"),
             claim=self,
             how=view.how(self.snippet),
-            raw={verdict.profile: view.raw(runs[verdict.profile]) for verdict in verdicts},
+            raw={verdict.profile: view.raw(recordings[verdict.profile]) for verdict in verdicts},
             verdicts=verdicts,
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),

@@ -48,11 +48,11 @@ class FigureBlock(Block):
     def markdown(self, view: "View") -> str:
         """A tab for each machine; the caption, with the way to the code."""
         book = view.book
-        runs = book.runs(book.snippet(self.snippet).name)
-        first = view.first(runs, self.snippet)
+        recordings = book.recordings(book.snippet(self.snippet).name)
+        first = view.first(recordings, self.snippet)
         tabs = {}
-        for profile, run in runs.items():
-            picture = view.figure(run, at_once=profile == first)
+        for profile, recording in recordings.items():
+            picture = view.figure(recording, at_once=profile == first)
             tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
         tabs = view.render(_BOX, name=self.snippet, tabs=view.tabs(tabs, first))
         return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"

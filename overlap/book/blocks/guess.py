@@ -97,10 +97,10 @@ class Guess(Block):
         if not self.snippet:
             return {"any machine": [choice for choice in self.choices if choice.is_right]}
         votes = {}
-        for profile, run in book.runs(book.snippet(self.snippet).name).items():
-            if not book.at_home(profile) or not speaks_of(self.condition, run):
+        for profile, recording in book.recordings(book.snippet(self.snippet).name).items():
+            if not book.is_reference(profile) or not speaks_of(self.condition, recording):
                 continue
-            scopes = book.scopes(self.snippet, run)
+            scopes = book.scopes(self.snippet, recording)
             try:
                 votes[profile] = [choice for choice in self.choices if _holds(choice.expression, scopes)]
             except Undecided as error:
@@ -109,7 +109,7 @@ class Guess(Block):
         return votes
 
     def right(self, book: "Book") -> Choice:
-        """The right choice; no live run of another machine changes it."""
+        """The right choice; no run of another machine changes it."""
         rights = next(iter(self.votes(book.as_committed).values()), [])
         if len(rights) != 1:
             raise OverlapError(f"{self.where}: not just one choice is right; run `overlap check`")

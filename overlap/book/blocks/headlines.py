@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, markdown_table, read_template
 from overlap.book.expression import over, parse
-from overlap.book.runs import disturbed, hosts
+from overlap.book.recording import disturbed, hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
 from overlap.book.value import key
 
@@ -107,11 +107,12 @@ class Headline(NamedTuple):
     def by_machine(self, book: "Book") -> dict[str, Rate]:
         """What is measured on each machine that has it."""
         rates = {}
-        for profile, run in book.runs(self.snippet).items():
-            scopes = book.scopes(self.snippet, run)
+        for profile, recording in book.recordings(self.snippet).items():
+            scopes = book.scopes(self.snippet, recording)
             values = self.amounts(self.expression, scopes)
             if values:
-                statistic = Statistic(tuple(values), hosts(run.all), disturbed=disturbed(run.all))
+                runs = recording.runs
+                statistic = Statistic(tuple(values), hosts(runs), disturbed=disturbed(runs))
                 share = ceiling = ""
                 shares = self.amounts(self.share, scopes)
                 if shares:
@@ -154,8 +155,9 @@ class Headlines(Block):
         if not self.shown(book) and not book.library.unreadable_pages:
             yield f"{self.where}: headlines without rows; {_FORM}"
         for row in self.rows:
-            runs = book.runs(book.snippet(row.snippet).name).values()
-            scopes = [scope for run in runs for scope in book.scopes(row.snippet, run)]
+            scopes = []
+            for recording in book.recordings(book.snippet(row.snippet).name).values():
+                scopes += book.scopes(row.snippet, recording)
             if not row.amounts(row.expression, scopes):
                 reason = f"`{row.label}`: `{row.expression}` has no value on any machine"
                 yield f"{self.where}: {reason}; mend it or record it"

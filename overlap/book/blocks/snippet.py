@@ -17,7 +17,7 @@ from overlap.run.snippet import Snippet
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
-    from overlap.book.runs import Run
+    from overlap.book.recording import Recording
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
@@ -104,35 +104,36 @@ class SnippetBlock(Block):
 
         Links to the snippet lead to the first place that shows its output.
         """
-        runs = self._runs(view.book)
+        recordings = self._recordings(view.book)
         pictures = {}
         if self.plot:
-            for by_name in runs.values():
-                pictures |= {run.path: view.figure(run, numbers="chosen") for run in by_name.values()}
+            for by_name in recordings.values():
+                for recording in by_name.values():
+                    pictures[recording.path] = view.figure(recording, numbers="chosen")
         anchor, *others = (block.place(view) for block in self.snippets)
-        if not runs:
+        if not recordings:
             return f"\n{view.put(self._code(view, [anchor, *others]))}\n"
         if any(pictures.values()):
-            output = view.put(self._output(view, runs, pictures, anchor))
+            output = view.put(self._output(view, recordings, pictures, anchor))
             caption = view.captioned(self.snippet, self.caption)
             return f"\n{output}\n{caption}\n{view.put(self._code(view, others))}\n"
         code = view.put(self._code(view, [anchor]))
-        return f"\n{code}\n\n{view.put(self._output(view, runs, pictures, ''.join(others)))}\n"
+        return f"\n{code}\n\n{view.put(self._output(view, recordings, pictures, ''.join(others)))}\n"
 
-    def _runs(self, book: "Book") -> dict[str, dict[str, "Run"]]:
-        """The runs whose output is shown, by profile and snippet; a snippet without any is an error."""
+    def _recordings(self, book: "Book") -> dict[str, dict[str, "Recording"]]:
+        """The recordings whose output is shown, by profile and snippet; a snippet without any is an error."""
         if not self.output:
             return {}
-        runs: dict[str, dict[str, Run]] = {}
+        recordings: dict[str, dict[str, Recording]] = {}
         for block in self.snippets:
             snippet = book.snippet(block.snippet)
-            of_snippet = book.runs(snippet.name)
+            of_snippet = book.recordings(snippet.name)
             if not of_snippet:
                 reason = f"{snippet.path}: nothing recorded and nothing ran here; it {snippet.requirement}"
                 raise OverlapError(f"{self.where}: {reason}: run `overlap record {snippet.name}` there")
-            for profile, run in of_snippet.items():
-                runs.setdefault(profile, {})[block.snippet] = run
-        return {profile: runs[profile] for profile in sorted(runs, key=order)}
+            for profile, recording in of_snippet.items():
+                recordings.setdefault(profile, {})[block.snippet] = recording
+        return {profile: recordings[profile] for profile in sorted(recordings, key=order)}
 
     def place(self, view: "View") -> str:
         """Its anchor, where this is the place that links lead to; else nothing."""
@@ -145,11 +146,11 @@ class SnippetBlock(Block):
             view.measured.append(self.snippet)
         return self.anchor
 
-    def _output(self, view: "View", runs: dict, pictures: dict[str, str], anchor: str) -> str:
+    def _output(self, view: "View", recordings: dict, pictures: dict[str, str], anchor: str) -> str:
         """A tab for each machine with what each snippet gave there, and the files."""
         tabs = {}
-        for profile, by_name in runs.items():
-            names = {"view": view, "profile": profile, "runs": by_name, "pictures": pictures}
+        for profile, by_name in recordings.items():
+            names = {"view": view, "profile": profile, "recordings": by_name, "pictures": pictures}
             tabs[profile] = view.render(read_template("snippet_run"), shown=self.snippets, **names)
         drawn = "".join(pictures.values())
         views = ["picture", "output", "numbers", "file"]
@@ -163,7 +164,7 @@ class SnippetBlock(Block):
             file = {"name": Path(snippet.path).name, "path": snippet.path, "needs": self.needs(snippet)}
             file["command"] = command(snippet, file["name"])
             file["download"] = view.link(f"downloads/{snippet.name}.py")
-            file["runs"] = view.book.runs(snippet.name)
+            file["recordings"] = view.book.recordings(snippet.name)
             file["missing"] = snippet.options["missing"]
             files.append(file)
         return view.render(
@@ -172,7 +173,7 @@ class SnippetBlock(Block):
             names=" ".join(block.snippet for block in self.snippets),
             line=self.line,
             views=views,
-            tabs=view.tabs(tabs, view.first(runs, self.snippet)),
+            tabs=view.tabs(tabs, view.first(recordings, self.snippet)),
             files=files,
         )
 
@@ -221,7 +222,7 @@ class SnippetBlock(Block):
         profile = select.of_snippet(book, snippet.name)
         if profile:
             where += f": the output below is from {notebook.label(profile)}."
-            outputs = notebook.outputs(snippet, book.runs(snippet.name)[profile])
+            outputs = notebook.outputs(snippet, book.recordings(snippet.name)[profile])
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
         caption = self.prose.cells(notebook)
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:

@@ -1,24 +1,24 @@
-"""What a snippet gave on one machine, and what is told beside its output."""
+"""What a snippet gave on one machine, in one run or several, and what a page says beside its output."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from overlap.book.statistic import counted, show
-from overlap.run import noise, recording
-from overlap.run.recording import Recording
+from overlap.run import noise
+from overlap.run.recording import FRESH, OTHER, all_runs
 from overlap.run.text import plural
 
 
 @dataclass(frozen=True)
-class Run:
-    """The runs of a snippet on one machine, one of them whole: `data`. It is written in the file `path`.
+class Recording:
+    """The runs of a snippet on one machine: `data`, as they stand in the file `path`, and how fresh they are.
 
-    `live` says that it is this machine's own, `grade` how fresh it is.
+    It is local where it comes from this machine's cache, else it is committed.
     """
 
-    data: Recording
+    data: dict
     path: str
-    live: bool
+    is_local: bool
     grade: str
 
     @property
@@ -28,46 +28,46 @@ class Run:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the run could see."""
+        """How many GPUs its runs could see."""
         return len(self.data["machine"]["gpus"])
 
     @property
     def result(self) -> dict:
-        """What `main()` returned in the run that is shown whole."""
+        """What `main()` returned in the run that is shown."""
         return self.data["result"]
 
     @property
-    def all(self) -> list[dict]:
-        """Every run of this code on such machines: `machine`, `software`, `result` …; the whole one first."""
-        return self.data.runs
+    def runs(self) -> list[dict]:
+        """`run`, `machine`, `software` and `result` of each run; the one that is shown is the first."""
+        return all_runs(self.data)
 
     @property
     def day(self) -> str:
-        """When it ran."""
+        """When the run that is shown ran."""
         return self.data["run"]["started"][:10]
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long that took."""
         return self.data["run"]["seconds"]
 
     @property
     def freshness(self) -> str:
         """The grade, in the words of the index."""
-        if self.live:
+        if self.is_local:
             return "this build"
-        return recording.FRESH if self.grade == recording.OTHER else self.grade
+        return FRESH if self.grade == OTHER else self.grade
 
     @property
     def provenance(self) -> str:
         """One line: which machine, which software, when, how long."""
         software = self.data["software"]
-        verb = "run by this build" if self.live else "recorded"
+        verb = "run by this build" if self.is_local else "recorded"
         when = f"{verb} {self.day} in {self.seconds:.1f} s"
-        if len(self.all) > 1:
-            when += f", one of {counted(len(self.all), hosts(self.all), disturbed(self.all))}"
+        if len(self.runs) > 1:
+            when += f", one of {counted(len(self.runs), hosts(self.runs), disturbed(self.runs))}"
         parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
-        if self.grade not in (recording.FRESH, recording.OTHER):
+        if self.grade not in (FRESH, OTHER):
             parts.append(self.grade)
         if busy(self.data):
             parts.append(f"host disturbed: {busy(self.data)}")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from overlap import PACKED
 from overlap.book.library import Library
-from overlap.book.runs import Run
+from overlap.book.recording import Recording
 from overlap.cache import Cache, write
-from overlap.run import machine, recording
+from overlap.run import machine
+from overlap.run.recording import FRESH, dump, read
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
 
@@ -24,7 +25,7 @@ def cache_folder(root: Path) -> Path:
     return root / CACHE
 
 
-class OwnRuns:
+class LocalRuns:
     """Runs of the snippets of one library on this machine; `execute` is `auto`, `never` or `always`."""
 
     def __init__(self, library: Library, execute: str):
@@ -32,16 +33,16 @@ class OwnRuns:
         self._root = library.root
         self._execute = execute
 
-    def of(self, name: str) -> dict[str, Run]:
-        """Runs of a snippet that are in the cache, by profile."""
+    def of(self, name: str) -> dict[str, Recording]:
+        """What the cache has of a snippet, by profile."""
         if self._execute == "never":
             return {}
-        runs = {}
+        recordings = {}
         for snippet, gpus in self.runnable([name]):
             if self.path(snippet, gpus).exists():
-                run = self.read(snippet, gpus)
-                runs[run.profile] = run
-        return runs
+                recording = self.read(snippet, gpus)
+                recordings[recording.profile] = recording
+        return recordings
 
     def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:
         """Snippets with the GPU counts that this machine has and they ask for."""
@@ -74,16 +75,16 @@ class OwnRuns:
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
         """Put a recording into the cache."""
-        write(self.path(snippet, gpus), recording.dump(data))
+        write(self.path(snippet, gpus), dump(data))
 
-    def read(self, snippet: Snippet, gpus: int) -> Run:
-        """A run from the cache."""
+    def read(self, snippet: Snippet, gpus: int) -> Recording:
+        """A recording from the cache."""
         path = self.path(snippet, gpus)
         where = path.relative_to(self._root) if path.is_relative_to(self._root) else path
-        return Run(recording.read(path), where.as_posix(), True, recording.FRESH)
+        return Recording(read(path), where.as_posix(), is_local=True, grade=FRESH)
 
     def path(self, snippet: Snippet, gpus: int) -> Path:
-        """The file of a run: named by source, inputs, versions and devices."""
+        """The file of a recording: named by source, inputs, versions and devices."""
         here = [machine.here(), self._library.profiles_here]
         made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
         cache = Cache(cache_folder(self._root))

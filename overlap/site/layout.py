@@ -82,9 +82,7 @@ class Layout:
         else:
             height = self.height
         figure.set_figheight(height - above)
-        figure.set_layout_engine("tight", pad=0.3, w_pad=1)
-        figure.get_layout_engine().execute(figure)
-        figure.set_layout_engine("none")
+        figure.tight_layout(pad=0.3, w_pad=1)
         share = (height - above) / height
         margins = figure.subplotpars
         figure.subplots_adjust(bottom=margins.bottom * share, top=margins.top * share)
@@ -165,7 +163,7 @@ class Layout:
         figure = self.figure
         width = figure.bbox.width
         handles, labels = zip(*self.entries, strict=True)
-        for columns in (4, 3, 2, 1):
+        for columns in range(min(4, len(labels)), 0, -1):
             self.legend = figure.legend(handles, labels, loc="upper left", ncols=columns)
             if columns == 1 or self.legend.get_window_extent().width <= width:
                 break

@@ -313,6 +313,8 @@ def test_a_terminal_gets_no_control_characters(here, capsys):
     assert not set(printed.out + printed.err) & {"\x1b", "\x9b", "\r", "\x07"}
     assert printable("10%\r50%\r100%") == "100%"
     assert printable("\x1b[1mdone\x1b[0m\x1b[K\r\nnext\x07") == "done\nnext\ufffd"
+    warning = "/opt/torch/.venv/lib/python3.12/site-packages/torch/cuda/graphs.py:126: UserWarning"
+    assert printable(f"{warning}\n") == "…/torch/cuda/graphs.py:126: UserWarning\n"
     assert plain("a\tb\n\ud800\x00\x7f\x85é中") == "a\tb\n\ufffd\ufffd\ufffd\ufffdé中"
 
 

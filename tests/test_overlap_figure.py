@@ -445,11 +445,11 @@ def test_panels_of_lanes_have_one_time_scale_one_colour_for_a_thing_and_light_wa
     assert [bars.get_alpha() for bars in upper.collections] == [None, 0.4, None]
 
 
-def test_logarithmic_bars_are_dots_whose_labels_no_line_strikes(arranged):
+def test_logarithmic_bars_are_dots_whose_labels_cover_the_line_that_would_strike_them(arranged):
     def plot():
         drawing, axes = plt.subplots()
         axes.bar_label(axes.barh([0, 1], [1.0, 2000.0]), fmt="%.3g", padding=3)
-        axes.axvline(1.2, color="gray", linestyle="--", label="limit")
+        axes.axvline(1.5, color="gray", linestyle="--", label="limit")
         axes.set(xscale="log", xlabel="ms")
         axes.legend()
         return drawing
@@ -459,7 +459,10 @@ def test_logarithmic_bars_are_dots_whose_labels_no_line_strikes(arranged):
     assert [bar.get_visible() for bar in axes.patches] == [False, False]
     assert [line.get_xydata().tolist() for line in axes.lines[1:]] == [[[1.0, 0.0]], [[2000.0, 1.0]]]
     assert [label.get_text() for label in axes.texts] == ["1", "2,000"]
-    assert axes.texts[0].get_window_extent().x0 > axes.transData.transform((1.2, 0))[0]
+    struck, free = axes.texts
+    place, line = struck.get_window_extent(), axes.transData.transform((1.5, 0))[0]
+    assert place.x0 < line < place.x1 and free.get_bbox_patch() is None
+    assert to_hex(struck.get_bbox_patch().get_facecolor()) == svg.PAPER and struck.zorder > axes.lines[0].zorder
     assert axes.get_legend() is None and [text.get_text() for text in drawing.legends[0].texts] == ["limit"]
 
 

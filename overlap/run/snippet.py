@@ -89,8 +89,9 @@ class Snippet:
 
     @property
     def requirement(self) -> str:
-        """`needs 1 GPU`, `needs 2 or 4 GPUs`: the counts it is worth recording at."""
-        counts = " or ".join(map(str, self.options["gpus"]))
+        """`needs 1 GPU`, `needs 2, 4 or 8 GPUs`: the counts it is worth recording at."""
+        *others, last = map(str, self.options["gpus"])
+        counts = f"{', '.join(others)} or {last}" if others else last
         return f"needs {counts} {'GPU' if counts == '1' else 'GPUs'}"
 
     @property

@@ -11,6 +11,9 @@ _UNSAFE = re.compile(f"[{CONTROL}{TURNING}]")
 #: Commands to a terminal: colours, moves of the cursor, titles of windows, links.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
+#: The folder where packages are installed: recordings of older releases name it in warnings.
+_INSTALLED = re.compile(r"[\w./+-]*/(?:site|dist)-packages/")
+
 
 def plain(text: str) -> str:
     """The text with U+FFFD for what a terminal or a page should not get."""
@@ -20,9 +23,11 @@ def plain(text: str) -> str:
 def printable(text: str) -> str:
     """What a terminal shows of a program's output, as plain text.
 
-    Carriage returns overwrite, commands to the terminal go, other controls are replaced.
+    Carriage returns overwrite, commands to the terminal go, other controls are replaced. A warning keeps the
+    file that it comes from, without the folder where packages are installed.
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    text = _INSTALLED.sub("…/", text)
     lines = [_overwritten(line) for line in text.split("\n")]
     return plain("\n".join(lines))
 

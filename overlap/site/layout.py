@@ -17,9 +17,8 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, Formatter, LogFormatterMathtext, LogLocator, ScalarFormatter
 
 from overlap.site.series import Series
-from overlap.site.svg import CEILING, GRID, INK, SERIES
+from overlap.site.svg import CEILING, GRID, INK, PAPER, SERIES
 
-_GAP = 4  # points between a label and what it stands beside
 _LANES = {"CPU": 0, "compute": 1, "copies": 2, "optimizer": 3, "NCCL": 4, "all-reduce": 4}
 _LANES |= {"CPU copies": 0, "matmuls": 1, "all-reduces": 4}  # of one colour on all pages
 _APART = 8  # panels of which one lasts so many times as long as another have time scales of their own
@@ -65,7 +64,7 @@ class Layout:
                 label.set_visible(True)
         self._make_room(inches)
         for axes in self.figure.axes:
-            self._move_off_lines(axes)
+            self._free_of_lines(axes)
             _thin(axes)
 
     def _make_room(self, inches: float) -> None:
@@ -175,19 +174,20 @@ class Layout:
                 text.set_text(textwrap.fill(text.get_text(), max(10, fitting)))
         return math.ceil(len(self.entries) / columns)
 
-    def _move_off_lines(self, axes: Axes) -> None:
-        """Labels of bars to the right of a standing line that would strike them."""
+    def _free_of_lines(self, axes: Axes) -> None:
+        """A label of a bar that a standing line would strike covers it: beyond the line it would seem to be more."""
         lines = []
         for series in self._of(axes, "standing line"):
             for x, low, _, high in series.boxes:
                 low, high = max(low, -_FAR), min(high, _FAR)
                 ends = axes.transData.transform([(x, low), (x, high)])
                 lines.append((ends[0][0], *sorted(ends[:, 1])))
-        for x, low, high in sorted(lines):
-            for label in _labels_of_bars(axes):
-                place = label.get_window_extent()
-                if low <= (place.y0 + place.y1) / 2 <= high and place.x0 - _GAP <= x <= place.x1 + _GAP:
-                    label.xyann = (label.xyann[0] + x - place.x0 + _GAP, label.xyann[1])
+        for label in _labels_of_bars(axes):
+            place = label.get_window_extent()
+            middle = (place.y0 + place.y1) / 2
+            struck = [x for x, low, high in lines if low <= middle <= high and place.x0 - 1 <= x <= place.x1 + 1]
+            label.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 2} if struck else None)
+            label.set_zorder(4 if struck else 3)
 
 
 def _numbers(powers: Formatter) -> Callable:

@@ -9,9 +9,11 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK = "#1f2328"
 GRID = "#d0d7de"
 CEILING = "#808080"
+#: Of the page; nearly white, so that what is drawn in white stays so.
+PAPER = "#fffffe"
 _COLORS = {f"--ov-series-{i}": color for i, color in enumerate(SERIES, 1)}
-_COLORS |= {"--ov-ceiling": CEILING, "--ov-ink": INK, "--ov-grid": GRID}
-_DARK = {"--ov-ceiling": "#a5aeb8", "--ov-ink": "#e3e7eb", "--ov-grid": "#343b44"}
+_COLORS |= {"--ov-ceiling": CEILING, "--ov-ink": INK, "--ov-grid": GRID, "--ov-paper": PAPER}
+_DARK = {"--ov-ceiling": "#a5aeb8", "--ov-ink": "#e3e7eb", "--ov-grid": "#343b44", "--ov-paper": "#14171b"}
 _ROOT = "fill:#000;font-size:10px;stroke-linejoin:round;white-space:pre"
 #: What of matplotlib's file no page needs: names of groups, comments, its fonts and line breaks.
 _NEEDLESS = re.compile(

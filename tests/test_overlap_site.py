@@ -30,6 +30,8 @@ from overlap.book.blocks.snippet import opening  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.run.text import plural  # noqa: E402
 from overlap.site import plugin  # noqa: E402
+from overlap.site.background import Background  # noqa: E402
+from overlap.site.pictures import Pictures  # noqa: E402
 from overlap.site.view import Site  # noqa: E402
 
 pytestmark = [
@@ -516,6 +518,32 @@ def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, t
     assert "claim what the data say" not in line
     page = (build(book, "auto") / "a/index.html").read_text()
     assert busy in html.unescape(page)
+
+
+def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recording(template, tmp_path, capfd):
+    book = write_book(tmp_path, template)
+    book.commit("a/number", template, {"n": 3})
+    fails = 'def main():\n    raise ValueError("oops")\n'
+    book.snippet("a/number", fails)
+    served = Background(book.root, "auto", "")
+
+    def build_again() -> Site:
+        now = book.book("auto")
+        site = Site(now, Pictures(now))
+        served.prepare(site)
+        return site
+
+    try:
+        assert "and run now" in build_again().status
+        served.start()
+        served._thread.join(120)
+        assert "ValueError: oops" in capfd.readouterr().err
+        assert build_again().status == ""
+        book.snippet("a/number", fails.replace("oops", "edited"))
+        with pytest.raises(OverlapError, match="ValueError: edited"):  # its author waits for it
+            build_again()
+    finally:
+        served.close()
 
 
 def test_a_claim_false_on_what_this_build_did_not_run_is_shown_alone(template, tmp_path, caplog):

@@ -1,6 +1,5 @@
 """What a served book does behind its pages: draw what is not shown first, run what this machine can run."""
 
-import contextlib
 import sys
 import threading
 import time
@@ -22,7 +21,8 @@ class Background:
 
     The first build shows the recordings, with the pictures that each page shows first. A thread then draws
     the others and runs what this machine can run, and lets MkDocs build again by writing `signal_file`, which
-    it watches. In later builds a snippet that was edited runs at once, before its page is built.
+    it watches. In later builds a snippet that was edited runs at once, before its page is built. One that
+    failed in the thread does not run again until it is edited: its page shows the recording.
     """
 
     def __init__(self, root: Path, execute: str, notebook_page: str):
@@ -33,19 +33,20 @@ class Background:
         self._runner = Runner(root)
         self._pool = drawing_pool(root)
         self._thread = threading.Thread(target=self._work, daemon=True)
-        #: Runs left to the thread, for which no build waits; and whether it has drawn all pictures.
-        self._left: set[tuple[str, int]] = set()
+        #: Files of the runs left to the thread, for which no build waits; what it has done of its work.
+        self._left: set[Path] = set()
         self._drawn = False
+        self._ran = False
         self._closed = False
         self._build_again()  # MkDocs watches a file that exists
 
     def prepare(self, site: Site) -> None:
         """What a page needs before it is built: pictures of what is shown first, runs of what was edited."""
         book = site.book
-        lacking = [(snippet.name, gpus) for snippet, gpus in book.local.lacking()]
+        lacking = {book.local.path(*item): item[0].name for item in book.local.lacking()}
         if self._thread.ident is None:
             self._left = set(lacking)
-        edited = [name for name, gpus in lacking if (name, gpus) not in self._left]
+        edited = [name for file, name in lacking.items() if file not in self._left]
         if edited:
             book.runner = self._runner
             book.run(edited)
@@ -55,7 +56,7 @@ class Background:
             missing = [item for item in missing if item[1].profile == select.of_snippet(book, item[0])]
         site.pictures.draw(self._pool, missing)
         generate(book, site.pictures, self._notebook_page)
-        if self._left:
+        if self._left and not self._ran:
             runnable = list(book.local.runnable())
             own = len(runnable) - len(book.local.lacking())
             runs = f"{own} of {len(runnable)} runs are this machine's own"
@@ -75,17 +76,28 @@ class Background:
         try:
             if self._draw():
                 self._build_again()
-            with contextlib.suppress(OverlapError):  # the next build says what failed
-                Book(self._root, self._execute, self._runner).run()
-            self._left = set()
+            self._run()
             self._draw()
             self._build_again()
         except Exception as error:
+            if not self._closed:
+                self._tell(error)
+
+    def _run(self) -> None:
+        try:
+            Book(self._root, self._execute, self._runner).run()
+        except OverlapError as error:
             if self._closed:
-                return
-            if not isinstance(error, OverlapError):
                 raise
-            print(f"WARNING -  {error}", file=sys.stderr, flush=True)
+            self._tell(error)
+        self._ran = True
+
+    @staticmethod
+    def _tell(error: Exception) -> None:
+        """Say what went wrong; what is no error of the book ends with a traceback."""
+        if not isinstance(error, OverlapError):
+            raise error
+        print(f"WARNING -  {error}", file=sys.stderr, flush=True)
 
     def _draw(self) -> int:
         """Draw what is missing; return how many pictures that was."""

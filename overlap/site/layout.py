@@ -175,7 +175,7 @@ class Layout:
         return math.ceil(len(self.entries) / columns)
 
     def _free_of_lines(self, axes: Axes) -> None:
-        """A label of a bar that a standing line would strike covers it: beyond the line it would seem to be more."""
+        """A bar's label that a standing line would strike covers it: beyond the line it would seem to be more."""
         lines = []
         for series in self._of(axes, "standing line"):
             for x, low, _, high in series.boxes:
@@ -185,7 +185,9 @@ class Layout:
         for label in _labels_of_bars(axes):
             place = label.get_window_extent()
             middle = (place.y0 + place.y1) / 2
-            struck = [x for x, low, high in lines if low <= middle <= high and place.x0 - 1 <= x <= place.x1 + 1]
+            struck = [
+                x for x, low, high in lines if low <= middle <= high and place.x0 - 1 <= x <= place.x1 + 1
+            ]
             label.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 2} if struck else None)
             label.set_zorder(4 if struck else 3)
 

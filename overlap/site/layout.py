@@ -175,7 +175,7 @@ class Layout:
         return math.ceil(len(self.entries) / columns)
 
     def _free_of_lines(self, axes: Axes) -> None:
-        """A bar's label that a standing line would strike covers it: beyond the line it would seem to be more."""
+        """A bar's label that a standing line would strike covers it; beyond the line it would seem more."""
         lines = []
         for series in self._of(axes, "standing line"):
             for x, low, _, high in series.boxes:

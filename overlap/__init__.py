@@ -28,7 +28,8 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     blocks/        one module for each kind of block, with its HTML in templates/
     check          what is wrong with a book
     record         the commands `record` and `import`; compare, rename: those of these names
-    verify         the command `verify`; diagnosis: what holds down what is low; mine: the file mine.json
+    verify         the command `verify`; diagnosis: what holds down what is low; report: its text for people;
+                   mine: the file mine.json
 
 `site`: pages are made.
     build          all files that a builder needs, below docs/generated/

@@ -18,7 +18,8 @@ from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.recording import busy
 from overlap.book.rename import rename
-from overlap.book.verify import as_text, is_off, verify
+from overlap.book.report import as_text, is_off
+from overlap.book.verify import verify
 from overlap.run import machine, recording
 from overlap.run.recording import Bundle
 from overlap.run.runner import Runner, grouped
@@ -318,13 +319,15 @@ def _verify(book: Book, options) -> int:
         reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
         raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
     names = _runnable(book, options.names)
-    file = mine.Mine(Path.cwd() / mine.NAME, book) if options.all else None
+    file = None
+    if options.all:
+        file = mine.Mine(book, Path.cwd() / mine.NAME)
     try:
         report = verify(book, names or None, options.quick, _tell, file)
     except KeyboardInterrupt:
         if file:
             file.finish(lambda runs: {})
-            _tell(f"{len(file.recordings)} runs are in {mine.NAME}; the same command goes on from there")
+            _tell(f"{len(file.all_recordings)} runs are in {mine.NAME}; the same command goes on from there")
         raise
     if file:
         file.finish(_numbers(book))

@@ -339,7 +339,7 @@ def calm():
     with pytest.MonkeyPatch.context() as patch:
         for name in THRESHOLDS:
             patch.setattr(noise, name, 1e9)
-        patch.setattr(diagnosis, "look", lambda: diagnosis.Look(0.0, 0.0))
+        patch.setattr(diagnosis, "look", lambda: diagnosis.Look(0.0, 0.0, {"reasons": []}))
         yield
 
 

@@ -164,7 +164,7 @@ def test_it_can_be_stopped_and_goes_on(book, end):
     if end != signal.SIGKILL:
         assert "1 runs are in mine.json" in told
         assert [text for text, *_ in data["machines"]["cpu"]["values"].values()] == ["3"]
-    kept = mine.Mine(book.root / mine.NAME, book.book())
+    kept = mine.Mine(book.book(), book.root / mine.NAME)
     assert [snippet.name for snippet, _ in kept.lacking(list(book.book().local.runnable()))] == ["a/two"]
 
 
@@ -289,7 +289,7 @@ def test_the_numbers_are_those_of_the_books_own_pictures():
 
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_name(book):
-    kept = mine.Mine(book.root / "no/such/../folder" / mine.NAME, book.book())
+    kept = mine.Mine(book.book(), book.root / "no/such/../folder" / mine.NAME)
     (book.root / "no").write_text("a file")
     with pytest.raises((OSError, OverlapError), match=r"mine\.json"):
         kept.finish(lambda runs: {})

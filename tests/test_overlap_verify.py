@@ -266,7 +266,9 @@ def test_nothing_is_compared_with_itself_or_with_other_code(bench, capsys):
 
 def test_a_snippet_that_fails_is_told_and_the_rest_goes_on(bench, capsys):
     bench.record()
-    bench.results["product"] = RunFailed("snippets/a/product.py failed with exit code 1")
+    bench.results["product"] = RunFailed(
+        "snippets/a/product.py failed with exit code 1", "snippets/a/product.py"
+    )
     assert main(["verify"]) == 0
     printed = capsys.readouterr().out
     assert (

@@ -32,12 +32,12 @@ def book() -> Book:
 def written(book, tmp_path_factory) -> Path:
     """What a reader's H100 would write that gave what is recorded on the book's, but for one claim."""
     path = tmp_path_factory.mktemp("mine") / mine.NAME
-    made = mine.Mine(path, book)
-    for name, runs in book.committed.items():
+    made = mine.Mine(book, path)
+    for runs in book.committed.values():
         for profile in (GPU, "cpu"):
             if profile in runs:
                 data = {key: value for key, value in runs[profile].data.items() if key != "others"}
-                made.recordings[name, profile] = data
+                made.put(data)
     made.finish(lambda runs: numbers(ROOT, [(name, run) for name, run in runs if name in DRAWN]))
     return path
 

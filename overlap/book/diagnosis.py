@@ -57,14 +57,19 @@ class Fact(NamedTuple):
         if self.kind == "link":
             return bound_by == "pcie"
         if self.kind == "clock":
-            return bound_by in ("arithmetic", "memory")
+            return needs_clock(headline)
         return bound_by is not None
+
+
+def needs_clock(headline: dict) -> bool:
+    """Whether the GPU's clock can hold a headline of `verify` down."""
+    return headline["bound_by"] in ("arithmetic", "memory")
 
 
 # The GPU
 
 
-def gpu_state() -> dict:
+def _gpu_state() -> dict:
     """What the driver says of the first visible GPU: the fields that it knows, and `reasons` in words."""
     answers = machine.query(["clocks_event_reasons.active", *_FIELDS.values()])
     first = next(iter(machine.cuda_gpus().values()), {})
@@ -89,7 +94,7 @@ def watched_gpu() -> Iterator[dict]:
 
     def watch() -> None:
         while not over.is_set():
-            for key, value in gpu_state().items():
+            for key, value in _gpu_state().items():
                 if key == "reasons":
                     most[key] = sorted({*most[key], *value})
                 else:
@@ -105,10 +110,12 @@ def watched_gpu() -> Iterator[dict]:
         thread.join()
 
 
-def of_gpu(gpu: dict, state: dict, clocks: dict[str, dict]) -> Iterator[Fact]:
-    """What a GPU is, as recorded, and what its driver said: before anything ran, and while a snippet ran."""
-    width = gpu.get("pcie_width", 0)
-    widest = gpu.get("pcie_width_max", 0)
+def of_gpu(gpus: list[dict], state: dict, clocks: dict[str, dict]) -> Iterator[Fact]:
+    """What the first GPU is, as recorded; what its driver said before anything ran, and as snippets ran."""
+    if not gpus:
+        return
+    width = gpus[0].get("pcie_width", 0)
+    widest = gpus[0].get("pcie_width_max", 0)
     if 0 < width < widest:
         yield Fact(f"the GPU uses {width} of its {widest} PCIe lanes", "link")
     limit = state.get("power_limit_w", 0)
@@ -136,15 +143,16 @@ def of_gpu(gpu: dict, state: dict, clocks: dict[str, dict]) -> Iterator[Fact]:
 
 
 class Look(NamedTuple):
-    """How busy the host is while nothing of ours runs: the share of CPU time that is used, and the load."""
+    """The machine while nothing of ours runs: share of CPU time in use, load, what the first GPU says."""
 
     share: float
     load: float
+    gpu: dict
 
 
 def look() -> Look:
-    """Look at the host for a moment."""
-    return Look(_busy_share(), os.getloadavg()[0])
+    """Look at the machine for a moment."""
+    return Look(_busy_share(), os.getloadavg()[0], _gpu_state())
 
 
 def _busy_share() -> float:
@@ -209,12 +217,3 @@ def explained(headlines: list[dict], facts: list[Fact]) -> Iterator[dict]:
     left = [line["label"] for line in low if not any(fact.explains(line) for fact in facts)]
     if left:
         yield {"fact": None, "explains": left}
-
-
-def as_text(item: dict) -> str:
-    """One line of the diagnosis."""
-    labels = " and ".join(item["explains"])
-    if item["fact"] is None:
-        return f"Low, and the cause is not known: {labels}."
-    text = item["fact"][0].upper() + item["fact"][1:]
-    return f"{text}, which can hold down: {labels}." if labels else f"{text}."

@@ -40,20 +40,29 @@ NAME = "mine.json"
 #: Characters that are kept of an output.
 _LONG = 20_000
 
-#: Numbers of the pictures that these runs give, by snippet and profile; `tables`, `more` and `chart` each.
+#: Recordings of what was measured here, by snippet and profile.
+Measured = dict[str, dict[str, Recording]]
+#: Numbers of the pictures that recordings give, by snippet and profile; `tables`, `more` and `chart` each.
 Tables = Callable[[list[tuple[str, Recording]]], dict[tuple[str, str], dict]]
 
 
 class Mine:
-    """Such a file to go on with. What it has of this code on this machine is not run again."""
+    """What was measured on this machine; with a `path` such a file, to go on with where it ends.
 
-    def __init__(self, path: Path, book: Book):
-        self.path = path
+    What the file has of this code on this machine need not run again.
+    """
+
+    def __init__(self, book: Book, path: Path | None = None):
         self.book = book
-        #: Recordings by snippet and profile.
-        self.recordings: dict[tuple[str, str], dict] = {}
-        #: Why others did not run, by name, once all had their turn.
-        self.unchecked: dict[str, str] = {}
+        self.path = path
+        self.recordings: Measured = {}
+        #: Why snippets are not among them, by name.
+        self.lacks = dict.fromkeys(book.snippets, "it has not run there yet")
+        if path:
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        book = self.book
         here = machine.here()
         for where, data in _recordings(path):
             name = data["snippet"]
@@ -63,64 +72,56 @@ class Mine:
             if name not in book.snippets:
                 continue
             if grade(data, book.snippets[name], here, book.library.profiles_here) == FRESH:
-                self.recordings[name, data["profile"]] = data
+                self.put(data)
+
+    def put(self, data: dict) -> None:
+        """Take a recording."""
+        name = data["snippet"]
+        profile = data["profile"]
+        recording = Recording(data, f"{NAME}:{profile}/{name}", is_local=False, grade=FRESH)
+        self.recordings.setdefault(name, {})[profile] = recording
 
     def lacking(self, items: list[Item]) -> list[Item]:
         """Those of these items that it does not have."""
         profiles = self.book.library.profiles_here
-        return [item for item in items if (item[0].name, profiles[item[1]]) not in self.recordings]
+        return [item for item in items if profiles[item[1]] not in self.recordings.get(item[0].name, {})]
 
     def add(self, snippet: Snippet, data: dict) -> None:
-        """Take one more run, and write the file."""
-        data = sealed(scrubbed(data, snippet.text))
-        self.recordings[snippet.name, data["profile"]] = data
-        self._write({})
+        """Take one more run, without what names a person, and write the file."""
+        self.put(sealed(scrubbed(data, snippet.text)))
+        if self.path:
+            self._write({})
 
     def finish(self, tables: Tables) -> None:
         """Write the file with what the book says of its runs."""
         self._write(self._machines(tables))
 
-    def runs(self) -> dict[str, dict[str, Recording]]:
-        """Its runs by snippet and profile."""
-        runs: dict[str, dict[str, Recording]] = {}
-        for (name, profile), data in self.recordings.items():
-            recording = Recording(data, f"{self.path.name}:{profile}/{name}", is_local=False, grade=FRESH)
-            runs.setdefault(name, {})[profile] = recording
-        return runs
+    @property
+    def all_recordings(self) -> list[tuple[str, Recording]]:
+        """Its recordings, each with the name of its snippet."""
+        return [(name, recording) for name, of in self.recordings.items() for recording in of.values()]
 
     def _write(self, machines: dict) -> None:
         data = {
             "overlap": FORM,
             "edition": edition(self.book),
             "machines": machines,
-            "lacks": self._lacks(),
-            "recordings": list(self.recordings.values()),
+            "lacks": {name: why for name, why in self.lacks.items() if name not in self.recordings},
+            "recordings": [recording.data for _, recording in self.all_recordings],
         }
         write(self.path, json.dumps(data, allow_nan=False) + "\n")
 
-    def _lacks(self) -> dict[str, str]:
-        """Why each of the other snippets is not in the file."""
-        able = {snippet.name for snippet, _ in self.book.local.runnable()}
-        ran = {name for name, _ in self.recordings}
-        lacks = {}
-        for name, snippet in self.book.snippets.items():
-            if name not in ran:
-                why = "it has not run there yet" if name in able else snippet.requirement
-                lacks[name] = self.unchecked.get(name, why)
-        return lacks
-
     def _machines(self, tables: Tables) -> dict[str, dict]:
         """What the book says of each profile of this machine."""
-        runs = self.runs()
-        now = self.book.with_recordings(runs)
-        pictured = tables([(name, recording) for name in runs for recording in runs[name].values()])
+        now = self.book.with_recordings(self.recordings)
+        pictured = tables(self.all_recordings)
         machines = {}
-        for profile in sorted({profile for _, profile in self.recordings}, key=machine.order):
+        for profile in sorted({recording.profile for _, recording in self.all_recordings}, key=machine.order):
             snippets = {}
-            for name in runs:
-                if profile in runs[name]:
+            for name, recording in self.all_recordings:
+                if recording.profile == profile:
                     picture = pictured.get((name, profile), {"tables": [], "more": 0, "chart": []})
-                    snippets[name] = _of_snippet(runs[name][profile]) | picture
+                    snippets[name] = _of_snippet(recording) | picture
             machines[profile] = _of_machine(now, profile) | {"snippets": snippets}
         return machines
 

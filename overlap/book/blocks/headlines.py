@@ -17,6 +17,7 @@ from overlap.book.value import key
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
+    from overlap.book.recording import Recording
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
@@ -104,20 +105,24 @@ class Headline(NamedTuple):
                 raise OverlapError(f"{self.snippet}: {reason}; give a rate or a time")
         return numbers
 
+    def measured(self, book: "Book", recording: "Recording") -> tuple[list[float], list[float], list[float]]:
+        """Values, ceilings and shares of the ceiling, each of those runs that have data for it."""
+        scopes = book.scopes(self.snippet, recording)
+        values = self.amounts(self.expression, scopes)
+        return values, self.amounts(self.ceiling, scopes), self.amounts(self.share, scopes)
+
     def by_machine(self, book: "Book") -> dict[str, Rate]:
         """What is measured on each machine that has it."""
         rates = {}
         for profile, recording in book.recordings(self.snippet).items():
-            scopes = book.scopes(self.snippet, recording)
-            values = self.amounts(self.expression, scopes)
+            values, ceilings, shares = self.measured(book, recording)
             if values:
                 runs = recording.runs
                 statistic = Statistic(tuple(values), hosts(runs), disturbed=disturbed(runs))
                 share = ceiling = ""
-                shares = self.amounts(self.share, scopes)
                 if shares:
                     share = f"{middle(shares):.0%}"
-                    ceiling = show(self.amounts(self.ceiling, scopes)[0])
+                    ceiling = show(ceilings[0])
                 origin = statistic.origin or "1 run"
                 rates[profile] = Rate(statistic.text, statistic.range, share, ceiling, origin)
         return rates

@@ -1,0 +1,94 @@
+"""The report of `verify` for people."""
+
+from collections.abc import Iterator
+
+from overlap.book.diagnosis import LOW
+from overlap.book.statistic import show
+from overlap.book.verdict import State
+from overlap.run import machine
+from overlap.run.text import aligned, plural
+
+
+def is_off(report: dict) -> bool:
+    """Whether a headline is LOW, a claim false or a snippet failed."""
+    if any(line["state"] == LOW for line in report["headlines"]):
+        return True
+    return any(claim["state"] == State.FALSE.word for claim in report["claims"]) or bool(report["failures"])
+
+
+def as_text(report: dict) -> Iterator[str]:
+    """A report for people, line by line."""
+    here = report["machine"]
+    label = machine.label(machine.profile([gpu["name"] for gpu in here["gpus"]]))
+    torch = report["software"]["torch"]
+    yield f"Measured now: {label}, {here['cpu']}, {plural(here['cores'], 'core')}, torch {torch}"
+    if not here["gpus"]:
+        yield "torch sees no GPU here, so this measures the CPU; docs/first_steps.md tells why that may be."
+    headlines = report["headlines"]
+    rows = [_row(line, here, len({line["profile"] for line in headlines}) > 1) for line in headlines]
+    yield from aligned(rows)
+    if not rows:
+        yield "No headline rate could be measured here."
+    yield ""
+    yield from _claims_as_text(report["claims"])
+    left: dict[str, list[str]] = {}
+    for item in report["unchecked"]:
+        left.setdefault(item["why"], []).append(item["snippet"])
+    for why, names in left.items():
+        more = f" and {len(names) - 4} more" if names[4:] else ""
+        yield f"Not measured ({why}): {', '.join(names[:4])}{more}"
+    if report["failures"]:
+        yield ""
+        yield from report["failures"]
+    yield ""
+    yield from map(_fact, report["diagnosis"])
+    if not any(line["compared"] for line in headlines):
+        yield "Nothing could be compared with a recording."
+    elif not any(line["state"] == LOW for line in headlines):
+        yield "Nothing that could be compared is low."
+
+
+def _claims_as_text(claims: list[dict]) -> Iterator[str]:
+    decided = [claim for claim in claims if claim["profile"] is not None]
+    count = {state: sum(claim["state"] == state.word for claim in decided) for state in State}
+    false = [claim for claim in decided if claim["state"] == State.FALSE.word]
+    disturbed = sum(bool(claim["busy"]) for claim in false)
+    text = f"Claims that hold here: {count[State.HOLDS]}; false: {count[State.FALSE]}"
+    if disturbed:
+        text += f" ({disturbed} while this machine was busy)"
+    yield f"{text}; cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
+    for claim in false:
+        where = f"docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
+        yield f"  {where}: {claim['text']}"
+        yield f"    {claim['expression']}: {claim['figures']}"
+        if claim["busy"]:
+            yield f"    But this machine was busy ({claim['busy']}): repeat it when calm."
+
+
+def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
+    """Label, value, share, what is recorded, state; `several`: name the profile, too."""
+    where = f" ({machine.label(line['profile'])})" if several else ""
+    share = ""
+    if line["share"]:
+        share = f"{line['share']:.0%} of {show(line['ceiling'])}"
+        gpu = next(iter(here["gpus"]), {})
+        if line["bound_by"] == "pcie" and {"pcie_generation", "pcie_width_max"} <= gpu.keys():
+            share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
+    comparison = "nothing to compare with"
+    if line["compared"] == "model":
+        own = line["recorded"][line["profile"]]
+        span = f"{show(own['low'])} to {show(own['high'])}, " if own["runs"] > 1 else ""
+        comparison = f"recorded: {show(own['median'])} ({span}{plural(own['runs'], 'run')})"
+    elif line["compared"] == "share":
+        least = min(item["share"] for item in line["recorded"].values() if item["share"])
+        comparison = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
+    return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, comparison, line["state"]
+
+
+def _fact(item: dict) -> str:
+    """One line of the diagnosis."""
+    labels = " and ".join(item["explains"])
+    if item["fact"] is None:
+        return f"Low, and the cause is not known: {labels}."
+    text = item["fact"][0].upper() + item["fact"][1:]
+    return f"{text}, which can hold down: {labels}." if labels else f"{text}."

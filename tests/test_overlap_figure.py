@@ -462,9 +462,8 @@ def test_logarithmic_bars_are_dots_whose_labels_cover_the_line_that_would_strike
     struck, free = axes.texts
     place, line = struck.get_window_extent(), axes.transData.transform((1.5, 0))[0]
     assert place.x0 < line < place.x1 and free.get_bbox_patch() is None
-    assert (
-        to_hex(struck.get_bbox_patch().get_facecolor()) == svg.PAPER and struck.zorder > axes.lines[0].zorder
-    )
+    assert to_hex(struck.get_bbox_patch().get_facecolor()) == svg.PAPER
+    assert struck.zorder > axes.lines[0].zorder
     assert axes.get_legend() is None and [text.get_text() for text in drawing.legends[0].texts] == ["limit"]
 
 

@@ -81,7 +81,8 @@ class Layout:
         else:
             height = self.height
         figure.set_figheight(height - above)
-        figure.tight_layout(pad=0.3, w_pad=1)
+        for _ in range(2):  # narrower axes let the labels beside bars stick out further
+            figure.tight_layout(pad=0.3, w_pad=1)
         share = (height - above) / height
         margins = figure.subplotpars
         figure.subplots_adjust(bottom=margins.bottom * share, top=margins.top * share)
@@ -175,7 +176,7 @@ class Layout:
         return math.ceil(len(self.entries) / columns)
 
     def _free_of_lines(self, axes: Axes) -> None:
-        """A bar's label that a standing line would strike covers it; beyond the line it would seem more."""
+        """Let a label cover the line that would strike it: beyond the line it would seem to be more."""
         lines = []
         for series in self._of(axes, "standing line"):
             for x, low, _, high in series.boxes:
@@ -185,9 +186,8 @@ class Layout:
         for label in _labels_of_bars(axes):
             place = label.get_window_extent()
             middle = (place.y0 + place.y1) / 2
-            struck = [
-                x for x, low, high in lines if low <= middle <= high and place.x0 - 1 <= x <= place.x1 + 1
-            ]
+            beside = [x for x, low, high in lines if low <= middle <= high]
+            struck = any(place.x0 - 1 <= x <= place.x1 + 1 for x in beside)
             label.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 2} if struck else None)
             label.set_zorder(4 if struck else 3)
 

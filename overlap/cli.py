@@ -22,7 +22,7 @@ from overlap.book.report import as_text, is_off
 from overlap.book.verify import verify
 from overlap.run import machine, recording
 from overlap.run.recording import Bundle
-from overlap.run.runner import Runner, grouped
+from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.text import aligned, plain, plural
 
 
@@ -288,14 +288,21 @@ def _rename(root: Path, options) -> int:
 
 def _compare(book: Book, options) -> int:
     names = _names(book, options.names)
-    book.run(names or None)
+    failed = None
+    try:
+        book.run(names or None)
+    except RunFailed as error:  # the others are compared all the same
+        failed = error
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
     for name, profile, other, key, ours, theirs in compare.compared(book, names or None):
         ratio = f"{ours / theirs:.2f}" if theirs else "–"
         rows.append((f"{name} ({profile} : {other})", key, f"{ours:.4g}", f"{theirs:.4g}", ratio))
-    if len(rows) == 1:
-        raise OverlapError("nothing to compare: no recording has as many GPUs as a run of this machine")
-    _print(*aligned(rows))
+    if len(rows) > 1:
+        _print(*aligned(rows))
+    else:
+        _print("No number differs, or no recording has as many GPUs as a run of this machine")
+    if failed:
+        raise failed
     return 0
 
 

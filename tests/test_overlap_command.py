@@ -90,12 +90,14 @@ def test_record_then_list_check_and_compare(here, template, capsys):
     assert main(["list", "a/c"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["a/c      0,1   1 fresh, 1 other machine"]
 
-    result = "{'n': 3, 'deep': {'er': 0}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {'a': 1}}"
+    result = (
+        "{'n': 3, 'deep': {'er': 5, 'same': 7}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {}}"
+    )
     code = f"def main():\n    return {result}\n"
     here.snippet("a/b", code)
     other = {
         "n": 2,
-        "deep": {"er": 0, "other": 1},
+        "deep": {"er": 0, "other": 1, "same": 7},
         "rows": [{"ms": 4, "ms_trials": [2]}, [2, 9]],
         "n_trials": {"a": 1},
     }
@@ -103,11 +105,15 @@ def test_record_then_list_check_and_compare(here, template, capsys):
     assert main(["compare", "a/b"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO"],
-        ["a/b", "(cpu", ":", "cpu)", "deep.er", "0", "0", "–"],
+        ["a/b", "(cpu", ":", "cpu)", "deep.er", "5", "0", "–"],
         ["a/b", "(cpu", ":", "cpu)", "n", "3", "2", "1.50"],
         ["a/b", "(cpu", ":", "cpu)", "rows[0].ms", "2", "4", "0.50"],
         ["a/b", "(cpu", ":", "cpu)", "rows[1][0]", "4", "2", "2.00"],
     ]
+    here.snippet("a/c", "def main():\n    raise ValueError('boom')\n")
+    assert main(["compare"]) == 1
+    printed = capsys.readouterr()
+    assert "a/b (cpu : cpu)  n " in printed.out and "ValueError: boom" in printed.err
 
 
 def test_list_fits_a_terminal_and_tells_what_runs_here(here, capsys):

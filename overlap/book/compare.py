@@ -8,7 +8,7 @@ from overlap.run.recording import without_raw
 
 
 def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str, str, float, float]]:
-    """(snippet, profile here, recorded profile, key, here, recorded) of each number that both have.
+    """(snippet, profile here, recorded profile, key, here, recorded) of each number that differs.
 
     Machines of as many GPUs are compared; recorded is the median of the runs, as on the pages.
     """
@@ -19,7 +19,7 @@ def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, st
                     runs = [dict(_numbers(without_raw(run["result"]))) for run in committed.runs]
                     for key, number in _numbers(without_raw(local.result)):
                         values = [numbers[key] for numbers in runs if key in numbers]
-                        if values:
+                        if values and middle(values) != number:
                             yield name, profile, other, key, number, middle(values)
 
 

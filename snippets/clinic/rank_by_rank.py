@@ -39,7 +39,10 @@ PARTS = ("loader", "passes", "all_reduce")
 
 
 def average(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """Average gradients over ranks by one all-reduce; no parameter may lack one."""
+    """Average gradients over ranks by one all-reduce; no parameter may lack one.
+
+    It copies them into one tensor, so it holds as much again as all gradients.
+    """
     gradients: list = [parameter.grad for parameter in model.parameters()]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat.div_(group.size()), group=group)
@@ -56,7 +59,8 @@ def own_parts(
     `loss_of(ddp, batch)` gives the loss. "loader" is what `next(batches)` takes,
     "passes" are forward and backward under `no_sync`, "all_reduce" is the exchange
     with the wait for ranks that come later. It waits for the GPU after each part, so
-    the step as a whole is slower than without: do this seldom.
+    the step as a whole is slower than without: do this seldom. The exchange copies all
+    gradients into one tensor: memory for a further model at the peak.
     """
     wait_for()
     clock = [time.perf_counter()]

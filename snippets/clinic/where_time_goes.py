@@ -35,7 +35,7 @@ def union_us(rows: list[list]) -> float:
 def account(rows: list[list]) -> dict[str, float]:
     """Milliseconds in which each kind runs; "exposed": all-reduces beside no kernel.
 
-    Of several GPUs give the rows of one; copies on or between GPUs count as compute.
+    Each kernel of NCCL counts as an all-reduce, a gather or a broadcast, too. Of several GPUs give the rows of one; copies on or between GPUs count as compute.
     """
     names = ("compute", "calls", *GPU.values(), *CPU.values())
     kinds = {name: [row for row in rows if kind(row) == name] for name in names}
@@ -50,6 +50,8 @@ def without_closing_waits(rows: list[list]) -> list[list]:
     """Rows of `lanes` without the last two waits, which no work asked for.
 
     `lanes` waits for the GPU when the work has returned, and the profiler when it ends.
+    Only for rows of `lanes` of one GPU: with several in use it waits once for each, and
+    other profiles have no such waits.
     """
     waits = [row for row in rows if kind(row) == "CPU waits"]
     return [row for row in rows if row not in waits[-2:]]

@@ -62,7 +62,10 @@ def wrapped(model: nn.Module, group: dist.ProcessGroup) -> dict[str, nn.Module]:
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Convolutions and matmuls in float32, convolutions in one fixed order."""
+    """Convolutions and matmuls in float32, convolutions in one fixed order.
+
+    For this file alone: after an error inside it the settings stay.
+    """
     cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
     before = cudnn.deterministic, cudnn.allow_tf32
     cudnn.deterministic, cudnn.allow_tf32 = True, False

@@ -53,7 +53,8 @@ def sharded(
     """Shard a model, so many of its blocks in a group, and gather a group at a time.
 
     ahead: how many blocks each block asks for before it begins. The options are those
-    of `fully_shard`.
+    of `fully_shard`; a `mp_policy` in bf16 that names no `reduce_dtype` also sums
+    gradients in bf16.
     """
     layers = list(model)
     for start in range(0, len(layers), blocks):

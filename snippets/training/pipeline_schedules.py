@@ -192,7 +192,7 @@ def plot(results: dict, ceilings: dict):
         left.plot(x, formula, linestyle="--", color=color, label=f"{title}, formula")
         peak = [max(ranks) for ranks in results["peak_gb"][name]]
         right.plot(x, peak, marker="o", color=color)
-    left.set(ylabel="% of a step in which a GPU waits", ylim=(0, None))
+    left.set(ylabel="% of a step that is lost", ylim=(0, None))
     right.set(ylabel="GB at the peak, fullest rank", ylim=(0, None))
     for ax in (left, right):
         ax.set(xlabel="micro-batches")

@@ -32,7 +32,8 @@ CHECKED_TOKENS = 64
 def adam_of(name: str, parameters, group: dist.ProcessGroup) -> torch.optim.Optimizer:
     """Adam with all moments on each rank, or with a share of them on each.
 
-    views: parameters lie in buckets, which are sent as they are.
+    views: parameters lie in buckets, which are sent as they are. Before the state_dict()
+    of a shared Adam all ranks have to call consolidate_state_dict(to=rank).
     """
     # eps: where gradients are rounding only, Adam shall not make steps of it
     how = {"lr": 1e-4, "eps": 1e-5, "fused": True}

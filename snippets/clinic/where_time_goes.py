@@ -35,7 +35,8 @@ def union_us(rows: list[list]) -> float:
 def account(rows: list[list]) -> dict[str, float]:
     """Milliseconds in which each kind runs; "exposed": all-reduces beside no kernel.
 
-    Each kernel of NCCL counts as an all-reduce, a gather or a broadcast, too. Of several GPUs give the rows of one; copies on or between GPUs count as compute.
+    Each kernel of NCCL counts as an all-reduce, a gather or a broadcast, too. Of several
+    GPUs give the rows of one; copies on or between GPUs count as compute.
     """
     names = ("compute", "calls", *GPU.values(), *CPU.values())
     kinds = {name: [row for row in rows if kind(row) == name] for name in names}

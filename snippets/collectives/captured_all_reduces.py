@@ -45,7 +45,8 @@ def all_reduces(x: torch.Tensor, group: dist.ProcessGroup | None) -> None:
 def captured(work: Callable) -> torch.cuda.CUDAGraph:
     """The collectives of `work` as a graph; all ranks capture it, and replay it alike.
 
-    `work` runs once before it is captured: a sum in place has then been taken. Let go of it before you destroy the process group: NCCL waits for that.
+    `work` runs once before it is captured: a sum in place has then been taken. Let go
+    of the graph before you destroy the process group: NCCL waits for that.
     """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

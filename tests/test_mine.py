@@ -111,7 +111,7 @@ def test_it_holds_what_pages_ask_for(book, capsys):
     assert here["bars"] == {by_kind["bars"].key: [[3, 0.5]]}
     assert here["calculators"] == {by_kind["calculator"].key: {"n": 2}}
     one = here["snippets"]["a/one"]
-    assert one["outputs"] == [[0, "stdout", "counted 3\n"]] and "torch" in one["told"]
+    assert one["outputs"] == [[0, "stdout", "counted 3\n"]] and "torch" in one["provenance"]
     assert one["tables"][0]["headings"] == ["step", "count"]
     assert one["tables"][0]["series"][0]["points"] == [[1, 3], [2, 3], [3, 3], [4, 3]]
     assert data["lacks"] == {"a/gpu": "needs 1 GPU"}
@@ -277,9 +277,7 @@ def test_the_numbers_are_those_of_the_books_own_pictures():
     from overlap.site.pictures import ceilings, typical
 
     book = Book(ROOT, "never")
-    names = [
-        name for name in book.snippets if "plot" in book.snippets[name].functions and book.recordings(name)
-    ][:3]
+    names = [name for name in book.snippets if book.snippets[name].draws and book.recordings(name)][:3]
     runs = [(name, next(iter(book.recordings(name).values()))) for name in names]
     read = numbers(ROOT, runs)
     for name, run in runs:

@@ -3,8 +3,8 @@
 import pytest
 
 from overlap import OverlapError
+from overlap.book.comparison import sides
 from overlap.book.expression import Chapter, Data, Undecided, as_json, evaluate
-from overlap.book.margin import sides
 from overlap.book.statistic import is_format, show
 
 RESULT = {

@@ -281,7 +281,7 @@ def readers_file(site) -> dict:
             "series": [line | {"line": True, "dots": True}],
         }
         ran = {
-            "told": next(texts),
+            "provenance": next(texts),
             "outputs": [[0, "stdout", next(texts)], [1, next(texts)[:20], next(texts)]],
             "tables": [table],
             "more": 3,
@@ -295,7 +295,7 @@ def readers_file(site) -> dict:
             "bars": {},
             "calculators": {},
             "snippets": {
-                name: ran | {"told": next(texts), "tables": [table] * (number % 2)} for name in names
+                name: ran | {"provenance": next(texts), "tables": [table] * (number % 2)} for name in names
             },
         }
     edition = (site / "generated/machines.js").read_text().splitlines()[1].partition(" = ")[2]

@@ -69,7 +69,7 @@ const drawn = ({ headings, series }) => {
 
 /* A run as a page shows it: the numbers stand in the place of its picture. What it printed is left out where a page shows
    the picture alone. */
-const shownRun = (profile, { told, outputs, tables, more, chart }, pictured, alone) => {
+const shownRun = (profile, { provenance: line, outputs, tables, more, chart }, pictured, alone) => {
   const run = make("div", "ov-run")
   run.dataset.machine = profile
   if (pictured && tables.length) {
@@ -93,7 +93,7 @@ const shownRun = (profile, { told, outputs, tables, more, chart }, pictured, alo
     printed.append(Object.assign(make("pre", stream === "stderr" ? "ov-text ov-stderr" : "ov-text", content), { tabIndex: 0 }))
   }
   const provenance = make("details", "ov-fold ov-provenance")
-  provenance.append(make("summary", "", "Your machine"), make("p", "", told))
+  provenance.append(make("summary", "", "Your machine"), make("p", "", line))
   run.append(printed, provenance)
   return run
 }

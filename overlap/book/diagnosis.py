@@ -163,7 +163,7 @@ def _busy_share() -> float:
     return 1 - (now_idle - idle) / (now_total - total) if now_total > total else 0.0
 
 
-def others(before: Look, after: Look, runs: list[dict]) -> str:
+def other_work(before: Look, after: Look, runs: list[dict]) -> str:
     """What others did to the host before, after and during these runs; nothing where it was calm.
 
     Behind our runs the load is their own.
@@ -183,7 +183,7 @@ def others(before: Look, after: Look, runs: list[dict]) -> str:
 
 def of_host(before: Look, after: Look, runs: list[dict], recorded: list[dict]) -> Iterator[Fact]:
     """What others did to the host of these runs, and what it is less than where the recorded were made."""
-    busy = others(before, after, runs)
+    busy = other_work(before, after, runs)
     if busy:
         yield Fact(busy, "host")
     costs = _noise(runs, "least_us")

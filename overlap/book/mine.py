@@ -6,7 +6,7 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
     edition     fingerprint of the book: its snippets, and all that pages compute
     machines    by profile: `label`; by key, made by `overlap.book.value.key`, `values` [text, range, note],
                 `claims` [state, figures], `headlines` [text, range, share, ceiling, origin], `bars`
-                [[length, share], …] and `calculators` {input: number}; by name `snippets` with `told`,
+                [[length, share], …] and `calculators` {input: number}; by name `snippets` with `provenance`,
                 `outputs` [[rank, stream, text], …], `tables`, `more` and `chart` of their pictures
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
@@ -38,7 +38,7 @@ from overlap.run.text import plain, printable
 FORM = 1
 NAME = "mine.json"
 #: Characters that are kept of an output.
-_LONG = 20_000
+_LONGEST_OUTPUT = 20_000
 
 #: Recordings of what was measured here, by snippet and profile.
 Measured = dict[str, dict[str, Recording]]
@@ -244,7 +244,7 @@ def _of_snippet(recording: Recording) -> dict:
     outputs = []
     for output in recording.data["outputs"]:
         text = printable("".join(output["text"]))
-        if len(text) > _LONG:
-            text = text[:_LONG] + "\n[… the rest is left out …]\n"
+        if len(text) > _LONGEST_OUTPUT:
+            text = text[:_LONGEST_OUTPUT] + "\n[… the rest is left out …]\n"
         outputs.append([output["rank"], output["name"], text])
-    return {"told": plain(recording.provenance), "outputs": outputs}
+    return {"provenance": plain(recording.provenance), "outputs": outputs}

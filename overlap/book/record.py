@@ -62,10 +62,9 @@ def _fitting(book: Book, line: bytes, where: str) -> dict:
     if lacking or not data["result"]:
         what = f"no {', '.join(sorted(lacking))}" if lacking else "nothing"
         raise OverlapError(f"its result has {what}; record it again")
-    here = data["machine"]
-    name = recording.profile(book.root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
-    if name != data["profile"]:  # it was recorded where the book's processor was not known
-        data = recording.sealed(data | {"profile": name})
+    profile = recording.profile_of(book.root, data["machine"])
+    if profile != data["profile"]:  # it was recorded where the book's processor was not known
+        data = recording.sealed(data | {"profile": profile})
     return data
 
 

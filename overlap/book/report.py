@@ -76,9 +76,9 @@ def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
             share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
     comparison = "nothing to compare with"
     if line["compared"] == "model":
-        own = line["recorded"][line["profile"]]
-        span = f"{show(own['low'])} to {show(own['high'])}, " if own["runs"] > 1 else ""
-        comparison = f"recorded: {show(own['median'])} ({span}{plural(own['runs'], 'run')})"
+        same_model = line["recorded"][line["profile"]]
+        span = f"{show(same_model['low'])} to {show(same_model['high'])}, " if same_model["runs"] > 1 else ""
+        comparison = f"recorded: {show(same_model['median'])} ({span}{plural(same_model['runs'], 'run')})"
     elif line["compared"] == "share":
         least = min(item["share"] for item in line["recorded"].values() if item["share"])
         comparison = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"

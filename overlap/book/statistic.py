@@ -10,7 +10,7 @@ from overlap.run.text import plain
 #: A range wider than this share of the median is shown beside the number; a narrower one can be asked for.
 WIDE = 0.15
 #: Characters of a text or a list that stand in a sentence.
-_LONG = 60
+_LONGEST_TEXT = 60
 #: The format of seconds in the unit that people would say.
 TIME = "time"
 _FORMAT = re.compile(r"[-+ ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[bdeEfFgGnosxX%]?")
@@ -51,7 +51,7 @@ def show(value, spec: str = "") -> str:
         return plain(format(value, spec))
     if not is_number(value):
         text = plain(str(value))
-        return text if len(text) <= _LONG else text[: _LONG - 3] + "…"
+        return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "…"
     if isinstance(value, int):
         return f"{value:,}"
     if abs(value) >= 1000:

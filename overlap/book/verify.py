@@ -91,7 +91,7 @@ def verify(
         "software": here["software"],
         "quick": quick,
         "headlines": headlines,
-        "claims": list(_claims(now, names, unchecked, diagnosis.others(before, after, []))),
+        "claims": list(_claims(now, names, unchecked, diagnosis.other_work(before, after, []))),
         "diagnosis": list(diagnosis.explained(headlines, facts)),
         "unchecked": [{"snippet": name, "why": why} for name, why in unchecked.items()],
         "failures": failures + unreadable,
@@ -247,8 +247,8 @@ def _comparable(committed: Book, measured: Measured) -> tuple[list[dict], list[d
     return runs, recorded
 
 
-def _claims(now: Book, names: list[str], unchecked: dict[str, str], others: str) -> Iterator[dict]:
-    """What the runs say of each claim of these snippets; `others` says who else kept the host busy."""
+def _claims(now: Book, names: list[str], unchecked: dict[str, str], other_work: str) -> Iterator[dict]:
+    """What the runs say of each claim of these snippets; `other_work` says what else kept the host busy."""
     for claim in now.claims:
         if claim.snippet not in names:
             continue
@@ -256,7 +256,7 @@ def _claims(now: Book, names: list[str], unchecked: dict[str, str], others: str)
         about |= {"profile": None, "state": State.OPEN.word, "busy": ""}
         decided = []
         for profile, recording in now.recordings(claim.snippet).items():
-            here = {"profile": profile, "busy": busy(recording.data) or others}
+            here = {"profile": profile, "busy": busy(recording.data) or other_work}
             try:
                 verdict = claim.verdict(now.scopes(claim.snippet, recording), recording)
                 if verdict:

@@ -51,7 +51,7 @@ def cell(snippet: Snippet) -> str:
 
 def piece(snippet: Snippet, name: str) -> str:
     """One function or class with what it needs, as a file to import."""
-    files = _files(snippet, fingerprint.used(snippet.parts, {name}, hints=True))
+    files = _files(snippet, fingerprint.used(snippet.parts, {name}, annotations=True))
     text = _text([_ORIGIN.format(snippet.path)], files, _imports(files))
     needs = []
     packages = _packages(text)
@@ -136,14 +136,14 @@ def _chunks(snippet: Snippet, parts: list[Part]) -> list[Chunk]:
     return chunks
 
 
-def _files(snippet: Snippet, own: list[Part]) -> Files:
+def _files(snippet: Snippet, parts: list[Part]) -> Files:
     """What is taken of each file: a file stands after what it imports, the snippet is the last."""
-    borrowed = snippet.borrowed_by([borrow for part in own for borrow in part.borrows], hints=True)
+    borrowed = snippet.borrowed_by([borrow for part in parts for borrow in part.borrows], annotations=True)
     order: list[str] = []
     visited: set[str] = set()
 
-    def visit(parts: list[Part]) -> None:
-        for part in parts:
+    def visit(needed: list[Part]) -> None:
+        for part in needed:
             for borrow in part.borrows:
                 if not part.is_import or part.node.names[0].asname:
                     module = f"snippets.{borrow.snippet.replace('/', '.')}"
@@ -154,9 +154,9 @@ def _files(snippet: Snippet, own: list[Part]) -> Files:
                     visit(borrowed[borrow.snippet])
                     order.append(borrow.snippet)
 
-    visit(own)
+    visit(parts)
     files = [(snippet.known[name], borrowed[name]) for name in order]
-    files.append((snippet, own))
+    files.append((snippet, parts))
     return _apart(snippet, files)
 
 
@@ -217,12 +217,12 @@ def _renamed(file: Snippet, parts: list[Part], names: dict[str, str]) -> tuple[S
 
 def _without_plot(snippet: Snippet) -> list[Part]:
     """The parts of the snippet but for `plot` and what nothing else uses."""
-    for_plot = fingerprint.used(snippet.parts, {PLOT}, hints=True)
+    for_plot = fingerprint.used(snippet.parts, {PLOT}, annotations=True)
     names = {GUARD}
     for part in snippet.parts:
         if part not in for_plot:
             names |= part.binds
-    return fingerprint.used(snippet.parts, names, hints=True)
+    return fingerprint.used(snippet.parts, names, annotations=True)
 
 
 def _docstring(snippet: Snippet) -> list[str]:

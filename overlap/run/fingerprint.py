@@ -39,13 +39,13 @@ class Part:
     """A statement at the top of a file; of an import, one of its names; or the main guard.
 
     `binds` are the names it defines; without any it always counts. `uses` are the names that its code takes
-    from outside; `hints` those of its annotations, and all names that `plot` takes.
+    from outside; `unhashed_uses` those of its annotations, and all names that `plot` takes.
     """
 
     node: ast.stmt
     binds: frozenset[str]
     uses: frozenset[str]
-    hints: frozenset[str]
+    unhashed_uses: frozenset[str]
     borrows: tuple[Borrow, ...]
 
     @property
@@ -91,11 +91,12 @@ def parts_of(tree: ast.Module, origin: str) -> list[Part]:
 
 def code_parts(parts: list[Part]) -> list[Part]:
     """The parts that are hashed: without `plot`, and without imports for `plot` and annotations alone."""
-    uses, hints = set(), set()
+    uses = set()
+    unhashed = set()
     for part in parts:
         uses |= part.uses
-        hints |= part.hints
-    idle = hints - uses
+        unhashed |= part.unhashed_uses
+    idle = unhashed - uses
     code = []
     for part in parts:
         is_idle = part.is_import and part.binds and part.binds <= idle
@@ -104,8 +105,8 @@ def code_parts(parts: list[Part]) -> list[Part]:
     return code
 
 
-def used(parts: list[Part], names: Iterable[str], hints: bool = False) -> list[Part]:
-    """The parts that these names need, in order; with `hints` also what their annotations need."""
+def used(parts: list[Part], names: Iterable[str], annotations: bool = False) -> list[Part]:
+    """The parts that these names need, in order; with `annotations` also what these need."""
     needed: set[int] = set()
     wanted = set(names)
     size = -1
@@ -115,8 +116,8 @@ def used(parts: list[Part], names: Iterable[str], hints: bool = False) -> list[P
             if number not in needed and (not part.binds or part.binds & wanted):
                 needed.add(number)
                 wanted |= part.uses
-                if hints:
-                    wanted |= part.hints
+                if annotations:
+                    wanted |= part.unhashed_uses
     return [parts[number] for number in sorted(needed)]
 
 
@@ -161,14 +162,14 @@ def first_line(node: ast.stmt) -> int:
 
 def _part(node: ast.stmt, origin: str) -> Part:
     uses = _uses(node)
-    hints = set()
+    unhashed = set()
     for annotation in _annotations(node):
-        hints |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
+        unhashed |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
     binds = _bound(node)
     if PLOT in binds:
-        hints |= uses
+        unhashed |= uses
         uses = set()
-    names = (frozenset(binds), frozenset(uses), frozenset(hints))
+    names = (frozenset(binds), frozenset(uses), frozenset(unhashed))
     return Part(node, *names, tuple(borrows(node, origin)))
 
 
@@ -228,7 +229,7 @@ def _is_declaration(node: object) -> bool:
 
 
 def _plain(node: object) -> object:
-    """Nested tuples that do not depend on the Python version: without empty fields and hints of spelling."""
+    """Nested tuples that do not depend on the Python version: without empty fields and notes of spelling."""
     if isinstance(node, list):
         return tuple(_plain(item) for item in node if not _is_declaration(item))
     if node is None:

@@ -42,8 +42,8 @@ def during(run: Run) -> tuple[dict, dict]:
     ticks = total - total_before
     steal = round((stolen - stolen_before) / ticks, 4)
     idle_share = (idle - idle_before) / ticks
-    own = cpu_s * os.sysconf("SC_CLK_TCK") / ticks
-    others = max(0.0, round(1 - idle_share - steal - own, 4))
+    own_share = cpu_s * os.sysconf("SC_CLK_TCK") / ticks
+    others = max(0.0, round(1 - idle_share - steal - own_share, 4))
     is_disturbed = steal > STEAL or others > OTHERS
     return recording, {"steal": steal, "others": others, "load": load, "disturbed": is_disturbed}
 

@@ -248,6 +248,11 @@ def profile(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
     return machine.profile([])
 
 
+def profile_of(root: Path, here: dict) -> str:
+    """Name of a recorded machine in the book at `root`."""
+    return profile(root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
+
+
 def grade(data: dict, snippet: Snippet, here: dict, profiles_here: list[str]) -> str:
     """How fresh a recording is: by code, number of processes, machine and releases, never by time."""
     if not data["machine"]["gpus"] and _ranks(data) != snippet.options["ranks"]:

@@ -191,7 +191,7 @@ class Runner:
         data = {
             "schema": recording.SCHEMA,
             "snippet": snippet.name,
-            "profile": self._profile(here["machine"]),
+            "profile": recording.profile_of(self.root, here["machine"]),
             "source": {"path": snippet.path, "sha256": snippet.hash},
             "inputs": snippet.input_hashes,
             "run": {
@@ -205,10 +205,6 @@ class Runner:
             "result": result,
         }
         return data, outcome.cpu_s
-
-    def _profile(self, here: dict) -> str:
-        names = [gpu["name"] for gpu in here["gpus"]]
-        return recording.profile(self.root, names, here["cpu"], here["cores"])
 
     def _outputs(self, outcome: Outcome, writers: list[str]) -> list[dict]:
         """nbformat stream objects, with the rank that wrote them and without this machine's folders."""
@@ -262,12 +258,10 @@ class Runner:
 
 
 def _environment(root: Path, gpus: int) -> dict[str, str]:
-    package = Path(__file__).resolve().parents[2]  # for children of the snippet, and for ranks
-    path = os.pathsep.join(filter(None, [str(root), str(package), os.environ.get("PYTHONPATH")]))
     return os.environ | {
         "CUDA_VISIBLE_DEVICES": machine.visible_devices(gpus) if gpus else "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi
-        "PYTHONPATH": path,
+        "PYTHONPATH": worker.python_path(str(root)),  # for children of the snippet, and for ranks
         "PYTHONUNBUFFERED": "1",
         "MPLBACKEND": "Agg",
     }

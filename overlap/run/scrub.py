@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 #: What stands in the place of what is taken out.
-GONE = "…"
+REMOVED = "…"
 #: Folders that all Linux systems have, and that name nobody.
 _COMMON = "bin|dev|etc|lib|lib64|proc|sbin|sys|usr"
 _PATH = re.compile(rf"(?<![\w.:/~)\]])(?:~/|/(?!(?:{_COMMON})/)(?=[\w.+-]+/))[^\s'\"<>|,;:()\[\]{{}}]*")
@@ -30,15 +30,15 @@ def scrubbed(data: dict, code: str) -> dict:
 
     def clean(text: str) -> str:
         for folder in folders:
-            text = text.replace(folder, GONE)
-        text = _PATH.sub(_last, text).replace(GONE + GONE, GONE)
+            text = text.replace(folder, REMOVED)
+        text = _PATH.sub(_last, text).replace(REMOVED + REMOVED, REMOVED)
         for name in names:
-            text = re.sub(rf"\b{re.escape(name)}\b", GONE, text)
+            text = re.sub(rf"\b{re.escape(name)}\b", REMOVED, text)
         return text
 
     def clean_of_numbers(text: str) -> str:
         for pattern in _NUMBERS:
-            text = pattern.sub(GONE, text)
+            text = pattern.sub(REMOVED, text)
         return clean(text)
 
     here = data["machine"]
@@ -76,4 +76,4 @@ def _walked(value: object, clean: Callable[[str], str]) -> object:
 def _last(path: re.Match) -> str:
     """Of a path to a file its name, which tells where a warning comes from."""
     name = path[0].rpartition("/")[2]
-    return f"{GONE}/{name}" if re.search(r"\.\w+$", name) else GONE
+    return f"{REMOVED}/{name}" if re.search(r"\.\w+$", name) else REMOVED

@@ -126,6 +126,11 @@ class Snippet:
         nodes = [node for node in self.tree.body if isinstance(node, kinds)]
         return {node.name: (fingerprint.first_line(node), node.end_lineno) for node in nodes}
 
+    @property
+    def draws(self) -> bool:
+        """Whether it has a `plot`."""
+        return fingerprint.PLOT in self.functions
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 of what the code means: no comments, docstrings, annotations, layout or `plot`."""
@@ -157,10 +162,10 @@ class Snippet:
         """Hash of what is used of each imported project file, by `plot` too, by path."""
         return _hashes(self.borrowed_by(self.imports))
 
-    def borrowed_by(self, borrows: list[Borrow], hints: bool = False) -> dict[str, list[Part]]:
+    def borrowed_by(self, borrows: list[Borrow], annotations: bool = False) -> dict[str, list[Part]]:
         """Parts of other snippets that these imports need, directly or through another, by snippet.
 
-        With `hints` also what their annotations need.
+        With `annotations` also what these need.
         """
         names: dict[str, set[str]] = {}
         todo = list(borrows)
@@ -169,9 +174,9 @@ class Snippet:
             wanted = names.setdefault(borrow.snippet, set())
             if borrow.name not in wanted:
                 wanted.add(borrow.name)
-                for part in fingerprint.used(self._other(borrow).parts, wanted, hints):
+                for part in fingerprint.used(self._other(borrow).parts, wanted, annotations):
                     todo += part.borrows
-        return {name: fingerprint.used(self.known[name].parts, names[name], hints) for name in names}
+        return {name: fingerprint.used(self.known[name].parts, names[name], annotations) for name in names}
 
     def _other(self, borrow: Borrow) -> "Snippet":
         name = borrow.snippet

@@ -94,14 +94,12 @@ class ForkServer:
     def _start(self) -> None:
         self.close()
         self._channel, channel = socket.socketpair()
-        package = Path(__file__).resolve().parents[2]
-        path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
         program = f"from overlap.run import worker; worker.serve({channel.fileno()})"
         with channel:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
                 pass_fds=[channel.fileno()],
-                env=os.environ | {"PYTHONPATH": path},
+                env=os.environ | {"PYTHONPATH": python_path()},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # out of reach of Ctrl-C, which is for the build
@@ -113,6 +111,12 @@ class ForkServer:
             self._channel.close()
             self._process.terminate()
             self._process.wait()
+
+
+def python_path(*folders: str) -> str:
+    """`PYTHONPATH` with these folders and this package before what it has."""
+    package = Path(__file__).resolve().parents[2]
+    return os.pathsep.join(filter(None, [*folders, str(package), os.environ.get("PYTHONPATH")]))
 
 
 #: The one server of this process.

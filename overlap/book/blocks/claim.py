@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
+from overlap.book.comparison import SPREADS, compared, distance, evaluated, is_close, sides
 from overlap.book.evaluation import speaks_of
 from overlap.book.expression import Undecided, evaluate, over
-from overlap.book.margin import SPREADS, compared, distance, evaluated, is_close, sides
 from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited, key

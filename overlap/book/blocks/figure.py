@@ -38,7 +38,7 @@ class FigureBlock(Block):
 
     def check(self, book: "Book") -> Iterator[str]:
         """A snippet that draws no picture, or that no page shows; what the caption says."""
-        if "plot" not in book.snippet(self.snippet).functions:
+        if not book.snippet(self.snippet).draws:
             yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
         if self.snippet not in book.places and not book.library.unreadable_pages:
             reason = f"no page shows how {self.snippet} was measured"

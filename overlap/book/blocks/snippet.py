@@ -92,7 +92,7 @@ class SnippetBlock(Block):
             yield f"{self.where}: the picture of {self.snippet} has no caption; {remedy}"
 
     def _is_drawn(self, book: "Book") -> bool:
-        return self.output and self.plot and "plot" in book.snippet(self.snippet).functions
+        return self.output and self.plot and book.snippet(self.snippet).draws
 
     @property
     def snippets(self) -> tuple["SnippetBlock", ...]:

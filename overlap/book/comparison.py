@@ -14,8 +14,8 @@ _ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator
 _SIGNS = COMPARISONS | {ast.GtE: "≥", ast.LtE: "≤", ast.NotEq: "≠", ast.In: "in", ast.NotIn: "not in"}
 #: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
 SPREADS = 3
-#: Characters of a side that is written out before its value.
-_LONG = 40
+#: A side that has more characters is not written out before its value.
+_LONGEST_SIDE = 40
 
 
 class Comparison(NamedTuple):
@@ -111,7 +111,7 @@ def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
 def _side(node: ast.AST, scopes: Sequence[Mapping]) -> str:
     source = ast.unparse(node)
     value = _value(node, scopes)
-    if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > _LONG:
+    if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > _LONGEST_SIDE:
         return value
     return f"{source} = {value}"
 

@@ -1,4 +1,4 @@
-"""What is wrong with a book: what cannot be read, freshness, then block by block; and what is told beside."""
+"""What is wrong with a book: files, freshness, blocks and downloads; remarks and findings beside."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from overlap import OverlapError
 from overlap.book.blocks import Block
 from overlap.book.verdict import State
+from overlap.run import download
 from overlap.run.recording import CODE, MISSING, is_intact
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
@@ -29,6 +30,8 @@ def problems(book: "Book") -> list[str]:
     lines = [*unreadable, *_recordings(book)]
     for block in book.blocks:
         lines += _of_block(block, block.check(book))
+    for snippet in book.snippets.values():
+        lines += _downloads(snippet)
     if not book.library.unreadable_pages:
         for name, snippet in book.snippets.items():
             if name not in book.places:
@@ -129,6 +132,16 @@ def _processors(book: "Book") -> Iterator[str]:
                 kinds.add(f"{run['machine']['cpu']} with {plural(run['machine']['cores'], 'core')}")
     if len(kinds) > 1:
         yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
+
+
+def _downloads(snippet: Snippet) -> Iterator[str]:
+    """What cannot be made into a file that runs alone."""
+    try:
+        download.program(snippet)
+        for function in snippet.options["take"]:
+            download.piece(snippet, function)
+    except OverlapError as error:
+        yield str(error)
 
 
 def _style(book: "Book", snippet: Snippet) -> Iterator[str]:

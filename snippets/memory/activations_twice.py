@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
-# timeout = 180
+# timeout = 300
 # take = ["saved_bytes"]
 # ///
 """Activation checkpointing: bytes that it saves, arithmetic and time that it costs."""

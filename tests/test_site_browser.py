@@ -1093,6 +1093,7 @@ SEARCHED = {
     "GPU utilization": "symptoms/#gpu-utilization",
     "How do I time GPU code?": "timing/ symptoms/#how-do-i-time",
     "my streams don't overlap": "streams/ symptoms/#cuda-streams",
+    "with torch.cuda.stream(s1)": "streams/#three-blocks",
     "what is matmul": "glossary/#matmul",
     "GEMM": "glossary/#matmul",
     "MFU": "glossary/#mfu",

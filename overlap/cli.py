@@ -16,7 +16,6 @@ from pathlib import Path
 from overlap import PACKED, OverlapError, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
-from overlap.book.recording import busy
 from overlap.book.rename import rename
 from overlap.book.report import as_text, is_off
 from overlap.book.verify import verify
@@ -201,53 +200,30 @@ def _run(book: Book, options) -> int:
 
 def _record(book: Book, options) -> int:
     names = _names(book, options.names)
-    items = [
-        item for item in book.local.runnable(names or None) if options.gpus is None or item[1] in options.gpus
-    ]
+    items = list(book.local.runnable(names or None))
+    if options.gpus is not None:
+        items = [(snippet, gpus) for snippet, gpus in items if gpus in options.gpus]
     able = {snippet.name for snippet, _ in items}
     unable = [name for name in names or book.snippets if name not in able]
     if not items:
         raise OverlapError(_lacking(book, unable))
     if names and unable:
         _print(_lacking(book, unable))
-    target = Bundle(options.bundle) if options.bundle else None
-    lacking = {item: record.lacking_runs(book, target, item, options.runs, bool(names)) for item in items}
+    bundle = Bundle(options.bundle) if options.bundle else None
+    recorder = record.Recorder(book, bundle, _print)
+    lacking = {item: recorder.lacking_runs(item, options.runs, bool(names)) for item in items}
     wanted = record.round_robin(lacking)
     failures = []
-    disturbed = []
-    count = 0
-
-    def keep(snippet, gpus, data) -> None:
-        nonlocal count
-        count += 1
-        if target:
-            target.add(data)
-        else:
-            _, data = recording.add(record.path_of(book, data), data)
-        book.keep(snippet, gpus, data)
-        line = f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s"
-        count_of_runs = len(recording.all_runs(data))
-        if count_of_runs > 1:
-            line += f", run {count_of_runs}"
-        if busy(data):
-            disturbed.append(data)
-            line += f", while the machine was busy: {busy(data)}"
-        _print(line)
-
     try:
         with Runner(book.root, watchful=True) as runner:
-            failures = runner.run_all(wanted, keep, "recording")
+            failures = runner.run_all(wanted, recorder.keep)
     finally:
         left = sum(runs == 0 for runs in lacking.values())
         _print(*grouped(failures))
-        _print(f"{count} of {len(wanted)} recorded, {len(failures)} failed; {left} were fresh already")
-        if disturbed:
-            runs = f"{len(disturbed)} of {plural(count, 'run')}"
-            where = target.path if target else "their recordings"
-            remedy = f"when it is calm, remove {where} and repeat them: a busy run counts beside calm ones"
-            _print(f"This machine was busy in {runs}; {remedy}")
-        if "cpu" not in book.library.profiles_here:
-            _print("The CPU has a profile of its own here: the book's is another, or has other cores")
+        _print(
+            f"{recorder.count} of {len(wanted)} recorded, {len(failures)} failed; {left} were fresh already"
+        )
+        _print(*recorder.remarks())
     return int(bool(failures))
 
 

@@ -126,7 +126,7 @@ class Bench:
         made = self.data("copy", 1.0, gpus)
         return {"machine": made["machine"], "software": made["software"]}
 
-    def run_all(self, wanted: list, done=lambda *made: None, label: str = "", expected=None) -> list:
+    def run_all(self, wanted: list, done=lambda *made: None, expected=None) -> list:
         failures = []
         for snippet, gpus in wanted:
             name = snippet.name.removeprefix("a/")
@@ -378,7 +378,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("numpy", "rich", "pydantic"):
+        if name.partition(".")[0] in ("numpy", "pydantic"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -387,7 +387,7 @@ sys.meta_path.insert(0, Blocked())
 
 
 def test_quick_needs_torch_alone(small_book, template, tmp_path_factory):
-    """Neither numpy, nor rich, nor pydantic is there, in this process or those it starts."""
+    """Neither numpy nor pydantic is there, in this process or those it starts."""
     small_book.snippet(
         "a/copy", "import torch\n\n\ndef main():\n    return {'gb_s': float(torch.ones(2).sum())}\n"
     )

@@ -29,8 +29,8 @@ B = TypeVar("B", bound=Block)
 class Book:
     """A checkout of the book, as it is on disk when it is first asked.
 
-    `execute` is `auto`, `never` (committed recordings only) or `always`; `runner` is one that is running
-    already, `library` one that is read already.
+    `execute` is `auto` or `never`: committed recordings only. `runner` is one that is running already,
+    `library` one that is read already.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class Book:
         runner: Runner | None = None,
         library: Library | None = None,
     ):
-        if execute not in ("auto", "never", "always"):
-            reason = f"execute is auto, never or always, not {execute!r}"
+        if execute not in ("auto", "never"):
+            reason = f"execute is auto or never, not {execute!r}"
             raise OverlapError(f"{reason}; mend OVERLAP_EXECUTE or mkdocs.yml")
         self.root = root
         self.execute = execute
@@ -125,11 +125,12 @@ class Book:
         return self.references.get(profile, 1) if self.measures(name) else 1
 
     def recordings(self, name: str) -> dict[str, Recording]:
-        """The recording of each machine, the CPU first, then by GPU count.
+        """The recording of each machine, the CPU first, then by GPU count; a wrong name is an error.
 
         It is the local one, unless the committed one has its runs, too.
         """
         if name not in self._recordings:
+            self.snippet(name)
             recordings = dict(self.committed.get(name, {}))
             for profile, local in self.local.of(name).items():
                 if profile not in recordings or not has_runs_of(recordings[profile].data, local.data):
@@ -181,16 +182,16 @@ class Book:
                     places[shown.snippet] = shown
         return places
 
-    def scope(self, name: str, recording: Recording, number: int = 0) -> dict:
+    def scope(self, recording: Recording, number: int = 0) -> dict:
         """Names an expression over one run of a recording can use; run 0 is the one that is shown."""
-        key = (name, recording.path, number)
+        key = (recording.path, number)
         if key not in self._scopes:
-            self._scopes[key] = evaluation.scope(self, name, recording, number)
+            self._scopes[key] = evaluation.scope(self, recording, number)
         return self._scopes[key]
 
-    def scopes(self, name: str, recording: Recording) -> list[dict]:
+    def scopes(self, recording: Recording) -> list[dict]:
         """What expressions see in each run of a recording."""
-        return [self.scope(name, recording, number) for number in range(len(recording.runs))]
+        return [self.scope(recording, number) for number in range(len(recording.runs))]
 
     def numbers(self, value: Value) -> dict:
         """What an expression gives on each machine that has data for it, the median of its runs."""

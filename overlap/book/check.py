@@ -46,7 +46,6 @@ def remarks(book: "Book") -> list[str]:
     lines = []
     for block in book.blocks:
         lines += _of_block(block, block.remarks(book))
-    lines += _processors(book)
     for snippet in book.snippets.values():
         lines += _style(book, snippet)
     return lines
@@ -121,17 +120,6 @@ def _recordings(book: "Book") -> Iterator[str]:
         there = ", ".join(sorted(recorded)) or "none"
         reason = f"home names {profile}, of which there is no recording"
         yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
-
-
-def _processors(book: "Book") -> Iterator[str]:
-    """CPU runs that stand together are of one processor with as many cores."""
-    kinds = set()
-    for recordings in book.committed.values():
-        if "cpu" in recordings:
-            for run in recordings["cpu"].runs:
-                kinds.add(f"{run['machine']['cpu']} with {plural(run['machine']['cores'], 'core')}")
-    if len(kinds) > 1:
-        yield f"docs/recordings/cpu: runs on {' and '.join(sorted(kinds))}; record all of them on one machine"
 
 
 def _downloads(snippet: Snippet) -> Iterator[str]:

@@ -49,11 +49,6 @@ def sides(expression: str, scopes: Sequence[Mapping]) -> str:
     return ", ".join(_sides(part, scopes) for part in parts)
 
 
-def evaluated(source: str, scopes: Sequence[Mapping]) -> list:
-    """What those scopes give that have it; at least one must."""
-    return over(source, scopes) or [evaluate(source, scopes[0])]
-
-
 def is_close(comparison: Comparison) -> bool:
     """Whether it would turn if what it compares moved by three of its spreads over the runs.
 

@@ -40,8 +40,8 @@ def speaks_of(condition: str, recording: Recording) -> bool:
     return bool(evaluate(condition, machine_scope(recording.profile, recording.data["machine"])))
 
 
-def scope(book: "Book", name: str, recording: Recording, number: int) -> dict:
-    """Names that an expression over one run of a snippet can use: its own result before all else."""
+def scope(book: "Book", recording: Recording, number: int) -> dict:
+    """Names that an expression over one run of a recording can use: its own result before all else."""
     run = recording.runs[number]
 
     def load(other: str) -> dict:
@@ -56,12 +56,12 @@ def scope(book: "Book", name: str, recording: Recording, number: int) -> dict:
     chapters = {snippet.chapter for snippet in book.snippets.values()}
     names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
     names |= machine_scope(recording.profile, run["machine"])
-    return names | {key: wrap(value, f"{name}.{key}") for key, value in run["result"].items()}
+    return names | {key: wrap(value, f"{recording.snippet}.{key}") for key, value in run["result"].items()}
 
 
 def statistics(book: "Book", value: Value) -> dict[str, Statistic]:
     """What an expression gives in all runs of each machine; nothing anywhere is an error."""
-    recordings = book.recordings(book.snippet(value.snippet).name)
+    recordings = book.recordings(value.snippet)
     by_profile = {}
     for profile, recording in recordings.items():
         if value.profile in (None, profile):
@@ -82,7 +82,7 @@ def _statistic(book: "Book", value: Value, recording: Recording) -> Statistic:
     why = ""
     for number, run in enumerate(recording.runs):
         try:
-            item = evaluate(value.expression, book.scope(value.snippet, recording, number))
+            item = evaluate(value.expression, book.scope(recording, number))
             show(item, value.spec)
             values.append(item)
             runs.append(run)
@@ -99,7 +99,7 @@ def _statistic(book: "Book", value: Value, recording: Recording) -> Statistic:
 
 def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:
     """What each machine's data say of a claim; it must be decided by at least one."""
-    recordings = book.recordings(book.snippet(claim.snippet).name)
+    recordings = book.recordings(claim.snippet)
     of_machines = [_verdict(book, claim, recording) for recording in recordings.values()]
     of_machines = [verdict for verdict in of_machines if verdict]
     if all(verdict.state is State.OPEN for verdict in of_machines):
@@ -112,7 +112,7 @@ def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:
 
 def _verdict(book: "Book", claim: "Claim", recording: Recording) -> Verdict | None:
     try:
-        return claim.verdict(book.scopes(claim.snippet, recording), recording)
+        return claim.verdict(book.scopes(recording), recording)
     except OverlapError as error:
         if book.is_reference(recording.profile):
             reason = f"claim {claim.snippet}: {error}, in {recording.path}"

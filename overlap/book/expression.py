@@ -10,7 +10,7 @@ import ast
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Sequence, ValuesView
 from functools import lru_cache
 from statistics import median
 from types import CodeType, GeneratorType
@@ -167,6 +167,11 @@ def over(expression: str, scopes: Iterable[Mapping]) -> list:
         with contextlib.suppress(Undecided):
             values.append(evaluate(expression, scope))
     return values
+
+
+def over_some(expression: str, scopes: Sequence[Mapping]) -> list:
+    """What it gives in those scopes; where none has data for it, an error that says why."""
+    return over(expression, scopes) or [evaluate(expression, scopes[0])]
 
 
 def as_json(expression: str) -> list:

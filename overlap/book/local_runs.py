@@ -26,7 +26,7 @@ def cache_folder(root: Path) -> Path:
 
 
 class LocalRuns:
-    """Runs of the snippets of one library on this machine; `execute` is `auto`, `never` or `always`."""
+    """Runs of the snippets of one library on this machine; with `execute` `never` there are none."""
 
     def __init__(self, library: Library, execute: str):
         self._library = library
@@ -56,7 +56,6 @@ class LocalRuns:
         """What this machine can run and has not run yet; with `force` all that it can run."""
         if self._execute == "never":
             return []
-        force = force or self._execute == "always"
         return [item for item in self.runnable(names) if force or not self.path(*item).exists()]
 
     def run(self, names: list[str] | None, force: bool, runner: Runner | None) -> int:

@@ -218,7 +218,7 @@ def _value(now: Book, profile: str, value: Value) -> list[str] | None:
 
 def _claim(now: Book, profile: str, claim: Claim) -> list[str] | None:
     recording = now.recordings(claim.snippet).get(profile)
-    verdict = recording and claim.verdict(now.scopes(claim.snippet, recording), recording)
+    verdict = recording and claim.verdict(now.scopes(recording), recording)
     if not verdict:
         return None
     figures = verdict.figures

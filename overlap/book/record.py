@@ -2,42 +2,83 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.book import Book
+from overlap.book.recording import busy
 from overlap.book.verdict import State
 from overlap.run import machine, recording
 from overlap.run.progress import Item
 from overlap.run.recording import Bundle
+from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
 #: State and text of a claim, by where it stands and on which machine.
 Verdicts = dict[tuple[str, str], tuple[State, str]]
 
 
-def lacking_runs(book: Book, target: Bundle | None, item: Item, runs: int | None, named: bool) -> int:
-    """How many more runs `record` should make: up to `runs` of a measurement, or what pyproject.toml wants.
+class Recorder:
+    """Takes runs into the recordings of a book, or into a bundle; `tell` gets a line for each."""
 
-    One more of what was named; but into a bundle as many as that, whatever is recorded.
-    """
-    if named and not target and runs is None:
-        return 1
-    snippet, gpus = item
-    here = book.library.profiles_here[gpus]
-    wanted = book.runs_wanted(snippet.name, here)
-    if runs is not None and book.measures(snippet.name):
-        wanted = runs
-    recorded = set()
-    committed = book.committed.get(snippet.name, {}).get(here)
-    if committed is not None and committed.grade == recording.FRESH:
-        recorded = recording.run_digests(committed.data)
-    if not target:
-        return max(0, wanted - len(recorded))
-    bundled = target.runs(snippet, here)
-    if named:
-        return max(0, wanted - len(bundled - recorded))
-    return max(0, wanted - len(bundled | recorded))
+    def __init__(self, book: Book, bundle: Bundle | None, tell: Callable[[str], None]):
+        self.book = book
+        self.bundle = bundle
+        self.tell = tell
+        #: How many it took, and how many of these while other work used the machine.
+        self.count = 0
+        self.disturbed = 0
+
+    def lacking_runs(self, item: Item, runs: int | None, named: bool) -> int:
+        """How many more runs to make: up to `runs` of a measurement, or what pyproject.toml wants.
+
+        One more of what was named; but into a bundle as many as that, whatever is recorded.
+        """
+        if named and not self.bundle and runs is None:
+            return 1
+        snippet, gpus = item
+        profile = self.book.library.profiles_here[gpus]
+        wanted = self.book.runs_wanted(snippet.name, profile)
+        if runs is not None and self.book.measures(snippet.name):
+            wanted = runs
+        recorded = set()
+        committed = self.book.committed.get(snippet.name, {}).get(profile)
+        if committed is not None and committed.grade == recording.FRESH:
+            recorded = recording.run_digests(committed.data)
+        if not self.bundle:
+            return max(0, wanted - len(recorded))
+        bundled = self.bundle.runs(snippet, profile)
+        if named:
+            return max(0, wanted - len(bundled - recorded))
+        return max(0, wanted - len(bundled | recorded))
+
+    def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
+        """Write one run, and tell of it."""
+        if self.bundle:
+            self.bundle.add(data)
+        else:
+            _, data = recording.add(path_of(self.book, data), data)
+        self.book.keep(snippet, gpus, data)
+        self.count += 1
+        line = f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s"
+        runs = len(recording.all_runs(data))
+        if runs > 1:
+            line += f", run {runs}"
+        if busy(data):
+            self.disturbed += 1
+            line += f", while the machine was busy: {busy(data)}"
+        self.tell(line)
+
+    def remarks(self) -> Iterator[str]:
+        """What to know of the runs that it took."""
+        if self.disturbed:
+            runs = f"{self.disturbed} of {plural(self.count, 'run')}"
+            where = self.bundle.path if self.bundle else "their recordings"
+            remedy = f"when it is calm, remove {where} and repeat them: a busy run counts beside calm ones"
+            yield f"This machine was busy in {runs}; {remedy}"
+        if "cpu" not in self.book.library.profiles_here:
+            yield "The CPU has a profile of its own here: the book's is another, or has other cores"
 
 
 def round_robin(lacking: dict[Item, int]) -> list[Item]:

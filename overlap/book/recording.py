@@ -22,6 +22,11 @@ class Recording:
     grade: str
 
     @property
+    def snippet(self) -> str:
+        """Name of the snippet."""
+        return self.data["snippet"]
+
+    @property
     def profile(self) -> str:
         """Name of the machine."""
         return self.data["profile"]

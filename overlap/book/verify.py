@@ -76,7 +76,7 @@ def verify(
     before = diagnosis.look()
     with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
-        failed = runner.run_all(wanted, keep, "verifying", lambda item: _seconds(book, item) or 1.0)
+        failed = runner.run_all(wanted, keep, lambda item: _seconds(book, item) or 1.0)
         failures = _failures(book, failed, mine)
         now = book.with_recordings(mine.recordings)
         headlines, unreadable = _headlines(book.as_committed, now)
@@ -142,7 +142,7 @@ def _watch_low(runner: Runner, items: list[Item], headlines: list[dict]) -> dict
     for snippet, gpus in items:
         if gpus and snippet.name in low and snippet.name not in states:
             with diagnosis.watched_gpu() as state:
-                runner.run_all([(snippet, gpus)], label="watching")
+                runner.run_all([(snippet, gpus)])
             states[snippet.name] = state
     return states
 
@@ -171,7 +171,7 @@ def _headlines(committed: Book, now: Book) -> tuple[list[dict], list[str]]:
     unreadable = []
     for headline in [row for block in now.of_kind(Headlines) for row in block.rows]:
         recorded = _recorded(committed, headline)
-        for profile, recording in now.recordings(now.snippet(headline.snippet).name).items():
+        for profile, recording in now.recordings(headline.snippet).items():
             try:
                 values, ceilings, shares = headline.measured(now, recording)
             except OverlapError as error:
@@ -258,7 +258,7 @@ def _claims(now: Book, names: list[str], unchecked: dict[str, str], other_work: 
         for profile, recording in now.recordings(claim.snippet).items():
             here = {"profile": profile, "busy": busy(recording.data) or other_work}
             try:
-                verdict = claim.verdict(now.scopes(claim.snippet, recording), recording)
+                verdict = claim.verdict(now.scopes(recording), recording)
                 if verdict:
                     decided.append(here | {"state": verdict.state.word, "figures": verdict.figures})
             except OverlapError as error:  # it was written with other machines in mind

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.run import machine, noise, recording, worker
-from overlap.run.progress import Expected, Item, progress
+from overlap.run.progress import Expected, Item, Progress
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 from overlap.run.worker import Job, Outcome
@@ -105,7 +105,6 @@ class Runner:
         self,
         wanted: list[Item],
         done: Callable[[Snippet, int, dict], None] = lambda snippet, gpus, recording: None,
-        label: str = "running",
         expected: Expected = lambda item: 1.0,
     ) -> list[RunFailed]:
         """Run many: measurements one at a time, the rest side by side; `done` takes each recording.
@@ -118,7 +117,8 @@ class Runner:
             self.probe(gpus)
         alone = [item for item in wanted if item[0].options["exclusive"]]
         workers = max(2, min(8, os.cpu_count() // 2))
-        with progress(wanted, label, expected) as ended, ThreadPoolExecutor(workers) as pool:
+        progress = Progress(wanted, expected)
+        with ThreadPoolExecutor(workers) as pool:
 
             def run(item: Item) -> None:
                 seconds = None
@@ -132,7 +132,7 @@ class Runner:
                     failures.append(
                         RunFailed(f"{error}\n  Run it alone: {typed}", snippet.path, error.reason)
                     )
-                ended(item, seconds)
+                progress.ended(item, seconds)
 
             try:
                 futures = [pool.submit(run, item) for item in wanted if item not in alone]

@@ -33,11 +33,11 @@ _SCRIPT = re.compile(r"<script\b[^>]*>.*?</script>", re.S)
 class OverlapConfig(base.Config):
     """Options in mkdocs.yml.
 
-    `execute`: auto, never or always; left empty it is auto, and never where a site is built to be published.
+    `execute`: auto or never; left empty it is auto, and never where a site is built to be published.
     `notebook_page`: the chapter whose notebook is a page of the site; the others are files.
     """
 
-    execute = option.Choice(("auto", "never", "always", ""), default="")
+    execute = option.Choice(("auto", "never", ""), default="")
     notebook_page = option.Type(str, default="")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.comparison import SPREADS, compared, distance, evaluated, is_close, sides
+from overlap.book.comparison import SPREADS, compared, distance, is_close, sides
 from overlap.book.evaluation import speaks_of
-from overlap.book.expression import Undecided, evaluate, over
+from overlap.book.expression import Undecided, evaluate, over, over_some
 from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import cited, key
@@ -48,11 +48,11 @@ class Limit(NamedTuple):
 
     def figures(self, scopes: list[dict]) -> str:
         """`4 of 132: 3%`."""
-        value = show(middle(evaluated(self.value, scopes)))
+        value = show(middle(over_some(self.value, scopes)))
         shares = self.shares(scopes)
         if not shares:
             return f"{value} of a ceiling that is not known"
-        text = f"{value} of {show(middle(evaluated(self.ceiling, scopes)))}: {middle(shares):.0%}"
+        text = f"{value} of {show(middle(over_some(self.ceiling, scopes)))}: {middle(shares):.0%}"
         return f"{text} — beats its ceiling" if self.is_beaten(scopes) else text
 
 
@@ -170,7 +170,7 @@ class Claim(Block):
         decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
         recordings = [book.recordings(self.snippet)[verdict.profile] for verdict in decided]
         for limit in self.limits:
-            if not any(limit.shares(book.scopes(self.snippet, recording)) for recording in recordings):
+            if not any(limit.shares(book.scopes(recording)) for recording in recordings):
                 yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
         for verdict in decided:
             if verdict.state is State.HOLDS and book.is_reference(verdict.profile):
@@ -192,7 +192,7 @@ class Claim(Block):
         if verdict.true < verdict.runs:
             yield f"is not true in all runs: `{self.expression}`: {verdict.figures}"
         recording = book.recordings(self.snippet)[verdict.profile]
-        for item in compared(self.expression, book.scopes(self.snippet, recording)):
+        for item in compared(self.expression, book.scopes(recording)):
             if is_close(item):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
                 yield f"holds by less than {SPREADS} times the spread of {what}"

@@ -48,7 +48,7 @@ class FigureBlock(Block):
     def markdown(self, view: "View") -> str:
         """A tab for each machine; the caption, with the way to the code."""
         book = view.book
-        recordings = book.recordings(book.snippet(self.snippet).name)
+        recordings = book.recordings(self.snippet)
         first = view.first(recordings, self.snippet)
         tabs = {}
         for profile, recording in recordings.items():

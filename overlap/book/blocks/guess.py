@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.book.evaluation import speaks_of
-from overlap.book.expression import Undecided, evaluate, over
+from overlap.book.expression import Undecided, over_some
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -97,10 +97,10 @@ class Guess(Block):
         if not self.snippet:
             return {"any machine": [choice for choice in self.choices if choice.is_right]}
         votes = {}
-        for profile, recording in book.recordings(book.snippet(self.snippet).name).items():
+        for profile, recording in book.recordings(self.snippet).items():
             if not book.is_reference(profile) or not speaks_of(self.condition, recording):
                 continue
-            scopes = book.scopes(self.snippet, recording)
+            scopes = book.scopes(recording)
             try:
                 votes[profile] = [choice for choice in self.choices if _holds(choice.expression, scopes)]
             except Undecided as error:
@@ -140,5 +140,5 @@ class Guess(Block):
 
 def _holds(expression: str, scopes: list[dict]) -> bool:
     """Whether it is true in most of those runs that decide it."""
-    results = over(expression, scopes) or [evaluate(expression, scopes[0])]
+    results = over_some(expression, scopes)
     return 2 * sum(map(bool, results)) > len(results)

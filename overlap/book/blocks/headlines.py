@@ -107,7 +107,7 @@ class Headline(NamedTuple):
 
     def measured(self, book: "Book", recording: "Recording") -> tuple[list[float], list[float], list[float]]:
         """Values, ceilings and shares of the ceiling, each of those runs that have data for it."""
-        scopes = book.scopes(self.snippet, recording)
+        scopes = book.scopes(recording)
         values = self.amounts(self.expression, scopes)
         return values, self.amounts(self.ceiling, scopes), self.amounts(self.share, scopes)
 
@@ -161,8 +161,8 @@ class Headlines(Block):
             yield f"{self.where}: headlines without rows; {_FORM}"
         for row in self.rows:
             scopes = []
-            for recording in book.recordings(book.snippet(row.snippet).name).values():
-                scopes += book.scopes(row.snippet, recording)
+            for recording in book.recordings(row.snippet).values():
+                scopes += book.scopes(recording)
             if not row.amounts(row.expression, scopes):
                 reason = f"`{row.label}`: `{row.expression}` has no value on any machine"
                 yield f"{self.where}: {reason}; mend it or record it"

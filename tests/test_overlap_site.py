@@ -525,6 +525,7 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
     book.commit("a/number", template, {"n": 3})
     fails = 'def main():\n    raise ValueError("oops")\n'
     book.snippet("a/number", fails)
+    book.snippet("a/new", 'def main():\n    return {"n": 1}\n')
     served = Background(book.root, "auto", "")
 
     def build_again() -> Site:
@@ -534,7 +535,8 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
         return site
 
     try:
-        assert "and run now" in build_again().status
+        site = build_again()
+        assert "and run now" in site.status and site.book.recordings("a/new")
         served.start()
         served._thread.join(120)
         assert "ValueError: oops" in capfd.readouterr().err

@@ -21,7 +21,7 @@ class Background:
 
     The first build shows the recordings, with the pictures that each page shows first. A thread then draws
     the others and runs what this machine can run, and lets MkDocs build again by writing `signal_file`, which
-    it watches. In later builds a snippet that was edited runs at once, before its page is built. One that
+    it watches. A snippet that is new, or was edited later, runs at once, before its page is built. One that
     failed in the thread does not run again until it is edited: its page shows the recording.
     """
 
@@ -45,7 +45,7 @@ class Background:
         book = site.book
         lacking = {book.local.path(*item): item[0].name for item in book.local.lacking()}
         if self._thread.ident is None:
-            self._left = set(lacking)
+            self._left = {file for file, name in lacking.items() if book.recordings(name)}
         edited = [name for file, name in lacking.items() if file not in self._left]
         if edited:
             book.runner = self._runner

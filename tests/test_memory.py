@@ -206,9 +206,27 @@ def test_a_snapshot_says_who_allocated_what_is_held():
 
 
 def test_a_history_is_replayed_to_its_peak():
-    assert snapshot_reading.at_peak(SNAPSHOT) == {"load": 7 * MIB, "make_model": 3 * MIB}
+    older = 50 + 8 + 1 + 5  # what was freed unseen, and three blocks that were there
+    assert snapshot_reading.at_peak(SNAPSHOT) == {snapshot_reading.OLDER: older * MIB, "make_model": 3 * MIB}
     assert snapshot_reading.at_peak(SNAPSHOT, device=1) == {"load": 64 * MIB}
     assert snapshot_reading.at_peak({"device_traces": [[]]}) == {}
+
+
+def test_a_ring_that_has_wrapped_forgets_names_and_no_bytes():
+    events = [
+        event("alloc", 0, 6 * MIB, MADE),
+        event("alloc", 6 * MIB, 2 * MIB, LOADED),
+        event("free_completed", 6 * MIB, 2 * MIB),
+        event("alloc", 6 * MIB, 3 * MIB, LOADED),
+    ]
+    blocks = [block(6 * MIB, frames=MADE), block(4 * MIB, 3 * MIB, frames=LOADED), block(MIB, state=FREE)]
+    segments = [{"address": 0, "device": 0, "blocks": blocks}]
+    peaks = []
+    for first in range(4):
+        snapshot = {"segments": segments, "device_traces": [events[first:]]}
+        peaks.append(snapshot_reading.at_peak(snapshot))
+    older = {snapshot_reading.OLDER: 6 * MIB, "load": 3 * MIB}
+    assert peaks == [{"make_model": 6 * MIB, "load": 3 * MIB}, older, older, older]
 
 
 def test_free_memory_is_measured_by_its_largest_piece():
@@ -249,7 +267,9 @@ def test_a_loop_is_watched_and_its_last_snapshot_is_read(recorder, monkeypatch):
     assert (result["held_before"], result["peak_asked"], result["peak_held"]) == (4, 5, 5)
     assert result["events"] == 9 and result["file_bytes"] > 0
     assert result["blocks"][:3] == [[0, 4, "make_model"], [0, 6, ""], [0, 8, "no Python frame"]]
-    assert list(result["us"]) == ["not recorded", "python", "all"]
+    modes = ["not recorded", "python", "all"]
+    assert set(result["us"]) == {*modes, *(f"{mode}, deeper" for mode in modes)}
+    assert result["frames"] == {"near": 3, "deeper": 3}, "as in the imitated snapshot"
     spans = snapshot_reading.plot(result, {}).axes[0].collections
     assert len(spans) == len(result["blocks"])
 
@@ -270,9 +290,11 @@ def test_out_of_memory_writes_one_snapshot(recorder, monkeypatch, tmp_path, gpu)
 def test_a_snapshot_that_cannot_be_written_is_no_error(recorder, monkeypatch):
     observers = []
     monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", observers.append, raising=False)
-    oom_snapshot.snapshot_on_oom("/no/such/folder/a.pickle")
-    with pytest.warns(UserWarning, match="no snapshot in /no/such/folder/a.pickle"):
-        observers[0](0, 1, 2, 3)
+    written = oom_snapshot.snapshot_on_oom("/no/such/folder/a.pickle")
+    for _ in range(2):  # the first failure does not use up the one file
+        with pytest.warns(UserWarning, match="no snapshot in /no/such/folder/a.pickle"):
+            observers[0](0, 1, 2, 3)
+    assert written == []
 
 
 def test_without_cuda_nothing_observes(monkeypatch):
@@ -302,6 +324,7 @@ def test_the_observer_sees_more_than_the_handler(recorder, monkeypatch):
         "after it",
     ]
     assert result["written"] == result["files"] == ["oom.pickle"] and result["refused_bytes"] == 30 * MIB
+    assert result["at_peak"]["observer"] == result["at_peak"]["in handler"] != {}
 
 
 def test_memory_is_mapped_by_address():

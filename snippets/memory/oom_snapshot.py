@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from snippets.memory.snapshot_reading import free_memory, held_by
+from snippets.memory.snapshot_reading import at_peak, free_memory, held_by
 
 LAYERS, WIDTH, ROWS, CAP_MIB = 4, 2048, 16384, 1100
 
@@ -27,7 +27,8 @@ def snapshot_on_oom(path: Path | str, most: int = 1) -> list[Path]:
     Call it once, early in the program: an observer stays until the process ends. The
     first `most` snapshots go to `path`, with a number in the name from the second on.
     Give each process a path of its own. The list that you get is filled as they are
-    written. Without CUDA nothing happens.
+    written. Their history is of the last 100,000 events: what was allocated before them
+    is listed, with its stack, but not when. Without CUDA nothing happens.
     """
     path = Path(path)
     written: list[Path] = []
@@ -40,11 +41,12 @@ def snapshot_on_oom(path: Path | str, most: int = 1) -> list[Path]:
             return
         number = f"_{len(written) + 1}" if written else ""
         target = path.with_name(path.stem + number + path.suffix)
-        written.append(target)
         try:
             torch.cuda.memory._dump_snapshot(str(target))
         except Exception as error:  # PyTorch would raise it in place of its own
             warnings.warn(f"no snapshot in {target}: {error}", stacklevel=2)
+        else:
+            written.append(target)
 
     torch._C._cuda_attach_out_of_memory_observer(observer)  # type: ignore
     return written
@@ -82,19 +84,20 @@ def step(net: nn.Sequential, rows: int) -> None:
     net.zero_grad()
 
 
-def held_now() -> dict[str, int]:
-    return held_by(torch.cuda.memory._snapshot())
-
-
 def refused(net: nn.Sequential, rows: int) -> dict:
-    """Who holds memory for the handler of the error, and after it."""
-    in_handler = {}
+    """Who holds memory for the handler of the error and after it; who did at the peak."""
+    in_handler, peak = {}, {}
     try:
         step(net, rows)
     except torch.OutOfMemoryError:
-        in_handler = held_now()
+        snapshot = torch.cuda.memory._snapshot()
+        in_handler, peak = held_by(snapshot), at_peak(snapshot)
     gc.collect()
-    return {"in handler": in_handler, "after it": held_now()}
+    seen = {
+        "in handler": in_handler,
+        "after it": held_by(torch.cuda.memory._snapshot()),
+    }
+    return {"seen": seen, "at_peak": peak}
 
 
 def main() -> dict:
@@ -113,7 +116,7 @@ def main() -> dict:
         files = sorted(path.name for path in Path(folder).iterdir())
     torch.cuda.memory._record_memory_history(enabled=None)
     step(net, ROWS // 2)  # fits
-    seen = {"observer": held_by(snapshot)} | later
+    seen = {"observer": held_by(snapshot)} | later["seen"]
     for when, held in seen.items():
         said = [f"{name} {size >> 20}" for name, size in held.items()]
         print(f"{when:<11}{sum(held.values()) >> 20:5} MiB: {', '.join(said)}")
@@ -124,6 +127,10 @@ def main() -> dict:
     ooms = torch.cuda.memory_stats()["num_ooms"]
     result = {"cap_mib": CAP_MIB, "held_before": before, "seen": seen, "ooms": ooms}
     result |= {"refused_bytes": asked, "free": free_memory(snapshot)}
+    peaks = {"observer": at_peak(snapshot), "in handler": later["at_peak"]}
+    for when, peak in peaks.items():
+        print(f"replayed from {when}: {sum(peak.values()) >> 20} MiB at the peak")
+    result["at_peak"] = peaks
     return result | {"written": names, "files": files}
 
 

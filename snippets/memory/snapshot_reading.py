@@ -12,21 +12,26 @@ import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from snippets.timing.benchmark import wall_clock
 from snippets.timing.take_turns import recorded, take_turns
 
-LAYERS, WIDTH, ROWS, STEPS, CALLS = 4, 2048, 4096, 3, 1000
+LAYERS, WIDTH, ROWS, STEPS, CALLS = 4, 2048, 5000, 3, 1000
 NO_FRAME = "no Python frame"
+OLDER = "older than the history"
+DEEPER = 30  # frames below a tensor, as in a model of many modules
 
 
 def owner(frames: list[dict]) -> str:
     """The innermost function of a stack that is not in a file of PyTorch's own.
 
     `NO_FRAME` for what autograd's threads allocate, or what is older than the recording.
+    A file in any folder named `torch` counts as PyTorch's, so do not name yours so.
     """
     for frame in frames:
         file = frame["filename"]
@@ -75,15 +80,40 @@ def held_by(snapshot: dict, device: int = 0) -> dict[str, int]:
     )
 
 
+def older_blocks(snapshot: dict, device: int = 0) -> dict[int, int]:
+    """Bytes asked for, by address, that were held before the first recorded event."""
+    allocated: set[int] = set()
+    older: dict[int, int] = {}
+    for event in snapshot["device_traces"][device]:
+        if event["action"] == "alloc":
+            allocated.add(event["addr"])
+        elif event["action"] == "free_completed" and event["addr"] not in allocated:
+            older[event["addr"]] = event["size"]
+    for segment in snapshot["segments"]:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            held = block["state"] != "inactive"
+            if segment["device"] == device and held and address not in allocated:
+                older[address] = block["requested_size"]
+            address += block["size"]
+    return older
+
+
 def at_peak(snapshot: dict, device: int = 0) -> dict[str, int]:
     """Bytes asked for, by function, at the moment when most was held.
 
-    Replays the recorded history, so it knows nothing that is older than the recording:
-    {} where none was recorded. `snapshot` is what `held_by` takes, not the file's path.
+    Replays the recorded events: the newest `max_entries` of them. What was held before
+    the oldest of these is there as `OLDER`, and a peak before it is not seen: the sum
+    is then less than `memory_stats()["requested_bytes.all.peak"]`. {} where nothing
+    was recorded. `snapshot` is what `held_by` takes, not the file's path.
     """
     events = snapshot["device_traces"][device]
-    sizes: dict[int, int] = {}
-    held = most = end = 0
+    if not events:
+        return {}
+    older = older_blocks(snapshot, device)
+    sizes = dict(older)
+    held = most = sum(sizes.values())
+    end = 0
     for i, event in enumerate(events):
         if event["action"] == "alloc":
             sizes[event["addr"]] = event["size"]
@@ -93,13 +123,14 @@ def at_peak(snapshot: dict, device: int = 0) -> dict[str, int]:
         if held > most:
             most, end = held, i + 1
 
-    live: dict[int, dict] = {}
+    live = {address: (OLDER, size) for address, size in older.items()}
     for event in events[:end]:
         if event["action"] == "alloc":
-            live[event["addr"]] = event
+            name = owner(event.get("frames", []))
+            live[event["addr"]] = name, event["size"]
         elif event["action"] == "free_completed":
             live.pop(event["addr"], None)
-    return summed((owner(e.get("frames", [])), e["size"]) for e in live.values())
+    return summed(live.values())
 
 
 def free_memory(snapshot: dict, device: int = 0) -> dict[str, float]:
@@ -199,27 +230,46 @@ def watched(path: Path) -> dict:
     held = after["allocated_bytes.all.peak"] - before["allocated_bytes.all.current"]
     result = {"steps": steps, "gradient_bytes": gradient_bytes}
     result |= {"held_before": before["allocated_bytes.all.current"]}
+    result |= {"asked_before": before["requested_bytes.all.current"]}
     return result | {"peak_asked": asked, "peak_held": held}
+
+
+def allocate(deeper: int = 0) -> None:
+    """Allocate a tensor and drop it, `deeper` Python calls further down."""
+    if deeper:
+        allocate(deeper - 1)
+    else:
+        torch.empty(512, device="cuda")
+
+
+def frames_recorded(deeper: int) -> int:
+    """How many Python frames the recording has of one allocation."""
+    record()
+    wall_clock(partial(allocate, deeper))
+    events = torch.cuda.memory._snapshot()["device_traces"][0]
+    stop()
+    return max(len(event.get("frames", [])) for event in events)
+
+
+def clock(how: dict | None, deeper: int) -> float:
+    """Seconds of `allocate`, with or without a recording that has begun before."""
+    if how is not None:
+        torch.cuda.memory._record_memory_history(max_entries=10_000, **how)
+    seconds = wall_clock(partial(allocate, deeper), CALLS)
+    stop()
+    return seconds
 
 
 def cost() -> dict:
     """Microseconds to allocate and drop a tensor, with and without a recording."""
     modes = {"not recorded": None, "python": {"stacks": "python"}, "all": {}}
-
-    def work(how: dict | None) -> None:
-        if how is not None:
-            torch.cuda.memory._record_memory_history(max_entries=10_000, **how)
-        for _ in range(CALLS):
-            torch.empty(512, device="cuda")
-        stop()
-
-    works = {name: lambda how=how: work(how) for name, how in modes.items()}
-    times = recorded(take_turns(works, trials=9), "us")
-    each = {name: us / CALLS for name, us in times["us"].items()}
-    trials = {}
-    for name, row in times["us_trials"].items():
-        trials[name] = [us / CALLS for us in row]
-    return {"us": each, "us_trials": trials}
+    works = {}
+    for name, how in modes.items():
+        works[name] = partial(clock, how, 0)
+        works[f"{name}, deeper"] = partial(clock, how, DEEPER)
+    times = take_turns(works, trials=9, clock=lambda work, _: work())
+    frames = {"near": frames_recorded(0), "deeper": frames_recorded(DEEPER)}
+    return recorded(times, "us") | {"frames": frames}
 
 
 def main() -> dict:
@@ -251,7 +301,7 @@ def main() -> dict:
     print("{:.0f}".format(free["largest"] / 2**20))
     result |= cost()
     for name, us in result["us"].items():
-        print(f"allocate and drop, {name:<13}{us:7.2f} µs")
+        print(f"allocate and drop, {name:<21}{us:7.2f} µs")
     return result
 
 

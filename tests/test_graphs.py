@@ -498,21 +498,66 @@ def eagerly(monkeypatch):
     return given
 
 
-def test_each_way_of_compiling_a_step_is_checked_and_timed(monkeypatch, tmp_path):
+@pytest.fixture
+def small_steps(monkeypatch):
+    """A model so small that a CPU trains it; what would be compiled is noted."""
+
+    def twice(works, **options):
+        turns(works)  # the warm-up
+        return turns(works)
+
     given = eagerly(monkeypatch)
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
     smaller(monkeypatch, step_compiled, WIDTH=64, BLOCKS=2, BATCH=4, TOKENS=8, OTHER_BATCHES=(3, 2))
+    monkeypatch.setattr(step_compiled, "take_turns", twice)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
-    found = step_compiled.process(str(tmp_path))
-    assert given == [{}, "LanguageModel", "Block", "Block", "Block", "Block"]
+    return given
+
+
+def test_each_way_of_compiling_a_step_is_checked_and_timed(small_steps, monkeypatch, tmp_path):
+    found = step_compiled.process(("by_block", "with_breaks", "whole"), str(tmp_path))
+    assert small_steps == [{}, "Block", "Block", "Block", "Block", "LanguageModel"]
     assert list(found["whole"]["ms"]) == ["eager", "compiled"] and found["whole"]["gain"] == 0.5
+    assert len(found["whole"]["python"]["ms_trials"]["compiled"]) == 1  # without the warm-up's
     assert [len(found[way]["other_s"]) for way in step_compiled.WAYS] == [0, 2, 0]
     assert len(found["by_block"]["graphs"]) == 3
-    monkeypatch.setattr(step_compiled, "whole", lambda net: nn.init.normal_(net.scores.weight))
-    monkeypatch.setattr(step_compiled, "WAYS", {"whole": step_compiled.whole})
+    wrong = {"whole": lambda net: nn.init.normal_(net.scores.weight)}
+    monkeypatch.setattr(step_compiled, "WAYS", wrong)
     with pytest.raises(AssertionError, match="not close"):
-        step_compiled.process(str(tmp_path))
+        step_compiled.process(("whole",), str(tmp_path))
+
+
+def test_a_whole_and_its_parts_share_no_cache(small_steps, monkeypatch):
+    caches = []
+
+    class Processes:
+        def __init__(self, *given, **options):
+            assert options["max_tasks_per_child"] == 1
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def map(self, work, names, folders):
+            caches.extend(folders)
+            return map(work, names, folders)
+
+    monkeypatch.setattr(step_compiled, "ProcessPoolExecutor", Processes)
+    result = step_compiled.main()
+    assert caches[0] != caches[1] == caches[2]
+    assert set(result["ways"]) == set(step_compiled.WAYS) and len(result["start_s"]) == 3
+    assert result["cached"]["gain"] == 0.5
+
+
+def test_a_step_is_timed_on_the_gpu_alone_too(gpu, monkeypatch):
+    works = {"eager": partial(torch.ones, 3), "compiled": partial(torch.ones, 2)}
+    monkeypatch.setattr(step_compiled, "gpu_clock", lambda work, **how: work().numel())
+    found = step_compiled.timed(works)
+    assert len(found["python"]["ms_trials"]["eager"]) == len(found["ms_trials"]["eager"]) == 11
+    assert found["gpu"]["gain_trials"] == [1.5] * 7
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # PyTorch's own look at it
@@ -638,6 +683,8 @@ def test_bucketed_takes_the_smallest_that_fits(gpu):
         assert call(rows, rows).item() == 5 * length
     with pytest.raises(ValueError, match="9 tokens are more than 8"):
         call(*torch.ones(2, 1, 9, dtype=torch.long))
+    with pytest.raises(ValueError, match="3 rows, captured for 1"):
+        call(*torch.ones(2, 3, 4, dtype=torch.long))
 
 
 def test_padding_is_what_no_text_fills(monkeypatch):

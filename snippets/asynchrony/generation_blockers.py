@@ -49,6 +49,9 @@ def loop_lines() -> dict[str, Callable]:
         "torch.distributions.Categorical(shares).sample()": lambda: (
             torch.distributions.Categorical(shares).sample()
         ),
+        "Categorical(shares, validate_args=False).sample()": lambda: (
+            torch.distributions.Categorical(shares, validate_args=False).sample()
+        ),
         "scores.topk(50)": lambda: scores.topk(50),
         "scores[small] = -inf": drop_small,
         "scores[small]": lambda: scores[small],

@@ -29,10 +29,12 @@ IGNORED = -100  # a target that the loss leaves out
 def bucketed(step: Callable, sizes: list[int], example: Callable) -> Callable:
     """`step(tokens, targets)` as graphs, one for each size of its second dimension.
 
-    `example(size)` gives a batch to warm up with: a real step. A shorter batch is
-    padded with token 0 and with target -100, so `step` must not look ahead, and its
-    loss must leave -100 out. All graphs share their memory: what a call returns is
-    overwritten by the next. ValueError for a batch longer than all sizes.
+    `example(size)` gives a batch to warm up with: a real step for each size, which
+    trains. To undo it, keep copies of weights and optimizer state, and copy them back
+    in place. A shorter batch is padded with token 0 and with target -100, so `step`
+    must not look ahead, and its loss must leave -100 out. All graphs share their
+    memory: what a call returns is overwritten by the next. ValueError for a batch
+    that is longer than all sizes, or has another number of rows than the examples.
     """
     graphs, pool = {}, torch.cuda.graph_pool_handle()
     aside = torch.cuda.Stream()
@@ -53,6 +55,8 @@ def bucketed(step: Callable, sizes: list[int], example: Callable) -> Callable:
         if not fitting:
             raise ValueError(f"{length} tokens are more than {max(graphs)}")
         (places, aims), graph, loss = graphs[min(fitting)]
+        if len(tokens) != len(places):
+            raise ValueError(f"{len(tokens)} rows, captured for {len(places)}")
         places.zero_()
         aims.fill_(-100)
         places[:, :length].copy_(tokens)

@@ -9,6 +9,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
@@ -19,13 +20,15 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from snippets.graphs.language_model import LanguageModel, parameters, successors
-from snippets.timing.benchmark import wall_clock
+from snippets.graphs.language_model import LanguageModel, successors
+from snippets.timing.benchmark import Timing, wall_clock
+from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
-WIDTH, BLOCKS, BATCH, TOKENS = 768, 4, 16, 1024
-OTHER_BATCHES = (12, 8)  # the first compiles for any size, the second finds it done
+WIDTH, BLOCKS, BATCH, TOKENS = 768, 4, 64, 1024
+OTHER_BATCHES = (48, 32)  # the first compiles for any size, the second finds it done
+SPIN_CYCLES = 40_000_000  # about 20 ms: Python launches a step in less
 
 
 def cut(*_) -> None:
@@ -83,6 +86,32 @@ def peak_mib(work: Callable) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
+def noted(work: Callable, returned_s: list[float]) -> None:
+    """Do the work, and note how long Python was busy with it."""
+    start = time.perf_counter()
+    work()
+    returned_s.append(time.perf_counter() - start)
+
+
+def timed(works: dict[str, Callable]) -> dict:
+    """Each step's time, Python's part of the same calls, and the GPU's time alone."""
+    returned_s: dict[str, list[float]] = {name: [] for name in works}
+    watched = {n: partial(noted, work, returned_s[n]) for n, work in works.items()}
+    turns = take_turns(watched, warmup=1, trials=11)
+    faster = ratios(turns["eager"], turns["compiled"])
+    found = recorded(turns) | {"gain": median(faster), "gain_trials": faster}
+    python = {name: Timing(seconds[1:]) for name, seconds in returned_s.items()}
+    found["python"] = recorded(python)
+    if torch.cuda.is_available():
+        spin = partial(gpu_clock, calls=1, spin_cycles=SPIN_CYCLES)
+        alone = {"warmup": 1, "trials": 7, "clock": lambda work, _: spin(work)}
+        kernels = take_turns(works, **alone)
+        faster = ratios(kernels["eager"], kernels["compiled"])
+        found["gpu"] = recorded(kernels)
+        found["gpu"] |= {"gain": median(faster), "gain_trials": faster}
+    return found
+
+
 def first_calls(net: nn.Module, device: str, way: Callable) -> dict:
     """Compile one way: seconds of the first step, of the next, and of other batches."""
     torch.compiler.reset()
@@ -94,14 +123,11 @@ def first_calls(net: nn.Module, device: str, way: Callable) -> dict:
     works["eager"]()
     found = {"first_s": wall_clock(works["compiled"]), "graphs": [graphs_so_far()]}
     losses = {n: [float(work()) for _ in range(3)] for n, work in works.items()}
-    torch.testing.assert_close(*map(torch.tensor, losses.values()), rtol=1e-2, atol=0)
+    torch.testing.assert_close(*map(torch.tensor, losses.values()), rtol=1e-3, atol=0)
     found["losses"] = losses
     if device == "cuda":
         found["peak_mib"] = {name: peak_mib(work) for name, work in works.items()}
-    turns = take_turns(works, warmup=1, trials=11)
-    faster = ratios(turns["eager"], turns["compiled"])
-    found |= recorded(turns) | {"gain": median(faster), "gain_trials": faster}
-    found["other_s"] = []
+    found |= timed(works) | {"other_s": []}
     if way is by_block:
         for size in OTHER_BATCHES:
             other = [rows[:size] for rows in batch]
@@ -110,48 +136,55 @@ def first_calls(net: nn.Module, device: str, way: Callable) -> dict:
     return found
 
 
-def process(folder: str) -> dict:
-    """All ways, one after the other, in this fresh process; `folder` is the cache."""
+def process(names: tuple[str, ...], folder: str) -> dict:
+    """Some ways, one after the other, in this fresh process; `folder` is the cache."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = torch.randn(64, device=device)
     start = wall_clock(lambda: torch.compile(lambda x: x * 2 + 1)(small))
     found: dict = {"start_s": start}  # import, and what a process pays but once
-    for name, way in WAYS.items():
+    for name in names:
         torch.manual_seed(0)
         net = LanguageModel(WIDTH, BLOCKS, TOKENS).to(device)
-        found[name] = first_calls(net, device, way)
-    found["parameters"] = parameters(net)
+        found[name] = first_calls(net, device, WAYS[name])
     return found
 
 
 def main() -> dict:
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch"])
+    new_folder = partial(tempfile.TemporaryDirectory, ignore_cleanup_errors=True)
+    parts, one = ("by_block", "with_breaks"), ("whole",)
     with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        new_folder() as of_parts,
+        new_folder() as of_one,
         ProcessPoolExecutor(1, context, max_tasks_per_child=1) as processes,
     ):
-        cold, cached = processes.map(process, [folder, folder])
-    print(f"start of the compiler: {cold['start_s']:.1f} s, {cached['start_s']:.1f} s")
-    for name in WAYS:
-        way, again = cold[name], cached[name]
-        print(f"{name:12}first step {way['first_s']:5.1f} s,", end=" ")
-        print(f"from the cache {again['first_s']:5.1f} s;", end=" ")
+        # a new cache for each, so that neither finds what the other compiled
+        jobs = [parts, one, one], [of_parts, of_one, of_one]
+        by_parts, cold, cached = processes.map(process, *jobs)
+    start_s = [found.pop("start_s") for found in (by_parts, cold, cached)]
+    ways = cold | by_parts
+    print("start of the compiler: " + ", ".join(f"{s:.1f} s" for s in start_s))
+    for name, way in ways.items():
+        print(f"{name:12}first step {way['first_s']:5.1f} s;", end=" ")
         print(f"eager {way['ms']['eager']:6.2f} ms,", end=" ")
-        print(f"compiled {way['ms']['compiled']:6.2f} ms")
+        print(f"compiled {way['ms']['compiled']:6.2f} ms,", end=" ")
+        print(f"of which Python is busy {way['python']['ms']['compiled']:6.2f} ms")
+    again = cached["whole"]
+    print(f"whole, from the cache: first step {again['first_s']:.1f} s")
     shape = {"blocks": BLOCKS, "batch": BATCH, "tokens": TOKENS}
-    return {"cold": cold, "cached": cached, "shape": shape}
+    return {"ways": ways, "cached": again, "start_s": start_s, "shape": shape}
 
 
 def plot(results: dict, ceilings: dict):
     labels = {"whole": "as a whole", "by_block": "block by block"}
     labels["with_breaks"] = "block by block, with breaks"
-    seconds = {}
+    times = {}
     for name, label in labels.items():
-        first = {key: results[key][name]["first_s"] for key in ("cold", "cached")}
-        seconds[label] = first
-    return bars(seconds, {}, unit="s of the first step")
+        way = results["ways"][name]
+        times[label] = way["ms"] | {"Python, compiled": way["python"]["ms"]["compiled"]}
+    return bars(times, {}, unit="ms per step")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ def label(name: str) -> Iterator[None]:
     """Name what runs inside, for `torch.profiler` and for Nsight Systems.
 
     Labels may stand in one another. Without CUDA it is for `torch.profiler` alone.
+    In a function that `torch.compile` compiles Dynamo leaves the name out of the
+    profiler's trace, with a warning: put the label around its call.
     """
     on_gpu = torch.cuda.is_available()
     if on_gpu:

@@ -84,7 +84,8 @@ def prefetched_batches(
     As `prefetched`, for a PackedSequence and dataclasses, too. A sparse tensor is moved
     when its batch is yielded, and nothing hides that. A mapping becomes a dict.
     TypeError at NumPy's arrays and integers and at an Enum: hand over tensors and plain
-    values. ValueError at a dataclass with an InitVar that has no default.
+    values. ValueError at a dataclass with an InitVar that has no default. A dataclass's
+    `__post_init__` runs twice more for each batch, with tensors of the CPU and of the GPU.
     """
     waiting: deque = deque()
 

@@ -363,7 +363,7 @@ def test_verdicts(measured, text):
     }
     for profile, (holds, figures) in CLAIMS[text].items():
         assert figures in found[profile].figures if holds is None else figures == found[profile].figures
-        assert found[profile].path == f"docs/recordings/{profile}/a/b.json"
+        assert found[profile].recording.path == f"docs/recordings/{profile}/a/b.json"
 
 
 CHECKED = {

@@ -117,4 +117,4 @@ def _verdict(book: "Book", claim: "Claim", recording: Recording) -> Verdict | No
         if book.is_reference(recording.profile):
             reason = f"claim {claim.snippet}: {error}, in {recording.path}"
             raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
-        return Verdict(recording.profile, State.OPEN, str(error), recording.is_local, recording.path)
+        return Verdict(recording, State.OPEN, str(error))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from overlap.book.recording import Recording
 from overlap.run.text import plural
 
 
@@ -32,28 +33,31 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A state on one machine, with the figures that decide it and the recording they come from.
+    """A state on one machine, with the recording that decides it, and its figures.
 
     It is `true` in so many of its `runs`; `margin` is the distance of what is nearest to its bound: `15%`.
     `busy` is what other work did to the host in such a run, in figures.
     """
 
-    profile: str
+    recording: Recording
     state: State
     figures: str
-    is_local: bool = False
-    path: str = ""
     true: int = 1
     runs: int = 1
     margin: str = ""
     busy: str = ""
 
     @property
+    def profile(self) -> str:
+        """Name of the machine."""
+        return self.recording.profile
+
+    @property
     def advice(self) -> str:
         """What to do about a run that a busy host made; nothing where the host was calm."""
         if not self.busy:
             return ""
-        which = "this machine" if self.is_local else "the host"
+        which = "this machine" if self.recording.is_local else "the host"
         return f"{which} was busy ({self.busy}): repeat it when calm"
 
     @property

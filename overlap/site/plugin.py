@@ -155,11 +155,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """List the claims that this machine's own runs contradict; tell an author what is not in order."""
         book = self.site.book
         for claim in book.claims:
-            if not any(run.is_local for run in book.recordings(claim.snippet).values()):
+            if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):
                 continue
             for verdict in book.verdicts(claim):
-                key = (claim.page, claim.anchor, verdict.path)
-                if verdict.is_local and verdict.state is State.FALSE and key not in self.listed:
+                key = (claim.page, claim.anchor, verdict.recording.path)
+                if verdict.recording.is_local and verdict.state is State.FALSE and key not in self.listed:
                     self.listed.add(key)
                     log.info(claim.falsehood(verdict))
         if self.serving:  # behind the page, which need not wait for it

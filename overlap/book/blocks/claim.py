@@ -121,7 +121,7 @@ class Claim(Block):
         try:
             return self._verdict(scopes, recording) if speaks_of(self.condition, recording) else None
         except Undecided as error:
-            return Verdict(recording.profile, State.OPEN, str(error), recording.is_local, recording.path)
+            return Verdict(recording, State.OPEN, str(error))
 
     def _verdict(self, scopes: list[dict], recording: Recording) -> Verdict:
         disturbed = next(filter(None, map(busy, recording.runs)), "")
@@ -138,18 +138,17 @@ class Claim(Block):
         else:
             state = State.HOLDS
             apart = distance(compared(self.expression, able))
-        place = recording.profile, state, figures, recording.is_local, recording.path
-        return Verdict(*place, true, len(able), apart, disturbed)
+        return Verdict(recording, state, figures, true, len(able), apart, disturbed)
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, figures, recording and remedy.
 
         What a reader's own machine says is no reason to change the claim.
         """
-        what = "claim is false here" if verdict.is_local else "claim is false"
-        what = f"{what}: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.path}"
+        what = "claim is false here" if verdict.recording.is_local else "claim is false"
+        what = f"{what}: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.recording.path}"
         advice = verdict.advice
-        if verdict.is_local:
+        if verdict.recording.is_local:
             again = f"`overlap run {self.snippet}` runs it again"
             advice = f"{advice}; {again}" if advice else f"this machine may differ; {again}"
         return f"{self.where}: {what}; {advice or 'claim what the data say, or record again'}"
@@ -162,21 +161,20 @@ class Claim(Block):
                 if verdict.state is State.FALSE:
                     yield self.falsehood(verdict)
                 elif verdict.state is State.OPEN:
-                    reason = f"claim cannot be decided in {verdict.path}: {verdict.figures}"
+                    reason = f"claim cannot be decided in {verdict.recording.path}: {verdict.figures}"
                     yield f"{self.where}: {reason}; mend it, or add `for` a condition"
 
     def remarks(self, book: "Book") -> Iterator[str]:
         """A limit that no machine knows; narrow on a machine of the book's own."""
         decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
-        recordings = [book.recordings(self.snippet)[verdict.profile] for verdict in decided]
         for limit in self.limits:
-            if not any(limit.shares(book.scopes(recording)) for recording in recordings):
+            if not any(limit.shares(book.scopes(verdict.recording)) for verdict in decided):
                 yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
         for verdict in decided:
             if verdict.state is State.HOLDS and book.is_reference(verdict.profile):
                 for reason in self.narrow(book, verdict):
                     remedy = verdict.advice or "measure longer or claim less"
-                    yield f"{self.where}: claim {reason}, in {verdict.path}; {remedy}"
+                    yield f"{self.where}: claim {reason}, in {verdict.recording.path}; {remedy}"
 
     def _check_names(self, page) -> Iterator[str]:
         claims = [block for block in page.blocks if isinstance(block, Claim)]
@@ -191,8 +189,7 @@ class Claim(Block):
         """Why it holds too narrowly: not in all runs, or what it compares may turn by their spread."""
         if verdict.true < verdict.runs:
             yield f"is not true in all runs: `{self.expression}`: {verdict.figures}"
-        recording = book.recordings(self.snippet)[verdict.profile]
-        for item in compared(self.expression, book.scopes(recording)):
+        for item in compared(self.expression, book.scopes(verdict.recording)):
             if is_close(item):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
                 yield f"holds by less than {SPREADS} times the spread of {what}"
@@ -202,12 +199,11 @@ class Claim(Block):
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
-        recordings = view.book.recordings(self.snippet)
         return view.render(
             read_template("claim"),
             claim=self,
             how=view.how(self.snippet),
-            raw={verdict.profile: view.raw(recordings[verdict.profile]) for verdict in verdicts},
+            view=view,
             verdicts=verdicts,
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),

@@ -285,7 +285,7 @@ BAD_VALUES = {
         "(`lost`: name 'lost' is not defined; there are a, big, c,"
     ),
     "{a/b: c.lost.x}": "no run of c/lost on h200-x2",
-    "{a/b@h200-x8: x}": "a/b: `x` has no value on h200-x8; run `overlap record a/b` where that machine is",
+    "{a/b@h200-x8: x}": "a/b: `x` has no value on h200-x8; run `overlap record a/b` on one",
     "{a/b: x +}": "`x +` is not an expression",
     "{a/b: name:.2f}": "`name:.2f`: Unknown format code",
     "{a/b: open(1)}": "`open` is none of the functions there are",

@@ -70,7 +70,7 @@ def statistics(book: "Book", value: Value) -> dict[str, Statistic]:
         return by_profile
     reason = f"{value.snippet}: `{value.expression}` has no value on"
     if not by_profile:
-        remedy = f"run `overlap record {value.snippet}` where that machine is"
+        remedy = f"run `overlap record {value.snippet}` on one"
         raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
     *_, last = by_profile.values()
     raise OverlapError(f"{reason} {', '.join(by_profile)} ({last.why}); mend the expression")

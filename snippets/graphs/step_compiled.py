@@ -183,7 +183,8 @@ def plot(results: dict, ceilings: dict):
     times = {}
     for name, label in labels.items():
         way = results["ways"][name]
-        times[label] = way["ms"] | {"Python, compiled": way["python"]["ms"]["compiled"]}
+        times[label] = {"eager": way["ms"]["eager"], "compiled": way["ms"]["compiled"]}
+        times[label]["Python, compiled"] = way["python"]["ms"]["compiled"]
     return bars(times, {}, unit="ms per step")
 
 

@@ -19,8 +19,8 @@ from overlap.run.text import plural
 
 _ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
 _WIDTH = 88
-#: The comment behind each import: its module (of `from module import`) or None, and the name as written.
-Imports = dict[tuple[str | None, str], str]
+#: What is imported: a module (of `from module import`) or None, and the name as written.
+Imports = set[tuple[str | None, str]]
 #: A statement, and its lines with those between it and the one before.
 Chunk = tuple[ast.stmt, str]
 #: Of each file what is taken of it.
@@ -36,10 +36,10 @@ def program(snippet: Snippet) -> str:
     if any(fingerprint.is_guard(node) for node in snippet.tree.body):
         lacks_gpus = _gpu_checks(snippet)
     if lacks_gpus:
-        imports.setdefault((None, "torch"), "")
+        imports.add((None, "torch"))
     lacks_packages = _package_checks(snippet, imports)
     if lacks_packages:
-        imports.setdefault(("importlib.util", "find_spec"), "")
+        imports.add(("importlib.util", "find_spec"))
     return _text(head, files, imports, lacks_packages, lacks_gpus)
 
 
@@ -86,8 +86,9 @@ def _text(
     lacks_gpus: Iterable[str] = (),
 ) -> str:
     """The file: comments on top, imports, what is folded in, and at last the snippet's own code."""
-    future, standard, other = (_section(imports, number) for number in range(3))
-    text = "\n\n".join(filter(None, ["\n".join(head), future, standard, "\n".join(lacks_packages), other]))
+    others = {item for item in imports if _root(*item) not in sys.stdlib_module_names}
+    parts = ["\n".join(head), _sorted(imports - others), "\n".join(lacks_packages), _sorted(others)]
+    text = "\n\n".join(filter(None, parts))
     chunks = []
     for file, parts in files[:-1]:
         chunks += _folded_in(file, parts)
@@ -235,42 +236,35 @@ def _docstring(snippet: Snippet) -> list[str]:
 
 def _imports(files: Files) -> Imports:
     """What the files import from outside the book."""
-    imports: Imports = {}
+    imports: Imports = set()
     for file, parts in files:
         for part in parts:
             if part.is_import and not part.borrows:
                 module = getattr(part.node, "module", None)
-                if module == "__future__" and file is not files[-1][0]:
-                    remedy = "`from __future__` cannot be folded into others; do without it"
-                    raise OverlapError(f"{file.path}: {remedy}")
-                name = ast.unparse(part.node.names[0])
-                comment = _comment(file, part.node, name)
-                imports[module, name] = imports.get((module, name)) or comment
+                if module == "__future__":
+                    raise OverlapError(
+                        f"{file.path}: a download cannot hold `from __future__`; do without it"
+                    )
+                imports.add((module, ast.unparse(part.node.names[0])))
     return imports
 
 
-def _comment(file: Snippet, node: ast.stmt, name: str) -> str:
-    """The comment behind the import of a name."""
-    for line in file.text.split("\n")[node.lineno - 1 : node.end_lineno]:
-        comment = re.search(rf"\b{re.escape(name)},?\s+(#.*)", line)
-        if comment:
-            return comment[1]
-    return ""
+def _root(module: str | None, name: str) -> str:
+    """The package that an import is from."""
+    return re.match(r"\w+", module or name)[0]
 
 
-def _section(imports: Imports, number: int) -> str:
-    """Sorted imports of the future, the standard library, or others; one with a comment has its own line."""
+def _sorted(imports: Imports) -> str:
+    """The lines of these imports, in order."""
     names: dict[str, list[str]] = {}
     lines = []
     for module, name in sorted(imports, key=lambda item: (item[0] or "", item[1])):
-        if _section_of(module or name) == number:
-            comment = imports[module, name]
-            if module is None:
-                lines.append(f"import {name}  {comment}".rstrip())
-            elif comment or " as " in name:
-                lines.append(f"from {module} import {name}  {comment}".rstrip())
-            else:
-                names.setdefault(module, []).append(name)
+        if module is None:
+            lines.append(f"import {name}")
+        elif " as " in name:
+            lines.append(f"from {module} import {name}")
+        else:
+            names.setdefault(module, []).append(name)
     for module, several in names.items():
         line = f"from {module} import {', '.join(several)}"
         if len(line) > _WIDTH:
@@ -278,14 +272,6 @@ def _section(imports: Imports, number: int) -> str:
             line = f"from {module} import (\n{rows})"
         lines.append(line)
     return "\n".join(sorted(lines, key=lambda line: (line.startswith("from"), line)))
-
-
-def _section_of(module: str) -> int:
-    """0 for the future, 1 for the standard library, 2 for others."""
-    root = module.split()[0].split(".")[0]
-    if root == "__future__":
-        return 0
-    return 1 if root in sys.stdlib_module_names else 2
 
 
 def _gpu_checks(snippet: Snippet) -> list[str]:
@@ -317,8 +303,7 @@ def _with_checks(code: str, guard: ast.stmt, checks: Iterable[str]) -> str:
 
 def _package_checks(snippet: Snippet, imports: Imports) -> list[str]:
     """Lines to stand before what is imported: what to say where it is not installed."""
-    roots = {re.match(r"\w+", module or name)[0] for module, name in imports}
-    roots = sorted(roots - sys.stdlib_module_names)
+    roots = sorted({_root(*item) for item in imports} - sys.stdlib_module_names)
     if not roots:
         return []
     file = snippet.path.rpartition("/")[2]

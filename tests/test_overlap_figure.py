@@ -35,8 +35,8 @@ def drawn(monkeypatch):
 
     def draw(plot, results: dict | None = None) -> dict:
         monkeypatch.setattr(picture, "_module", lambda path: SimpleNamespace(plot=plot))
-        made = picture.draw("snippets/a/b.py", typical([results or {}]), {}, "a/b-cpu")
-        return json.loads(json.dumps(made, allow_nan=False))
+        made = picture.draw("snippets/a/b.py", "a/b", {"cpu": (typical([results or {}]), {})})
+        return json.loads(json.dumps(made["cpu"], allow_nan=False))
 
     return draw
 

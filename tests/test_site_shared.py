@@ -8,7 +8,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 from overlap.site import picture  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
-from overlap.site.shared import alike, share  # noqa: E402
+from overlap.site.shared import kinds, share  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +60,14 @@ def test_equal_numbers_have_equal_colours():
     "other", [{"xlabel": "m"}, {"xscale": "log"}, {"ylabel": "ms"}], ids=["x label", "scale", "y label"]
 )
 def test_pictures_of_another_kind_share_nothing(other):
-    one, same = figure([1, 2], [1, 2]), figure([5, 6], [7, 8])
-    assert alike(one, [figure([1, 2], [1, 2], **other), same]) == [same]
-    assert alike(one, [plt.subplots(2)[0]]) == []
+    one = figure([1, 2], [1, 2])
+    assert kinds(one) == kinds(figure([5, 6], [7, 8]))
+    assert kinds(one) != kinds(figure([1, 2], [1, 2], **other))
+    assert kinds(one) != kinds(plt.subplots(2)[0])
 
 
-def drawn(monkeypatch, others: list[dict]) -> dict:
-    """The picture of a snippet whose result is 4, beside machines with other results."""
+def drawn(monkeypatch, *most: int) -> list[dict]:
+    """The pictures of a snippet with these results, each of another machine."""
 
     def plot(results, ceilings):
         made, axes = plt.subplots()
@@ -74,19 +75,27 @@ def drawn(monkeypatch, others: list[dict]) -> dict:
         return made
 
     monkeypatch.setattr(picture, "_module", lambda path: SimpleNamespace(plot=plot))
-    pairs = [(other, {}) for other in others]
-    return picture.draw("snippets/a/b.py", {"most": 4}, {}, "a/b", others=pairs)
+    machines = {f"h200-x{number}": ({"most": result}, {}) for number, result in enumerate(most, 1)}
+    return list(picture.draw("snippets/a/b.py", "a/b", machines).values())
 
 
 def test_a_picture_has_one_more_variant_where_there_is_another_machine(monkeypatch):
-    alone, both = drawn(monkeypatch, []), drawn(monkeypatch, [{"most": 40}])
+    (alone,) = drawn(monkeypatch, 4)
+    both, other = drawn(monkeypatch, 4, 40)
     assert list(alone["sizes"]) == ["wide", "narrow"]
-    assert list(both["sizes"]) == ["wide", "narrow", "shared"]
+    assert list(both["sizes"]) == list(other["sizes"]) == ["wide", "narrow", "shared"]
     assert both["wide"] == alone["wide"]
     assert both["tables"] == alone["tables"]
     assert both["shared"] != both["narrow"]
-    assert ">40<" in both["shared"]
+    assert ">40<" in both["shared"] and ">40<" in other["shared"]
     assert ">40<" not in both["narrow"]
+
+
+def test_only_those_that_are_wanted_are_drawn_and_they_are_the_same(monkeypatch):
+    both = drawn(monkeypatch, 4, 40)
+    machines = {"h200-x1": ({"most": 4}, {}), "h200-x2": ({"most": 40}, {})}
+    for number, profile in enumerate(machines):
+        assert picture.draw("snippets/a/b.py", "a/b", machines, [profile]) == {profile: both[number]}
 
 
 def test_only_gpu_machines_share_axes(small_book, template):
@@ -94,10 +103,10 @@ def test_only_gpu_machines_share_axes(small_book, template):
     for gpus in (0, 1, 2):
         small_book.commit("a/number", template, {"n": 3}, gpus)
     book = small_book.book("never")
-    runs = book.recordings("a/number")
-    assert list(runs) == ["cpu", "h200", "h200-x2"]
     pictures = Pictures(book)
-    others = {
-        profile: [other.profile for other in pictures.others("a/number", runs[profile])] for profile in runs
+    comparable = {
+        profile: [other.profile for other in pictures.comparable("a/number", recording)]
+        for profile, recording in book.recordings("a/number").items()
     }
-    assert others == {"cpu": [], "h200": ["h200-x2"], "h200-x2": ["h200"]}
+    gpus = ["h200", "h200-x2"]
+    assert comparable == {"cpu": ["cpu"], "h200": gpus, "h200-x2": gpus}

@@ -39,10 +39,10 @@ def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
     inputs = _inputs(book, notebook_page)
     if stamp.exists() and stamp.read_text() == inputs:
         return ran, 0
-    if problems := book.check(remarks=False):
-        raise OverlapError("the book is not in order:\n" + "\n".join(problems))
     pictures = Pictures(book)
     with drawing_pool(book.root) as pool:
+        if problems := book.check(remarks=False):
+            raise OverlapError("the book is not in order:\n" + "\n".join(problems))
         drawn = pictures.draw(pool)
     generate(book, pictures, notebook_page)
     write(stamp, inputs)

@@ -246,8 +246,10 @@ def _draw_dots(axes: Axes, bars: list[Series]) -> None:
 
 def _thin(axes: Axes) -> None:
     """Hide every second label of the x axis, until none touches its neighbour."""
-    shown = [label for label in axes.get_xticklabels() if label.get_text()]
-    while any(a.get_window_extent().x1 + 2 > b.get_window_extent().x0 for a, b in pairwise(shown)):
-        for label in shown[1::2]:
+    labels = [label for label in axes.get_xticklabels() if label.get_text()]
+    places = [label.get_window_extent() for label in labels]
+    while any(left.x1 + 2 > right.x0 for left, right in pairwise(places)):
+        for label in labels[1::2]:
             label.set_visible(False)
-        shown = shown[::2]
+        labels = labels[::2]
+        places = places[::2]

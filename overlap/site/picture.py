@@ -1,4 +1,4 @@
-"""One picture: a snippet's plain matplotlib in the book's style, wide and narrow, with its numbers."""
+"""Pictures of a snippet: its plain matplotlib in the book's style, wide and narrow, with its numbers."""
 
 import importlib.util
 import io
@@ -21,8 +21,10 @@ from overlap.site import svg
 from overlap.site.chart import chart
 from overlap.site.layout import Layout
 from overlap.site.series import Series, read
-from overlap.site.shared import alike, share
+from overlap.site.shared import kinds, share
 
+#: What `plot` gets: results and ceilings.
+Numbers = tuple[dict, dict]
 #: Inches.
 WIDTHS = {"wide": 7.0, "narrow": 3.7}
 _ROWS = 100  # of numbers on a page; the rest is in the raw recording
@@ -62,42 +64,51 @@ _STYLE = {
 
 def draw(
     path: str,
-    results: dict,
-    ceilings: dict,
-    name: str = "",
+    name: str,
+    machines: dict[str, Numbers],
+    wanted: Iterable[str] | None = None,
     variants: Iterable[str] = tuple(WIDTHS),
-    others: Iterable[tuple[dict, dict]] = (),
-    twin: tuple[str, dict, dict] | None = None,
-) -> dict:
-    """Call `plot(results, ceilings)` of the file at `path`.
+    twin: tuple[str, dict[str, Numbers]] | None = None,
+) -> dict[str, dict]:
+    """Call `plot(results, ceilings)` of the file at `path` with the numbers of each machine.
 
-    Returns SVG texts and sizes of the variants, tables of numbers, and the panels of a chart. Ids in the
-    picture are made of `name`.
-    Where `others`, results and ceilings of other machines, give pictures of the same kind there is one more
-    variant, `shared`, on axes that hold for all of them. With a `twin`, the path, results and ceilings of
-    another snippet, the axes have room for what that shows on them.
+    Returns by machine, for all or for those `wanted`, SVG texts and sizes of the variants, tables of numbers,
+    and the panels of a chart. Ids in a picture are made of `name` and the machine.
+    Where other machines give pictures of the same kind there is one more variant, `shared`, on axes that hold
+    for all of them. With a `twin`, the path and the numbers of another snippet, the axes have room for what
+    that shows on the same machine.
     """
+    profile, *_ = machines
+    drawings: dict[str, Drawing] = {}
     with plt.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
             plot = _module(path).plot
-            figure = plot(results, ceilings)
-            figures = [plot(*other) for other in others]
-            if twin:
-                their_path, *theirs = twin
-                share(figure, [_module(their_path).plot(*theirs)])
-            return _draw(figure, name, variants, figures)
+            twin_path, of_twin = twin or ("", {})
+            plot_twin = _module(twin_path).plot if twin else None
+            for profile, numbers in machines.items():
+                figure = plot(*numbers)
+                if profile in of_twin:
+                    share(figure, [plot_twin(*of_twin[profile])])
+                drawings[profile] = Drawing(figure, f"{name}-{profile}")
+            wanted = list(wanted or machines)
+            for profile in wanted:
+                drawings[profile].draw(variants)
+            for profile in wanted:
+                drawings[profile].draw_shared(drawings.values())
         except OverlapError as error:
-            raise OverlapError(f"{path}: plot() {error}") from None
+            raise OverlapError(f"{path}: plot() {error} (with the numbers of {profile})") from None
         except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == path]
             place = f"{path}:{lines[-1]}" if lines else path
             why = f"plot() cannot be drawn: {type(error).__name__}: {error}"
-            raise OverlapError(f"{place}: {why}; mend it, or what main() returned") from None
+            remedy = f"mend it, or what main() returned (with the numbers of {profile})"
+            raise OverlapError(f"{place}: {why}; {remedy}") from None
         finally:
             plt.close("all")
+    return {profile: drawings[profile].picture for profile in wanted}
 
 
 def _module(path: str) -> ModuleType:
@@ -119,38 +130,47 @@ def _take_snippets() -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in names}
 
 
-def _draw(figure, name: str, variants: Iterable[str], others: list) -> dict:
-    if not isinstance(figure, Figure):
-        raise OverlapError(f"must return a matplotlib figure, not {type(figure).__name__}")
-    if not figure.axes:
-        raise OverlapError("returned a figure without axes; draw on some, such as those of plt.subplots()")
-    same = alike(figure, others)
-    series = read(figure)
-    picture = {"sizes": {}, "chart": chart(figure, series)}
-    layout = Layout(figure, series)
-    for variant in variants:
-        layout.fit(WIDTHS[variant])
-        _print(figure, series, picture, name, variant)
-    picture["tables"], picture["more"] = _tables(series)
-    if same:
-        for other in same:
-            Layout(other, read(other))
-        share(figure, same)
-        layout.fit(WIDTHS["narrow"])
-        _print(figure, series, picture, name, "shared")
-    return picture
+class Drawing:
+    """The figure of one machine, and the `picture` that is made of it."""
 
+    def __init__(self, figure: Figure, name: str):
+        if not isinstance(figure, Figure):
+            raise OverlapError(f"must return a matplotlib figure, not {type(figure).__name__}")
+        if not figure.axes:
+            raise OverlapError(
+                "returned a figure without axes; draw on some, such as those of plt.subplots()"
+            )
+        self.figure = figure
+        self.name = name
+        self.kinds = kinds(figure)
+        self.series = read(figure)
+        self.picture = {"sizes": {}, "chart": chart(figure, self.series)}
+        self.layout = Layout(figure, self.series)
 
-def _print(figure: Figure, series: list[Series], picture: dict, name: str, variant: str) -> None:
-    """Put a figure, as it is laid out now, into the picture as one of its variants."""
-    file = io.StringIO()
-    canvas = figure.canvas
-    with plt.rc_context({"svg.hashsalt": f"{name}-{variant}"}):
-        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
-    figure.set_canvas(canvas)
-    marks = [mark for item in series for mark in item.marks(figure.bbox.height)]
-    picture[variant] = svg.from_matplotlib(file.getvalue(), marks)
-    picture["sizes"][variant] = [round(figure.bbox.width), round(figure.bbox.height)]
+    def draw(self, variants: Iterable[str]) -> None:
+        """Put variants into the picture, and its numbers."""
+        for variant in variants:
+            self._add(variant, WIDTHS[variant])
+        self.picture["tables"], self.picture["more"] = _tables(self.series)
+
+    def draw_shared(self, drawings: Iterable["Drawing"]) -> None:
+        """Put the variant into the picture whose axes hold for all of these that show the same."""
+        others = [other.figure for other in drawings if other is not self and other.kinds == self.kinds]
+        if others:
+            share(self.figure, others)
+            self._add("shared", WIDTHS["narrow"])
+
+    def _add(self, variant: str, inches: float) -> None:
+        self.layout.fit(inches)
+        file = io.StringIO()
+        canvas = self.figure.canvas
+        with plt.rc_context({"svg.hashsalt": f"{self.name}-{variant}"}):
+            FigureCanvasSVG(self.figure).print_svg(file, metadata={"Date": None})
+        self.figure.set_canvas(canvas)
+        box = self.figure.bbox
+        marks = [mark for item in self.series for mark in item.marks(box.height)]
+        self.picture[variant] = svg.from_matplotlib(file.getvalue(), marks)
+        self.picture["sizes"][variant] = [round(box.width), round(box.height)]
 
 
 def _tables(series: list[Series]) -> tuple[list[dict], int]:

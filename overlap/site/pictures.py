@@ -1,6 +1,7 @@
 """Pictures of recordings, drawn once from recorded data, in processes that have imported matplotlib."""
 
 import contextlib
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -10,6 +11,7 @@ import sys
 import threading
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import version
+from multiprocessing import forkserver
 from pathlib import Path
 
 from overlap import OverlapError
@@ -44,31 +46,25 @@ class Pictures:
 
     def path(self, name: str, recording: Recording) -> Path:
         """Where a picture is kept."""
-        snippet = self.book.snippets[name]
-        source = [snippet.text, snippet.drawing_hashes]
-        inputs = [source, recording.data["digest"], ceilings(recording.data["machine"]), self._style]
-        inputs += [
-            [other.data["digest"], ceilings(other.data["machine"])] for other in self.others(name, recording)
-        ]
-        twin = self._twin(name, recording)
-        if twin:
-            other = self.book.snippets[twin.data["snippet"]]
-            inputs.append([other.text, other.drawing_hashes, twin.data["digest"]])
+        inputs = [self._style, recording.profile]
+        for other in filter(None, (name, self._twin(name))):
+            snippet = self.book.snippets[other]
+            inputs.append([snippet.text, snippet.drawing_hashes])
+            for drawn in self.comparable(other, recording):
+                inputs.append([drawn.data["digest"], ceilings(drawn.data["machine"])])
         return self._cache.path("pictures", f"{name}-{recording.profile}", inputs, ".json")
 
-    def others(self, name: str, recording: Recording) -> list[Recording]:
-        """The recordings of other GPU machines, whose axes a picture can share."""
-        if not recording.gpus:
-            return []
-        others = self.book.recordings(name).values()
-        return [other for other in others if other.gpus and other.profile != recording.profile]
+    def comparable(self, name: str, recording: Recording) -> list[Recording]:
+        """A snippet's recordings whose pictures can be on the same axes as this machine's: all with GPUs."""
+        recordings = self.book.recordings(name)
+        if recording.gpus:
+            return [other for other in recordings.values() if other.gpus]
+        return [other for other in recordings.values() if other.profile == recording.profile]
 
-    def _twin(self, name: str, recording: Recording) -> Recording | None:
-        """The recording of a snippet's twin on the same machine: both are drawn on one scale."""
-        other = twin_of(name)
-        if other not in self.book.snippets or not self.has(other):
-            return None
-        return self.book.recordings(other).get(recording.profile)
+    def _twin(self, name: str) -> str:
+        """The snippet that is drawn on the same scale on each machine; empty where there is none."""
+        twin = twin_of(name)
+        return twin if twin in self.book.snippets and self.has(twin) else ""
 
     def of(self, name: str, recording: Recording) -> dict:
         """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
@@ -97,34 +93,51 @@ class Pictures:
         return str(self.book.root / self.book.snippets[name].path)
 
     def draw(self, pool: Executor, items: list[tuple[str, Recording]] | None = None) -> int:
-        """Draw these items, or what is missing, and say how far it is; return how many."""
+        """Draw these items, or what is missing, and say how far it is; return how many.
+
+        Pictures that can be on the same axes are one task: each is drawn with the numbers of the others.
+        """
         items = self.missing() if items is None else items
-        futures = {}
+        tasks: dict[tuple[str, ...], list[Recording]] = {}
         for name, recording in items:
-            path = self._file(name)
-            place = f"{name}-{recording.profile}"
-            others = [_drawn_from(other) for other in self.others(name, recording)]
-            twin = self._twin(name, recording)
-            beside = (self._file(twin.data["snippet"]), *_drawn_from(twin)) if twin else None
-            work = pool.submit(_draw, path, *_drawn_from(recording), place, VARIANTS, others, beside)
-            futures[work] = name, recording
+            machines = [other.profile for other in self.comparable(name, recording)]
+            tasks.setdefault((name, *machines), []).append(recording)
+        futures = {
+            pool.submit(_draw, *self._task(name, wanted)): name for (name, *_), wanted in tasks.items()
+        }
         problems = []
-        for count, future in enumerate(as_completed(futures), 1):
-            name, recording = futures[future]
+        count = 0
+        for future in as_completed(futures):
+            name = futures[future]
             try:
-                write(self.path(name, recording), json.dumps(future.result()))
+                pictures = future.result()
             except OverlapError as error:
-                problems.append(f"{error} (with the numbers of {recording.profile})")
-            if count % _TOLD == 0:
-                print(f"{count}/{len(futures)} pictures drawn", file=sys.stderr, flush=True)
+                problems.append(str(error))
+                continue
+            for profile, picture in pictures.items():
+                write(self.path(name, self.book.recordings(name)[profile]), json.dumps(picture))
+                count += 1
+                if count % _TOLD == 0:
+                    print(f"{count}/{len(items)} pictures drawn", file=sys.stderr, flush=True)
         if problems:
             raise OverlapError("\n".join(problems))
         return len(items)
 
+    def _task(self, name: str, wanted: list[Recording]) -> tuple:
+        """What `picture.draw` needs."""
+        twin = self._twin(name)
+        beside = (self._file(twin), _numbers(self.comparable(twin, wanted[0]))) if twin else None
+        machines = _numbers(self.comparable(name, wanted[0]))
+        return self._file(name), name, machines, [one.profile for one in wanted], VARIANTS, beside
 
-def _drawn_from(recording: Recording) -> tuple[dict, dict]:
-    """What `plot` gets: results and ceilings."""
-    return typical([run["result"] for run in recording.runs]), ceilings(recording.data["machine"])
+
+def _numbers(recordings: list[Recording]) -> dict[str, tuple[dict, dict]]:
+    """What `plot` gets on each machine: results and ceilings."""
+    by_profile = {}
+    for recording in recordings:
+        results = typical([run["result"] for run in recording.runs])
+        by_profile[recording.profile] = results, ceilings(recording.data["machine"])
+    return by_profile
 
 
 def numbers(root: Path, recordings: list[tuple[str, Recording]]) -> dict[tuple[str, str], dict]:
@@ -138,19 +151,24 @@ def numbers(root: Path, recordings: list[tuple[str, Recording]]) -> dict[tuple[s
         for name, recording in recordings:
             path = root / f"snippets/{name}.py"
             if "\ndef plot(" in path.read_text(encoding="utf-8"):
-                drawing = pool.submit(_draw, str(path), *_drawn_from(recording), name, ())
-                futures[drawing] = name, recording.profile
+                machines = _numbers([recording])
+                futures[pool.submit(_draw, str(path), name, machines, list(machines), ())] = name
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
-                picture = future.result()
-                read[futures[future]] = {key: picture[key] for key in ("tables", "more", "chart")}
+                for profile, picture in future.result().items():
+                    kept = {key: picture[key] for key in ("tables", "more", "chart")}
+                    read[futures[future], profile] = kept
     return read
 
 
 def drawing_pool(root: Path) -> Executor:
-    """Processes that draw, forked from one that has imported what snippets import; they end with this one."""
+    """Processes that draw, forked from one that imports what snippets import; they end with this one.
+
+    That one is started here, so that it imports while the caller does other work.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "overlap.site.picture"])
+    forkserver.ensure_running()
     workers = min(os.cpu_count() or 2, 8)
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(str(root),))
 
@@ -160,6 +178,7 @@ def _begin(root: str) -> None:
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # what is imported stays, and need not be looked through for garbage
 
 
 def _end_with_parent() -> None:

@@ -5,9 +5,9 @@ machines are compared by one more file of each picture, whose axes reach as far 
 so any two can be compared, and no pair needs a file of its own. It is as wide as a narrow picture, and loaded
 when a reader compares.
 
-Pictures with other panels, scales or labels are not alike, and keep axes of their own; the page says so. So
-does the CPU's: where both ran, it is so much slower that nothing could be seen of the GPUs. An axis of names,
-such as lanes have, is left as it is.
+Pictures with other panels, scales or labels keep axes of their own; the page says so. So does the CPU's:
+where both ran, it is so much slower that nothing could be seen of the GPUs. An axis of names, such as lanes
+have, is left as it is.
 """
 
 from matplotlib.axes import Axes
@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from overlap.site.series import words
 
 
-def alike(figure: Figure, others: list[Figure]) -> list[Figure]:
-    """Those of the others that have the panels, scales and labels of this one, as their authors drew them."""
-    return [other for other in others if _kinds(other) == _kinds(figure)]
+def kinds(figure: Figure) -> list[tuple[str, ...]]:
+    """Scales and labels of each panel. Pictures that have the same can be on the same axes."""
+    return [(*_kind(axes.xaxis), *_kind(axes.yaxis)) for axes in figure.axes]
 
 
 def share(figure: Figure, others: list[Figure]) -> None:
@@ -30,10 +30,6 @@ def share(figure: Figure, others: list[Figure]) -> None:
         _widen(axes.xaxis, [other.xaxis for other in beside])
         _widen(axes.yaxis, [other.yaxis for other in beside])
         _recolor(axes, beside)
-
-
-def _kinds(figure: Figure) -> list[tuple[str, ...]]:
-    return [(*_kind(axes.xaxis), *_kind(axes.yaxis)) for axes in figure.axes]
 
 
 def _kind(axis: Axis) -> tuple[str, str]:

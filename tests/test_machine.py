@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from fake_cuda import H200
@@ -218,13 +219,31 @@ def test_a_product_of_the_cpu_may_be_as_inexact_as_its_type_and_no_worse(monkeyp
 
 
 def test_each_kernel_touches_as_many_bytes(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda source, name: print, raising=False)
     monkeypatch.setattr(read_or_write, "TOUCHED", 2400)
     works = read_or_write.works()
     works["two reads, one write: add"]()
     for name, work in works.items():
         given = [*work.args, *work.keywords.values(), getattr(work.func, "__self__", None)]
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
-        assert sum(each.nbytes for each in tensors) == 2400, name
+        touched = sum(each.nbytes for each in tensors)
+        if "in place" in name:
+            touched *= 2  # what is read is written, too
+        assert touched == 2400, name
+
+
+def test_scattered_bits_are_those_of_the_kernel():
+    launched = []
+    out = torch.zeros(4 * 4096, dtype=torch.int32).view(torch.float32)
+    read_or_write.scatter(lambda *given: launched.append(given), out, read_or_write.FACTOR)
+    (blocks, block, (_, n, factor)) = launched[0]
+    assert n == 4096 == blocks[0] * block[0] and factor % 2**32 == read_or_write.FACTOR
+    i = np.arange(n, dtype=np.uint32) * np.uint32(read_or_write.FACTOR)
+    rows = np.stack([i * np.uint32(k) for k in (1, 3, 5, 7)], 1)
+    bits = torch.from_numpy(rows.view(np.int32).reshape(-1)).view(torch.float32)
+    read_or_write.check_scattered(bits)
+    with pytest.raises(AssertionError):
+        read_or_write.check_scattered(out)
 
 
 # The clock

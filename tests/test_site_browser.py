@@ -455,7 +455,8 @@ OPEN = """() => [...document.querySelectorAll(":popover-open, details[open]")]
   .map(each => each.outerHTML.slice(0, 100))"""
 CUT = """() => {
   for (const fold of document.querySelectorAll(".md-content details")) fold.open = true
-  const parts = ":is(.ov-text, :not(.language-python) > pre > code, table:not([class]), .ov-cards)"
+  const texts = ".ov-text:not(.ov-columns), :not(.language-python) > pre > code"
+  const parts = `:is(${texts}, table:not([class]), .ov-cards)`
   return [...document.querySelectorAll(`.md-content ${parts}`)]
     .filter(box => box.clientWidth && box.scrollWidth > box.clientWidth + 1)
     .map(box => box.outerHTML.slice(0, 150))
@@ -872,7 +873,7 @@ def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
 
 def test_python_keeps_its_columns_on_a_phone(visit):
     page = visit("streams/", width=390)
-    code = page.locator(".language-python pre > code")
+    code = page.locator(".language-python pre > code, .ov-columns")
     looks = code.evaluate_all("all => all.map(code => getComputedStyle(code).whiteSpace)")
     assert set(looks) == {"pre"}
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

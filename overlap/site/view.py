@@ -1,5 +1,6 @@
 """What a block draws itself with on a page: templates that escape, addresses, code, outputs, pictures."""
 
+import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -213,6 +214,7 @@ def _environment() -> jinja2.Environment:
         finalize=_finalized,
     )
     environment.globals |= {"label": machine.label, "show": show, "number": number, "printable": printable}
+    environment.globals["in_columns"] = in_columns
     return environment
 
 
@@ -225,6 +227,13 @@ def _finalized(value):
     """Text from outside without what a page should not get."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return plain(value) if is_text else value
+
+
+def in_columns(text: str) -> bool:
+    """Whether most lines of an output are rows of a table, whose columns a wrapped line would break."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    rows = [line for line in lines if re.search(r"\S {2,}\S", line)]
+    return len(rows) >= 3 and 2 * len(rows) > len(lines)
 
 
 def number(value: float | str | None) -> str:

@@ -97,6 +97,7 @@ ELSEWHERE = [
     "machine/pycuda_kernel_broken",
     "machine/pycuda_memory",
     "machine/pycuda_stream",
+    "machine/read_or_write",
     "machine/three_names",
     "machine/two_contexts",
     "memory/activations_twice",

@@ -232,18 +232,31 @@ def test_each_kernel_touches_as_many_bytes(gpu, monkeypatch):
         assert touched == 2400, name
 
 
-def test_scattered_bits_are_those_of_the_kernel():
-    launched = []
-    out = torch.zeros(4 * 4096, dtype=torch.int32).view(torch.float32)
-    read_or_write.scatter(lambda *given: launched.append(given), out, read_or_write.FACTOR)
-    (blocks, block, (_, n, factor)) = launched[0]
-    assert n == 4096 == blocks[0] * block[0] and factor % 2**32 == read_or_write.FACTOR
-    i = np.arange(n, dtype=np.uint32) * np.uint32(read_or_write.FACTOR)
+def scattered(blocks, block, given) -> None:
+    """What the kernel writes, by numpy."""
+    out, n, factor = given
+    i = np.arange(n, dtype=np.uint32) * np.uint32(factor % 2**32)
     rows = np.stack([i * np.uint32(k) for k in (1, 3, 5, 7)], 1)
-    bits = torch.from_numpy(rows.view(np.int32).reshape(-1)).view(torch.float32)
-    read_or_write.check_scattered(bits)
+    out.view(torch.int32).copy_(torch.from_numpy(rows.view(np.int32).reshape(-1)))
+
+
+def test_scattered_bits_are_those_of_the_kernel():
+    out = torch.zeros(4 * 4096, dtype=torch.float32)
     with pytest.raises(AssertionError):
         read_or_write.check_scattered(out)
+    read_or_write.scatter(scattered, out, read_or_write.FACTOR)
+    read_or_write.check_scattered(out)
+    read_or_write.scatter(scattered, out, 0)
+    assert not out.any()
+
+
+def test_reading_and_writing_have_rates_and_a_picture(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda source, name: scattered, raising=False)
+    monkeypatch.setattr(read_or_write, "TOUCHED", 24 * 4096)
+    monkeypatch.setattr(read_or_write, "gpu_clock", lambda work, calls: work() is None or 1e-6)
+    result = read_or_write.main()
+    assert len(result["gb_s"]) == 9 and all(len(row) == 11 for row in result["gb_s_trials"].values())
+    assert read_or_write.plot(result, {}).axes[0].patches
 
 
 # The clock

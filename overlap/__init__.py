@@ -2,6 +2,16 @@
 
     snippets/*.py → worker → recording (JSON) → Book → blocks → page (HTML), notebook, generated files
 
+The terms:
+    run            one call of a snippet's main() with so many GPUs visible: result, output, machine, software
+    recording      the runs of a snippet on one machine; one is shown, of the others the numbers are kept
+    profile        the name of a machine: `cpu`, `h200-x2`; recordings stand in a folder of that name
+    reference      a machine named in pyproject.toml: a claim that is false there stops a build
+    local          what this machine ran itself, in its cache; docs/recordings has what is committed
+    fingerprint    a hash of what code means; by it a recording is fresh, or its code has changed
+    scope          the names that an expression of a page can use, over one run
+    statistic      what an expression gives in all runs of a recording; verdict: what a claim gives
+
 Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` types alone. In reading order:
 
 `run`: a snippet becomes a recording. It needs torch alone.

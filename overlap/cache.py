@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Cache:
-    """A folder of files, each named after a digest of all it was made from: what exists is right."""
+    """A folder of files, each named after a digest of its inputs: a file that exists is up to date."""
 
     def __init__(self, folder: Path):
         self.folder = folder

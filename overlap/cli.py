@@ -35,7 +35,10 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
         if root == PACKED and options.writes and not getattr(options, "bundle", None):
             reason = "the installed book stays as it is"
             raise OverlapError(f"{reason}; work in a checkout, or record with --bundle FILE")
-        code = options.command(root if options.command is _rename else Book(root), options)
+        about = root
+        if options.command is not _rename:  # which mends what cannot be read as a book
+            about = Book(root)
+        code = options.command(about, options)
         sys.stdout.flush()
         return code
     except OverlapError as error:
@@ -190,10 +193,12 @@ def _list(book: Book, options) -> int:
 def _run(book: Book, options) -> int:
     names = _runnable(book, options.names)
     count = plural(book.run(names or None, force=bool(names)), "run")
-    _print(count if names else f"{count}; what had run before was left alone")
+    if not names:
+        count += "; what had run before was left alone"
+    _print(count)
     for name in names:
         for local in book.local.of(name).values():
-            text = "".join(line for output in local.data["outputs"] for line in output["text"])
+            text = "".join("".join(output["text"]) for output in local.data["outputs"])
             _print("", f"{name} on {machine.label(local.profile)}", text.removesuffix("\n"))
     return 0
 
@@ -283,7 +288,7 @@ def _compare(book: Book, options) -> int:
 
 
 def _tell(text: str) -> None:
-    """Tell what goes on, beside what is printed."""
+    """Say on stderr what goes on."""
     print(text, file=sys.stderr, flush=True)
 
 

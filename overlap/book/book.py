@@ -50,7 +50,7 @@ class Book:
         #: Snippets by name; the pages that can be read, by path below docs/. `check` names the others.
         self.snippets = self.library.snippets
         self.pages = self.library.pages
-        #: The book's own machines, each with the number of runs wanted there; where none is named, all are.
+        #: The reference machines, each with the number of runs wanted there; where none is named, all are.
         self.references = self.library.references
         self.docs = root / "docs"
         self.cache = cache_folder(root)
@@ -65,7 +65,7 @@ class Book:
 
     @cached_property
     def as_committed(self) -> "Book":
-        """This book without what this machine ran itself."""
+        """This book without local recordings."""
         return self if self.execute == "never" else Book(self.root, "never", library=self.library)
 
     def with_recordings(self, recordings: dict[str, dict[str, Recording]]) -> "Book":
@@ -77,7 +77,7 @@ class Book:
     # Machines
 
     def is_reference(self, profile: str) -> bool:
-        """Whether a false claim on this machine stops the build; elsewhere it is a finding."""
+        """Whether this is a reference machine: a false claim there stops the build."""
         return not self.references or profile in self.references
 
     def machines(self) -> list[dict]:
@@ -121,7 +121,7 @@ class Book:
         return not recordings or any(has_trials(recording.result) for recording in recordings)
 
     def runs_wanted(self, name: str, profile: str) -> int:
-        """How many runs of a snippet should be recorded on this machine."""
+        """How many runs of a snippet a recording of this machine should have."""
         return self.references.get(profile, 1) if self.measures(name) else 1
 
     def recordings(self, name: str) -> dict[str, Recording]:
@@ -227,7 +227,7 @@ class Book:
         return problems
 
     def findings(self, every: bool = False) -> list[str]:
-        """What the claims say on machines that are not the book's own: told, and no error.
+        """What the claims say on machines that are no reference machines; none of it is an error.
 
         `every`: in full of each such machine, and not of this one alone.
         """

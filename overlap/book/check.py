@@ -22,7 +22,7 @@ _SHARE = 1 / 3
 def problems(book: "Book") -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy.
 
-    What depends on a file that cannot be read is not told: one slip is one message.
+    What depends on a file that cannot be read is left out: one slip is one message.
     """
     unreadable = [*book.library.unreadable_recordings, *book.library.unreadable_pages]
     if book.library.unreadable_recordings:
@@ -52,7 +52,7 @@ def remarks(book: "Book") -> list[str]:
 
 
 def _of_block(block: Block, lines: Iterator[str]) -> Iterator[str]:
-    """The lines, and an error on the way as one more."""
+    """The lines; an error that stops them is one more."""
     try:
         yield from lines
     except OverlapError as error:
@@ -60,9 +60,9 @@ def _of_block(block: Block, lines: Iterator[str]) -> Iterator[str]:
 
 
 def findings(book: "Book", every: bool = False) -> list[str]:
-    """For each machine that is not the book's own: how many claims hold, and how many do not or barely.
+    """For each machine that is no reference machine: how many claims hold, and how many do not or barely.
 
-    Which ones is told of the machine that this is; of `every` machine if wanted.
+    It lists those of the machine that this is, or of `every` machine.
     """
     lines = []
     if book.library.unreadable_recordings:
@@ -99,7 +99,8 @@ def _counted(states: Counter, narrow: int) -> str:
         parts.append(f"{narrow} of them too narrowly")
     for state in (State.FALSE, State.OPEN):
         if states[state]:
-            parts.append(f"{states[state]} {'is' if states[state] == 1 else 'are'} {state.word}")
+            verb = "is" if states[state] == 1 else "are"
+            parts.append(f"{states[state]} {verb} {state.word}")
     return ", ".join(parts)
 
 
@@ -107,7 +108,7 @@ def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
     for claim in book.claims:
         try:
             verdicts = book.verdicts(claim)
-        except OverlapError:  # told as a problem
+        except OverlapError:  # `problems` has it
             continue
         yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
 
@@ -115,7 +116,9 @@ def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
 def _recordings(book: "Book") -> Iterator[str]:
     for snippet in book.snippets.values():
         yield from _freshness(book, snippet)
-    recorded = {profile for recordings in book.committed.values() for profile in recordings}
+    recorded = set()
+    for recordings in book.committed.values():
+        recorded |= recordings.keys()
     for profile in sorted(book.references.keys() - recorded):
         there = ", ".join(sorted(recorded)) or "none"
         reason = f"home names {profile}, of which there is no recording"

@@ -1,4 +1,4 @@
-"""How both sides of a claim's comparisons read, and how far apart they are over the runs."""
+"""Comparisons of a claim: how their sides read, and whether other runs could turn them."""
 
 import ast
 import math
@@ -50,11 +50,11 @@ def sides(expression: str, scopes: Sequence[Mapping]) -> str:
 
 
 def is_close(comparison: Comparison) -> bool:
-    """Whether it would turn if what it compares moved by three of its spreads over the runs.
+    """Whether the comparison would turn if its sides moved by three times their spread over the runs.
 
-    What is compared is the difference of the two sides, run by run, or their ratio, so that what moves both
-    alike does not count: it is close where neither has the room. (An error near zero may double from run to
-    run and still be far below its bound.) A single run has no spread, and is never close.
+    The difference of the two sides is taken run by run, and their ratio, so that what moves both sides in the
+    same way does not count. It is close where both are. (An error near zero may double from run to run and
+    still be far below its bound.) A single run has no spread, and is never close.
     """
     pairs = list(zip(comparison.left, comparison.right, strict=True))
     if len(pairs) == 1:

@@ -1,4 +1,4 @@
-"""What holds down what is low: facts that a machine or its driver tells. Nothing is guessed."""
+"""Why a rate is low: facts that the machine or its driver reports. Nothing is guessed."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from overlap.run import machine, noise
 from overlap.run.text import plural
 
 OK, LOW, UNKNOWN = "ok", "LOW", "unknown"
-#: MiB of a GPU's memory, and per cent of its time, in use before anything of ours runs: others work there.
+#: More MiB of a GPU's memory, or per cent of its time, in use before a snippet runs: others work there.
 OTHERS_MIB, OTHERS_BUSY = 1000, 10
 #: How long one looks at the CPU while nothing of ours runs.
 LOOK_S = 0.5
@@ -44,7 +44,7 @@ _REASONS = {
 
 
 class Fact(NamedTuple):
-    """Something that is so on this machine, and what it can hold down: `host`, `link`, `clock` or `gpu`."""
+    """A fact of this machine, and the kind of rates that it can lower: `host`, `link`, `clock` or `gpu`."""
 
     text: str
     kind: str
@@ -156,7 +156,7 @@ def look() -> Look:
 
 
 def _busy_share() -> float:
-    """The share of CPU time that is used just now, by whomever."""
+    """The share of CPU time that is used just now."""
     idle, _, total = noise.jiffies()
     time.sleep(LOOK_S)
     now_idle, _, now_total = noise.jiffies()
@@ -164,7 +164,7 @@ def _busy_share() -> float:
 
 
 def other_work(before: Look, after: Look, runs: list[dict]) -> str:
-    """What others did to the host before, after and during these runs; nothing where it was calm.
+    """What other work did to the host before, after and during these runs; nothing where it was calm.
 
     Behind our runs the load is their own.
     """
@@ -182,7 +182,7 @@ def other_work(before: Look, after: Look, runs: list[dict]) -> str:
 
 
 def of_host(before: Look, after: Look, runs: list[dict], recorded: list[dict]) -> Iterator[Fact]:
-    """What others did to the host of these runs, and what it is less than where the recorded were made."""
+    """Facts of the host: other work on it, and what it has less of than the hosts of the recorded runs."""
     busy = other_work(before, after, runs)
     if busy:
         yield Fact(busy, "host")

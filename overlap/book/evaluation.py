@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 
 def machine_scope(profile: str, here: dict) -> dict:
     """What an expression or a condition knows of a recorded machine."""
-    gpus = here["gpus"]
-    name = gpus[0]["name"] if gpus else "the CPU"
+    name = "the CPU"
+    model = machine.profile([])
+    capability = 0.0
+    if here["gpus"]:
+        first = here["gpus"][0]
+        name = first["name"]
+        model = machine.profile([name])
+        capability = float(first["capability"])
     return {
         "profile": profile,
-        "model": machine.profile([name] if gpus else []),
-        "gpus": len(gpus),
-        "capability": float(gpus[0]["capability"]) if gpus else 0.0,
+        "model": model,
+        "gpus": len(here["gpus"]),
+        "capability": capability,
         "cores": here["cores"],
         "ceiling": Data(ceilings(here), f"ceiling of {name}"),
     }
@@ -41,7 +47,7 @@ def speaks_of(condition: str, recording: Recording) -> bool:
 
 
 def scope(book: "Book", recording: Recording, number: int) -> dict:
-    """Names that an expression over one run of a recording can use: its own result before all else."""
+    """Names that an expression over one run of a recording can use; keys of the run's result come first."""
     run = recording.runs[number]
 
     def load(other: str) -> dict:
@@ -94,7 +100,9 @@ def _statistic(book: "Book", value: Value, recording: Recording) -> Statistic:
             if wanted and not isinstance(error, Undecided):
                 raise OverlapError(f"{error}, in {recording.path}; mend the expression") from None
             why = why or str(error)
-    return Statistic(tuple(values), hosts(runs), "" if values else why, value.spec, disturbed(runs))
+    if values:
+        why = ""
+    return Statistic(tuple(values), hosts(runs), why, value.spec, disturbed(runs))
 
 
 def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:

@@ -1,6 +1,6 @@
 """Expressions in pages: what they may say, and what they see.
 
-A page may come from a stranger, and whoever checks or builds it runs its expressions. So the syntax tree
+A page may come from a stranger, and a check or a build runs its expressions. So the syntax tree
 decides before anything runs: arithmetic, comparisons, comprehensions, the functions below, and keys of
 recorded data. An attribute is read as a key, so that no attribute of any object is ever looked up, except
 the three views of a dict.

@@ -1,4 +1,4 @@
-"""What is on disk: snippets, committed recordings, pages; and what is wrong with those not readable."""
+"""Reads the files of a checkout: snippets, committed recordings, pages; keeps what is wrong with each."""
 
 import json
 import tomllib
@@ -42,7 +42,7 @@ class Library:
         self.seconds: dict[str, dict[str, float]] = {}
         if (root / SECONDS).exists():
             self.seconds = json.loads((root / SECONDS).read_text(encoding="utf-8"))
-        #: The book's own machines, with the number of runs that each measurement should have there.
+        #: The reference machines, with the number of runs that each measurement should have there.
         self.references: dict[str, int] = {}
         pyproject = root / "pyproject.toml"
         if pyproject.exists():
@@ -72,7 +72,7 @@ class Library:
         return self.snippets.get(name) or Snippet.read(self.root, name)
 
     def _remedy(self, data: dict) -> str:
-        """What to do with a recording of no snippet: it may have another name."""
+        """What to do with a recording whose snippet is not there: it may have another name."""
         for name, snippet in self.snippets.items():
             if snippet.hash == data["source"]["sha256"]:
                 return f"{snippet.path} is the same code, so run `overlap rename {data['snippet']} {name}`"

@@ -1,4 +1,4 @@
-"""The runs of this machine: what it can run, what its cache has, and what is still to run. `Book` asks it."""
+"""What this machine can run, what its cache has, and what is still to run. `Book` asks it."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ CACHE = ".cache/overlap"
 
 
 def cache_folder(root: Path) -> Path:
-    """Where this machine keeps what it made of a book; a package's book has its cache at the user's."""
+    """The cache of a book: in its checkout, or the user's cache for the book within a package."""
     if root == PACKED:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overlap"
     return root / CACHE

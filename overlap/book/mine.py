@@ -11,8 +11,8 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
 
-Recordings are without what names a person. The file is written whole after each run, then without `machines`;
-these come when all have run, or when it is stopped.
+Recordings are without what names a person. The file is written after each run, without `machines`; these are
+added when all have run, or when it is stopped.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap import OverlapError
-from overlap.book.blocks import Bars, Calculator, Claim, Headlines
+from overlap.book.blocks import Bars, Calculator, Claim
+from overlap.book.blocks.headlines import all_headlines
 from overlap.book.book import Book
 from overlap.book.recording import Recording
 from overlap.book.value import Value, values
@@ -47,7 +48,7 @@ Tables = Callable[[list[tuple[str, Recording]]], dict[tuple[str, str], dict]]
 
 
 class Mine:
-    """What was measured on this machine; with a `path` such a file, to go on with where it ends.
+    """What was measured on this machine; with a `path` it is kept in such a file, and goes on from there.
 
     What the file has of this code on this machine need not run again.
     """
@@ -99,7 +100,10 @@ class Mine:
     @property
     def all_recordings(self) -> list[tuple[str, Recording]]:
         """Its recordings, each with the name of its snippet."""
-        return [(name, recording) for name, of in self.recordings.items() for recording in of.values()]
+        recordings = []
+        for name, by_profile in self.recordings.items():
+            recordings += [(name, recording) for recording in by_profile.values()]
+        return recordings
 
     def _write(self, machines: dict) -> None:
         data = {
@@ -130,9 +134,8 @@ def edition(book: Book) -> str:
     """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
     parts = [f"{name} {snippet.hash} {snippet.input_hashes}" for name, snippet in book.snippets.items()]
     parts += [value.key for value in _asked(book)]
-    for block in book.of_kind(Headlines):
-        parts += [row.key for row in block.rows]
-    parts += [block.key for block in [*book.of_kind(Bars), *book.of_kind(Calculator), *book.claims]]
+    keyed = [*all_headlines(book), *book.of_kind(Bars), *book.of_kind(Calculator), *book.claims]
+    parts += [item.key for item in keyed]
     return digest(sorted(parts))[:16]
 
 
@@ -174,7 +177,7 @@ def _recordings(path: Path) -> Iterator[tuple[str, dict]]:
 
 
 def _asked(book: Book) -> set[Value]:
-    """The values in sentences that are not of one machine only."""
+    """The values in sentences, without those that are pinned to one machine."""
     asked = set()
     for block in book.blocks:
         if block.prose:
@@ -184,19 +187,18 @@ def _asked(book: Book) -> set[Value]:
 
 def _of_machine(now: Book, profile: str) -> dict:
     """What sentences, claims and tables say of one profile."""
-    headlines = [row for block in now.of_kind(Headlines) for row in block.rows]
     return {
         "label": machine.label(profile),
         "values": _known(sorted(_asked(now), key=str), lambda value: _value(now, profile, value)),
         "claims": _known(now.claims, lambda claim: _claim(now, profile, claim)),
-        "headlines": _known(headlines, lambda row: row.by_machine(now).get(profile)),
+        "headlines": _known(all_headlines(now), lambda row: row.by_machine(now).get(profile)),
         "bars": _known(now.of_kind(Bars), lambda block: _bars(now, profile, block)),
         "calculators": _known(now.of_kind(Calculator), lambda block: _start(now, profile, block)),
     }
 
 
 def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
-    """What there is of each item here, by its key; some were written with other machines in mind."""
+    """The content of each item that this machine has data for, by the item's key."""
     known = {}
     for item in items:
         with contextlib.suppress(OverlapError):
@@ -240,7 +242,7 @@ def _start(now: Book, profile: str, calculator: Calculator) -> dict[str, float] 
 
 
 def _of_snippet(recording: Recording) -> dict:
-    """What a page shows of a run beside its picture."""
+    """What a page shows of a recording beside its picture."""
     outputs = []
     for output in recording.data["outputs"]:
         text = printable("".join(output["text"]))

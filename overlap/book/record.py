@@ -54,7 +54,7 @@ class Recorder:
         return max(0, wanted - len(bundled | recorded))
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
-        """Write one run, and tell of it."""
+        """Write one run, and say so."""
         if self.bundle:
             self.bundle.add(data)
         else:
@@ -82,7 +82,7 @@ class Recorder:
 
 
 def round_robin(lacking: dict[Item, int]) -> list[Item]:
-    """Each item as often as it lacks runs, all once before any a second time."""
+    """The items in turns, each as often as it lacks runs."""
     items = []
     for turn in range(max(lacking.values())):
         items += [item for item, count in lacking.items() if count > turn]
@@ -155,7 +155,7 @@ def verdicts(root: Path) -> Verdicts:
 
 
 def turned(before: Verdicts, after: Verdicts) -> list[str]:
-    """Claims whose verdict is another one now; of new machines how many hold, and which do not."""
+    """Claims whose verdict has changed; for new machines how many claims hold, and which do not."""
     lines = []
     for key in before | after:
         where = " on ".join(key)

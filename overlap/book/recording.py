@@ -92,7 +92,7 @@ class Recording:
 
 
 def busy(run: dict) -> str:
-    """What other work did to the host of a run, in figures; nothing where it was calm."""
+    """What other work did to the host of a run, in figures; empty where it was calm."""
     measured = run["run"].get("noise") or {}
     if not measured.get("disturbed"):
         return ""
@@ -119,7 +119,7 @@ def hosts(runs: list[dict]) -> int:
 
 
 def disturbed(runs: Iterable[dict]) -> int:
-    """In how many of these runs other work used the host."""
+    """How many of these runs other work disturbed."""
     return sum(bool(busy(run)) for run in runs)
 
 

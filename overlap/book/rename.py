@@ -57,7 +57,7 @@ def rename(root: Path, old: str, new: str) -> list[str]:
 
 
 def _source(root: Path, old: str, new: str) -> Path:
-    """The snippet's file, with its old name: where it was moved by hand already, it is moved back first."""
+    """The snippet's file under its old name; one that was moved by hand is moved back first."""
     if not re.fullmatch(NAME, new):
         raise OverlapError(f"{new!r}: a snippet is named <chapter>/<snippet>, in lower case")
     source = root / f"snippets/{old}.py"

@@ -24,7 +24,7 @@ def of_page(book: "Book", names: Iterable[str]) -> str:
 
     It is the book's, if all of them ran on it; else the one that most of them are shown on.
     """
-    names = sorted(names)
+    names = sorted(name for name in names if name in book.snippets)  # a wrong name is its block's error
     profiles = [set(book.recordings(name)) for name in names if book.recordings(name)]
     first = of_book(book)
     if all(first in ran_on or ran_on == {"cpu"} for ran_on in profiles):
@@ -53,10 +53,10 @@ def _gpus(book: "Book", name: str) -> dict[str, int]:
 
 
 def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> str | None:
-    """Of machines with their GPU counts the one that is shown first.
+    """The machine that is shown first, of these with their GPU counts.
 
-    One of the book's own comes first; then one of `best` GPUs, else of the fewest, and the CPU last. With
-    `best` GPUs of a model that is one of the book's own a machine counts as the book's own, too.
+    A reference machine comes first; then one of `best` GPUs, else of the fewest, and the CPU last. A machine
+    with `best` GPUs of a reference machine's model counts as one, too.
     """
 
     def order(profile: str) -> tuple[bool, bool, bool, int]:

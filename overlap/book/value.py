@@ -21,7 +21,7 @@ _TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:(?:[\s\u202f\xa0]|&nbs
 
 
 def key(*parts: object) -> str:
-    """What tells a value, a claim or a table from others: ten hex digits, made of what is computed."""
+    """Identifies a value, a claim or a table: ten hex digits, a hash of what is computed."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
 
 
@@ -47,7 +47,7 @@ class Value:
 
     @property
     def key(self) -> str:
-        """What tells it from other values."""
+        """Identifies it among all values."""
         return key(self.snippet, self.profile, self.expression, self.spec)
 
     def __str__(self) -> str:

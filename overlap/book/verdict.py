@@ -136,7 +136,8 @@ class Counts:
         text = f"{claims} {State.HOLDS.counted(self.holds)} on every machine that decides {them}"
         for count, state in ((self.false, State.FALSE), (self.open, State.OPEN)):
             if count:
-                text += f"; {count} {'is' if count == 1 else 'are'} {state.word} on one or more"
+                verb = "is" if count == 1 else "are"
+                text += f"; {count} {verb} {state.word} on one or more"
         return text
 
     def on(self, profile: str) -> str:

@@ -29,7 +29,7 @@ from statistics import median
 
 from overlap import OverlapError
 from overlap.book import diagnosis
-from overlap.book.blocks.headlines import Headline, Headlines
+from overlap.book.blocks.headlines import Headline, all_headlines
 from overlap.book.book import Book
 from overlap.book.diagnosis import LOW, OK, UNKNOWN
 from overlap.book.mine import Measured, Mine
@@ -116,7 +116,7 @@ def _plan(book: Book, names: list[str], quick: bool, mine: Mine) -> list[Item]:
 
 def _of_headlines(book: Book, able: list[Item]) -> list[Item]:
     """The runs that give headlines, each on the fewest GPUs."""
-    wanted = {row.snippet for block in book.of_kind(Headlines) for row in block.rows}
+    wanted = {headline.snippet for headline in all_headlines(book)}
     fewest: dict[str, Item] = {}
     for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
         if snippet.name in wanted:
@@ -169,7 +169,7 @@ def _headlines(committed: Book, now: Book) -> tuple[list[dict], list[str]]:
     """Each headline on each profile that ran, beside what is recorded; and why some cannot be read."""
     lines = []
     unreadable = []
-    for headline in [row for block in now.of_kind(Headlines) for row in block.rows]:
+    for headline in all_headlines(now):
         recorded = _recorded(committed, headline)
         for profile, recording in now.recordings(headline.snippet).items():
             try:

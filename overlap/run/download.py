@@ -125,7 +125,7 @@ def _folded_in(file: Snippet, parts: list[Part]) -> list[Chunk]:
 
 
 def _chunks(snippet: Snippet, parts: list[Part]) -> list[Chunk]:
-    """The statements of these parts but for imports, each with the lines between it and the one before."""
+    """The statements of these parts, without imports; each with the lines between it and the one before."""
     wanted = [part.node for part in parts if not part.is_import]
     lines = snippet.text.split("\n")
     chunks = []
@@ -138,8 +138,11 @@ def _chunks(snippet: Snippet, parts: list[Part]) -> list[Chunk]:
 
 
 def _files(snippet: Snippet, parts: list[Part]) -> Files:
-    """What is taken of each file: a file stands after what it imports, the snippet is the last."""
-    borrowed = snippet.borrowed_by([borrow for part in parts for borrow in part.borrows], annotations=True)
+    """The files to fold, with the parts used of each; a file comes after its imports, the snippet last."""
+    borrows = []
+    for part in parts:
+        borrows += part.borrows
+    borrowed = snippet.borrowed_by(borrows, annotations=True)
     order: list[str] = []
     visited: set[str] = set()
 
@@ -162,7 +165,7 @@ def _files(snippet: Snippet, parts: list[Part]) -> Files:
 
 
 def _apart(snippet: Snippet, files: Files) -> Files:
-    """The files, in which no name means two things: one that a later file has, too, gets an underscore."""
+    """Rename what would clash: a name that a later file binds to something else gets an underscore."""
     names = _longer_names(snippet, files)
     for file, parts in files:
         for part in parts:
@@ -173,7 +176,7 @@ def _apart(snippet: Snippet, files: Files) -> Files:
 
 
 def _longer_names(snippet: Snippet, files: Files) -> dict[str, dict[str, str]]:
-    """By file, each name that it binds and that means another thing in a later file, with its new name."""
+    """New names by file: for each name that a later file binds to something else."""
     names: dict[str, dict[str, str]] = {file.name: {} for file, _ in files}
     known: dict[str, tuple[str, Snippet]] = {}
     for file, parts in reversed(files):
@@ -199,7 +202,7 @@ def _longer_names(snippet: Snippet, files: Files) -> dict[str, dict[str, str]]:
 
 
 def _meaning(file: Snippet, part: Part) -> str:
-    """What the names of a statement stand for: a package, what an import names, or what the file defines."""
+    """What a statement binds its names to: a package, what an import names, or a definition of the file."""
     if not part.is_import:
         return file.path
     if isinstance(part.node, ast.Import) and not part.node.names[0].asname:

@@ -195,7 +195,7 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _uses(node: ast.stmt) -> set[str]:
-    """Names that code takes from outside of it, but for its annotations: these are texts to the compiler."""
+    """Names that code takes from outside of it, without those of its annotations."""
     code = f"from __future__ import annotations\n{ast.unparse(node)}"
     module = symtable.symtable(code, "snippet", "exec")
     names = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_referenced()}
@@ -229,7 +229,7 @@ def _is_declaration(node: object) -> bool:
 
 
 def _plain(node: object) -> object:
-    """Nested tuples that do not depend on the Python version: without empty fields and notes of spelling."""
+    """Nested tuples that are the same for each Python version: without empty fields and `_NOT_HASHED`."""
     if isinstance(node, list):
         return tuple(_plain(item) for item in node if not _is_declaration(item))
     if node is None:

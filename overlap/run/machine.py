@@ -242,7 +242,7 @@ def _virtual() -> bool | None:
 
 
 def _host_mark() -> str:
-    """Eight hex digits that tell hosts apart and name none: of its GPUs' UUIDs, or else of the system."""
+    """Eight hex digits that tell hosts apart: a hash of the GPUs' UUIDs, or of the system."""
     system = _text("/etc/machine-id") or _text("/proc/sys/kernel/random/boot_id")
     names = sorted(gpu["uuid"] for gpu in _host()[0]) or [platform.node(), system]
     return hashlib.sha256(" ".join(["overlap", *names]).encode()).hexdigest()[:8]

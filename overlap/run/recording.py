@@ -97,7 +97,7 @@ def _order(data: dict) -> tuple:
 
 
 def run_digest(data: dict) -> str:
-    """What tells the run that a recording shows from others."""
+    """The digest of the run that a recording shows."""
     return digest(_alone(data))
 
 
@@ -122,7 +122,7 @@ def _reduced(data: dict) -> dict:
 
 
 def without_raw(value: object) -> object:
-    """What of a result was measured: without raw trials and timelines."""
+    """A result without raw trials and timelines."""
     if isinstance(value, dict):
         return {key: without_raw(inner) for key, inner in value.items() if not _is_raw(key, inner)}
     if isinstance(value, list):
@@ -206,7 +206,7 @@ def bundled(path: Path) -> list[tuple[str, bytes]]:
 
 
 class Bundle:
-    """A bundle to go on with. It is written whole each time, so that a kill leaves what it was before."""
+    """A bundle that recordings are appended to. Each time it is written anew: a kill leaves the old file."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -216,7 +216,7 @@ class Bundle:
             self.recordings = [parse(line, where, remedy) for where, line in bundled(path)]
 
     def runs(self, snippet: Snippet, profile: str) -> set[str]:
-        """The digests of the runs of what this snippet is now on such a machine."""
+        """The digests of its runs of this snippet, as its code is now, on such a machine."""
         digests = set()
         for data in self.recordings:
             of_snippet = (data["snippet"], data["profile"]) == (snippet.name, profile)
@@ -233,7 +233,7 @@ class Bundle:
 
 
 def profile(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
-    """Name of a machine in the book at `root`: without GPUs it is `cpu` where it is like the book's own.
+    """Name of a machine in the book at `root`; `cpu` if processor and cores are those of the book's CPU runs.
 
     Runs on other processors, or on another number of cores, are not put with the book's.
     """

@@ -36,7 +36,7 @@ class RunFailed(OverlapError):
 
 
 def grouped(failures: list[RunFailed]) -> list[str]:
-    """The messages of failures: of several with one reason that of the first, which names the others."""
+    """The messages of failures; where several have one reason, the first message names the others."""
     by_reason: dict[str, list[RunFailed]] = {}
     for failure in failures:
         by_reason.setdefault(failure.reason or str(failure), []).append(failure)
@@ -186,8 +186,11 @@ class Runner:
             where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
             printed = _last_lines(outcome)
             message = f"{snippet.path} {_why(outcome, snippet)}, {where}. Its last lines:\n{printed}"
-            errors = _ERROR.findall(printed) if outcome.end == "exit" else []
-            raise RunFailed(message, snippet.path, errors[-1] if errors else "")
+            errors = []
+            if outcome.end == "exit":
+                errors = _ERROR.findall(printed)
+            reason = errors[-1] if errors else ""
+            raise RunFailed(message, snippet.path, reason)
         data = {
             "schema": recording.SCHEMA,
             "snippet": snippet.name,

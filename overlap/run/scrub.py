@@ -1,4 +1,4 @@
-"""What names a person is taken out of a recording: paths, the names of host and user, serial numbers."""
+"""Takes out of a recording what names a person: paths, the names of host and user, serial numbers."""
 
 import contextlib
 import getpass
@@ -74,6 +74,6 @@ def _walked(value: object, clean: Callable[[str], str]) -> object:
 
 
 def _last(path: re.Match) -> str:
-    """Of a path to a file its name, which tells where a warning comes from."""
+    """Keep the name of a file, which says where a warning comes from; remove its folders."""
     name = path[0].rpartition("/")[2]
     return f"{REMOVED}/{name}" if re.search(r"\.\w+$", name) else REMOVED

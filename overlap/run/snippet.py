@@ -42,7 +42,9 @@ class Snippet:
     @classmethod
     def read(cls, root: Path, name: str, known: "dict[str, Snippet] | None" = None) -> "Snippet":
         """Read snippets/<name>.py; a bad header or syntax is an error."""
-        snippet = cls(root, name, _text(root, name), {} if known is None else known)
+        if known is None:
+            known = {}
+        snippet = cls(root, name, _text(root, name), known)
         if "main" not in snippet.functions:
             raise OverlapError(f"{snippet.path}: has no main() to run; write `def main() -> dict`, {_REMEDY}")
         snippet.show(snippet.options["take"])
@@ -92,7 +94,7 @@ class Snippet:
         """`needs 1 GPU`, `needs 2, 4 or 8 GPUs`: the counts it is worth recording at."""
         *others, last = map(str, self.options["gpus"])
         counts = f"{', '.join(others)} or {last}" if others else last
-        return f"needs {counts} {'GPU' if counts == '1' else 'GPUs'}"
+        return "needs 1 GPU" if counts == "1" else f"needs {counts} GPUs"
 
     @property
     def not_installed(self) -> list[str]:

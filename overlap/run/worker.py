@@ -178,12 +178,17 @@ def _outcome(job: Job, folder: Path, connection: Connection) -> Outcome:
     if ended in ready:
         outcome = Outcome("exit", os.waitstatus_to_exitcode(ended.recv()))
     else:
-        outcome = Outcome("stopped" if ready else "timeout")
+        outcome = Outcome("timeout")
+        if connection in ready:
+            outcome.end = "stopped"
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(worker, signal.SIGKILL)
     outcome.seconds = round(time.monotonic() - started, 3)
     waiter.join()
-    _end_descendants(_GRACE_S if outcome.end == "exit" else 0)
+    grace_s = 0
+    if outcome.end == "exit":
+        grace_s = _GRACE_S
+    _end_descendants(grace_s)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     outcome.cpu_s = used.ru_utime + used.ru_stime
     for path in folder.glob("*.std*"):

@@ -64,7 +64,7 @@ class Bars(Block):
 
     @property
     def key(self) -> str:
-        """What tells them from other bars."""
+        """Identifies them among all bars."""
         return key(self.snippet, self.condition, [(str(row.length), str(row.share)) for row in self.rows])
 
     def check(self, book: "Book") -> Iterator[str]:

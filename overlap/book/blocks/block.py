@@ -133,7 +133,7 @@ class Block:
         raise NotImplementedError
 
     def cells(self, notebook: "Notebook") -> list[dict]:
-        """Its cells in the notebook: what readers read, if nothing else; or none."""
+        """Its cells in the notebook: its prose, if it has some; or none."""
         return self.prose.cells(notebook) if self.prose else []
 
 
@@ -149,7 +149,7 @@ class Text(Block):
         return self
 
     def check(self, book: "Book") -> Iterator[str]:
-        """Numbers that are typed in, values that nothing gives, marks of claims that there are not."""
+        """Numbers that are typed in, values without data, marks of unknown claims."""
         for offset, value in values.values(self.text):
             try:
                 book.statistics(value)

@@ -85,7 +85,7 @@ class Calculator(Block):
 
     @property
     def key(self) -> str:
-        """What tells it from other calculators."""
+        """Identifies it among all calculators."""
         return key(self.formula, [(item.name, str(item.start)) for item in self.inputs])
 
     def starts(self, book: "Book") -> dict[str, dict[str, float]]:

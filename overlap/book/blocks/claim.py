@@ -108,7 +108,7 @@ class Claim(Block):
 
     @property
     def key(self) -> str:
-        """What tells its comparison from those of other claims."""
+        """Identifies its comparison among those of all claims."""
         return key(self.snippet, self.expression, self.condition, [tuple(limit) for limit in self.limits])
 
     @property
@@ -143,7 +143,7 @@ class Claim(Block):
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, figures, recording and remedy.
 
-        What a reader's own machine says is no reason to change the claim.
+        A false claim on a reader's machine is no reason to change the claim.
         """
         what = "claim is false here" if verdict.recording.is_local else "claim is false"
         what = f"{what}: {self.text} `{self.expression}`: {verdict.figures}, in {verdict.recording.path}"
@@ -154,7 +154,7 @@ class Claim(Block):
         return f"{self.where}: {what}; {advice or 'claim what the data say, or record again'}"
 
     def check(self, book: "Book") -> Iterator[str]:
-        """Two claims of one name; false or open on a machine of the book's own."""
+        """Two claims of one name; false or open on a reference machine."""
         yield from self._check_names(book.pages[self.page])
         for verdict in book.verdicts(self):
             if book.is_reference(verdict.profile):
@@ -165,7 +165,7 @@ class Claim(Block):
                     yield f"{self.where}: {reason}; mend it, or add `for` a condition"
 
     def remarks(self, book: "Book") -> Iterator[str]:
-        """A limit that no machine knows; narrow on a machine of the book's own."""
+        """A limit that no machine knows; narrow on a reference machine."""
         decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
         for limit in self.limits:
             if not any(limit.shares(book.scopes(verdict.recording)) for verdict in decided):

@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 class Guess(Block):
     """```` ```guess chapter/snippet ````, perhaps `for` a condition: a question, choices, `answer: …`.
 
-    A choice is `- text | expression`. On each of the book's own machines just one expression is true.
+    A choice is `- text | expression`. On each reference machine just one expression is true.
     Where no snippet is named, the right choice is written `- [x] text`.
     """
 
@@ -77,7 +77,7 @@ class Guess(Block):
         return Text(self.page, self.line + 1, f"{self.question}\n\n{self.answer}")
 
     def check(self, book: "Book") -> Iterator[str]:
-        """Data by which not just one choice is right, or one here and another there; what it says."""
+        """Whether the same choice is right on all reference machines; what question and answer say."""
         votes = self.votes(book)
         for profile, right in votes.items():
             if len(right) != 1:
@@ -93,7 +93,7 @@ class Guess(Block):
         yield from super().check(book)
 
     def votes(self, book: "Book") -> dict[str, list[Choice]]:
-        """Which choices are right, by machine of the book's own that has data: true in most of its runs."""
+        """Which choices are right, by reference machine that has data: true in most of its runs."""
         if not self.snippet:
             return {"any machine": [choice for choice in self.choices if choice.is_right]}
         votes = {}

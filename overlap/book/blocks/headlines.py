@@ -64,14 +64,15 @@ class Headline(NamedTuple):
         snippet, expression = (part.strip() for part in here.split(":", 1))
         try:
             parse(expression)
-            parse("1" if ceiling == "-" else ceiling)
+            if ceiling != "-":
+                parse(ceiling)
         except OverlapError as error:
             raise place.refuse(str(error), "mend the expression") from None
         return cls(label, unit, snippet, expression, ceiling.removeprefix("-"))
 
     @property
     def key(self) -> str:
-        """What tells it from other rows."""
+        """Identifies it among all rows."""
         return key(self.snippet, self.expression, self.ceiling, self.unit)
 
     @property
@@ -152,8 +153,7 @@ class Headlines(Block):
 
     def shown(self, book: "Book") -> list[Headline]:
         """Its rows, or those of another page."""
-        blocks = [self] if self.rows else book.of_kind(Headlines)
-        return [row for block in blocks for row in block.rows]
+        return list(self.rows) or all_headlines(book)
 
     def check(self, book: "Book") -> Iterator[str]:
         """Whether there are rows, each with values above zero, and a ceiling where it names one."""
@@ -185,7 +185,10 @@ class Headlines(Block):
         profiles, table = self.table(view.book)
         keys = {row.title: row.key for row in self.shown(view.book)}
         names = {"view": view, "profiles": profiles, "table": table, "keys": keys}
-        return view.render(read_template("rates" if self.is_list else "headlines"), **names)
+        template = "headlines"
+        if self.is_list:
+            template = "rates"
+        return view.render(read_template(template), **names)
 
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The table in Markdown."""
@@ -198,3 +201,11 @@ class Headlines(Block):
                 row.append(notebook.text(cells[profile].text + more))
             rows.append(row)
         return [notebook.markdown(markdown_table(rows))]
+
+
+def all_headlines(book: "Book") -> list[Headline]:
+    """The rows of all pages."""
+    rows = []
+    for block in book.of_kind(Headlines):
+        rows += block.rows
+    return rows

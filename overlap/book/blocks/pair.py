@@ -64,7 +64,9 @@ class Pair(SnippetBlock):
             reason = f"neither twin has a function {', '.join(unknown)}"
             raise OverlapError(f"{self.where}: {reason}; they have {', '.join(functions)}")
         borrowed = fixed.borrowed_by(fixed.imports).get(broken.name, [])
-        lent = {name for part in borrowed for name in part.binds}
+        lent = set()
+        for part in borrowed:
+            lent |= part.binds
         before = [broken.show([name]) for name in self.show if name in broken.functions]
         after = []
         for name in self.show:
@@ -81,7 +83,7 @@ class Pair(SnippetBlock):
         return book.snippet(name)
 
     def _code(self, view: "View", anchors: list[str]) -> str:
-        """One block of code, in which lines are gone, new, or the same; the fixed code is what is copied."""
+        """One block of code with removed, new and equal lines; the fixed code is what is copied."""
         before, after = self.codes(view.book)
         old, new = (view.lines(code) for code in (before, after))
         matcher = difflib.SequenceMatcher(None, before.split("\n"), after.split("\n"), autojunk=False)
@@ -93,6 +95,9 @@ class Pair(SnippetBlock):
                 lines += [("del", line) for line in old[start:end]]
                 lines += [("ins", line) for line in new[new_start:new_end]]
         snippets = [view.book.snippet(block.snippet) for block in self.snippets]
+        pieces = []
+        for snippet in snippets:
+            pieces += self._pieces(view, snippet)
         return view.render(
             read_template("pair_code"),
             anchors=anchors,
@@ -100,10 +105,12 @@ class Pair(SnippetBlock):
             copied=after,
             paths=[snippet.path for snippet in snippets],
             place=self.anchor if self.anchor in view.anchors else "",
-            pieces=[piece for snippet in snippets for piece in self._pieces(view, snippet)],
+            pieces=pieces,
         )
 
     def cells(self, notebook: "Notebook") -> list[dict]:
         """Those of the broken one, then those of the fixed one."""
-        cells = [cell for block in self.snippets for cell in replace(block, show=()).cells(notebook)]
+        cells = []
+        for block in self.snippets:
+            cells += replace(block, show=()).cells(notebook)
         return cells + self.prose.cells(notebook)

@@ -58,7 +58,10 @@ class Score(NamedTuple):
             match = VALUE.fullmatch(f"{{{text}}}") or VALUE.fullmatch(f"{{{snippet}: {text}}}")
             if text != "-" and not match:
                 raise place.refuse(f"`{text}` is no value of a snippet", _FORM)
-            values.append(Value.parse(match) if text != "-" else None)
+            if text == "-":
+                values.append(None)
+            else:
+                values.append(Value.parse(match))
         return cls(place.line, label, unit, printed, *values, verdict)
 
     @property
@@ -73,9 +76,12 @@ class Score(NamedTuple):
         """The row of the table; the unit stands where the printed figure does."""
         measured = []
         for value in (self.its_way, self.right_way, self.ceiling):
-            if value and self.unit == "s":
-                value = replace(value, spec=TIME)
-            measured.append(f"{{{value}}}" if value else "–")
+            if not value:
+                measured.append("–")
+            elif self.unit == "s":
+                measured.append(f"{{{replace(value, spec=TIME)}}}")
+            else:
+                measured.append(f"{{{value}}}")
         return [self.label, f"{{printed: {self.printed}{self.behind}}}", *measured, self.verdict]
 
     def amounts(self, book: "Book") -> dict[str, list[float | None]]:

@@ -79,7 +79,7 @@ class SnippetBlock(Block):
         return Text(self.page, self.line, self.caption)
 
     def check(self, book: "Book") -> Iterator[str]:
-        """Functions that there are not, a caption without a picture, what it says."""
+        """Unknown functions, a caption without a picture, and what the caption says."""
         book.snippet(self.snippet).show(list(self.show))
         if self.caption and not self._is_drawn(book):
             yield f"{self.where}: a caption, but no picture of {self.snippet} here; take one of them away"

@@ -149,7 +149,7 @@ class Snippet:
     @cached_property
     def imports(self) -> list[Borrow]:
         """What this file imports of other snippets, `plot` included."""
-        return fingerprint.borrows(self.tree, self.path)
+        return [borrow for part in self.parts for borrow in part.borrows]
 
     @cached_property
     def input_hashes(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import overlap
@@ -41,6 +42,8 @@ def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
         return ran, 0
     pictures = Pictures(book)
     with drawing_pool(book.root) as pool:
+        if not stamp.exists() and any(snippet.draws for snippet in book.snippets.values()):
+            forkserver.ensure_running()  # it imports while the book is checked
         if problems := book.check(remarks=False):
             raise OverlapError("the book is not in order:\n" + "\n".join(problems))
         drawn = pictures.draw(pool)

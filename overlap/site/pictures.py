@@ -11,7 +11,6 @@ import sys
 import threading
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import version
-from multiprocessing import forkserver
 from pathlib import Path
 
 from overlap import OverlapError
@@ -162,13 +161,9 @@ def numbers(root: Path, recordings: list[tuple[str, Recording]]) -> dict[tuple[s
 
 
 def drawing_pool(root: Path) -> Executor:
-    """Processes that draw, forked from one that imports what snippets import; they end with this one.
-
-    That one is started here, so that it imports while the caller does other work.
-    """
+    """Processes that draw, forked from one that imports what snippets import; they end with this one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "overlap.site.picture"])
-    forkserver.ensure_running()
     workers = min(os.cpu_count() or 2, 8)
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(str(root),))
 

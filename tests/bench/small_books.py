@@ -148,7 +148,7 @@ def timed(command: list[str], folder: Path) -> float:
 def measure(folder: Path, count: int, per_page: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of every way, by its name, over so many rounds."""
     book, plain = write(folder, count, per_page)
-    mkdocs, overlap = [sys.executable, "-m", "mkdocs", "build", "-q"], [sys.executable, "-m", "overlap"]
+    mkdocs, overlap = [sys.executable, "-m", "mkdocs", "build"], [sys.executable, "-m", "overlap"]
     files = sorted(map(str, book.glob("snippets/*/*.py")))
     times: dict[str, list[float]] = {}
 

@@ -1,12 +1,15 @@
 """An author at work: many saves of a page and of a snippet under `mkdocs serve`, valid and broken.
 
 `python tests/slow/saves.py [SAVES] [SEED]` says how long valid ones took to show, what did not show, which
-broken ones told no reason, how memory grew, and which processes were left behind.
+broken ones told no reason, how memory grew, and which processes were left behind. First it saves ten times in
+a copy of this book. What a save takes has in it the snippet's own run, and what MkDocs waits for: it looks
+for changes twice a second, and once more for their end.
 """
 
 import os
 import random
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -14,6 +17,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,37 +50,77 @@ BROKEN_CODE = {
 }
 
 
-class Author:
-    """Saves files of a small book that is served, and looks at what is shown and said."""
+@dataclass
+class Text:
+    """A file of a book that an author saves, with a MARK in it; the page that shows it; what breaks it."""
 
-    def __init__(self, root: Path):
-        self.page, self.snippet, self.log = root / "docs/a.md", root / "snippets/a/mark.py", root / "log"
-        for path in (self.page, self.snippet):
-            path.parent.mkdir(parents=True)
-        (root / "docs/recordings").mkdir()
-        (root / "docs/index.md").write_text("# Saves\n")
-        (root / "mkdocs.yml").write_text(CONFIG)
-        self.page.write_text(PAGE)
-        self.snippet.write_text(HEADER + CODE)
+    file: Path
+    text: str
+    page: str
+    broken: dict[str, str]
+
+    def breaks(self, chance: random.Random) -> tuple[str, str]:
+        """The whole text with something broken in it, and what must be told."""
+        bad, told = chance.choice(list(self.broken.items()))
+        if self.file.suffix == ".md":
+            return f"{self.text}\n{bad}\n", told
+        return f'{HEADER}"""A mark."""\n\n\n{bad}', told
+
+
+def small_book(root: Path) -> dict[str, Text]:
+    """A book of one page and one snippet, recorded."""
+    page, snippet = root / "docs/a.md", root / "snippets/a/mark.py"
+    for path in (page, snippet, root / "docs/recordings/any"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    (root / "docs/index.md").write_text("# Saves\n")
+    (root / "mkdocs.yml").write_text(CONFIG)
+    page.write_text(PAGE)
+    snippet.write_text(HEADER + CODE)
+    command = [sys.executable, "-m", "overlap", "record"]
+    subprocess.run(command, cwd=root, env=environment(ROOT), check=True, capture_output=True)
+    return {
+        "page": Text(page, PAGE, "a/", BROKEN_PAGES),
+        "snippet": Text(snippet, HEADER + CODE, "a/", BROKEN_CODE),
+    }
+
+
+def whole_book(root: Path) -> dict[str, Text]:
+    """A copy of this book, with its cache; nothing is broken in it."""
+    left_out = shutil.ignore_patterns(".git", "site", ".venv", "*.egg-info")
+    shutil.copytree(ROOT, root, ignore=left_out)
+    page, snippet = root / "docs/streams.md", root / "snippets/machine/env_report.py"
+    code = re.sub(r"(def main\(\).*\n)", r'\1    print("printed MARK")\n', snippet.read_text(), count=1)
+    return {
+        "page": Text(page, f"{page.read_text()}\nWritten MARK.\n", "streams/", {}),
+        "snippet": Text(snippet, code, "machine/", {}),
+    }
+
+
+def environment(code: Path) -> dict[str, str]:
+    """That of the commands, which import this code."""
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "NO_MKDOCS_2_WARNING": "1"}
+    return os.environ | hidden | {"PYTHONPATH": str(code)}
+
+
+class Author:
+    """Saves files of a book that is served, and looks at what is shown and said."""
+
+    def __init__(self, root: Path, texts: dict[str, Text]):
+        self.texts = texts
+        self.log = root / "log"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "CUDA_VISIBLE_DEVICES": "",
-            "NO_MKDOCS_2_WARNING": "1",
-        }
-        command = [sys.executable, "-m", "overlap", "record"]
-        subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
+        code = root if (root / "overlap").exists() else ROOT
         command = [sys.executable, "-m", "mkdocs", "serve", "--dev-addr", self.address]
         with open(self.log, "w") as log:
-            self.server = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log)
+            self.server = subprocess.Popen(command, cwd=root, env=environment(code), stdout=log, stderr=log)
         self.seen = 0
 
-    def shown(self) -> str:
-        """The page as it is served now."""
+    def shown(self, page: str) -> str:
+        """A page as it is served now."""
         try:
-            return urllib.request.urlopen(f"http://{self.address}/a/", timeout=30).read().decode()
+            return urllib.request.urlopen(f"http://{self.address}/{page}", timeout=30).read().decode()
         except OSError:
             return ""
 
@@ -104,24 +149,22 @@ class Author:
 
 
 def work(author: Author, saves: int, chance: random.Random) -> list[str]:
-    """Save so often; what went wrong."""
-    problems, memory, seconds = [], [], {"page": [], "snippet": []}
-    files = {
-        "page": (author.page, PAGE, BROKEN_PAGES),
-        "snippet": (author.snippet, HEADER + CODE, BROKEN_CODE),
-    }
+    """Save so often; what went wrong. Some saves mend what was broken just before."""
+    problems = []
+    memory = []
+    seconds: dict[str, list[float]] = {kind: [] for kind in author.texts}
     for turn in range(saves):
-        kind = chance.choice(list(files))
-        path, text, broken = files[kind]
-        if chance.random() < 0.4:
-            bad = chance.choice(list(broken))
-            author.save(path, f"{PAGE}\n{bad}\n" if kind == "page" else HEADER + '"""A mark."""\n\n\n' + bad)
-            told = author.wait(lambda bad=bad, broken=broken: re.search(broken[bad], author.news()))
+        kind = chance.choice(list(author.texts))
+        text = author.texts[kind]
+        if text.broken and chance.random() < 0.4:
+            bad, wanted = text.breaks(chance)
+            author.save(text.file, bad)
+            told = author.wait(lambda wanted=wanted: re.search(wanted, author.news()))
             if told is None or "Traceback" in re.sub(r"(?m)^    .*", "", author.news()):
-                problems.append(f"{turn}: {bad!r} was told badly:\n{author.news()[-1500:]}")
-        mark = f"mark{turn:04}x"  # what is broken is mended at once
-        author.save(path, text.replace("MARK", mark))
-        took = author.wait(lambda mark=mark: mark in author.shown())
+                problems.append(f"{turn}: this was told badly:\n{bad}\n{author.news()[-1500:]}")
+        mark = f"mark{turn:04}x"
+        author.save(text.file, text.text.replace("MARK", mark))
+        took = author.wait(lambda mark=mark, page=text.page: mark in author.shown(page))
         if took is None:
             problems.append(f"{turn}: a valid {kind} did not show:\n{author.news()[-1500:]}")
         else:
@@ -135,21 +178,35 @@ def work(author: Author, saves: int, chance: random.Random) -> list[str]:
     return problems
 
 
-def main() -> int:
-    saves = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+def serve(make: Callable[[Path], dict[str, Text]], saves: int, chance: random.Random) -> list[str]:
+    """Serve a book and save its files so often; what went wrong, and which processes are left behind."""
     with tempfile.TemporaryDirectory(prefix="overlap-saves-") as folder:
-        author = Author(Path(folder))
+        root = Path(folder) / "book"
+        author = Author(root, make(root))
         try:
-            if author.wait(lambda: "printed MARK" in author.shown(), 120) is None:
+            started = author.wait(lambda: author.shown(""), 300)
+            if started is None:
                 raise SystemExit(f"nothing was served:\n{author.log.read_text()}")
-            problems = work(author, saves, random.Random(seed))
+            print(f"first page after {started:.1f} s")
+            author.wait(lambda: "run now" not in author.shown(""), 900)
+            problems = work(author, saves, chance)
         finally:
             author.server.terminate()
             author.server.wait(60)
         left = subprocess.run(["pgrep", "-af", folder], capture_output=True, text=True).stdout
-    print(*problems, f"{len(problems)} problems", f"left behind: {left or 'nothing'}", sep="\n")
-    return int(bool(problems or left))
+    return [*problems, f"left behind: {left}"] if left else problems
+
+
+def main() -> int:
+    saves = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    chance = random.Random(seed)
+    print("This book:")
+    problems = serve(whole_book, 10, chance)
+    print("A book of one page and one snippet:")
+    problems += serve(small_book, saves, chance)
+    print(*problems, f"{len(problems)} problems", sep="\n")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ SMALL = {
     "devices/auto_parallel_scaled": {"calls": 50},
     "devices/copy_ways": {"SIZES": [1024, 4096], "most": None},
     "devices/launch_bound_crossover": {"PRODUCTS": {8: 4, 16: 2}},
-    "devices/ensemble": {"most": None},
+    "devices/ensemble": {"most": None, "LARGE": 16, "LARGE_ROWS": 8},
     "devices/one_gpu_first": {"CALLS": 60, "FEWER": 30},
     "devices/replays_in_a_row": {"PRODUCTS": 2},
     "devices/two_gpus_broken": {"CALLS": 50},

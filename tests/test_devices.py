@@ -77,17 +77,33 @@ def test_one_device_is_taken_twice_where_there_are_no_two():
 
 
 def test_an_ensemble_is_the_mean_of_its_models():
-    models = [torch.nn.Linear(4, 2) for _ in range(3)]
+    models = [torch.nn.Linear(4, 2).eval() for _ in range(3)]
     x = torch.rand(5, 4)
     mean = ensemble.ensemble(models, x)
     expected = (models[0](x) + models[1](x) + models[2](x)) / 3
     torch.testing.assert_close(mean, expected)
+    torch.testing.assert_close(ensemble.copy_by_copy(models, x), expected)
     assert mean.shape == (5, 2) and not mean.requires_grad
 
 
 def test_an_ensemble_returns_to_the_device_of_its_batch():
-    models = [torch.nn.Linear(4, 2, device="meta"), torch.nn.Linear(4, 2, device="meta")]
+    models = [torch.nn.Linear(4, 2, device="meta").eval() for _ in range(2)]
     assert ensemble.ensemble(models, torch.rand(5, 4, device="meta")).device.type == "meta"
+
+
+def test_an_ensemble_refuses_a_model_that_trains():
+    models = [torch.nn.Linear(4, 2).eval(), torch.nn.BatchNorm1d(4)]
+    with pytest.raises(ValueError, match="eval"):
+        ensemble.ensemble(models, torch.rand(5, 4))
+    assert models[1].num_batches_tracked == 0, "and it has learned nothing"
+
+
+def test_an_ensemble_is_timed_beside_copies_in_turn(monkeypatch):
+    monkeypatch.setattr(ensemble, "LARGE", 8)
+    result = ensemble.timed(["cpu", "cpu"])
+    trials = result["ms_trials"]
+    slower = [a / b for a, b in zip(trials["copy_by_copy"], trials["ensemble"], strict=True)]
+    assert result["slower_trials"] == pytest.approx(slower) and len(slower) == 11
 
 
 def test_launches_are_timed_behind_a_busy_gpu(two_gpus):
@@ -248,8 +264,9 @@ def test_workers_in_turn_do_what_they_do_together(monkeypatch):
     result = workers_alone.main()
     assert started == [ThreadPoolExecutor, ProcessPoolExecutor]
     for kind in ("threads", "processes"):
-        turns, together = result["ms_trials"][f"{kind}_in_turn"], result["ms_trials"][kind]
-        ratios = [a / b for a, b in zip(turns, together, strict=True)]
+        names = [f"{kind}_in_turn", f"{kind}_in_turn_again", kind, f"{kind}_again"]
+        rounds = zip(*(result["ms_trials"][name] for name in names), strict=True)
+        ratios = [(a + b) / (c + d) for a, b, c, d in rounds]
         assert result["speedup_trials"][kind] == pytest.approx(ratios)
     monkeypatch.setattr(workers_alone, "job", lambda n, products: 0.5)
     with pytest.raises(AssertionError, match=r"0\.5"):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from conftest import on_ranks, under_torchrun
 from torch import nn
 
@@ -116,6 +117,9 @@ def test_the_cpu_s_part_of_a_step_is_split_by_phase_and_by_group(small):
     assert set(result["ms_a_group"]) == set(fsdp_step_profile.PHASES)
     hooks = {name: each["ms"]["hooks"] for name, each in result["profile"].items()}
     assert hooks["ddp_few"] == 0 < hooks["fsdp_few"], "only FSDP has hooks of its own"
+    fsdp = result["profile"]["fsdp_few"]["ms"]
+    assert 0 < fsdp["hooks_operators"] < fsdp["hooks"]
+    assert set(result["gpu"]) == set(result["profile"])
     lanes = {row[0] for row in result["timelines"]["fsdp"]}
     assert lanes == {"CPU: FSDP's hooks", "CPU: optimizer"}
 
@@ -123,18 +127,51 @@ def test_the_cpu_s_part_of_a_step_is_split_by_phase_and_by_group(small):
 def test_the_account_of_a_step_adds_up():
     step = {
         "step": [(0.0, 10_000.0)],
-        "hooks": [(0.0, 1000.0), (500.0, 2000.0)],
-        "optimizer": [(8000.0, 9000.0)],
-        "calls": [(100.0, 200.0), (3000.0, 3500.0), (8100.0, 8400.0)],
+        "hooks": [(0.0, 1000.0), (500.0, 2000.0), (3500.0, 4500.0)],
+        "optimizer": [(5000.0, 5500.0)],
+        "calls": [(100.0, 200.0), (3000.0, 3500.0), (5100.0, 5400.0)],
+        "operators": [(100.0, 200.0), (50.0, 400.0), (1900.0, 2100.0), (3000.0, 3500.0)],
         "kernels": [(1000.0, 3000.0), (6000.0, 9000.0)],
         "nccl": [(2000.0, 4000.0), (6500.0, 7000.0)],
     }
-    account = fsdp_step_profile.account(step)
-    assert account["span"] == account["kernels"] + account["exposed"] + account["idle"] == 8.0
-    assert (account["kernels"], account["exposed"], account["idle"]) == (5.0, 1.0, 2.0)
-    assert (account["nccl"], account["launches"], account["step"]) == (2.5, 4, 10.0)
-    assert account["hooks"] == 2.0 and account["hooks_calls"] == pytest.approx(0.1)
-    assert account["optimizer"] == 1.0 and account["optimizer_calls"] == pytest.approx(0.3)
+    gpu = fsdp_step_profile.gpu_account(step)
+    assert gpu["span"] == gpu["kernels"] + gpu["exposed"] + gpu["idle"] == 8.0
+    assert (gpu["kernels"], gpu["exposed"], gpu["idle"]) == (5.0, 1.0, 2.0)
+    assert (gpu["nccl"], gpu["launches"], gpu["nccl_kernels"]) == (2.5, 4, 2)
+    cpu = fsdp_step_profile.cpu_account(step)
+    assert cpu["step"] == 10.0 and cpu["hooks"] == 3.0
+    assert cpu["hooks_calls"] == pytest.approx(0.1) and cpu["hooks_operators"] == pytest.approx(0.45)
+    assert cpu["optimizer"] == 0.5 and cpu["optimizer_calls"] == pytest.approx(0.3)
+    assert cpu["idle"] == 2.0 and cpu["idle_in_hooks"] == cpu["idle_in_optimizer"] == 0.5
+
+
+def test_a_step_is_that_of_the_rank_that_waits_least(monkeypatch):
+    late, early = {"nccl": [(0.0, 5.0)]}, {"nccl": [(0.0, 1.0), (3.0, 9.0)]}
+
+    def gathered(every, own):
+        every[:] = [own, [early, late]]
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_gather_object", gathered)
+    assert fsdp_step_profile.of_last_rank([late, early]) == [late, late]
+
+
+def test_a_gpu_that_did_nothing_has_an_account():
+    nothing = {"kernels": [], "nccl": []}
+    assert set(fsdp_step_profile.gpu_account(nothing).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("aten::mm", True),
+        ("cudaLaunchKernel", True),
+        ("c10d::_allgather_base_", True),
+        ("FSDP::pre_forward", False),
+    ],
+)
+def test_operators_are_not_python(name, is_one):
+    assert fsdp_step_profile.is_operator(name) == is_one
 
 
 def test_spans_that_touch_are_one():

@@ -225,7 +225,7 @@ dist.destroy_process_group = lambda: None
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 modules = {name: import_module(f"snippets.training.{name}") for name in json.loads(sys.argv[1])}
 for name, constants in json.loads(sys.argv[1]).items():  # a snippet may use what another holds
-    modules[name].take_turns = quick
+    modules[name].take_turns = modules[name].both_orders = quick
     vars(modules[name]).update(constants)
 for name, constants in json.loads(sys.argv[1]).items():
     if child := os.fork():  # a process of its own for each, and torch is imported once
@@ -367,14 +367,24 @@ def test_hooks_send_half_and_autocast_all(small):
     for name in ("tf32_bf16_hook", "autocast_bf16_hook", "autocast_fp16_hook", "bf16_weights"):
         assert sent[name] == pytest.approx(sent["tf32"] / 2)
     assert differ["tf32"] < 1e-5 < differ["tf32_bf16_hook"] < 0.01 and differ["tf32_alone"] > 0.1
+    trials = result["ms_trials"]
+    assert "autocast_fp16_hook" not in trials and set(result["gpu"]) < set(trials)
+    expected = [a / b for a, b in zip(trials["tf32"], trials["tf32_bf16_hook"], strict=True)]
+    assert result["gain_trials"]["tf32_bf16_hook"] == pytest.approx(expected)
 
 
-def test_the_length_of_a_difference_and_what_is_hidden():
+def test_what_is_sent_is_what_is_given_to_all_reduce(alone):
+    """A hook that keeps half of each bucket back is seen; DDP's buckets hold all gradients."""
+    model, rows = nn.Linear(6, 4), torch.randn(3, 6)
+    group = dist.group.WORLD
+    sent = {hook: ddp_bf16.sent(deepcopy(model), hook, group, rows, False) for hook in ("float32", "fp16")}
+    assert sent == {"float32": pytest.approx(4e-9 * 28), "fp16": pytest.approx(2e-9 * 28)}
+
+
+def test_the_length_of_a_difference():
     expected = [torch.tensor([3.0, 0.0]), torch.tensor([4.0])]
     found = [torch.tensor([3.0, 0.0]), torch.tensor([4.5])]
     assert ddp_bf16.apart(found, expected) == pytest.approx(0.1)
-    assert ddp_bf16.exchange(EVENTS) == pytest.approx({"all_reduce": 2.2, "hidden": 1.2})
-    assert ddp_bf16.exchange([]) == {"all_reduce": 0, "hidden": 0}
 
 
 def test_a_compiled_model_is_cut_at_the_buckets(small):
@@ -382,12 +392,36 @@ def test_a_compiled_model_is_cut_at_the_buckets(small):
     ways = result["ways"]
     assert max(way["error"] for way in ways.values()) < 1e-5
     assert {name: way["graphs"] for name, way in ways.items()} == {
-        **{"before": 1, "after": 1, "unsplit": 1},
-        "blocks": 2,  # the first block's input needs no gradient
+        **{"after": 1, "unsplit": 1},
+        **{"blocks": 2, "blocks_unsplit": 2},  # the first block's input needs no gradient
     }
-    assert ways["unsplit"]["parts"] == 1 < ways["before"]["parts"] == ways["after"]["parts"]
+    assert ways["unsplit"]["parts"] == 1 < ways["after"]["parts"]
+    assert ways["blocks_unsplit"]["parts"] == 2 <= ways["blocks"]["parts"]
+    cut = {"graphs": 1, "parts": ways["after"]["parts"]}
+    assert result["pieces_before"] == result["pieces_after"] == cut
     assert not any(way["recompiles"] for way in ways.values())
     assert result["sequential"] == {"graphs": 0, "parts": 0}, "classes of torch.nn alone are not compiled"
+
+
+def test_the_rank_that_waits_least_speaks_for_a_step(monkeypatch):
+    def gathered(every, own):
+        every[:] = [own, [{"nccl": 2.0, "exposed": 0.5}, {"nccl": 1.0, "exposed": 0.2}]]
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_gather_object", gathered)
+    own = [{"nccl": 1.5, "exposed": 0.4}, {"nccl": 3.0, "exposed": 2.0}]
+    assert ddp_compile.least_waiting(own) == [own[0], {"nccl": 1.0, "exposed": 0.2}]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo looks whether it has one
+@pytest.mark.parametrize(("asks", "graphs"), [(False, 2), (True, 1)])
+def test_a_stack_needs_a_second_graph_where_its_input_needs_no_gradient(asks, graphs):
+    ddp_compile.start_over(False)
+    model = ddp_compile.Stack(3, 64)
+    for block in model.blocks:
+        block.compile(backend="aot_eager")
+    ddp_compile.forward_backward(model, torch.randn(2, 4, 64, requires_grad=asks))
+    assert ddp_compile.graphs() == {"graphs": graphs, "parts": graphs}
 
 
 def test_a_block_is_one_of_a_transformer():

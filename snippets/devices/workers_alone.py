@@ -16,6 +16,7 @@ from statistics import median
 import torch
 
 from snippets.devices.worker_per_gpu import N, job, on_all, workers
+from snippets.timing.benchmark import Timing
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
@@ -27,6 +28,11 @@ def turns(pools: list, function, *args) -> list:
     return [pool.submit(function, *args).result() for pool in pools]
 
 
+def both(one: Timing, other: Timing) -> list[float]:
+    """Seconds of both trials of each round."""
+    return [sum(pair) for pair in zip(one.trials, other.trials, strict=True)]
+
+
 def main() -> dict:
     gpus = torch.cuda.device_count()
     spawn = {"mp_context": get_context("spawn")}
@@ -34,8 +40,11 @@ def main() -> dict:
     pools["processes"] = workers(ProcessPoolExecutor, gpus, **spawn)
     works = {}
     for kind, some in pools.items():
+        # there and back, so that a pace that drifts weighs on both alike
         works[f"{kind}_in_turn"] = partial(turns, some, job, N, MATMULS)
         works[kind] = partial(on_all, some, job, N, MATMULS)
+        works[f"{kind}_again"] = works[kind]
+        works[f"{kind}_in_turn_again"] = works[f"{kind}_in_turn"]
     errors = [error for work in works.values() for error in work()]
     assert max(errors) <= 1e-3, errors
     times = take_turns(works, warmup=1, trials=9)
@@ -45,8 +54,9 @@ def main() -> dict:
     result = recorded(times) | {"visible_gpus": gpus, "n": N, "products": MATMULS}
     result |= {"largest_error": max(errors), "speedup": {}, "speedup_trials": {}}
     for kind in pools:
-        pairs = zip(times[f"{kind}_in_turn"].trials, times[kind].trials, strict=True)
-        speedups = [in_turn / together for in_turn, together in pairs]
+        in_turn = both(times[f"{kind}_in_turn"], times[f"{kind}_in_turn_again"])
+        together = both(times[kind], times[f"{kind}_again"])
+        speedups = [one / other for one, other in zip(in_turn, together, strict=True)]
         result["speedup_trials"][kind] = speedups
         result["speedup"][kind] = median(speedups)
         print(f"{kind:<9} {median(speedups):.2f}× the same workers in turn")

@@ -23,16 +23,15 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.lanes import lanes
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import ratios, recorded, take_turns
+from snippets.timing.take_turns import both_orders, ratios, recorded
 from snippets.training.ddp_equality import gradients
-from snippets.training.ddp_timeline import overlap
 from snippets.training.dp_vs_ddp import slowest_rank
+from snippets.training.fsdp_step_profile import by_name, gpu_account, gpu_steps
 from snippets.training.models import transformer
 from snippets.training.waiting_ranks import meet
 
-ROWS, TOKENS, WIDTH = 8, 512, 1024  # rows for each GPU
+ROWS, TOKENS, WIDTH = 32, 512, 1024  # so many rows that the GPU needs the time
 CHECK_TOKENS = 64  # one device must hold the whole batch
 #: whether autocast computes in bf16, what is done to gradients on their way
 WAYS = {
@@ -44,10 +43,14 @@ WAYS = {
     "autocast_powersgd": (True, "powersgd"),
     "bf16_weights": (False, None),
 }
+NOT_TIMED = ("autocast_fp16_hook",)  # it sends what the bf16 hook sends
+PROFILED = ("autocast_alone", "autocast", "autocast_bf16_hook", "autocast_powersgd")
 
 
 def register(ddp: DistributedDataParallel, hook: str | None, group) -> None:
     """Have DDP send its buckets in another form; float32 comes out on the other side."""
+    if hook == "float32":  # what DDP does without a hook
+        ddp.register_comm_hook(group, default_hooks.allreduce_hook)
     if hook == "bf16":
         ddp.register_comm_hook(group, default_hooks.bf16_compress_hook)
     if hook == "fp16":
@@ -69,17 +72,22 @@ def passes(model: nn.Module, rows: Tensor, autocast: bool) -> list[Tensor]:
     return [parameter.grad for parameter in model.parameters()]
 
 
-def sent_bytes(work) -> int:
-    """Bytes of the tensors that hooks, written in Python, give to `all_reduce`."""
-    sent, all_reduce = [], dist.all_reduce
+def sent(model: nn.Module, hook: str, group, rows: Tensor, autocast: bool) -> float:
+    """GB that a hook gives to `all_reduce` in the third pass of the model in DDP."""
+    ddp = DistributedDataParallel(model, process_group=group)
+    register(ddp, hook, group)
+    rows = rows.to(next(model.parameters()).dtype)
+    for _ in range(2):
+        passes(ddp, rows, autocast)
+    bytes_sent, all_reduce = [], dist.all_reduce
 
     def counted(tensor: Tensor, *arguments, **options):
-        sent.append(tensor.nbytes)
+        bytes_sent.append(tensor.nbytes)
         return all_reduce(tensor, *arguments, **options)
 
     with patch.object(dist, "all_reduce", counted):
-        work()
-    return sum(sent)
+        passes(ddp, rows, autocast)
+    return sum(bytes_sent) / 1e9
 
 
 def apart(found: list[Tensor], expected: list[Tensor]) -> float:
@@ -87,24 +95,6 @@ def apart(found: list[Tensor], expected: list[Tensor]) -> float:
     errors = [(f.float() - e).norm() for f, e in zip(found, expected, strict=True)]
     whole = torch.stack([e.norm() for e in expected]).norm()
     return float(torch.stack(errors).norm() / whole)
-
-
-def exchange(events: list[list]) -> dict[str, float]:
-    """Milliseconds of all-reduces in `lanes`, and how many of them others hide."""
-    on_gpu = [event for event in events if "stream" in event[0]]
-    nccl = [event for event in on_gpu if "nccl" in event[3].lower()]
-    others = [event for event in on_gpu if "nccl" not in event[3].lower()]
-    hidden = sum(overlap(a, b) for a in nccl for b in others)
-    return {"all_reduce": sum(e[2] for e in nccl) / 1e3, "hidden": hidden / 1e3}
-
-
-def profiled(work) -> list[list]:
-    """`lanes` of `work`, which all ranks begin together.
-
-    `lanes` profiles twice and gives the second; the first is left empty here.
-    """
-    turns = iter([list, lambda: [dist.barrier(), work()]])
-    return lanes(lambda: next(turns)())
 
 
 def main() -> dict:
@@ -117,40 +107,38 @@ def main() -> dict:
     expected = gradients(model, batch)  # one device, the whole batch, float32
     own = batch.chunk(group.size())[group.rank()]
     torch.set_float32_matmul_precision("high")  # TF32
-    works, gradients_gb, sent_gb, differ = {}, {}, {}, {}
+    works, sent_gb, differ = {}, {}, {}
     for name, (autocast, hook) in WAYS.items():
         dtype = torch.bfloat16 if name == "bf16_weights" else torch.float32
         copy = deepcopy(model).to(dtype)
+        # without a hook C++ sends the buckets; in Python the same can be counted
+        sent_gb[name] = sent(deepcopy(copy), hook or "float32", group, own, autocast)
         ddp = DistributedDataParallel(copy, process_group=group)
         register(ddp, hook, group)
-        check = partial(passes, ddp, own.to(dtype), autocast)
-        for _ in range(2):  # buckets are made anew, and PowerSGD begins later
-            check()
-        found = check()
+        for _ in range(3):  # buckets are made anew, and PowerSGD begins later
+            found = passes(ddp, own.to(dtype), autocast)
         differ[name] = apart(found, expected)
-        gradients_gb[name] = sum(gradient.nbytes for gradient in found) / 1e9
-        # without a hook C++ sends the buckets, which hold all gradients
-        sent_gb[name] = gradients_gb[name]
-        if hook is not None:
-            sent_gb[name] = sent_bytes(check) / 1e9
-        works[name] = partial(passes, ddp, rows.to(dtype), autocast)
-    model.zero_grad()
+        if name not in NOT_TIMED:
+            works[name] = partial(passes, ddp, rows.to(dtype), autocast)
     alone = deepcopy(model)
     differ["tf32_alone"] = apart(passes(alone, own, False), expected)
-    works["tf32_alone"] = partial(passes, alone, rows, False)
-    works["autocast_alone"] = partial(passes, deepcopy(model), rows, True)
+    works["autocast_alone"] = partial(passes, alone, rows, True)
     # in its first ten steps DDP waits for the GPU, for its statistics
-    times = take_turns(works, warmup=8, trials=11, clock=slowest_rank)
+    times = both_orders(works, warmup=6, trials=6, clock=slowest_rank)
     result = recorded(times) | {"ranks": group.size(), "differ": differ}
-    result |= {"gradients_gb": gradients_gb, "sent_gb": sent_gb}
-    result["exchange_ms"] = {n: exchange(profiled(work)) for n, work in works.items()}
-    gains = ratios(times["autocast"], times["autocast_bf16_hook"])
-    result |= {"hook_gain": median(gains), "hook_gain_trials": gains}
+    result |= {"sent_gb": sent_gb, "gpu": {}, "gain": {}, "gain_trials": {}}
+    for name in [each for each in PROFILED if each in works]:
+        steps = gpu_steps(works[name], trials=3)
+        result["gpu"][name] = by_name([gpu_account(step) for step in steps])
+    for name in works:
+        without = "tf32" if name.startswith("tf32") else "autocast"
+        gains = ratios(times[without], times[name])
+        result["gain_trials"][name], result["gain"][name] = gains, median(gains)
     if group.rank() == 0:
         for name, gb in sent_gb.items():
             print(
-                f"{name:<19}{result['ms'][name]:6.2f} ms, {gb:.3f} GB sent,",
-                f"gradients differ by {differ[name]:.1e}",
+                f"{name:<19}{gb:.3f} GB sent, gradients differ by {differ[name]:.1e},",
+                f"{result['ms'][name]:6.2f} ms" if name in works else "not timed",
             )
     dist.destroy_process_group()
     return result

@@ -9,10 +9,9 @@
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
-"""DDP with torch.compile: the module before or after wrapping, unsplit, by blocks."""
+"""DDP with torch.compile: how it is cut, what then runs beside all-reduces."""
 
 import gc
-import importlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -27,14 +26,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import ratios, recorded, take_turns
-from snippets.training.ddp_bf16 import exchange, profiled
+from snippets.timing.take_turns import both_orders, ratios, recorded
 from snippets.training.ddp_equality import farthest, gradients
 from snippets.training.dp_vs_ddp import slowest_rank
+from snippets.training.fsdp_step_profile import by_name, gpu_account, gpu_steps
 from snippets.training.waiting_ranks import meet
 
-LAYERS, WIDTH, ROWS, TOKENS = 4, 1024, 8, 512  # rows for each GPU
-COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+LAYERS, WIDTH, ROWS, TOKENS = 3, 1024, 32, 512  # rows for each GPU
 BACKEND = "inductor"
 
 
@@ -71,33 +69,34 @@ class Stack(nn.Module):
         return x
 
 
-def eager(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+def eager(model: nn.Module, group) -> nn.Module:
+    """DDP alone."""
     return DistributedDataParallel(model, process_group=group)
 
 
-def before(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+def before(model: nn.Module, group, backend: str = "inductor") -> nn.Module:
     """Compile the module, then wrap it."""
-    return eager(torch.compile(model, backend=BACKEND), group)
+    return eager(torch.compile(model, backend=backend), group)
 
 
-def after(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+def after(model: nn.Module, group, backend: str = "inductor") -> nn.Module:
     """Wrap the module, then compile it."""
-    return torch.compile(eager(model, group), backend=BACKEND)
+    return torch.compile(eager(model, group), backend=backend)
 
 
-def blocks(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+def blocks(model: nn.Module, group, backend: str = "inductor") -> nn.Module:
     """Compile each layer of the model by itself, then wrap it."""
     for block in model.blocks:
-        block.compile(backend=BACKEND)
+        block.compile(backend=backend)
     return eager(model, group)
 
 
 #: how it is wrapped, and whether Dynamo cuts the graph where DDP's buckets end
 WAYS = {
-    "before": (before, True),
     "after": (after, True),
     "unsplit": (after, False),
     "blocks": (blocks, True),
+    "blocks_unsplit": (blocks, False),
 }
 
 
@@ -113,26 +112,35 @@ def forward_backward(model: nn.Module, rows: Tensor) -> None:
     model(rows).square().mean().backward()
 
 
-def compiler_s() -> float:
-    """Seconds until the compiler has been imported, and has compiled a first block."""
+def least_waiting(steps: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Of each step the account of the rank whose NCCL kernels take least time.
 
-    def start() -> None:
-        for name in COMPILER:
-            importlib.import_module(name)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        block = torch.compile(Block(64).to(device), backend=BACKEND)
-        forward_backward(block, torch.randn(2, 8, 64, device=device))
+    It comes last to the all-reduces, so its kernels wait least for the other ranks.
+    """
+    every: list = [None] * dist.get_world_size()
+    dist.all_gather_object(every, steps)
+    return [
+        min(ranks, key=lambda step: step["nccl"]) for ranks in zip(*every, strict=True)
+    ]
 
-    return wall_clock(start)
+
+def of_gpu(work: Callable) -> dict[str, dict]:
+    """Medians, and all trials, of `gpu_account`, of the rank that waits least."""
+    return by_name(least_waiting([gpu_account(step) for step in gpu_steps(work)]))
+
+
+def start_over(split: bool) -> None:
+    """Forget all graphs and their number; whether DDP's buckets cut the next ones."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch._dynamo.config.optimize_ddp = split
 
 
 def compiled(name: str, model: nn.Module, group, rows, expected) -> dict:
     """Compile in one of WAYS, then take turns with DDP that is not compiled."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
     wrap, split = WAYS[name]
-    torch._dynamo.config.optimize_ddp = split
-    ddp = wrap(deepcopy(model), group)
+    start_over(split)
+    ddp = wrap(deepcopy(model), group, BACKEND)
     dist.barrier()
     first_s = wall_clock(partial(forward_backward, ddp, rows))
     first_graphs = graphs()
@@ -140,18 +148,23 @@ def compiled(name: str, model: nn.Module, group, rows, expected) -> dict:
     works = {"eager": eager(deepcopy(model), group), name: ddp}
     works = {n: partial(forward_backward, each, rows) for n, each in works.items()}
     result |= timed(works)
-    result["exchange_ms"] = {n: exchange(profiled(work)) for n, work in works.items()}
-    result |= first_graphs
+    result |= first_graphs | {"gpu": of_gpu(works[name])}
     result["recompiles"] = graphs()["parts"] - first_graphs["parts"]
     return result
 
 
+def pieces(wrap: Callable, model: nn.Module, group, rows: Tensor) -> dict[str, int]:
+    """Into how many graphs and parts a model is cut: Inductor need not compile them."""
+    start_over(True)
+    forward_backward(wrap(deepcopy(model), group, "aot_eager"), rows)
+    return graphs()
+
+
 def sequential(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]:
     """What is compiled of a model that has classes of torch.nn alone, once wrapped."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    start_over(True)
     layers = nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64)
-    ddp = after(nn.Sequential(*layers).to(device), group)
+    ddp = after(nn.Sequential(*layers).to(device), group, BACKEND)
     forward_backward(ddp, torch.randn(2, 64, device=device))
     return graphs()
 
@@ -159,7 +172,7 @@ def sequential(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]
 def timed(works: dict[str, Callable]) -> dict:
     """Times in turns, and how many times as fast the second is as the first."""
     # in its first ten steps DDP waits for the GPU, for its statistics
-    times = take_turns(works, warmup=5, trials=11, calls=2, clock=slowest_rank)
+    times = both_orders(works, warmup=8, trials=6, clock=slowest_rank)
     slow, fast = times.values()
     gains = ratios(slow, fast)
     return recorded(times) | {"gain": median(gains), "gain_trials": gains}
@@ -178,8 +191,11 @@ def main() -> dict:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
-        results["compiler_s"] = compiler_s()
+        alone = partial(forward_backward, eager(deepcopy(model), group), rows)
+        results["gpu_eager"] = of_gpu(alone)
         results["sequential"] = sequential(group, device)
+        for wrap in (before, after):
+            results[f"pieces_{wrap.__name__}"] = pieces(wrap, model, group, rows)
         torch._inductor.config.force_disable_caches = True
         for name in WAYS:
             result = compiled(name, model, group, rows, expected)
@@ -187,11 +203,11 @@ def main() -> dict:
             assert result["error"] < 1e-2, f"{name}: wrong gradients"
             gc.collect()  # DDP has cycles
             if group.rank() == 0:
-                hidden = result["exchange_ms"][name]
+                gpu = result["gpu"]["ms"]
                 print(
-                    f"{name:<8}{result['parts']:3} parts in {result['first_s']:5.1f} s,",
+                    f"{name:<15}{result['parts']:3} parts in {result['first_s']:4.1f} s,",
                     f"{result['ms'][name]:6.2f} ms, eager {result['ms']['eager']:.2f},",
-                    f"hides {hidden['hidden']:.2f} of {hidden['all_reduce']:.2f} ms,",
+                    f"exposed {gpu['exposed']:.2f} of {gpu['nccl']:.2f} ms,",
                     f"{result['recompiles']} recompiles",
                 )
     dist.destroy_process_group()
@@ -199,8 +215,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"before": "compiled, then wrapped", "after": "wrapped, then compiled"}
-    titles |= {"unsplit": "optimize_ddp = False", "blocks": "each layer compiled"}
+    titles = {"after": "compiled", "unsplit": "compiled, not cut"}
+    titles |= {"blocks": "each block", "blocks_unsplit": "each block, not cut"}
     groups = {}
     for name, title in titles.items():
         ms = results["ways"][name]["ms"]

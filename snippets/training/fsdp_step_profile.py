@@ -13,6 +13,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from statistics import linear_regression, median
 from time import perf_counter
 
@@ -59,6 +60,22 @@ def total_ms(spans: list[Span]) -> float:
     return sum(end - start for start, end in merged(spans)) / 1e3
 
 
+def common(some: list[Span], others: list[Span]) -> list[Span]:
+    """Spans of time in which at least one of these and one of the others runs."""
+    shared, others = [], merged(others)
+    for start, end in merged(some):
+        for begin, stop in others:
+            if max(start, begin) < min(end, stop):
+                shared.append((max(start, begin), min(end, stop)))
+    return shared
+
+
+def gaps(spans: list[Span]) -> list[Span]:
+    """Spans of time between the first of these and the last in which none runs."""
+    whole = merged(spans)
+    return [(one[1], other[0]) for one, other in pairwise(whole)]
+
+
 def inside(spans: list[Span], ranges: list[Span]) -> list[Span]:
     """Those spans that begin within one of the ranges."""
     return [s for s in spans if any(start <= s[0] < end for start, end in ranges)]
@@ -95,7 +112,72 @@ def spans_of(events: list, named: Callable[[str], bool], on_gpu: bool) -> list[S
     ]
 
 
-def profiled_steps(work: Callable, trials: int = 3) -> list[dict[str, list[Span]]]:
+def kernels_of(events: list) -> dict[str, list[Span]]:
+    """Spans of NCCL's kernels, and of all other kernels and copies."""
+    events = [e for e in events if is_on_gpu(e) and not e.is_user_annotation]
+    return {
+        "nccl": spans_of(events, lambda n: "nccl" in n.lower(), True),
+        "kernels": spans_of(events, lambda n: "nccl" not in n.lower(), True),
+    }
+
+
+def gpu_steps(work: Callable, trials: int = 5) -> list[dict[str, list[Span]]]:
+    """`kernels_of` some steps, which all ranks begin together.
+
+    The profiler records only the GPU, so that it hardly slows the CPU. The first
+    profile also starts the profiler, and is left out. Without a GPU they are empty.
+    """
+    kind, steps = torch.profiler.ProfilerActivity, []
+    recorded_there = [kind.CUDA if torch.cuda.is_available() else kind.CPU]
+    for _ in range(1 + trials):
+        with torch.profiler.profile(
+            activities=recorded_there, acc_events=True
+        ) as profiler:
+            dist.barrier()
+            work()
+            wait_for()
+        steps.append(kernels_of(list(profiler.events())))
+    return steps[1:]
+
+
+def of_last_rank(steps: list[dict[str, list[Span]]]) -> list[dict[str, list[Span]]]:
+    """Of each step the spans of the rank whose NCCL kernels take least time.
+
+    It comes last to most exchanges, so its kernels wait least for the other ranks.
+    """
+    every: list = [None] * dist.get_world_size()
+    dist.all_gather_object(every, steps)
+    ranks = zip(*every, strict=True)
+    return [min(step, key=lambda each: total_ms(each["nccl"])) for step in ranks]
+
+
+def gpu_account(step: dict[str, list[Span]]) -> dict[str, float]:
+    """Milliseconds of a step on the GPU: kernels + exposed + idle = span.
+
+    exposed: NCCL runs alone; launches: how many kernels and copies ran.
+    """
+    on_gpu = step["kernels"] + step["nccl"]
+    busy, kernels = total_ms(on_gpu), total_ms(step["kernels"])
+    idle = total_ms(gaps(on_gpu))
+    return {
+        "span": busy + idle,
+        "kernels": kernels,
+        "nccl": total_ms(step["nccl"]),
+        "exposed": busy - kernels,
+        "idle": idle,
+        "launches": float(len(on_gpu)),
+        "nccl_kernels": float(len(step["nccl"])),
+    }
+
+
+def is_operator(name: str) -> bool:
+    """Whether a CPU event is a call of CUDA, or an operator: C++, not Python."""
+    return name.startswith(
+        ("cu", "aten::", "c10d::", "fsdp::", "nccl:", "record_param")
+    )
+
+
+def profiled_steps(work: Callable, trials: int = 5) -> list[dict[str, list[Span]]]:
     """Spans of each of some steps, by what ran: on the CPU, and on the GPU.
 
     The profiler makes what the CPU does longer; what the GPU does it leaves as it is.
@@ -111,43 +193,35 @@ def profiled_steps(work: Callable, trials: int = 3) -> list[dict[str, list[Span]
         named = f"trial {i}"
         start, end = spans_of(events, lambda name, n=named: name == n, False)[0]
         of_step = [e for e in events if start <= e.time_range.start < end]
-        kernels = [e for e in of_step if is_on_gpu(e) and not e.is_user_annotation]
-        steps.append(
-            {
-                "hooks": spans_of(of_step, lambda n: n.startswith("FSDP::"), False),
-                "optimizer": spans_of(of_step, lambda n: "Optimizer.step" in n, False),
-                "calls": spans_of(of_step, lambda n: n.startswith("cu"), False),
-                "nccl": spans_of(kernels, lambda n: "nccl" in n.lower(), True),
-                "kernels": spans_of(kernels, lambda n: "nccl" not in n.lower(), True),
-                "step": [(start, end)],
-            }
-        )
+        of_cpu = {
+            "hooks": spans_of(of_step, lambda n: n.startswith("FSDP::"), False),
+            "optimizer": spans_of(of_step, lambda n: "Optimizer.step" in n, False),
+            "calls": spans_of(of_step, lambda n: n.startswith("cu"), False),
+            "operators": spans_of(of_step, is_operator, False),
+            "step": [(start, end)],
+        }
+        steps.append(of_cpu | kernels_of(of_step))
     return steps
 
 
-def account(step: dict[str, list[Span]]) -> dict[str, float]:
-    """Milliseconds of a step by what ran; GPU: kernels + exposed + idle = span.
+def cpu_account(step: dict[str, list[Span]]) -> dict[str, float]:
+    """Milliseconds of a profiled step on the CPU, and in which of them the GPU is idle.
 
-    calls: CUDA's own part of hooks and optimizer, launches above all.
+    operators: calls of CUDA and PyTorch's operators; the rest of hooks is Python, or
+    C++ that is no operator. calls: CUDA's own part, launches above all.
     """
-    on_gpu = step["kernels"] + step["nccl"]
-    span = 0.0
-    if on_gpu:
-        span = (max(end for _, end in on_gpu) - min(start for start, _ in on_gpu)) / 1e3
-    busy, kernels = total_ms(on_gpu), total_ms(step["kernels"])
     hooks, optimizer = merged(step["hooks"]), merged(step["optimizer"])
+    idle = gaps(step["kernels"] + step["nccl"])
     return {
         "step": total_ms(step["step"]),
-        "span": span,
-        "kernels": kernels,
-        "nccl": total_ms(step["nccl"]),
-        "exposed": busy - kernels,
-        "idle": span - busy,
         "hooks": total_ms(hooks),
+        "hooks_operators": total_ms(common(step["operators"], hooks)),
         "hooks_calls": total_ms(inside(step["calls"], hooks)),
         "optimizer": total_ms(optimizer),
         "optimizer_calls": total_ms(inside(step["calls"], optimizer)),
-        "launches": float(len(on_gpu)),
+        "idle": total_ms(idle),
+        "idle_in_hooks": total_ms(common(idle, hooks)),
+        "idle_in_optimizer": total_ms(common(idle, optimizer)),
     }
 
 
@@ -222,35 +296,34 @@ def main() -> dict:
         result["cpu"][name] = by_name(trials)
     by_groups = {}  # milliseconds of the CPU for each group more, by phase
     for phase in PHASES:
-        x, y = [], []
-        for name, trials in cpu_trials.items():
-            if name in groups:
-                x += [groups[name]] * len(trials)
-                y += [trial[phase] for trial in trials]
-        by_groups[phase] = linear_regression(x, y).slope
+        medians = [result["cpu"][name]["ms"][phase] for name in groups]
+        by_groups[phase] = linear_regression(list(groups.values()), medians).slope
     result["ms_a_group"] = by_groups
-    result["profile"], result["timelines"] = {}, {}
+    result |= {"gpu": {}, "profile": {}, "timelines": {}}
     for name, size in PROFILED:
 
         def work(name=name, size=size) -> None:
             issued(models[name], rows[size], adams[name])
 
-        work()
-        steps = profiled_steps(work)
-        result["profile"][f"{name}_{size}"] = by_name([account(each) for each in steps])
+        on_gpu = [gpu_account(step) for step in of_last_rank(gpu_steps(work))]
+        result["gpu"][f"{name}_{size}"] = by_name(on_gpu)
+        steps = of_last_rank(profiled_steps(work))
+        on_cpu = [cpu_account(step) for step in steps]
+        result["profile"][f"{name}_{size}"] = by_name(on_cpu)
         if size == "few" and name in ("ddp", "fsdp"):
             result["timelines"][name] = timeline(steps[-1])
     works = {}
     for name, size in PROFILED:
         works[f"{name}_{size}"] = partial(issued, models[name], rows[size], adams[name])
-    result |= recorded(take_turns(works, warmup=1, trials=7, clock=slowest_rank))
+    result |= recorded(take_turns(works, warmup=1, trials=11, clock=slowest_rank))
     if rank == 0:
         for name, each in result["cpu"].items():
             print(f"{name:<10}", *(f"{p} {ms:.1f} ms" for p, ms in each["ms"].items()))
         print("a group:", *(f"{phase} {ms:.2f} ms" for phase, ms in by_groups.items()))
-        for name, each in result["profile"].items():
-            shown = ("span", "kernels", "exposed", "idle", "hooks", "optimizer")
-            print(f"{name:<14}", *(f"{part} {each['ms'][part]:.1f}" for part in shown))
+        for name, each in result["gpu"].items():
+            ms = each["ms"] | {"hooks": result["profile"][name]["ms"]["hooks"]}
+            shown = ("span", "kernels", "exposed", "idle", "hooks")
+            print(f"{name:<14}", *(f"{part} {ms[part]:.1f}" for part in shown))
     dist.destroy_process_group()
     return result
 

@@ -132,7 +132,7 @@ def plot(results: dict, ceilings: dict):
     look = {"color": "gray", "linestyle": ":"}
     ax.hlines(peaks, [3, 8], [4, 9], label="predicted peak", **look)
     ax.set_xticks([end - 0.5 for end in ends], phases, rotation=90)
-    ax.set(ylabel="GiB", ylim=(0, None))
+    ax.set(xlabel="phases of two steps", ylabel="GiB", ylim=(0, None))
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

@@ -16,7 +16,11 @@ from snippets.timing.take_turns import recorded, take_turns
 SPIN_CYCLES = 100_000  # for each call, 50 µs at 2 GHz: longer than its launches take
 
 
-def gpu_clock(work: Callable, calls: int = 20, spin_cycles: int = SPIN_CYCLES) -> float:
+def gpu_clock(
+    work: Callable,
+    calls: int = 20,
+    spin_cycles: int = SPIN_CYCLES,
+) -> float:
     """Seconds of one of `calls` calls on the current stream, by the GPU's own clock.
 
     The GPU first spins until all calls are queued; if it overtook them, because the

@@ -107,22 +107,28 @@ def _statistic(book: "Book", value: Value, recording: Recording) -> Statistic:
 
 def verdicts(book: "Book", claim: "Claim") -> list[Verdict]:
     """What each machine's data say of a claim; it must be decided by at least one."""
-    recordings = book.recordings(claim.snippet)
-    of_machines = [_verdict(book, claim, recording) for recording in recordings.values()]
-    of_machines = [verdict for verdict in of_machines if verdict]
-    if all(verdict.state is State.OPEN for verdict in of_machines):
-        figures = "; ".join(verdict.figures for verdict in of_machines)
+    of_machines = []
+    for profile, recording in book.recordings(claim.snippet).items():
+        of_machine = verdict(book, claim, recording, strict=book.is_reference(profile))
+        if of_machine:
+            of_machines.append(of_machine)
+    if all(item.state is State.OPEN for item in of_machines):
+        figures = "; ".join(item.figures for item in of_machines)
         why = figures or "it speaks of no machine that has a recording"
         reason = f"claim {claim.snippet}: no data decide it: {why}"
         raise OverlapError(f"{claim.where}: {reason}; mend its names or its condition, or record it")
     return of_machines
 
 
-def _verdict(book: "Book", claim: "Claim", recording: Recording) -> Verdict | None:
+def verdict(book: "Book", claim: "Claim", recording: Recording, strict: bool = False) -> Verdict | None:
+    """What one machine's data say of a claim; None where it does not speak of the machine.
+
+    A claim that cannot be evaluated there is open, or an error if `strict`.
+    """
     try:
         return claim.verdict(book.scopes(recording), recording)
     except OverlapError as error:
-        if book.is_reference(recording.profile):
+        if strict:
             reason = f"claim {claim.snippet}: {error}, in {recording.path}"
             raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
         return Verdict(recording, State.OPEN, str(error))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap import OverlapError
+from overlap.book import evaluation
 from overlap.book.blocks import Bars, Calculator, Claim
 from overlap.book.blocks.headlines import all_headlines
 from overlap.book.book import Book
@@ -220,7 +221,7 @@ def _value(now: Book, profile: str, value: Value) -> list[str] | None:
 
 def _claim(now: Book, profile: str, claim: Claim) -> list[str] | None:
     recording = now.recordings(claim.snippet).get(profile)
-    verdict = recording and claim.verdict(now.scopes(recording), recording)
+    verdict = recording and evaluation.verdict(now, claim, recording)
     if not verdict:
         return None
     figures = verdict.figures

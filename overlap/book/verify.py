@@ -28,7 +28,7 @@ from datetime import timedelta
 from statistics import median
 
 from overlap import OverlapError
-from overlap.book import diagnosis
+from overlap.book import diagnosis, evaluation
 from overlap.book.blocks.headlines import Headline, all_headlines
 from overlap.book.book import Book
 from overlap.book.diagnosis import LOW, OK, UNKNOWN
@@ -253,15 +253,13 @@ def _claims(now: Book, names: list[str], unchecked: dict[str, str], other_work: 
         if claim.snippet not in names:
             continue
         about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
-        about |= {"profile": None, "state": State.OPEN.word, "busy": ""}
-        decided = []
+        decided = 0
         for profile, recording in now.recordings(claim.snippet).items():
-            here = {"profile": profile, "busy": busy(recording.data) or other_work}
-            try:
-                verdict = claim.verdict(now.scopes(recording), recording)
-                if verdict:
-                    decided.append(here | {"state": verdict.state.word, "figures": verdict.figures})
-            except OverlapError as error:  # it was written with other machines in mind
-                decided.append(here | {"figures": str(error)})
-        why = unchecked.get(claim.snippet, "it speaks of other machines")
-        yield from (about | verdict for verdict in decided or [{"figures": why}])
+            verdict = evaluation.verdict(now, claim, recording)
+            if verdict:
+                decided += 1
+                about |= {"profile": profile, "state": verdict.state.word, "figures": verdict.figures}
+                yield about | {"busy": busy(recording.data) or other_work}
+        if not decided:
+            why = unchecked.get(claim.snippet, "it speaks of other machines")
+            yield about | {"profile": None, "state": State.OPEN.word, "figures": why, "busy": ""}

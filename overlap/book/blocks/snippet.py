@@ -110,15 +110,17 @@ class SnippetBlock(Block):
             for by_name in recordings.values():
                 for recording in by_name.values():
                     pictures[recording.path] = view.figure(recording, numbers="chosen")
-        anchor, *others = (block.place(view) for block in self.snippets)
+        anchors = [block.place(view) for block in self.snippets]
         if not recordings:
-            return f"\n{view.put(self._code(view, [anchor, *others]))}\n"
+            return f"\n{view.put(self._code(view, anchors))}\n"
         if any(pictures.values()):
-            output = view.put(self._output(view, recordings, pictures, anchor))
+            output = view.put(self._output(view, recordings, pictures, anchors[:1]))
             caption = view.captioned(self.snippet, self.caption)
-            return f"\n{output}\n{caption}\n{view.put(self._code(view, others))}\n"
-        code = view.put(self._code(view, [anchor]))
-        return f"\n{code}\n\n{view.put(self._output(view, recordings, pictures, ''.join(others)))}\n"
+            code = view.put(self._code(view, anchors[1:]))
+            return f"\n{output}\n{caption}\n{code}\n"
+        code = view.put(self._code(view, anchors[:1]))
+        output = view.put(self._output(view, recordings, pictures, anchors[1:]))
+        return f"\n{code}\n\n{output}\n"
 
     def _recordings(self, book: "Book") -> dict[str, dict[str, "Recording"]]:
         """The recordings whose output is shown, by profile and snippet; a snippet without any is an error."""
@@ -146,7 +148,7 @@ class SnippetBlock(Block):
             view.measured.append(self.snippet)
         return self.anchor
 
-    def _output(self, view: "View", recordings: dict, pictures: dict[str, str], anchor: str) -> str:
+    def _output(self, view: "View", recordings: dict, pictures: dict[str, str], anchors: list[str]) -> str:
         """A tab for each machine with what each snippet gave there, and the files."""
         tabs = {}
         for profile, by_name in recordings.items():
@@ -169,7 +171,7 @@ class SnippetBlock(Block):
             files.append(file)
         return view.render(
             read_template("snippet_output"),
-            anchor=anchor,
+            anchor="".join(anchors),
             names=" ".join(block.snippet for block in self.snippets),
             line=self.line,
             views=views,

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import os
+import time
 import weakref
 from copy import deepcopy
 from functools import partial
@@ -21,6 +23,8 @@ from snippets.graphs import (
     compile_cold_start,
     compiled_call,
     cuda_graph_capture,
+    decode_sizes,
+    decode_step,
     fusion_bytes,
     graph_breaks,
     graph_buckets,
@@ -42,6 +46,7 @@ from snippets.graphs import (
     static_cache,
     step_compiled,
     train_captured,
+    workspace_freed,
 )
 from snippets.timing import kernel_time
 from snippets.timing.benchmark import Timing
@@ -707,6 +712,132 @@ def test_a_static_step_is_compiled_once():
     net, prompt = language_model.LanguageModel(64, 1, 32), torch.ones(1, 5, dtype=torch.long)
     assert static_cache.graphs_of(static_cache.Static(net, prompt, 16), 3) == [1, 1, 1]
     assert static_cache.graphs_of(static_cache.Growing(net, prompt), 3)[-1] > 1
+
+
+def small_decoding(monkeypatch, *modules):
+    for module in modules:
+        smaller(monkeypatch, module, CONTEXT=16, PROMPT=4, STEPS=6)
+    monkeypatch.setattr(decode_step, "BLOCKS", 2)
+
+    def turns(works, clock, **options):
+        return {name: Timing([clock(work, 1)] * 3) for name, work in works.items()}
+
+    for module in modules:
+        monkeypatch.setattr(module, "take_turns", turns)
+
+
+def test_caches_and_graphs_make_the_same_tokens_on_an_imitation(gpu, monkeypatch):
+    small_decoding(monkeypatch, decode_step)
+    monkeypatch.setattr(decode_step, "WIDTH", 64)
+    result = json.loads(json.dumps(decode_step.uncompiled()))
+    assert list(result["us"]) == ["static", "growing", "graph"] == list(result["gpu"])
+    assert set(result["agree"].values()) == {7}, "the first and six steps"
+    assert result["gpu"]["graph"]["launches"] == 1 < 30 < result["gpu"]["static"]["launches"]
+    assert (
+        result["us"]["graph"] < result["us"]["static"]
+        and result["us"]["graph"] < result["read"]["us"]["graph"]
+    )
+    assert result["bytes"]["cache"] == 2 * 2 * 64 * (4 + 3) * 2 and result["room"] == 2 * 2 * 64 * 16 * 2
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_a_compiled_step_makes_the_same_tokens_on_an_imitation(mode, gpu, monkeypatch, tmp_path):
+    given = eagerly(monkeypatch)
+    small_decoding(monkeypatch, decode_step)
+    monkeypatch.setattr(decode_step, "WIDTH", 64)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
+    result = decode_step.compiled(str(tmp_path), mode)
+    ways = ["compiled", "compiled_graph"] if mode is None else ["reduce_overhead"]
+    assert list(result["us"]) == ["static", *ways] and given == [{"mode": mode}]
+    assert set(result["agree"].values()) == {7} and result["cudagraph_skips"] == 0
+
+
+@torch.no_grad()
+def test_a_step_that_is_told_its_tokens_scores_as_the_whole_text_does():
+    net, prompt = language_model.LanguageModel(64, 2, 32), torch.randint(4096, (1, 5))
+    text = torch.randint(4096, (1, 6))
+    expected = net(torch.cat([prompt, text], 1))[:, 5:]
+    for cache in (static_cache.Growing(net, prompt), static_cache.Static(net, prompt, 16)):
+        for _ in range(2):  # rewound, and none of its first text is seen
+            torch.testing.assert_close(decode_step.forced(cache, cache.step, text), expected)
+
+
+@torch.no_grad()
+def test_a_wrong_way_to_decode_is_not_timed(gpu, monkeypatch):
+    small_decoding(monkeypatch, decode_step)
+    net, prompt = decode_step.network(64, 1)
+    static = static_cache.Static(net, prompt, 16)
+    ways = {"static": (static, static.step), "wrong": (static, lambda: static.step() + 1)}
+    with pytest.raises(AssertionError, match="not close"):
+        decode_step.compared(net, prompt, ways)
+
+
+def nothing():
+    return {"us": {}}
+
+
+def fails():
+    raise RuntimeError("no\nmore")
+
+
+def test_a_part_that_fails_or_hangs_says_so_and_the_others_remain(monkeypatch):
+    assert decode_step.apart(nothing, 60) == {"us": {}}
+    assert decode_step.apart(fails, 60) == {"error": "RuntimeError: no"}
+    assert decode_step.apart(partial(time.sleep, 30), 0.5) == {"error": "not done after 0.5 s"}
+    assert decode_step.apart(partial(os._exit, 1), 60) == {"error": "the process died"}
+
+
+def test_main_prints_what_worked_and_names_what_did_not(gpu, monkeypatch, capsys):
+    eagerly(monkeypatch)
+    small_decoding(monkeypatch, decode_step)
+    monkeypatch.setattr(decode_step, "WIDTH", 64)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
+
+    def apart(part, limit_s):
+        if isinstance(part, partial) and "reduce-overhead" in part.args:
+            return {"error": "RuntimeError: no"}
+        return part()
+
+    monkeypatch.setattr(decode_step, "apart", apart)
+    result = json.loads(json.dumps(decode_step.main()))
+    printed = capsys.readouterr().out
+    assert printed.count(" µs a token,") == 6 and "reduce_overhead: RuntimeError: no\n" in printed
+    [ax] = decode_step.plot(result, {"hbm_gb_s": 1000}).axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == [
+        "eager, growing cache",
+        "eager, static cache",
+        "compiled",
+        "one graph",
+        "compiled, one graph",
+    ]
+
+
+def test_larger_models_and_more_texts_are_decoded(gpu, monkeypatch):
+    small_decoding(monkeypatch, decode_step, decode_sizes)
+    smaller_sizes = {"WIDTHS": (64, 128), "WIDTH": 64, "TEXTS": (2,)}
+    for name, value in smaller_sizes.items():
+        monkeypatch.setattr(decode_sizes, name, value)
+    result = json.loads(json.dumps(decode_sizes.main()))
+    assert [row["width"] for row in result["widths"]] == [64, 128]
+    one, two = result["texts"]
+    assert two["bytes"] == {"weights": one["bytes"]["weights"], "cache": 2 * one["bytes"]["cache"]}
+    assert one["gpu"]["kernels"] == two["gpu"]["kernels"] > 30
+
+
+def test_a_graph_is_replayed_before_and_after_another_is_recorded(gpu, monkeypatch):
+    given = eagerly(monkeypatch)
+    cleared = []
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: cleared.append(1), raising=False)
+    monkeypatch.setattr(workspace_freed, "SHAPES", ((2, 8, 4), (1, 4, 4)))
+    monkeypatch.setattr(workspace_freed, "apart", lambda part, limit_s: part())
+    result = workspace_freed.main()
+    assert all(row["right"] for row in result.values()) and list(result) == [
+        "graph_last",
+        "graph_first",
+        "cleared",
+    ]
+    assert len(given) == 2 and cleared == [1]
 
 
 def test_operators_that_only_look_are_not_counted():

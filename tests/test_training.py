@@ -12,7 +12,6 @@ import torch.distributed as dist
 from conftest import on_ranks, under_torchrun
 from torch import nn
 
-from snippets.timing.benchmark import Timing
 from snippets.training import (
     accumulate_no_sync,
     dataparallel_by_hand,
@@ -29,6 +28,7 @@ from snippets.training import (
     gradient_buckets,
     models,
     precisions,
+    precisions_large,
     scaling_residual,
 )
 
@@ -499,20 +499,15 @@ def test_by_hand_is_dataparallel_on_every_gpu():
 
 
 def test_one_network_is_trained_in_each_precision(gpu, monkeypatch):
-    def turns(works, trials):
-        for work in works.values():
-            work()
-        return {name: Timing([1e-3] * 3) for name in works}
-
-    sizes = {"LAYERS": 1, "WIDTH": 64, "BATCH": 2, "TOKENS": 16, "VOCABULARY": 16, "STEPS": 3}
+    sizes = {"LAYERS": 1, "WIDTH": 64, "BATCH": 2, "TOKENS": 16, "VOCABULARY": 16, "STEPS": 3, "ROUNDS": 3}
     for name, size in sizes.items():
-        monkeypatch.setattr(precisions, name, size)
-    monkeypatch.setattr(precisions, "take_turns", turns)
-    result = precisions.main()
+        monkeypatch.setattr(precisions_large, name, size)
+    result = precisions_large.main()
     losses = {way: row["losses"] for way, row in result["ways"].items()}
-    assert list(losses) == list(precisions.WAYS) and losses["fp32"] == losses["tf32"]
+    assert list(losses) == list(precisions_large.WAYS) and losses["fp32"] == losses["tf32"]
     assert losses["bf16"] != losses["bf16_weights"] != losses["fp32"]
     assert result["ways"]["bf16_weights"]["weights_mib"] == result["ways"]["fp32"]["weights_mib"] / 2
+    assert all(row["returned_ms"] <= row["ms"] for row in result["ways"].values())
     assert result["flop"] > 0 and torch.get_float32_matmul_precision() == "highest"
 
 
@@ -521,6 +516,13 @@ def test_least_loss_is_that_of_the_rule(monkeypatch):
     monkeypatch.setattr(precisions, "VOCABULARY", 2)
     shares = torch.tensor([0.75, 0.25])
     assert precisions.least_loss() == pytest.approx(-float((shares * shares.log()).sum()))
+
+
+def test_matmuls_are_told_from_other_kernels(monkeypatch):
+    names = ("nvjet_tst_128", "fmha_cutlassF_f32", "sm80_xmma_gemm_f32", "vectorized_elementwise")
+    rows = [["stream 7", 0, 1000, name] for name in names] + [["CPU", 0, 1000, "cudaLaunchKernel"]]
+    monkeypatch.setattr(precisions_large, "lanes", lambda work: rows)
+    assert precisions_large.in_kernels(print) == {"kernels": 4, "kernels_ms": 4, "matmuls_ms": 2}
 
 
 def test_zeros_among_gradients_are_counted():

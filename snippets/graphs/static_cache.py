@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # exclusive = false
-# timeout = 120
+# timeout = 240
 # missing = { 1 = "not recorded yet" }
 # ///
 """Token by token: a cache that grows, one of fixed length, and what a step launches."""
@@ -21,11 +21,11 @@ from snippets.graphs.language_model import HEAD, LanguageModel, causal, paramete
 WIDTH, BLOCKS, CONTEXT, PROMPT, TOKENS = 1024, 8, 128, 16, 12
 
 
-def attention(q: Tensor, keys: Tensor, values: Tensor, filled=None) -> Tensor:
-    """Attention of one token to the places that are `filled`: a mask, or all of them."""
+def attention(q: Tensor, keys: Tensor, values: Tensor, hidden=None) -> Tensor:
+    """Attention of one token to all places, but for those that are `hidden`: a mask."""
     scores = q @ keys.transpose(2, 3) / HEAD**0.5
-    if filled is not None:
-        scores = scores.masked_fill(~filled, -torch.inf)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
     return scores.softmax(-1) @ values
 
 
@@ -33,27 +33,33 @@ class Growing:
     """A cache that grows: each step makes all keys and values anew, one token longer."""
 
     def __init__(self, net: LanguageModel, prompt: Tensor):
-        self.net, self.keys, self.values = net, [], []
+        self.net, self.of_prompt = net, []
         attends = [self.keep_prompt] * len(net.blocks)
-        self.token = net(prompt, attends=attends)[:, -1:].argmax(-1)
-        self.place = torch.full((1,), prompt.shape[1], device=prompt.device)
+        self.first = net(prompt, attends=attends)[:, -1:].argmax(-1)
+        self.start = torch.full((1,), prompt.shape[1], device=prompt.device)
+        self.rewind()
 
     def keep_prompt(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.keys.append(k)
-        self.values.append(v)
+        self.of_prompt.append((k, v))
         return causal(q, k, v)
 
-    def attend(self, i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.keys[i] = torch.cat([self.keys[i], k], 2)
-        self.values[i] = torch.cat([self.values[i], v], 2)
-        return attention(q, self.keys[i], self.values[i])
+    def rewind(self) -> None:
+        """Forget all but the prompt."""
+        self.cache = list(self.of_prompt)
+        self.token, self.place = self.first.clone(), self.start
 
-    def step(self) -> None:
-        """Make `token` the next one."""
-        attends = [partial(self.attend, i) for i in range(len(self.keys))]
+    def attend(self, i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self.cache[i]
+        self.cache[i] = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        return attention(q, *self.cache[i])
+
+    def step(self) -> Tensor:
+        """Make `token` the next one; its scores."""
+        attends = [partial(self.attend, i) for i in range(len(self.cache))]
         scores = self.net(self.token, places=self.place, attends=attends)
-        self.token = scores[:, -1:].argmax(-1)
+        self.token = scores.argmax(-1)
         self.place = self.place + 1
+        return scores
 
 
 class Static(nn.Module):
@@ -65,40 +71,47 @@ class Static(nn.Module):
 
     def __init__(self, net: LanguageModel, prompt: Tensor, length: int):
         super().__init__()
-        self.net, weight = net, net.scores.weight
+        self.net, self.prompt, weight = net, prompt.shape[1], net.scores.weight
         shape = prompt.shape[0], weight.shape[1] // HEAD, length, HEAD
         for i in range(len(net.blocks)):
             self.register_buffer(f"keys_{i}", weight.new_zeros(shape))
             self.register_buffer(f"values_{i}", weight.new_zeros(shape))
         self.register_buffer("places", torch.arange(length, device=prompt.device))
-        place = torch.full((1,), prompt.shape[1], device=prompt.device)
+        place = torch.full((1,), self.prompt, device=prompt.device)
         self.register_buffer("place", place)
         attends = [partial(self.keep_prompt, i) for i in range(len(net.blocks))]
-        token = net(prompt, attends=attends)[:, -1:].argmax(-1)
-        self.register_buffer("token", token)
+        first = net(prompt, attends=attends)[:, -1:].argmax(-1)
+        self.register_buffer("first", first)
+        self.register_buffer("token", first.clone())
 
     def cache(self, i: int) -> tuple[Tensor, Tensor]:
         return getattr(self, f"keys_{i}"), getattr(self, f"values_{i}")
 
     def keep_prompt(self, i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         for room, rows in zip(self.cache(i), (k, v), strict=True):
-            room[:, :, : k.shape[2]].copy_(rows)
+            room[:, :, : self.prompt].copy_(rows)
         return causal(q, k, v)
 
-    def step(self) -> None:
-        """Make `token` the next one."""
-        filled = (self.places <= self.place)[None, None, None]
+    def rewind(self) -> None:
+        """Forget all but the prompt."""
+        self.token.copy_(self.first)
+        self.place.fill_(self.prompt)
+
+    def step(self) -> Tensor:
+        """Make `token` the next one; its scores."""
+        hidden = self.places > self.place
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.cache(i)
             keys.index_copy_(2, self.place, k)
             values.index_copy_(2, self.place, v)
-            return attention(q, keys, values, filled)
+            return attention(q, keys, values, hidden)
 
         attends = [partial(attend, i) for i in range(len(self.net.blocks))]
         scores = self.net(self.token, places=self.place, attends=attends)
-        self.token.copy_(scores[:, -1:].argmax(-1))
+        self.token.copy_(scores.argmax(-1))
         self.place.add_(1)
+        return scores
 
 
 class Operators(TorchDispatchMode):
@@ -124,6 +137,7 @@ def without_cache(net: LanguageModel, prompt: Tensor, tokens: int) -> Tensor:
 
 def generate(cache: Growing | Static, step: Callable, tokens: int) -> Tensor:
     """Tokens that follow the prompt; the first is in the cache already."""
+    cache.rewind()
     found = [cache.token.clone()]
     for _ in range(tokens - 1):
         step()

@@ -733,10 +733,12 @@ def test_caches_and_graphs_make_the_same_tokens_on_an_imitation(gpu, monkeypatch
     assert list(result["us"]) == ["static", "growing", "graph"] == list(result["gpu"])
     assert set(result["agree"].values()) == {7}, "the first and six steps"
     assert result["gpu"]["graph"]["launches"] == 1 < 30 < result["gpu"]["static"]["launches"]
-    assert (
-        result["us"]["graph"] < result["us"]["static"]
-        and result["us"]["graph"] < result["read"]["us"]["graph"]
-    )
+    assert result["us"]["graph"] < result["us"]["static"] and list(result["read"]["us"]) == [
+        "static",
+        "static_read",
+        "graph",
+        "graph_read",
+    ]
     assert result["bytes"]["cache"] == 2 * 2 * 64 * (4 + 3) * 2 and result["room"] == 2 * 2 * 64 * 16 * 2
 
 
@@ -750,6 +752,26 @@ def test_a_compiled_step_makes_the_same_tokens_on_an_imitation(mode, gpu, monkey
     ways = ["compiled", "compiled_graph"] if mode is None else ["reduce_overhead"]
     assert list(result["us"]) == ["static", *ways] and given == [{"mode": mode}]
     assert set(result["agree"].values()) == {7} and result["cudagraph_skips"] == 0
+
+
+def test_pytorchs_attention_takes_the_place_of_that_by_hand(gpu, monkeypatch):
+    small_decoding(monkeypatch, decode_step)
+    monkeypatch.setattr(decode_step, "WIDTH", 64)
+    result = decode_step.with_pytorchs_attention()
+    assert set(result["agree"].values()) == {7} and list(result["us"]) == [
+        "static",
+        "attention",
+        "attention_graph",
+    ]
+
+
+@torch.no_grad()
+def test_attention_by_hand_is_pytorchs():
+    q, keys, values = torch.randn(2, 3, 1, 8), *torch.randn(2, 2, 3, 5, 8)
+    filled = torch.tensor([True, True, False, True, False])[None, None, None]
+    scale = static_cache.HEAD**0.5 / 8**0.5
+    found = static_cache.attention(q * scale, keys, values, filled)
+    torch.testing.assert_close(found, decode_step.pytorchs(q, keys, values, filled))
 
 
 @torch.no_grad()
@@ -801,16 +823,10 @@ def test_main_prints_what_worked_and_names_what_did_not(gpu, monkeypatch, capsys
     monkeypatch.setattr(decode_step, "apart", apart)
     result = json.loads(json.dumps(decode_step.main()))
     printed = capsys.readouterr().out
-    assert printed.count(" µs a token,") == 6 and "reduce_overhead: RuntimeError: no\n" in printed
+    assert printed.count(" µs a token,") == 9 and "reduce_overhead: RuntimeError: no\n" in printed
     [ax] = decode_step.plot(result, {"hbm_gb_s": 1000}).axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert labels == [
-        "eager, growing cache",
-        "eager, static cache",
-        "compiled",
-        "one graph",
-        "compiled, one graph",
-    ]
+    assert len(labels) == 7 and "compiled, reduce-overhead" not in labels
 
 
 def test_larger_models_and_more_texts_are_decoded(gpu, monkeypatch):
@@ -838,6 +854,13 @@ def test_a_graph_is_replayed_before_and_after_another_is_recorded(gpu, monkeypat
         "cleared",
     ]
     assert len(given) == 2 and cleared == [1]
+
+    def refuses():
+        raise RuntimeError("CUDA error: no\nmore")
+
+    monkeypatch.setattr(workspace_freed, "captured", lambda work: refuses)
+    row = workspace_freed.replay_in_order("cleared")
+    assert row["error"] == "CUDA error: no" and not row["right"]
 
 
 def test_operators_that_only_look_are_not_counted():

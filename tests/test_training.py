@@ -28,7 +28,6 @@ from snippets.training import (
     gradient_buckets,
     models,
     precisions,
-    precisions_large,
     scaling_residual,
 )
 
@@ -501,10 +500,10 @@ def test_by_hand_is_dataparallel_on_every_gpu():
 def test_one_network_is_trained_in_each_precision(gpu, monkeypatch):
     sizes = {"LAYERS": 1, "WIDTH": 64, "BATCH": 2, "TOKENS": 16, "VOCABULARY": 16, "STEPS": 3, "ROUNDS": 3}
     for name, size in sizes.items():
-        monkeypatch.setattr(precisions_large, name, size)
-    result = precisions_large.main()
+        monkeypatch.setattr(precisions, name, size)
+    result = precisions.main()
     losses = {way: row["losses"] for way, row in result["ways"].items()}
-    assert list(losses) == list(precisions_large.WAYS) and losses["fp32"] == losses["tf32"]
+    assert list(losses) == list(precisions.WAYS) and losses["fp32"] == losses["tf32"]
     assert losses["bf16"] != losses["bf16_weights"] != losses["fp32"]
     assert result["ways"]["bf16_weights"]["weights_mib"] == result["ways"]["fp32"]["weights_mib"] / 2
     assert all(row["returned_ms"] <= row["ms"] for row in result["ways"].values())
@@ -518,11 +517,13 @@ def test_least_loss_is_that_of_the_rule(monkeypatch):
     assert precisions.least_loss() == pytest.approx(-float((shares * shares.log()).sum()))
 
 
-def test_matmuls_are_told_from_other_kernels(monkeypatch):
+def test_kernels_are_told_apart_by_their_names(monkeypatch):
     names = ("nvjet_tst_128", "fmha_cutlassF_f32", "sm80_xmma_gemm_f32", "vectorized_elementwise")
     rows = [["stream 7", 0, 1000, name] for name in names] + [["CPU", 0, 1000, "cudaLaunchKernel"]]
-    monkeypatch.setattr(precisions_large, "lanes", lambda work: rows)
-    assert precisions_large.in_kernels(print) == {"kernels": 4, "kernels_ms": 4, "matmuls_ms": 2}
+    monkeypatch.setattr(precisions, "lanes", lambda work: rows)
+    found = precisions.in_kernels(print)
+    assert (found["kernels"], found["kernels_ms"], found["matmuls_ms"]) == (4, 4, 2)
+    assert (found["attention_ms"], found["other_ms"], found["optimizer_ms"]) == (1, 1, 0)
 
 
 def test_zeros_among_gradients_are_counted():

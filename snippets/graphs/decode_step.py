@@ -7,7 +7,7 @@
 # missing = { 1 = "not recorded yet" }
 # take = ["least_bytes"]
 # ///
-"""Six ways to make the next token: what launches take, and how far memory's speed is."""
+"""Ways to make the next token: what launches take, and how far memory's speed is."""
 
 import os
 import traceback
@@ -19,7 +19,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
 
 from snippets.graphs.hybridize_now import handed_over
 from snippets.graphs.language_model import LanguageModel, parameters
@@ -57,7 +58,12 @@ def least_bytes(net: LanguageModel, texts: int, places: int) -> dict[str, int]:
     return {name: weight.element_size() * count for name, count in numbers.items()}
 
 
-def forced(cache: nn.Module | Growing, step: Callable, text: Tensor) -> Tensor:
+def pytorchs(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+    """Attention of one token to the places that are filled, by PyTorch's own function."""
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=filled)
+
+
+def forced(cache: Static | Growing, step: Callable, text: Tensor) -> Tensor:
     """Scores of each step if it is given the tokens of `text` instead of its own."""
     cache.rewind()
     scores = []
@@ -122,17 +128,31 @@ def compared(net: LanguageModel, prompt: Tensor, ways: dict[str, tuple]) -> dict
 
 @torch.no_grad()
 def uncompiled() -> dict:
-    """Both caches, one of them also as a graph; and what it costs to read each token."""
+    """Both caches, the static one also as a graph; and what reading each token costs."""
     net, prompt = network(WIDTH, 1)
     growing, static = Growing(net, prompt), Static(net, prompt, CONTEXT)
     eager, graph = (static, static.step), (static, captured(static.step))
     ways = {"static": eager, "growing": (growing, growing.step), "graph": graph}
     result = compared(net, prompt, ways)
-    reads = {name: partial(read_each, *ways[name]) for name in ("static", "graph")}
+    reads = {}
+    for name in ("static", "graph"):
+        reads[name] = partial(generate, *ways[name], STEPS + 1)
+        reads[f"{name}_read"] = partial(read_each, *ways[name])
     result["read"] = recorded(take_turns(reads, trials=9, clock=per_token), "us")
     result["bytes"] = least_bytes(net, 1, PROMPT + STEPS // 2)
     result["room"] = least_bytes(net, 1, CONTEXT)["cache"]
     return result
+
+
+@torch.no_grad()
+def with_pytorchs_attention() -> dict:
+    """The static cache with PyTorch's attention in the place of that by hand."""
+    net, prompt = network(WIDTH, 1)
+    by_hand = Static(net, prompt, CONTEXT)
+    static = Static(net, prompt, CONTEXT, pytorchs)
+    ways = {"static": (by_hand, by_hand.step), "attention": (static, static.step)}
+    ways["attention_graph"] = static, captured(static.step)
+    return compared(net, prompt, ways)
 
 
 @torch.no_grad()
@@ -199,6 +219,7 @@ def main() -> dict:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         parts = {"uncompiled": uncompiled, "compiled": partial(compiled, folder)}
         parts["reduce_overhead"] = partial(compiled, folder, "reduce-overhead")
+        parts["attention"] = with_pytorchs_attention
         for name, part in parts.items():
             result[name] = row = apart(part, LIMIT_S)
             if "error" in row:
@@ -216,9 +237,11 @@ def plot(results: dict, ceilings: dict):
     labels = {
         "growing": ("uncompiled", "eager, growing cache"),
         "static": ("uncompiled", "eager, static cache"),
+        "attention": ("attention", "eager, PyTorch's attention"),
         "compiled": ("compiled", "compiled"),
         "reduce_overhead": ("reduce_overhead", "compiled, reduce-overhead"),
         "graph": ("uncompiled", "one graph"),
+        "attention_graph": ("attention", "one graph, PyTorch's attention"),
         "compiled_graph": ("compiled", "compiled, one graph"),
     }
     rates = {}

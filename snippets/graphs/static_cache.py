@@ -21,11 +21,11 @@ from snippets.graphs.language_model import HEAD, LanguageModel, causal, paramete
 WIDTH, BLOCKS, CONTEXT, PROMPT, TOKENS = 1024, 8, 128, 16, 12
 
 
-def attention(q: Tensor, keys: Tensor, values: Tensor, hidden=None) -> Tensor:
-    """Attention of one token to all places, but for those that are `hidden`: a mask."""
+def attention(q: Tensor, keys: Tensor, values: Tensor, filled=None) -> Tensor:
+    """Attention of one token to the places that are `filled`, a mask, or to all."""
     scores = q @ keys.transpose(2, 3) / HEAD**0.5
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -torch.inf)
+    if filled is not None:
+        scores = torch.where(filled, scores, -torch.inf)
     return scores.softmax(-1) @ values
 
 
@@ -66,11 +66,14 @@ class Static(nn.Module):
     """A cache of `length` places: no step makes it anew, so a graph can replay a step.
 
     Token, place and cache are tensors that are changed in place. Places that are not
-    filled yet are read, and masked.
+    filled yet are read, and masked. `attention` is that of one token.
     """
 
-    def __init__(self, net: LanguageModel, prompt: Tensor, length: int):
+    def __init__(
+        self, net: LanguageModel, prompt: Tensor, length: int, attention=attention
+    ):
         super().__init__()
+        self.attention = attention
         self.net, self.prompt, weight = net, prompt.shape[1], net.scores.weight
         shape = prompt.shape[0], weight.shape[1] // HEAD, length, HEAD
         for i in range(len(net.blocks)):
@@ -99,13 +102,13 @@ class Static(nn.Module):
 
     def step(self) -> Tensor:
         """Make `token` the next one; its scores."""
-        hidden = self.places > self.place
+        filled = (self.places <= self.place)[None, None, None]
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.cache(i)
             keys.index_copy_(2, self.place, k)
             values.index_copy_(2, self.place, v)
-            return attention(q, keys, values, hidden)
+            return self.attention(q, keys, values, filled)
 
         attends = [partial(attend, i) for i in range(len(self.net.blocks))]
         scores = self.net(self.token, places=self.place, attends=attends)

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# timeout = 120
+# timeout = 180
 # ///
 """One transformer's step in fp32, TF32, bf16 and fp16: time, memory, loss, and waits."""
 
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from random import sample
 from statistics import median
 
 import torch
@@ -19,13 +20,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from snippets.timing.lanes import lanes
 from snippets.timing.pictures import bars
-from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.models import transformer
 
-LAYERS, WIDTH, BATCH, TOKENS, VOCABULARY = 6, 1024, 8, 512, 512
+LAYERS, WIDTH, BATCH, TOKENS, VOCABULARY = 6, 1024, 32, 512, 512
 STEPS, RATE, TRUE = 40, 3e-4, 0.9  # share of targets that follow the rule
 WAYS = ("fp32", "tf32", "bf16", "bf16_weights", "fp16", "fp16_unfused", "fp16_unscaled")
+ROUNDS, WARMUP = 9, 2
+BASES = ("fp32", "tf32")  # what each way is compared with
+KINDS = {  # of kernels, by what stands in their names; the first that fits
+    "attention": ("fmha", "flash", "sdpa"),
+    "matmuls": ("gemm", "gemv", "nvjet", "cutlass", "xmma", "splitK"),
+    "optimizer": ("multi_tensor",),
+}
 
 
 def network() -> nn.Module:
@@ -79,12 +87,58 @@ def training_step(net: nn.Module, way: str) -> Callable[[Tensor, Tensor], Tensor
     return step
 
 
-def returned_ms(work: Callable) -> float:
-    """Milliseconds until `work()` is back, if the GPU is idle before."""
+def both_clocks(work: Callable) -> dict[str, float]:
+    """Milliseconds until `work()` is back, and until the GPU has finished it."""
     torch.accelerator.synchronize()
     start = time.perf_counter()
     work()
-    return 1e3 * (time.perf_counter() - start)
+    returned = 1e3 * (time.perf_counter() - start)
+    torch.accelerator.synchronize()
+    return {"returned_ms": returned, "ms": 1e3 * (time.perf_counter() - start)}
+
+
+def kind_of(kernel: str) -> str:
+    """Which of KINDS a kernel with this name is; "other" if none."""
+    for kind, parts in KINDS.items():
+        if any(part in kernel for part in parts):
+            return kind
+    return "other"
+
+
+def in_kernels(work: Callable) -> dict[str, float]:
+    """Milliseconds in which the kernels of `work()` run, of all and of each kind."""
+    found = dict.fromkeys(["kernels_ms", *(f"{kind}_ms" for kind in KINDS)], 0.0)
+    found |= {"other_ms": 0.0, "kernels": 0}
+    for lane, _, us, name in lanes(work):
+        if lane.startswith("CPU"):
+            continue
+        found["kernels"] += 1
+        found["kernels_ms"] += us / 1e3
+        found[f"{kind_of(name)}_ms"] += us / 1e3
+    return found
+
+
+def medians(rows: list[dict[str, float]]) -> dict:
+    """The median of each key, and under `…_trials` all that it had."""
+    trials = {key: [row[key] for row in rows] for key in rows[0]}
+    found = {key: median(each) for key, each in trials.items()}
+    return found | {f"{key}_trials": each for key, each in trials.items()}
+
+
+def timed(steps: dict[str, Callable]) -> dict[str, dict]:
+    """Both clocks of each step, in turn, and how many times as fast as fp32 and TF32."""
+    rounds = []
+    for _ in range(ROUNDS):  # in another order: none always follows the same other
+        order = sample(list(steps), len(steps))
+        rounds.append({way: both_clocks(steps[way]) for way in order})
+    found = {}
+    for way in steps:
+        rows = []
+        for each in rounds[WARMUP:]:
+            gains = {f"{b}_gain": each[b]["ms"] / each[way]["ms"] for b in BASES}
+            rows.append(each[way] | gains)
+        found[way] = medians(rows)
+    return found
 
 
 def underflow(net: nn.Module) -> float:
@@ -120,6 +174,9 @@ def main() -> dict:
     with FlopCounterMode(display=False) as counter:
         training_step(network().to("cuda"), "bf16")(*rows[0])
     result: dict = {"flop": counter.get_total_flops(), "least_loss": least_loss()}
+    by_operator = counter.get_flop_counts()["Global"]
+    attention = [n for name, n in by_operator.items() if "attention" in str(name)]
+    result["attention_flop"] = sum(attention)
     result["ways"], steps = {}, {}
     others = torch.cuda.memory_allocated()
     for way in WAYS:
@@ -132,17 +189,16 @@ def main() -> dict:
     for way in WAYS:
         torch.testing.assert_close(first[way], first["fp32"], rtol=0.05, atol=0)
 
-    times = recorded(take_turns(steps, trials=9))
+    times = timed(steps)
     for way, step in steps.items():
-        trials = [returned_ms(step) for _ in range(9)]
-        row = result["ways"][way]
-        row |= {"returned_ms": median(trials), "returned_ms_trials": trials}
-        row |= {"ms": times["ms"][way], "ms_trials": times["ms_trials"][way]}
-        print(f"{way:13}{row['ms']:7.2f} ms a step,", end=" ")
-        print(
-            f"back after {row['returned_ms']:6.2f}, {row['peak_mib']:6.0f} MiB,", end=""
-        )
-        print(f" loss {row['losses'][0]:.2f} → {row['losses'][-1]:.3f}")
+        row = result["ways"][way] | times[way]
+        row |= medians([in_kernels(step) for _ in range(3)])
+        result["ways"][way] = row
+        rate = result["flop"] / row["ms"] / 1e9
+        print(f"{way:13}{row['ms']:7.2f} ms a step, {rate:4.0f} TFLOP/s,", end=" ")
+        print(f"back after {row['returned_ms']:6.2f},", end=" ")
+        print(f"kernels {row['kernels_ms']:6.2f}, {row['peak_mib']:6.0f} MiB,", end=" ")
+        print(f"loss {row['losses'][0]:.2f} → {row['losses'][-1]:.3f}")
     torch.set_float32_matmul_precision("highest")
     return result
 

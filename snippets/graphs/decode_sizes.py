@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# missing = { 1 = "not recorded yet" }
 # ///
 """Larger models, and more texts at once: when do launches stop to decide a token?"""
 

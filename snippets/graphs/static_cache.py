@@ -5,7 +5,6 @@
 # gpus = [0, 1]
 # exclusive = false
 # timeout = 240
-# missing = { 1 = "not recorded yet" }
 # ///
 """Token by token: a cache that grows, one of fixed length, and what a step launches."""
 

@@ -5,7 +5,6 @@
 # gpus = [1]
 # exclusive = false
 # timeout = 180
-# missing = { 1 = "not recorded yet" }
 # ///
 """A graph by hand, then `reduce-overhead`: does the graph find cuBLAS's workspace?"""
 

@@ -25,10 +25,22 @@ def runs(name: str) -> list[dict]:
 
 
 def test_every_calculator_is_held_against_recordings(formulas):
-    assert set(formulas) == {PREFETCH, BUBBLE, EXCHANGE, PEAK, ALTERNATING, BEND, ROOF, LAUNCHES, CORES}
+    assert set(formulas) == {
+        PREFETCH,
+        BUBBLE,
+        EXCHANGE,
+        PEAK,
+        ALTERNATING,
+        BEND,
+        ROOF,
+        LAUNCHES,
+        CORES,
+        TOKENS,
+    }
 
 
 CORES = "cores that do nothing else"
+TOKENS = "tokens a second, at most"
 ROOF = "per cent of its roof"
 PREFETCH = "times as fast as without prefetching"
 BUBBLE = "per cent of a step that a GPU waits"
@@ -51,6 +63,18 @@ def test_a_loop_that_loads_needs_one_core(formulas):
         price = sum(result["image"]["ms"].values())
         numbers = {"rate": result["images_per_s"]["workers_0"], "image": price}
         assert formulas[CORES].result(numbers) == pytest.approx(0.85, abs=0.15)
+
+
+def test_no_step_makes_more_tokens_than_memory_allows(formulas):
+    for file in sorted(ROOT.glob("docs/recordings/h*/graphs/decode_sizes.json")):
+        recording = json.loads(file.read_text())
+        start = formulas[TOKENS].starts(Book(ROOT, "never"))[recording["profile"]]
+        shares = []
+        for row in recording["result"]["widths"] + recording["result"]["texts"]:
+            cache = row["bytes"]["cache"] / row["texts"] / 1e9
+            numbers = start | {"texts": row["texts"], "cache": cache, "parameters": row["parameters"] / 1e9}
+            shares.append(1e6 * row["texts"] / row["us"]["graph"] / formulas[TOKENS].result(numbers))
+        assert max(shares) < 1 and shares[3] == max(shares) > 0.45, "the widest model is the nearest"
 
 
 def test_a_pipeline_waits_as_the_formula_says(formulas):

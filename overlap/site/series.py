@@ -27,6 +27,26 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass
+class Mark:
+    """A place on the picture, in points from its top left corner, and the rows of the table it shows."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    rows: list[list]
+
+    @property
+    def box(self) -> list[float]:
+        """[x, y, width, height], large enough to be pointed at."""
+        is_point = self.left == self.right and self.top == self.bottom
+        least = 12 if is_point else 4
+        width = max(self.right - self.left, least)
+        height = max(self.bottom - self.top, least)
+        return [(self.left + self.right - width) / 2, (self.top + self.bottom - height) / 2, width, height]
+
+
+@dataclass
 class Series:
     """What one call drew: boxes (x, y, other x, other y) in units of the data, without a size for points.
 
@@ -92,25 +112,21 @@ class Series:
                 return [", ".join(where), rounded(self.values[i])]
 
     def marks(self, height: float) -> Iterator[tuple[list[float], str]]:
-        """Boxes [x, y, width, height] over the data, in points from the top left, and what each tells."""
-        merged = []
-        for row, (left, top, right, bottom) in self._places(height):
-            if merged:
-                (x, y, end, _), rows = merged[-1]
-                if self.kind == "span" and left - end < _NEAR and right - x < 4 * _NEAR:
-                    merged[-1] = ((x, y, right, bottom), [*rows, row])
-                    continue
-                if left == right and abs(left - x) < _NEAR and abs(top - y) < _NEAR:
-                    continue
-            merged.append(((left, top, right, bottom), [row]))
-        for (left, top, right, bottom), rows in merged:
-            least = 12 if left == right and top == bottom else 4
-            wide = max(right - left, least)
-            high = max(bottom - top, least)
-            yield [(left + right - wide) / 2, (top + bottom - high) / 2, wide, high], self._told(rows)
+        """Boxes over the data of a picture so high, and what each tells. What is too near has one mark."""
+        marks: list[Mark] = []
+        for mark in self._visible(height):
+            last = marks[-1] if marks else None
+            if last and self.kind == "span" and _continues(last, mark):
+                last.right = mark.right
+                last.bottom = mark.bottom
+                last.rows += mark.rows
+            elif not last or not _covers(last, mark):
+                marks.append(mark)
+        for mark in marks:
+            yield mark.box, self._tells(mark.rows)
 
-    def _places(self, height: float) -> Iterator[tuple[list, Box]]:
-        """The rows that can be seen, with left, top, right and bottom on the picture."""
+    def _visible(self, height: float) -> Iterator[Mark]:
+        """A mark for each box that can be seen, cut where its axes end."""
         frame = self.axes.bbox
         corners = self.axes.transData.transform(np.reshape(self.boxes, (-1, 2))).reshape(-1, 4)
         for row, (a, b, c, d) in zip(self.rows, corners.tolist(), strict=True):
@@ -120,20 +136,32 @@ class Series:
             along = top >= frame.y0 - 1 and bottom <= frame.y1 + 1
             if across and along and all(map(math.isfinite, (a, b, c, d))):
                 left, right = max(left, frame.x0), min(right, frame.x1)
-                yield row, (left, height - min(top, frame.y1), right, height - max(bottom, frame.y0))
+                bottom, top = max(bottom, frame.y0), min(top, frame.y1)
+                yield Mark(left, height - top, right, height - bottom, [row])
 
-    def _told(self, rows: list[list]) -> str:
+    def _tells(self, rows: list[list]) -> str:
         """What a mark says; the unit of a span of time stands at the axis."""
+        parts = [self.label]
         if self.kind == "span":
             end = rows[-1][0] + rows[-1][1]
             total = text(sum(duration for _, duration in rows))
-            lasts = f"{LASTS} {total}" if len(rows) == 1 else f"{len(rows)} of them last {total}"
-            told = [self.label, f"{text(rows[0][0])} to {text(end)}", lasts]
+            parts.append(f"{text(rows[0][0])} to {text(end)}")
+            parts.append(f"{LASTS} {total}" if len(rows) == 1 else f"{len(rows)} of them last {total}")
         else:
-            told = [self.label]
             for heading, value in zip(self.headings, rows[0], strict=True):
-                told.append(f"{heading}: {text(value)}".removeprefix(": "))
-        return plain(" · ".join(filter(None, told)))
+                parts.append(f"{heading}: {text(value)}".removeprefix(": "))
+        return plain(" · ".join(filter(None, parts)))
+
+
+def _continues(last: Mark, mark: Mark) -> bool:
+    """Whether a span begins where the last one ends, and both together are short."""
+    return mark.left - last.right < _NEAR and mark.right - last.left < 4 * _NEAR
+
+
+def _covers(last: Mark, mark: Mark) -> bool:
+    """Whether a point lies under the mark of the last one."""
+    is_near = abs(mark.left - last.left) < _NEAR and abs(mark.top - last.top) < _NEAR
+    return mark.left == mark.right and is_near
 
 
 def read(figure: Figure) -> list[Series]:
@@ -170,12 +198,10 @@ def _check_finite(kind: str, boxes: list[Box], label: str) -> None:
 
 def _drawn(axes: Axes) -> list[Artist | Container]:
     """What calls drew on these axes: bars are one thing."""
-    whole = {}
-    for container in axes.containers:
-        for part in container.get_children():
-            whole[part] = container
+    containers = {part: container for container in axes.containers for part in container.get_children()}
     shapes = {*axes.lines, *axes.patches, *axes.collections, *axes.images, *axes.tables}
-    return list(dict.fromkeys(whole.get(child, child) for child in axes.get_children() if child in shapes))
+    drawn = [containers.get(child, child) for child in axes.get_children() if child in shapes]
+    return list(dict.fromkeys(drawn))
 
 
 def _content(axes: Axes, artist: Artist | Container) -> tuple[str, list[Box], list[float]]:

@@ -20,6 +20,7 @@ from overlap.run.text import plain
 from overlap.site import svg
 from overlap.site.chart import chart
 from overlap.site.layout import Layout
+from overlap.site.restyle import restyle
 from overlap.site.series import Series, read
 from overlap.site.shared import kinds, share
 
@@ -145,6 +146,7 @@ class Drawing:
         self.kinds = kinds(figure)
         self.series = read(figure)
         self.picture = {"sizes": {}, "chart": chart(figure, self.series)}
+        restyle(figure, self.series)
         self.layout = Layout(figure, self.series)
 
     def draw(self, variants: Iterable[str]) -> None:

@@ -209,6 +209,6 @@ def typical(results: list):
 
 def _style() -> str:
     """Hash of what makes a picture: a change of style draws all of them again."""
-    names = ("chart.py", "layout.py", "picture.py", "series.py", "shared.py", "svg.py")
+    names = ("chart.py", "layout.py", "picture.py", "restyle.py", "series.py", "shared.py", "svg.py")
     sources = [Path(__file__).with_name(name).read_bytes() for name in names]
     return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

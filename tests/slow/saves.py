@@ -124,6 +124,11 @@ class Author:
         except OSError:
             return ""
 
+    def all_ran(self) -> bool:
+        """Whether the first page, once it is served, says of no runs that they are under way."""
+        page = self.shown("")
+        return bool(page) and "run now" not in page
+
     def news(self) -> str:
         """What was said since the last save."""
         return self.log.read_bytes()[self.seen :].decode("utf-8", "replace")
@@ -188,13 +193,19 @@ def serve(make: Callable[[Path], dict[str, Text]], saves: int, chance: random.Ra
             if started is None:
                 raise SystemExit(f"nothing was served:\n{author.log.read_text()}")
             print(f"first page after {started:.1f} s")
-            author.wait(lambda: "run now" not in author.shown(""), 900)
+            author.wait(author.all_ran, 3600)
             problems = work(author, saves, chance)
         finally:
             author.server.terminate()
             author.server.wait(60)
-        left = subprocess.run(["pgrep", "-af", folder], capture_output=True, text=True).stdout
+        author.wait(lambda: not processes(folder), 10)
+        left = processes(folder)
     return [*problems, f"left behind: {left}"] if left else problems
+
+
+def processes(folder: str) -> str:
+    """Those that have this folder in their command, one a line."""
+    return subprocess.run(["pgrep", "-af", folder], capture_output=True, text=True).stdout
 
 
 def main() -> int:

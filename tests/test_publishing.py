@@ -36,7 +36,7 @@ def test_everything_that_is_installed_to_publish_is_locked_by_hash(name):
 def test_the_lock_fits_what_the_project_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["dependencies"] + project["optional-dependencies"]["site"]
-    assert len(wanted) > 8
+    assert wanted
     for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(PINNED["requirements"][requirement.name]), (
             f"run .ci/lock: {requirement}"

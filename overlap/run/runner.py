@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -169,28 +168,18 @@ class Runner:
             reason = f"asked for {plural(gpus, 'GPU')}, and {torch}; {remedy}"
             raise RunFailed(f"{snippet.path}: {reason}", snippet.path, reason)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        path = str(self.root / snippet.path)
-        limit = snippet.options["timeout"]
+        writers = ["main"]
+        count = 0
         if snippet.options["launcher"] == "torchrun":
             count = ranks(snippet, gpus)
             writers = [str(rank) for rank in range(count)]
-            outcome = self._call(limit, gpus, path=path, ranks=count)
-        else:
-            writers = ["main"]
-            outcome = self._call(limit, gpus, function=partial(worker.run_snippet, path))
-        outputs = self._outputs(outcome, writers)
+        path = str(self.root / snippet.path)
+        outcome = self._call(snippet.options["timeout"], gpus, path=path, ranks=count)
         result = None
         if outcome.exit == 0:
             result = json.loads(outcome.result or "null")
         if not isinstance(result, dict):
-            where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
-            printed = _last_lines(outcome)
-            message = f"{snippet.path} {_why(outcome, snippet)}, {where}. Its last lines:\n{printed}"
-            errors = []
-            if outcome.end == "exit":
-                errors = _ERROR.findall(printed)
-            reason = errors[-1] if errors else ""
-            raise RunFailed(message, snippet.path, reason)
+            raise _failure(snippet, gpus, outcome)
         data = {
             "schema": recording.SCHEMA,
             "snippet": snippet.name,
@@ -204,7 +193,7 @@ class Runner:
                 "exit": 0,
             },
             **here,
-            "outputs": outputs,
+            "outputs": self._outputs(outcome, writers),
             "result": result,
         }
         return data, outcome.cpu_s
@@ -268,6 +257,17 @@ def _environment(root: Path, gpus: int) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "MPLBACKEND": "Agg",
     }
+
+
+def _failure(snippet: Snippet, gpus: int, outcome: Outcome) -> RunFailed:
+    """The error of a snippet that gave no result."""
+    where = f"with {gpus} GPU(s)" if gpus else "on the CPU"
+    printed = _last_lines(outcome)
+    errors = []
+    if outcome.end == "exit":
+        errors = _ERROR.findall(printed)
+    message = f"{snippet.path} {_why(outcome, snippet)}, {where}. Its last lines:\n{printed}"
+    return RunFailed(message, snippet.path, errors[-1] if errors else "")
 
 
 def _why(outcome: Outcome, snippet: Snippet | None = None) -> str:

@@ -47,7 +47,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass
 class Job:
-    """A call of a function in one process; or `run_snippet(path)` in so many ranks of torchrun."""
+    """A function to call in a process of its own; or a snippet, perhaps in several `ranks` of torchrun."""
 
     root: str
     env: dict[str, str]
@@ -265,7 +265,8 @@ def _exit_code(job: Job, folder: Path) -> int:
         rank = ["-m", "overlap.run.worker", str(folder), job.path]
         os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *rank])
     try:
-        _keep(folder, job.function())
+        result = run_snippet(job.path) if job.path else job.function()
+        _keep(folder, result)
         return 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):

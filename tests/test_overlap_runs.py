@@ -261,14 +261,6 @@ def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
     assert book.book().check() == []
 
 
-def test_a_home_machine_without_recordings_is_named(book):
-    at_home(book, "{cpu = 1, h20 = 3}")
-    assert book.book().check() == [
-        "pyproject.toml: home names h20, of which there is no recording; "
-        "mend the name (recorded: cpu, h200) or record there"
-    ]
-
-
 def test_record_adds_a_run_and_import_merges(book, capsys):
     book.snippet(
         "a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n"

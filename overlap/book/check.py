@@ -27,7 +27,9 @@ def problems(book: "Book") -> list[str]:
     unreadable = [*book.library.unreadable_recordings, *book.library.unreadable_pages]
     if book.library.unreadable_recordings:
         return unreadable
-    lines = [*unreadable, *_recordings(book)]
+    lines = unreadable
+    for snippet in book.snippets.values():
+        lines += _freshness(book, snippet)
     for block in book.blocks:
         lines += _of_block(block, block.check(book))
     for snippet in book.snippets.values():
@@ -111,18 +113,6 @@ def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
         except OverlapError:  # `problems` has it
             continue
         yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
-
-
-def _recordings(book: "Book") -> Iterator[str]:
-    for snippet in book.snippets.values():
-        yield from _freshness(book, snippet)
-    recorded = set()
-    for recordings in book.committed.values():
-        recorded |= recordings.keys()
-    for profile in sorted(book.references.keys() - recorded):
-        there = ", ".join(sorted(recorded)) or "none"
-        reason = f"home names {profile}, of which there is no recording"
-        yield f"pyproject.toml: {reason}; mend the name (recorded: {there}) or record there"
 
 
 def _downloads(snippet: Snippet) -> Iterator[str]:

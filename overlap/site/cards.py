@@ -118,22 +118,22 @@ def _draw(entry: dict[str, str]) -> bytes:
     figure = Figure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor="white")
     canvas = FigureCanvasAgg(figure)
 
-    def put(x: float, y: float, text: str, size: float, **look) -> None:
+    def add_text(x: float, y: float, text: str, size: float, **look) -> None:
         """Text whose top left corner stands at these pixels; its height is in pixels, too."""
         points = size * 72 / dpi
         names = {"color": INK, "va": "top", "parse_math": False} | look
         figure.text(x / width, 1 - y / height, text, size=points, **names)
 
     figure.add_artist(Rectangle((0, 0), 16 / width, 1, color=SERIES[0], transform=figure.transFigure))
-    put(72, 52, entry["above"], 26, color=_GREY)
+    add_text(72, 52, entry["above"], 26, color=_GREY)
     title = textwrap.wrap(entry["title"], 26)
-    put(72, 112, "\n".join(title), 64, weight="bold", linespacing=1.15)
+    add_text(72, 112, "\n".join(title), 64, weight="bold", linespacing=1.15)
     question = textwrap.fill(entry["question"], 58)
-    put(72, 130 + 78 * len(title), question, 34, linespacing=1.3)
-    put(72, 398, entry["number"], 84, color=SERIES[0], weight="bold")
-    put(72, 512, textwrap.shorten(entry["words"], 72, placeholder=" …"), 28)
+    add_text(72, 130 + 78 * len(title), question, 34, linespacing=1.3)
+    add_text(72, 398, entry["number"], 84, color=SERIES[0], weight="bold")
+    add_text(72, 512, textwrap.shorten(entry["words"], 72, placeholder=" …"), 28)
     if entry["where"]:
-        put(72, 566, f"Measured on {entry['where']}.", 22, color=_GREY)
+        add_text(72, 566, f"Measured on {entry['where']}.", 22, color=_GREY)
     file = io.BytesIO()
     canvas.print_png(file, metadata={"Software": None})
     return file.getvalue()

@@ -45,14 +45,14 @@ def draw(book: Book) -> str:
     parts = []
     for number, (label, length, share) in enumerate(rows):
         top = _TOP + number * _ROW
-        whole = length / longest * _LONGEST
-        filled = whole * share
+        width = length / longest * _LONGEST
+        filled = width * share
         look = ' class="b"' if number in (0, len(rows) - 1) else ""
         parts += [
             f'<text x="12" y="{top + 12}"{look}>{escape(label)}</text>',
-            f'<rect class="waits" x="12" y="{top + 18}" width="{whole:.1f}" height="24" rx="2"/>',
+            f'<rect class="waits" x="12" y="{top + 18}" width="{width:.1f}" height="24" rx="2"/>',
             f'<rect class="works" x="12" y="{top + 18}" width="{filled:.1f}" height="24" rx="2"/>',
-            f'<text class="b" x="{22 + whole:.1f}" y="{top + 35}">{length:.0f} {escape(bars.unit)}</text>',
+            f'<text class="b" x="{22 + width:.1f}" y="{top + 35}">{length:.0f} {escape(bars.unit)}</text>',
         ]
         if number == 0:
             works = f"{bars.filled} {length * share:.0f} {bars.unit}"

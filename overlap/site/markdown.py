@@ -119,10 +119,10 @@ class _Blocks(Preprocessor):
         rendered = [block.markdown(view) for block in blocks]
         status = view.site.status if view.path else ""
         if view.measured or status:
-            top = view.put(head(view, blocks, status))
+            top = view.stash(head(view, blocks, status))
             rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", rendered[0], count=1)
         if view.measured:
-            rendered.append(f"\n\n{view.put(measured(view))}\n")
+            rendered.append(f"\n\n{view.stash(measured(view))}\n")
         return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 

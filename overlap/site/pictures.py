@@ -24,8 +24,8 @@ from overlap.run.text import plain
 
 VARIANTS = ("wide", "narrow")
 
-#: After so many pictures it is said how many are drawn.
-_TOLD = 20
+#: Progress is printed after so many pictures.
+_PROGRESS_EVERY = 20
 
 
 class Pictures:
@@ -116,7 +116,7 @@ class Pictures:
             for profile, picture in pictures.items():
                 write(self.path(name, self.book.recordings(name)[profile]), json.dumps(picture))
                 count += 1
-                if count % _TOLD == 0:
+                if count % _PROGRESS_EVERY == 0:
                     print(f"{count}/{len(items)} pictures drawn", file=sys.stderr, flush=True)
         if problems:
             raise OverlapError("\n".join(problems))
@@ -171,7 +171,7 @@ def drawing_pool(root: Path) -> Executor:
 def _begin(root: str) -> None:
     sys.path.insert(0, root)
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # what is imported stays, and need not be looked through for garbage
 
@@ -194,14 +194,14 @@ def typical(results: list):
     """
     first, *others = results
     if isinstance(first, dict):
-        alike = [other for other in others if isinstance(other, dict)]
-        whole = {}
+        dicts = [other for other in others if isinstance(other, dict)]
+        medians = {}
         for key, value in first.items():
-            whole[plain(key)] = typical([value, *(other[key] for other in alike if key in other)])
-        return whole
+            medians[plain(key)] = typical([value, *(other[key] for other in dicts if key in other)])
+        return medians
     if isinstance(first, list):
-        alike = [other for other in others if isinstance(other, list) and len(other) == len(first)]
-        return [typical([value, *(other[i] for other in alike)]) for i, value in enumerate(first)]
+        lists = [other for other in others if isinstance(other, list) and len(other) == len(first)]
+        return [typical([value, *(other[i] for other in lists)]) for i, value in enumerate(first)]
     if isinstance(first, str):
         return plain(first)
     return middle([first, *filter(is_number, others)]) if is_number(first) else first

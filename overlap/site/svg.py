@@ -21,8 +21,8 @@ _NEEDLESS = re.compile(
     |font-family:[^;"]*;?\ ?|(?<=")font-size:\ 10px;\ |\ transform="rotate\(-0\ [^"]*\"""",
     re.S | re.X,
 )
-#: Neighbours that look alike, and are not seen through each other.
-_ALIKE = re.compile(
+#: Paths one after the other in the same style, none of them transparent: they can be one.
+_SAME_STYLE = re.compile(
     r'<path d="[^"]*"( clip-path="[^"]*" style="(?:(?!opacity)[^"])*")/>(?:<path d="[^"]*"\1/>)+'
 )
 
@@ -30,16 +30,16 @@ _ALIKE = re.compile(
 def from_matplotlib(text: str, marks: list[tuple[list[float], str]]) -> str:
     """An SVG file of matplotlib as part of a page.
 
-    It lies under `marks`: invisible boxes [x, y, width, height], and the text that each tells.
+    It lies under `marks`: invisible boxes [x, y, width, height], and the text of each.
     """
     size = re.search(r'viewBox="0 0 ([\d.]+ [\d.]+)"', text)[1]
     drawing = _NEEDLESS.sub("", text[text.index("</metadata>") :].removeprefix("</metadata>"))
     drawing = drawing.replace("xlink:href", "href").removesuffix("</svg>")
     drawing = re.sub(r'(?<= [dxy]=")[^"]*', _shortened, drawing)
-    drawing = _ALIKE.sub(lambda paths: f'<path d="{_data(paths[0])}"{paths[1]}/>', drawing)
+    drawing = _SAME_STYLE.sub(lambda paths: f'<path d="{_data(paths[0])}"{paths[1]}/>', drawing)
     for variable, color in _COLORS.items():
         drawing = drawing.replace(f": {color}", f": var({variable})")
-    boxes = "".join(_box(place, told) for place, told in marks)
+    boxes = "".join(_box(*mark) for mark in marks)
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" style="{_ROOT}">'
     return f'{opening}{drawing}<g style="fill:transparent">{boxes}</g></svg>'
 
@@ -53,10 +53,10 @@ def _data(paths: str) -> str:
     return "".join(re.findall(r' d="([^"]*)"', paths))
 
 
-def _box(place: list[float], told: str) -> str:
+def _box(place: list[float], text: str) -> str:
     x, y, width, height = (f"{side:.1f}".removesuffix(".0") for side in place)
     size = f'x="{x}" y="{y}" width="{width}" height="{height}"'
-    return f'<rect class="ov-point" {size}><title>{escape(told)}</title></rect>'
+    return f'<rect class="ov-point" {size}><title>{escape(text)}</title></rect>'
 
 
 def on_paper(picture: str) -> str:

@@ -78,7 +78,7 @@ class View:
         """Of the machines that have something of a snippet, the one that the page shows first."""
         return select.of_values(self.book, by_profile, name, self.opens_on)
 
-    def put(self, html: str) -> str:
+    def stash(self, html: str) -> str:
         """Keep HTML out of Markdown's way; return what stands for it."""
         return self.md.htmlStash.store(html.strip())
 

@@ -126,7 +126,7 @@ class Block:
 
     def markdown(self, view: "View") -> str:
         """What stands in its place in the page's Markdown."""
-        return f"\n{view.put(self.html(view))}\n"
+        return f"\n{view.stash(self.html(view))}\n"
 
     def html(self, view: "View") -> str:
         """How it looks on the page."""

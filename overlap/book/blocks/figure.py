@@ -55,7 +55,7 @@ class FigureBlock(Block):
             picture = view.figure(recording, at_once=profile == first)
             tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
         tabs = view.render(_BOX, name=self.snippet, tabs=view.tabs(tabs, first))
-        return f"\n{view.put(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
+        return f"\n{view.stash(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
 
 
 @dataclass(frozen=True)

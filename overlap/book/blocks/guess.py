@@ -124,7 +124,7 @@ class Guess(Block):
         if how:
             answer += f" [See what was measured]({how})"
         return (
-            f'\n<div class="ov-guess" markdown>\n{view.put(choices)}\n\n'
+            f'\n<div class="ov-guess" markdown>\n{view.stash(choices)}\n\n'
             f'??? question "Answer"\n\n    {answer}\n\n</div>\n'
         )
 

@@ -59,11 +59,11 @@ class ClaimIndex(Block):
         }
         counts["The whole book"] = Counts.of(verdicts.values()).by
         names = {"machines": machines, "counts": counts, "states": list(State)}
-        parts = ["", view.put(view.render(read_template("claim_counts"), **names))]
+        parts = ["", view.stash(view.render(read_template("claim_counts"), **names))]
         for title, claims in sections.items():
             rows = [(claim, {item.profile: item for item in verdicts[claim]}) for claim in claims]
             names = {"view": view, "title": title, "machines": machines, "rows": rows}
-            parts += [f"## {title}", view.put(view.render(read_template("claims"), **names))]
+            parts += [f"## {title}", view.stash(view.render(read_template("claims"), **names))]
         return "\n\n".join([*parts, ""])
 
 
@@ -82,7 +82,7 @@ class SnippetIndex(Block):
             if blocks:
                 title = titled(page.name)
                 table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)
-                parts += [f"## {title}", view.put(table)]
+                parts += [f"## {title}", view.stash(table)]
         return "\n\n".join([*parts, ""])
 
 

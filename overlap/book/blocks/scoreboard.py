@@ -168,7 +168,7 @@ class ScoreboardPicture(Block):
 
     def markdown(self, view: "View") -> str:
         """The picture with its caption."""
-        return f"\n{view.put(self.html(view))}\n{view.captioned('', self.caption)}\n"
+        return f"\n{view.stash(self.html(view))}\n{view.captioned('', self.caption)}\n"
 
     def html(self, view: "View") -> str:
         """The marks of each row with a measured way, on one scale: how many times better than printed."""

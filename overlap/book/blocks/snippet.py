@@ -112,14 +112,14 @@ class SnippetBlock(Block):
                     pictures[recording.path] = view.figure(recording, numbers="chosen")
         anchors = [block.place(view) for block in self.snippets]
         if not recordings:
-            return f"\n{view.put(self._code(view, anchors))}\n"
+            return f"\n{view.stash(self._code(view, anchors))}\n"
         if any(pictures.values()):
-            output = view.put(self._output(view, recordings, pictures, anchors[:1]))
+            output = view.stash(self._output(view, recordings, pictures, anchors[:1]))
             caption = view.captioned(self.snippet, self.caption)
-            code = view.put(self._code(view, anchors[1:]))
+            code = view.stash(self._code(view, anchors[1:]))
             return f"\n{output}\n{caption}\n{code}\n"
-        code = view.put(self._code(view, anchors[:1]))
-        output = view.put(self._output(view, recordings, pictures, anchors[1:]))
+        code = view.stash(self._code(view, anchors[:1]))
+        output = view.stash(self._output(view, recordings, pictures, anchors[1:]))
         return f"\n{code}\n\n{output}\n"
 
     def _recordings(self, book: "Book") -> dict[str, dict[str, "Recording"]]:

@@ -296,10 +296,10 @@ def _numbers(book: Book) -> mine.Tables:
     """What reads the numbers of pictures; without matplotlib there are none."""
     if not find_spec("matplotlib"):
         _tell(f"Without matplotlib {mine.NAME} has no numbers of pictures; install it and repeat the command")
-        return lambda runs: {}
+        return lambda recordings: {}
     from overlap.site.pictures import numbers  # needs more than torch
 
-    return lambda runs: numbers(book.root, runs)
+    return lambda recordings: numbers(book, recordings)
 
 
 def _verify(book: Book, options) -> int:
@@ -314,7 +314,7 @@ def _verify(book: Book, options) -> int:
         report = verify(book, names or None, options.quick, _tell, file)
     except KeyboardInterrupt:
         if file:
-            file.finish(lambda runs: {})
+            file.finish(lambda recordings: {})
             _tell(f"{len(file.all_recordings)} runs are in {mine.NAME}; the same command goes on from there")
         raise
     if file:

@@ -278,9 +278,10 @@ def test_the_numbers_are_those_of_the_books_own_pictures():
 
     book = Book(ROOT, "never")
     names = [name for name in book.snippets if book.snippets[name].draws and book.recordings(name)][:3]
-    runs = [(name, next(iter(book.recordings(name).values()))) for name in names]
-    read = numbers(ROOT, runs)
-    for name, run in runs:
+    runs = [next(iter(book.recordings(name).values())) for name in names]
+    read = numbers(book, runs)
+    for run in runs:
+        name = run.snippet
         results = typical([one["result"] for one in run.runs])
         machines = {run.profile: (results, ceilings(run.data["machine"]))}
         picture = draw(str(ROOT / f"snippets/{name}.py"), name, machines)[run.profile]

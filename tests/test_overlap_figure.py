@@ -392,18 +392,17 @@ def test_pictures_are_drawn_once_and_again_when_the_code_changes(small_book, tem
         return Pictures(small_book.book("never"))
 
     first = pictures()
-    ((name, run),) = first.missing()
+    (run,) = first.missing()
     with pytest.raises(OverlapError, match=r"a/line\.py: its picture on cpu is not drawn"):
-        first.of(name, run)
+        first.of(run)
     with drawing_pool(small_book.root) as pool:
         assert first.draw(pool) == 1
         assert (
-            pictures().missing() == []
-            and pictures().of(name, run)["tables"][0]["series"][0]["name"] == "measured"
+            pictures().missing() == [] and pictures().of(run)["tables"][0]["series"][0]["name"] == "measured"
         )
-        drawn = pictures().of(name, run)
-        first.draw(pool, items=[(name, run)])
-        assert pictures().of(name, run) == drawn, "the same bytes each time"
+        drawn = pictures().of(run)
+        first.draw(pool, [run])
+        assert pictures().of(run) == drawn, "the same bytes each time"
         small_book.snippet("a/line", PLOT.replace('results["n"]', 'results["m"]'))
         with pytest.raises(
             OverlapError, match=r"line\.py:\d+: plot\(\) .*KeyError: 'm'.* \(with the numbers of cpu\)"

@@ -118,9 +118,7 @@ def test_twins_are_drawn_on_one_scale_if_their_axes_show_the_same(twins):
     book = twins.book("never")
     rendered(twins, PAIR)
     pictures = Pictures(book)
-    broken, fixed = (
-        pictures.of(f"a/it_{end}", book.recordings(f"a/it_{end}")["cpu"]) for end in ("broken", "fixed")
-    )
+    broken, fixed = (pictures.of(book.recordings(f"a/it_{end}")["cpu"]) for end in ("broken", "fixed"))
     ticks = [re.findall(r">(\d+)</text>", picture["wide"]) for picture in (broken, fixed)]
     assert ticks[0] == ticks[1] and "8" in ticks[0]
     assert broken["tables"][0]["series"][0]["points"][-1] == [1.0, 3.0], "the numbers are its own"
@@ -128,7 +126,7 @@ def test_twins_are_drawn_on_one_scale_if_their_axes_show_the_same(twins):
     other = Pictures(twins.book("never"))
     with drawing_pool(twins.root) as pool:
         assert other.draw(pool) == 3, "a changed twin draws both again"
-    alone = other.of("a/it_broken", book.recordings("a/it_broken")["cpu"])
+    alone = other.of(book.recordings("a/it_broken")["cpu"])
     assert "8" not in re.findall(r">(\d+)</text>", alone["wide"])
 
 

@@ -38,7 +38,7 @@ def written(book, tmp_path_factory) -> Path:
             if profile in runs:
                 data = {key: value for key, value in runs[profile].data.items() if key != "others"}
                 made.put(data)
-    made.finish(lambda runs: numbers(ROOT, [(name, run) for name, run in runs if name in DRAWN]))
+    made.finish(lambda runs: numbers(book, [run for run in runs if run.snippet in DRAWN]))
     return path
 
 

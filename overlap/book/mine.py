@@ -45,7 +45,7 @@ _LONGEST_OUTPUT = 20_000
 #: Recordings of what was measured here, by snippet and profile.
 Measured = dict[str, dict[str, Recording]]
 #: Numbers of the pictures that recordings give, by snippet and profile; `tables`, `more` and `chart` each.
-Tables = Callable[[list[tuple[str, Recording]]], dict[tuple[str, str], dict]]
+Tables = Callable[[list[Recording]], dict[tuple[str, str], dict]]
 
 
 class Mine:
@@ -99,11 +99,11 @@ class Mine:
         self._write(self._machines(tables))
 
     @property
-    def all_recordings(self) -> list[tuple[str, Recording]]:
-        """Its recordings, each with the name of its snippet."""
+    def all_recordings(self) -> list[Recording]:
+        """Its recordings."""
         recordings = []
-        for name, by_profile in self.recordings.items():
-            recordings += [(name, recording) for recording in by_profile.values()]
+        for by_profile in self.recordings.values():
+            recordings += by_profile.values()
         return recordings
 
     def _write(self, machines: dict) -> None:
@@ -112,7 +112,7 @@ class Mine:
             "edition": edition(self.book),
             "machines": machines,
             "lacks": {name: why for name, why in self.lacks.items() if name not in self.recordings},
-            "recordings": [recording.data for _, recording in self.all_recordings],
+            "recordings": [recording.data for recording in self.all_recordings],
         }
         write(self.path, json.dumps(data, allow_nan=False) + "\n")
 
@@ -121,10 +121,11 @@ class Mine:
         now = self.book.with_recordings(self.recordings)
         pictured = tables(self.all_recordings)
         machines = {}
-        for profile in sorted({recording.profile for _, recording in self.all_recordings}, key=machine.order):
+        for profile in sorted({recording.profile for recording in self.all_recordings}, key=machine.order):
             snippets = {}
-            for name, recording in self.all_recordings:
+            for recording in self.all_recordings:
                 if recording.profile == profile:
+                    name = recording.snippet
                     picture = pictured.get((name, profile), {"tables": [], "more": 0, "chart": []})
                     snippets[name] = _of_snippet(recording) | picture
             machines[profile] = _of_machine(now, profile) | {"snippets": snippets}

@@ -53,7 +53,7 @@ class Background:
         missing = site.pictures.missing()
         if missing and not self._drawn:
             site.pictures.lazy = True
-            missing = [item for item in missing if item[1].profile == select.of_snippet(book, item[0])]
+            missing = [item for item in missing if item.profile == select.of_snippet(book, item.snippet)]
         site.pictures.draw(self._pool, missing)
         generate(book, site.pictures, self._notebook_page)
         if self._left and not self._ran:

@@ -133,7 +133,7 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
             yield f"local/{place}.json", (book.root / recording.path).read_text(encoding="utf-8")
         if trace.timelines(recording.result):
             yield f"traces/{place}.json", trace.chrome_trace(recording.result)
-        picture = pictures.of(name, recording)
+        picture = pictures.of(recording)
         for variant in picture.get("sizes", {}):
             yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
         if picture and picture["chart"]:

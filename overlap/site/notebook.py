@@ -83,7 +83,7 @@ class Notebook:
         for output in recording.data["outputs"]:
             text = printable("".join(output["text"]))
             outputs.append({"output_type": "stream", "name": output["name"], "text": text})
-        picture = self.pictures.of(snippet.name, recording)
+        picture = self.pictures.of(recording)
         if picture:
             summary = plain(snippet.summary)
             source = svg.data_uri(svg.on_paper(picture["wide"]))

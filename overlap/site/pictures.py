@@ -39,12 +39,9 @@ class Pictures:
         self._style = _style()
         self._read: dict[Path, dict] = {}
 
-    def has(self, name: str) -> bool:
-        """Whether a snippet draws one."""
-        return "plot" in self.book.snippets[name].functions
-
-    def path(self, name: str, recording: Recording) -> Path:
+    def path(self, recording: Recording) -> Path:
         """Where a picture is kept."""
+        name = recording.snippet
         inputs = [self._style, recording.profile]
         for other in filter(None, (name, self._twin(name))):
             snippet = self.book.snippets[other]
@@ -63,47 +60,52 @@ class Pictures:
     def _twin(self, name: str) -> str:
         """The snippet that is drawn on the same scale on each machine; empty where there is none."""
         twin = twin_of(name)
-        return twin if twin in self.book.snippets and self.has(twin) else ""
+        return twin if twin in self.book.snippets and self.book.snippets[twin].draws else ""
 
-    def of(self, name: str, recording: Recording) -> dict:
+    def of(self, recording: Recording) -> dict:
         """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
 
         Empty where the snippet draws none.
         """
-        if not self.has(name):
+        if not self.book.snippets[recording.snippet].draws:
             return {}
-        path = self.path(name, recording)
+        path = self.path(recording)
         if path not in self._read:
             if not path.exists() and self.lazy:
                 return {}
             if not path.exists():
                 reason = f"its picture on {recording.profile} is not drawn"
-                raise OverlapError(f"snippets/{name}.py: {reason}; run `overlap build`")
+                raise OverlapError(f"snippets/{recording.snippet}.py: {reason}; run `overlap build`")
             self._read[path] = json.loads(path.read_text(encoding="utf-8"))
         return self._read[path]
 
-    def missing(self) -> list[tuple[str, Recording]]:
-        """What is not drawn yet."""
-        drawing = [name for name in self.book.snippets if self.has(name)]
-        items = [(name, recording) for name in drawing for recording in self.book.recordings(name).values()]
-        return [(name, recording) for name, recording in items if not self.path(name, recording).exists()]
+    def missing(self) -> list[Recording]:
+        """Those whose picture is not drawn yet."""
+        missing = []
+        for name, snippet in self.book.snippets.items():
+            if snippet.draws:
+                recordings = self.book.recordings(name).values()
+                missing += [recording for recording in recordings if not self.path(recording).exists()]
+        return missing
 
     def _file(self, name: str) -> str:
         return str(self.book.root / self.book.snippets[name].path)
 
-    def draw(self, pool: Executor, items: list[tuple[str, Recording]] | None = None) -> int:
-        """Draw these items, or what is missing, and say how far it is; return how many.
+    def draw(self, pool: Executor, wanted: list[Recording] | None = None) -> int:
+        """Draw the pictures of these, or what is missing, and say how far it is; return how many.
 
         Pictures that can be on the same axes are one task: each is drawn with the numbers of the others.
         """
-        items = self.missing() if items is None else items
+        if wanted is None:
+            wanted = self.missing()
         tasks: dict[tuple[str, ...], list[Recording]] = {}
-        for name, recording in items:
+        for recording in wanted:
+            name = recording.snippet
             machines = [other.profile for other in self.comparable(name, recording)]
             tasks.setdefault((name, *machines), []).append(recording)
-        futures = {
-            pool.submit(_draw, *self._task(name, wanted)): name for (name, *_), wanted in tasks.items()
-        }
+        futures = {}
+        for (name, *_), of_task in tasks.items():
+            futures[pool.submit(_draw, *self._task(name, of_task))] = name
         problems = []
         count = 0
         for future in as_completed(futures):
@@ -114,13 +116,13 @@ class Pictures:
                 problems.append(str(error))
                 continue
             for profile, picture in pictures.items():
-                write(self.path(name, self.book.recordings(name)[profile]), json.dumps(picture))
+                write(self.path(self.book.recordings(name)[profile]), json.dumps(picture))
                 count += 1
                 if count % _PROGRESS_EVERY == 0:
-                    print(f"{count}/{len(items)} pictures drawn", file=sys.stderr, flush=True)
+                    print(f"{count}/{len(wanted)} pictures drawn", file=sys.stderr, flush=True)
         if problems:
             raise OverlapError("\n".join(problems))
-        return len(items)
+        return len(wanted)
 
     def _task(self, name: str, wanted: list[Recording]) -> tuple:
         """What `picture.draw` needs."""
@@ -139,19 +141,20 @@ def _numbers(recordings: list[Recording]) -> dict[str, tuple[dict, dict]]:
     return by_profile
 
 
-def numbers(root: Path, recordings: list[tuple[str, Recording]]) -> dict[tuple[str, str], dict]:
+def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], dict]:
     """`tables`, `more` and `chart` of the pictures that these recordings give, by snippet and profile.
 
     A picture that cannot be drawn has none.
     """
     read = {}
-    with drawing_pool(root) as pool:
+    with drawing_pool(book.root) as pool:
         futures = {}
-        for name, recording in recordings:
-            path = root / f"snippets/{name}.py"
-            if "\ndef plot(" in path.read_text(encoding="utf-8"):
+        for recording in recordings:
+            snippet = book.snippets[recording.snippet]
+            if snippet.draws:
+                path = str(book.root / snippet.path)
                 machines = _numbers([recording])
-                futures[pool.submit(_draw, str(path), name, machines, list(machines), ())] = name
+                futures[pool.submit(_draw, path, snippet.name, machines, list(machines), ())] = snippet.name
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
                 for profile, picture in future.result().items():

@@ -137,12 +137,12 @@ class View:
     def raw(self, recording: Recording) -> str:
         """Address of a recording."""
         if recording.is_local:
-            return self.link(f"local/{recording.profile}/{recording.data['snippet']}.json")
+            return self.link(f"local/{recording.profile}/{recording.snippet}.json")
         return self.up + recording.path.removeprefix("docs/")
 
     def trace(self, recording: Recording) -> str:
         """Address of a recording's timelines."""
-        return self.link(f"traces/{recording.profile}/{recording.data['snippet']}.json")
+        return self.link(f"traces/{recording.profile}/{recording.snippet}.json")
 
     def code(self, text: str, title: str, anchor: str = "") -> Markup:
         """Highlighted Python under its path, which links to its place."""
@@ -163,9 +163,9 @@ class View:
         `at_once`: it is in the first view, so nothing waits for it. `numbers` are folded, or `chosen` in a
         row of views.
         """
-        name = recording.data["snippet"]
-        picture = self.site.pictures.of(name, recording)
-        if not picture and self.site.pictures.has(name):
+        name = recording.snippet
+        picture = self.site.pictures.of(recording)
+        if not picture and self.book.snippets[name].draws:
             return Markup('<figure class="ov-figure"><p>This picture is being drawn.</p></figure>')
         if not picture:
             return Markup("")

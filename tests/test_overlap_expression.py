@@ -118,12 +118,14 @@ def test_whatever_else_is_refused_before_it_runs(expression):
         evaluate(expression, SCOPE)
 
 
-def test_recorded_names_replace_no_function():
-    assert evaluate("c.d + max(trials)", SCOPE | {"max": min, "__builtins__": {"open": open}}) == 5
+def test_recorded_names_replace_no_function_and_can_be_read():
+    scope = SCOPE | {"max": {"ms": 2}, "__builtins__": {"open": open}}
+    assert evaluate("c.d + max(trials) + max.ms", scope) == 7
+    assert evaluate("max([[1], [2, 3]], key=len)", SCOPE) == [2, 3]
 
 
 @pytest.mark.parametrize(
-    "expression", ["1e308 * 10", "1e308 * 10 - 1e308 * 10", "(-1) ** 0.5", "other", "max", "1j", "[b'x'][0]"]
+    "expression", ["1e308 * 10", "1e308 * 10 - 1e308 * 10", "(-1) ** 0.5", "other", "len", "1j", "[b'x'][0]"]
 )
 def test_what_is_no_data_is_an_error(expression):
     with pytest.raises(OverlapError, match=r"^`.*(finite number|gives no data)"):

@@ -20,6 +20,8 @@ from overlap import OverlapError
 #: What an expression may call; nothing else of Python is within its reach.
 _CALLABLE = (abs, all, any, len, max, median, min, range, round, set, sorted, str, sum, zip)
 FUNCTIONS = {function.__name__: function for function in _CALLABLE}
+#: The same by the names that calls have once compiled; no key of data begins so.
+_CALLED = {f"_{name}": function for name, function in FUNCTIONS.items()}
 VIEWS = ("items", "keys", "values")
 ARITHMETIC = {
     ast.Add: "+",
@@ -117,7 +119,7 @@ def _refusal(node: ast.AST) -> str:
 
 
 class _KeysForAttributes(ast.NodeTransformer):
-    """`data.key` becomes `data['key']`; only `data.items()` and the other views stay what they are."""
+    """`data.key` becomes `data['key']`, `sum(…)` becomes `_sum(…)`; `data.items()` and other views stay."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         key = ast.copy_location(ast.Constant(node.attr), node)
@@ -127,6 +129,7 @@ class _KeysForAttributes(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute):
             node.func.value = self.visit(node.func.value)
             return node
+        node.func.id = f"_{node.func.id}"  # data may have a key `sum`, too
         return self.generic_visit(node)
 
 
@@ -141,7 +144,7 @@ def _compiled(expression: str) -> CodeType:
 def evaluate(expression: str, scope: Mapping):
     """Value of an expression; errors name it and what it could have used."""
     try:
-        value = eval(_compiled(expression), {**scope, **FUNCTIONS, "__builtins__": {}})
+        value = eval(_compiled(expression), {**FUNCTIONS, **scope, **_CALLED, "__builtins__": {}})
         if isinstance(value, _LISTED):
             value = list(value)
     except Undecided as error:

@@ -14,7 +14,8 @@ from pathlib import Path
 from overlap.run.text import plural
 
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
-#: What a recording says of a GPU: PyTorch's attribute and its unit; the field of nvidia-smi.
+#: What a recording says of a GPU, in numbers: PyTorch's attribute and its unit; the field of nvidia-smi.
+#: A new one has to stand in `schema.Gpu`, too.
 _ATTRIBUTES = {
     "sms": ("multi_processor_count", 1),
     "clock_mhz": ("clock_rate", 1000),

@@ -68,8 +68,8 @@ def draw(
     name: str,
     machines: dict[str, Numbers],
     wanted: Iterable[str] | None = None,
-    variants: Iterable[str] = tuple(WIDTHS),
     twin: tuple[str, dict[str, Numbers]] | None = None,
+    variants: Iterable[str] = tuple(WIDTHS),
 ) -> dict[str, dict]:
     """Call `plot(results, ceilings)` of the file at `path` with the numbers of each machine.
 

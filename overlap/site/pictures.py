@@ -22,8 +22,6 @@ from overlap.cache import Cache, write
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
 
-VARIANTS = ("wide", "narrow")
-
 #: Progress is printed after so many pictures.
 _PROGRESS_EVERY = 20
 
@@ -129,7 +127,7 @@ class Pictures:
         twin = self._twin(name)
         beside = (self._file(twin), _numbers(self.comparable(twin, wanted[0]))) if twin else None
         machines = _numbers(self.comparable(name, wanted[0]))
-        return self._file(name), name, machines, [one.profile for one in wanted], VARIANTS, beside
+        return self._file(name), name, machines, [one.profile for one in wanted], beside
 
 
 def _numbers(recordings: list[Recording]) -> dict[str, tuple[dict, dict]]:
@@ -154,7 +152,8 @@ def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], di
             if snippet.draws:
                 path = str(book.root / snippet.path)
                 machines = _numbers([recording])
-                futures[pool.submit(_draw, path, snippet.name, machines, list(machines), ())] = snippet.name
+                drawing = pool.submit(_draw, path, snippet.name, machines, list(machines), None, ())
+                futures[drawing] = snippet.name
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
                 for profile, picture in future.result().items():

@@ -176,6 +176,7 @@ def _begin(root: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # what is imported stays, and need not be looked through for garbage
+    gc.set_threshold(20_000)  # nor figures, which are made of so many objects, while they are drawn
 
 
 def _end_with_parent() -> None:

@@ -148,7 +148,7 @@ def test_a_download_holds_what_is_used_once_and_runs_alone(tmp_path):
 def test_a_future_cannot_be_folded_in(borrowed):
     path = borrowed / "snippets/timing/benchmark.py"
     path.write_text(HEADER + HELPER.replace("import time", "from __future__ import annotations\nimport time"))
-    reason = "snippets/timing/benchmark.py: a download cannot hold `from __future__`; do without it"
+    reason = "snippets/timing/benchmark.py: `from __future__` cannot be folded into others; do without it"
     with pytest.raises(OverlapError) as error:
         download.program(Snippet.read(borrowed, "a/b"))
     assert str(error.value) == reason
@@ -156,6 +156,8 @@ def test_a_future_cannot_be_folded_in(borrowed):
 
 
 PLOTTED = '''"""Draw."""
+
+from __future__ import annotations
 
 import json
 import sys as system
@@ -217,6 +219,7 @@ def test_a_download_leaves_out_what_only_the_picture_uses():
         "None  # for who borrows it",
         "# of both\nSIZE = 3",
         "    # why\n    main()",
+        "annotations",
     )
     assert [part for part in once if text.count(part) != 1] == []
     done = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True)
@@ -313,6 +316,17 @@ def test_a_name_that_two_files_have_is_told_apart(borrowed):
     text = download.program(Snippet.read(borrowed, "a/b"))
     assert "\nLIMIT_ = 3\n" in text and "> LIMIT_\n" in text and "\nLIMIT = 9\n" in text
     assert "return late(int), LIMIT\n" in text
+
+
+def test_a_comment_behind_an_import_goes_with_it(borrowed):
+    imports = "import sys  # why\nfrom math import cos, sin  # two\nfrom math import pi  # one\n"
+    uses = "\n\ndef main():\n    return {'n': [sys, cos, sin, pi]}\n"
+    (borrowed / "snippets/a/b.py").write_text(HEADER + imports + uses)
+    text = download.program(Snippet.read(borrowed, "a/b"))
+    assert (
+        "\nimport sys  # why\nfrom math import cos\nfrom math import pi  # one\nfrom math import sin  # two\n"
+        in text
+    )
 
 
 SNIPPETS = discover(ROOT)

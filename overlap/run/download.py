@@ -19,8 +19,8 @@ from overlap.run.text import plural
 
 _ORIGIN = "# From the book Overlap, {}, MIT licence, (c) 2026 the Overlap authors"
 _WIDTH = 88
-#: What is imported: a module (of `from module import`) or None, and the name as written.
-Imports = set[tuple[str | None, str]]
+#: The comment behind each import: its module (of `from module import`) or None, and the name as written.
+Imports = dict[tuple[str | None, str], str]
 #: A statement, and its lines with those between it and the one before.
 Chunk = tuple[ast.stmt, str]
 #: Of each file what is taken of it.
@@ -36,10 +36,10 @@ def program(snippet: Snippet) -> str:
     if any(fingerprint.is_guard(node) for node in snippet.tree.body):
         lacks_gpus = _gpu_checks(snippet)
     if lacks_gpus:
-        imports.add((None, "torch"))
+        imports.setdefault((None, "torch"), "")
     lacks_packages = _package_checks(snippet, imports)
     if lacks_packages:
-        imports.add(("importlib.util", "find_spec"))
+        imports.setdefault(("importlib.util", "find_spec"), "")
     return _text(head, files, imports, lacks_packages, lacks_gpus)
 
 
@@ -86,9 +86,8 @@ def _text(
     lacks_gpus: Iterable[str] = (),
 ) -> str:
     """The file: comments on top, imports, what is folded in, and at last the snippet's own code."""
-    others = {item for item in imports if _root(*item) not in sys.stdlib_module_names}
-    parts = ["\n".join(head), _sorted(imports - others), "\n".join(lacks_packages), _sorted(others)]
-    text = "\n\n".join(filter(None, parts))
+    future, standard, other = (_section(imports, number) for number in range(3))
+    text = "\n\n".join(filter(None, ["\n".join(head), future, standard, "\n".join(lacks_packages), other]))
     chunks = []
     for file, parts in files[:-1]:
         chunks += _folded_in(file, parts)
@@ -239,35 +238,42 @@ def _docstring(snippet: Snippet) -> list[str]:
 
 def _imports(files: Files) -> Imports:
     """What the files import from outside the book."""
-    imports: Imports = set()
+    imports: Imports = {}
     for file, parts in files:
         for part in parts:
             if part.is_import and not part.borrows:
                 module = getattr(part.node, "module", None)
-                if module == "__future__":
-                    raise OverlapError(
-                        f"{file.path}: a download cannot hold `from __future__`; do without it"
-                    )
-                imports.add((module, ast.unparse(part.node.names[0])))
+                if module == "__future__" and file is not files[-1][0]:
+                    remedy = "`from __future__` cannot be folded into others; do without it"
+                    raise OverlapError(f"{file.path}: {remedy}")
+                name = ast.unparse(part.node.names[0])
+                comment = _comment(file, part.node, name)
+                imports[module, name] = imports.get((module, name)) or comment
     return imports
 
 
-def _root(module: str | None, name: str) -> str:
-    """The package that an import is from."""
-    return re.match(r"\w+", module or name)[0]
+def _comment(file: Snippet, node: ast.stmt, name: str) -> str:
+    """The comment behind the import of a name."""
+    for line in file.text.split("\n")[node.lineno - 1 : node.end_lineno]:
+        comment = re.search(rf"\b{re.escape(name)},?\s+(#.*)", line)
+        if comment:
+            return comment[1]
+    return ""
 
 
-def _sorted(imports: Imports) -> str:
-    """The lines of these imports, in order."""
+def _section(imports: Imports, number: int) -> str:
+    """Sorted imports of the future, the standard library, or others; one with a comment has its own line."""
     names: dict[str, list[str]] = {}
     lines = []
     for module, name in sorted(imports, key=lambda item: (item[0] or "", item[1])):
-        if module is None:
-            lines.append(f"import {name}")
-        elif " as " in name:
-            lines.append(f"from {module} import {name}")
-        else:
-            names.setdefault(module, []).append(name)
+        if _section_of(module or name) == number:
+            comment = imports[module, name]
+            if module is None:
+                lines.append(f"import {name}  {comment}".rstrip())
+            elif comment or " as " in name:
+                lines.append(f"from {module} import {name}  {comment}".rstrip())
+            else:
+                names.setdefault(module, []).append(name)
     for module, several in names.items():
         line = f"from {module} import {', '.join(several)}"
         if len(line) > _WIDTH:
@@ -275,6 +281,14 @@ def _sorted(imports: Imports) -> str:
             line = f"from {module} import (\n{rows})"
         lines.append(line)
     return "\n".join(sorted(lines, key=lambda line: (line.startswith("from"), line)))
+
+
+def _section_of(module: str) -> int:
+    """0 for the future, 1 for the standard library, 2 for others."""
+    root = module.split()[0].split(".")[0]
+    if root == "__future__":
+        return 0
+    return 1 if root in sys.stdlib_module_names else 2
 
 
 def _gpu_checks(snippet: Snippet) -> list[str]:
@@ -306,7 +320,8 @@ def _with_checks(code: str, guard: ast.stmt, checks: Iterable[str]) -> str:
 
 def _package_checks(snippet: Snippet, imports: Imports) -> list[str]:
     """Lines to stand before what is imported: what to say where it is not installed."""
-    roots = sorted({_root(*item) for item in imports} - sys.stdlib_module_names)
+    roots = {re.match(r"\w+", module or name)[0] for module, name in imports}
+    roots = sorted(roots - sys.stdlib_module_names)
     if not roots:
         return []
     file = snippet.path.rpartition("/")[2]

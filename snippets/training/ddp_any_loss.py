@@ -18,7 +18,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn
+import torch.distributed.nn  # imported later, by DDP, it keeps gloo's threads alive
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset

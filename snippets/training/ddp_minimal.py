@@ -16,7 +16,7 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn
+import torch.distributed.nn  # imported later, by DDP, it keeps gloo's threads alive
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
@@ -28,7 +28,6 @@ def join() -> torch.device:
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)  # before anything else touches a GPU
-    # torch.distributed.nn is imported by now: later, by DDP, it keeps gloo's threads alive
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return device
 

@@ -1134,6 +1134,23 @@ SEARCHED = {
     "torch.cuda.is_available": "symptoms/#torchcudais_available first_steps/",
     "锁页内存": "symptoms/#pin_memory glossary/#pinned-memory",
     "混合精度": "glossary/#mixed-precision",
+    "how to time a CUDA operation properly": "symptoms/#how-do-i-time",
+    "measure time CUDA": "symptoms/#how-do-i-time",
+    "DP or DDP": "symptoms/#dataparallel-or-ddp",
+    "DP vs DDP": "symptoms/#dataparallel-or-ddp",
+    "what does DDP cost": "symptoms/#dataparallel-or-ddp",
+    "GPU utilization 40%": "symptoms/#why-is-my-gpu-idle",
+    "should I use torch.compile or CUDA graphs": "symptoms/#torchcompile-or-cuda-graphs",
+    "batch 1 decode": "symptoms/#generating-token-by-token language_model/#a-decode-step",
+    "inference batch size 1": "symptoms/#generating-token-by-token language_model/#a-decode-step",
+    "benchmark my GPU": "check/",
+    "choose another GPU": "glossary/#machine-picker",
+    "change the machine": "glossary/#machine-picker",
+    "what does ✓ 3/3 mean": "glossary/#claim",
+    "✓": "glossary/#claim",
+    "how to read it": "glossary/#claim",
+    "margin": "glossary/#claim",
+    "do two streams run in parallel": "symptoms/#cuda-streams",
 }
 
 

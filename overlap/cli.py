@@ -263,7 +263,8 @@ def _check(book: Book, options) -> int:
 
 def _rename(root: Path, options) -> int:
     changed = rename(root, options.old, options.new)
-    _print(*changed, f"{plural(len(changed), 'file')} changed; `ruff check --fix` puts imports in order")
+    count = plural(len(changed), "file")
+    _print(*changed, f"{count} changed; `ruff check --fix . && ruff format .` puts imports in order")
     return 0
 
 

@@ -369,7 +369,8 @@ def test_the_first_snippet_of_contributing_runs_and_its_test_passes(tmp_path):
     text = (ROOT / "docs/contributing.md").read_text()
     shutil.copytree(ROOT / "snippets/timing", tmp_path / "snippets/timing")
     code, test = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    (tmp_path / "snippets/timing/list_or_tensor.py").write_text(code)
+    file = re.search(r"\*\*Write\*\* `(snippets/timing/\w+\.py)`", text)[1]
+    (tmp_path / file).write_text(code)
     (tmp_path / "test_it.py").write_text(test)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

@@ -59,8 +59,8 @@ class Background:
         if self._left and not self._ran:
             runnable = list(book.local.runnable())
             own = len(runnable) - len(book.local.lacking())
-            runs = f"{own} of {len(runnable)} runs are this machine's own"
-            site.status = f"{runs}; the rest are recorded, and run now."
+            runs = f"When this page was built, {own} of {len(runnable)} runs were this machine's own"
+            site.status = f"{runs}. The others are recordings; it is built again when all have run."
 
     def start(self) -> None:
         """Begin to work behind the pages."""

@@ -536,7 +536,7 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
 
     try:
         site = build_again()
-        assert "and run now" in site.status and site.book.recordings("a/new")
+        assert "built again when all have run" in site.status and site.book.recordings("a/new")
         served.start()
         served._thread.join(120)
         assert "ValueError: oops" in capfd.readouterr().err

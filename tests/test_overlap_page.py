@@ -421,6 +421,7 @@ TYPED = {
     "5 ms": [(0, "5 ms")],
     "it takes 0.5 ms, then\n1.2 GB/s.": [(0, "0.5 ms"), (1, "1.2 GB/s")],
     "3× faster": [(0, "3×")],
+    "20 times as long, squared 50 times": [(0, "20 times as")],
     "`5 ms`, {printed: 5 ms}, {a/b: x} ms, {a/b: x:.1f} ms, 8192 rows, v1.5 s, 5 msec": [],
     "```\n5 ms\n```\n\n7 µs": [(4, "7 µs")],
     "at 1,980 MHz and 700 W": [(0, "1,980 MHz"), (0, "700 W")],

@@ -221,7 +221,10 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     assert not elsewhere("1 × H200")
     page = visit("training/")
     opened = page.evaluate(FOLLOWERS)["announced"]
-    assert opened.startswith("This page opens on 2 × H200") or elsewhere("2 × H200")
+    assert opened.startswith("This page opens on 2 × H200, on which most of it ran.")
+    picker(page).select_option("h200-x2")
+    told = elsewhere("2 × H200")
+    assert told and told in opened
     picker(page).select_option("h100-80gb-hbm3")
     assert elsewhere("1 × H100 80GB HBM3")
 
@@ -422,6 +425,8 @@ def test_a_mark_opens_its_evidence(visit, width, scripts):
     assert evidence.is_visible() and box["x"] >= 0 and box["x"] + box["width"] <= width
     assert box["y"] >= 0 and box["y"] + box["height"] <= 900
     assert evidence.locator("li code").first.is_visible()
+    legend = evidence.get_by_role("link", name="what the mark says")
+    assert legend.get_attribute("href").endswith("/#marks")
     evidence.get_by_role("button", name="Close").click()
     assert not evidence.is_visible()
     assert mark.inner_text().startswith("✓")
@@ -877,6 +882,34 @@ def test_python_keeps_its_columns_on_a_phone(visit):
     looks = code.evaluate_all("all => all.map(code => getComputedStyle(code).whiteSpace)")
     assert set(looks) == {"pre"}
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_under_a_finger_a_mark_is_larger_than_it_looks(visit):
+    page = visit("asynchrony/", width=390)
+    mark = page.locator(".ov-mark").first
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    reached = """({x, y, width, height}) => {
+      const around = [[x - 4, y], [x + width + 4, y], [x, y - 6], [x, y + height + 6]]
+      return around.map(place => document.elementFromPoint(...place)?.className ?? "")
+    }"""
+    assert all("ov-mark" in name for name in page.evaluate(reached, box))
+
+
+def test_on_a_phone_the_copy_button_covers_no_code(visit):
+    page = visit("asynchrony/", width=390)
+    block = page.locator(".language-python:has(> .filename)").first
+    block.scroll_into_view_if_needed()
+    button = block.locator(".md-code__nav")
+    button.wait_for()
+    button, code = button.bounding_box(), block.locator("pre > code").bounding_box()
+    assert button["y"] + button["height"] <= code["y"] + 1
+
+
+def test_on_a_phone_each_cell_of_a_table_says_its_column(visit):
+    page = visit("asynchrony/", width=390)
+    first = page.locator("td[data-label='waits']").first
+    assert first.evaluate("cell => getComputedStyle(cell, '::before').content") == '"waits: "'
 
 
 def test_nothing_that_is_shown_is_addressed_to_a_linter(site, paths):

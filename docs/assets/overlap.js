@@ -122,14 +122,19 @@
   const announce = (wanted, outputs, others) => {
     const head = document.querySelector(".ov-head")
     document.querySelector(".ov-switch")?.remove()
-    let text = ""
-    if (others) text = `${others} of the ${outputs} outputs below ${others === 1 ? "was" : "were"} not run on ${label[wanted]}; the nearest machine is shown, and named.`
-    else if (!chosen() && wanted !== machines.find(m => m.first)?.profile) text = `This page opens on ${label[wanted]}, on which most of it ran.`
-    if (!head || !text) return
+    const sentences = []
+    if (!chosen() && wanted !== machines.find(m => m.first)?.profile) {
+      sentences.push(`This page opens on ${label[wanted]}, on which most of it ran.`)
+    }
+    if (others) {
+      const were = others === 1 ? "was" : "were"
+      sentences.push(`${others} of the ${outputs} outputs below ${were} not run on ${label[wanted]}; the nearest machine is shown, and named.`)
+    }
+    if (!head || !sentences.length) return
     const line = document.createElement("p")
     line.className = "ov-switch"
     line.role = "status"
-    line.textContent = text
+    line.textContent = sentences.join(" ")
     head.after(line)
   }
 

@@ -201,8 +201,6 @@ def head(view: View, blocks: list[Block], status: str) -> str:
     words = sum(len(block.prose.text.split()) for block in blocks if block.prose)
     days = _days(view)
     every_day = sorted(day for days_there in days.values() for day in days_there)
-    index = view.book.pages.get("index.md")
-    marks = view.page("index.md", "marks") if index and "{ #marks }" in index.text else ""
     return view.file(
         "head",
         status=status,
@@ -211,7 +209,7 @@ def head(view: View, blocks: list[Block], status: str) -> str:
         machines=[machine.label(profile) for profile in days],
         days=sorted({*every_day[:1], *every_day[-1:]}),
         counts=Counts.of(view.claims),
-        marks=marks,
+        marks=view.legend,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
     )
 

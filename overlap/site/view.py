@@ -127,6 +127,12 @@ class View:
         folder = f"{address}/" if address and not address.endswith("/") else address
         return f"{self.up}{folder}#{anchor}"
 
+    @property
+    def legend(self) -> str:
+        """Address of the place on the first page that explains marks; empty where it has none."""
+        index = self.book.pages.get("index.md")
+        return self.page("index.md", "marks") if index and "{ #marks }" in index.text else ""
+
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""
         place = self.book.places.get(name)

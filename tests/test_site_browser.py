@@ -1184,6 +1184,11 @@ SEARCHED = {
     "how to read it": "glossary/#claim",
     "margin": "glossary/#claim",
     "do two streams run in parallel": "symptoms/#cuda-streams",
+    "how do I profile": "symptoms/#how-do-i-find-out glossary/#profiler-trace",
+    "memory leak": "symptoms/#memory-grows",
+    "why is my first iteration slow": "symptoms/#the-first-cuda-call",
+    "tensor parallel or pipeline parallel": "symptoms/#tensor-parallel glossary/#tensor-parallel",
+    "bf16 vs fp16": "language_model/#precisions glossary/#mixed-precision glossary/#tensor-core",
 }
 
 

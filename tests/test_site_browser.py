@@ -432,6 +432,15 @@ def test_a_mark_opens_its_evidence(visit, width, scripts):
     assert mark.inner_text().startswith("✓")
 
 
+def test_a_link_to_the_same_page_closes_the_evidence(visit):
+    page = visit("")
+    page.locator(".ov-mark").first.click()
+    evidence = page.locator(".ov-evidence:popover-open")
+    evidence.get_by_role("link", name="what the mark says").click()
+    page.wait_for_url("**/#marks")
+    playwright.expect(evidence).to_have_count(0)
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_value_tells_what_it_comes_from(visit, width):
     page = visit("streams/", width=width)

@@ -447,6 +447,12 @@
   }
   addEventListener("hashchange", opened)
 
+  /* A link from the evidence to another place of its page closes it, else it would lie over that place. */
+  document.addEventListener("click", event => {
+    const link = event.target.closest(".ov-evidence a:not(.headerlink)")
+    if (link?.hash && link.pathname === location.pathname) link.closest(".ov-evidence").hidePopover()
+  })
+
   const build = () => {
     const header = document.querySelector(".md-header__inner")
     if (!header || !machines.length || header.querySelector(".ov-picker")) return

@@ -363,8 +363,8 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
 
     def seen():
         book = small_book.book()
-        (run,) = book.recordings("a/draws").values()
-        return run.grade, Pictures(book).path("a/draws", run)
+        (known,) = book.recordings("a/draws").values()
+        return known.grade, Pictures(book).path(known)
 
     before = seen()
     small_book.snippet("timing/benchmark", HELPER.replace("mean([spread])", "mean([spread, 1])"))

@@ -127,7 +127,7 @@ class Author:
     def all_ran(self) -> bool:
         """Whether the first page, once it is served, says of no runs that they are under way."""
         page = self.shown("")
-        return bool(page) and "run now" not in page
+        return bool(page) and "when all have run" not in page
 
     def news(self) -> str:
         """What was said since the last save."""

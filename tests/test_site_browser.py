@@ -1122,6 +1122,8 @@ CAPTURING = "torch.AcceleratorError: CUDA error: operation not permitted when st
 #: pages.
 SEARCHED = {
     "fork_join": "streams/#",
+    "time cuda kernel": "symptoms/#how-do-i-time",
+    "does non_blocking help": "symptoms/#non_blocking",
     "garbage after a copy": "symptoms/#",
     CAPTURING: "symptoms/#operation-not",
     "Expected all tensors to be on the same device": "symptoms/#expected-all",

@@ -1,4 +1,7 @@
-"""Tables of a page: rows of symptoms and of what the sources say become entries, verdicts have a mark."""
+"""Tables of a page: rows of symptoms and of what the sources say become entries, verdicts have a mark.
+
+Headings of entries and of terms may end in Chinese words.
+"""
 
 import re
 import xml.etree.ElementTree as etree
@@ -10,6 +13,8 @@ from markdown.treeprocessors import Treeprocessor
 _STATEMENTS = ("what it says", "文章的说法")
 #: How a verdict on a source begins.
 _VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*")
+#: A heading in English, its Chinese words, and its anchor.
+_CHINESE = re.compile(r"([^\u4e00-\u9fff]+) · ([^·{]*[\u4e00-\u9fff][^·{]*?)(\s*\{.*)?$")
 
 
 class Tables(Treeprocessor):
@@ -30,6 +35,9 @@ class Tables(Treeprocessor):
                 elif "verdict" in columns:
                     for row in table.find("tbody"):
                         _mark_verdict(row[columns.index("verdict")])
+        for heading in root.iter():
+            if heading.tag in ("h2", "h3"):
+                _mark_chinese(heading)
 
     def _symptoms(self, table: etree.Element, columns: list[str], taken: set[str]) -> etree.Element:
         """Headed by the first cell, whose first words are the anchor."""
@@ -58,6 +66,17 @@ def _entry(anchor: str, column: str, text: str) -> etree.Element:
     heading = etree.SubElement(entry, "h3", {"id": anchor, "data-label": column})
     heading.text = text
     return entry
+
+
+def _mark_chinese(heading: etree.Element) -> None:
+    """Say which words are Chinese; the contents of an English page do without them."""
+    match = _CHINESE.match(heading.text or "")
+    if match:
+        heading.set("data-toc-label", match[1].replace("`", ""))
+        heading.text = f"{match[1]} · "
+        words = etree.SubElement(heading, "span", {"lang": "zh"})
+        words.text = match[2]
+        words.tail = match[3]
 
 
 def _add_cells(entry: etree.Element, columns: list[str], cells: list[etree.Element]) -> None:

@@ -249,7 +249,7 @@ def test_rates_are_sorted_by_a_click(visit):  # noqa: F811
 
     def column() -> list[float]:
         texts = page.locator(".ov-sorted tbody tr td:nth-child(4)").all_inner_texts()
-        return [float(text.rstrip("%")) for text in texts if text != "–"]
+        return [float(text.rstrip("%")) for text in texts if text]
 
     before = column()
     head.locator("button").click()

@@ -209,7 +209,7 @@ export const insert = ({ machines }) => {
       for (const [key, line] of last) {
         if (!Object.hasOwn(mine.headlines, key)) continue
         const own = line.cloneNode(true), [said, range, share, ceiling, origin] = mine.headlines[key]
-        for (const [i, words] of [title, said, share || "–", ceiling || "–"].entries()) own.cells[i + 1].textContent = words
+        for (const [i, words] of [title, said, share, ceiling].entries()) own.cells[i + 1].textContent = words
         if (range) own.cells[2].append(make("br"), make("small", "", range))
         own.cells[2].title = origin
         own.dataset.machine = profile

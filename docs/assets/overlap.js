@@ -6,6 +6,11 @@
   const KEY = "overlap.machine", MINE = "overlap.mine", ASSETS = new URL(".", document.currentScript.src)
   const machines = window.overlapMachines ?? []  // from generated/machines.js
   const label = Object.fromEntries(machines.map(m => [m.profile, m.label]))
+  /* A name without the size of its memory, where it still is the name of one machine. */
+  const short = ({ label: name }) => {
+    const without = name.replace(/ \d+GB.*/, "")
+    return machines.filter(other => other.label.startsWith(without)).length === 1 ? without : name
+  }
   const isMine = profile => profile.startsWith("my:")  // a machine of the reader's
   const isCpu = profile => /^(my:)?cpu(-|$)/.test(profile)
   const parts = profile => {
@@ -461,7 +466,9 @@
     picker.innerHTML = '<span class="ov-picker-name">Machine</span><select></select>'
     const select = picker.querySelector("select")
     for (const machine of machines) {
-      select.add(new Option(machine.label + (machine.local ? " (this build)" : ""), machine.profile))
+      const option = new Option(machine.label + (machine.local ? " (this build)" : ""), machine.profile)
+      if (narrow.matches) option.label = option.text.replace(machine.label, short(machine))
+      select.add(option)
     }
     select.value = picked()
     select.addEventListener("change", () => pick(select.value))

@@ -1118,6 +1118,14 @@ def test_a_verdict_on_a_source_begins_with_a_mark(visit):
 
 
 CAPTURING = "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing"
+TRIED_TO_ALLOCATE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+    "79.11 GiB of which 1.25 GiB is free."
+)
+TIMED_OUT = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1234, OpType=ALLREDUCE, "
+    "Timeout(ms)=600000) ran for 600029 milliseconds before timing out"
+)
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
@@ -1130,7 +1138,7 @@ SEARCHED = {
     "non_blocking does nothing": "symptoms/#non_blocking",
     "empty_cache": "memory/#empty_cache",
     "CUDA out of memory": "memory/ symptoms/#cuda-out-of-memory",
-    "record_stream": "streams/#record_stream",
+    "record_stream": "streams/#record_stream symptoms/#record_stream",
     "why is my GPU idle": "symptoms/#why-is-my-gpu-idle",
     "DataParallel slow": "symptoms/#dataparallel-is-slow",
     "cudaMemcpyAsync pinned": "symptoms/#cudamemcpyasync",
@@ -1200,6 +1208,36 @@ SEARCHED = {
     "why is my first iteration slow": "symptoms/#the-first-cuda-call",
     "tensor parallel or pipeline parallel": "symptoms/#tensor-parallel glossary/#tensor-parallel",
     "bf16 vs fp16": "language_model/#precisions glossary/#mixed-precision glossary/#tensor-core",
+    "non blocking": "symptoms/#non_blocking",
+    "pin memory": "symptoms/#pin_memory",
+    "cuda graph": "glossary/#cuda-graph graphs/",
+    "loss is nan": "symptoms/#nans",
+    "multi gpu": "devices/",
+    "all reduce slow": "symptoms/#all-reduces-of-small",
+    "h100 vs h200": "check/#rates",
+    "num workers": "symptoms/#the-gpu-waits-for-the-dataloader",
+    "CUDA error: device-side assert triggered": "symptoms/#device-side-assert",
+    TRIED_TO_ALLOCATE: "symptoms/#cuda-out-of-memory-tried",
+    TIMED_OUT: "symptoms/#watchdog",
+    "GPU利用率低": "symptoms/#why-is-my-gpu-idle",
+    "流": "glossary/#stream",
+    "3/3": "glossary/#claim",
+    "what does the check mark mean": "glossary/#claim",
+    "is my gpu slow": "symptoms/#is-my-gpu-fast",
+    "what is a stream": "streams/",
+    "gpu not fully utilized": "symptoms/#why-is-my-gpu-idle",
+    "slow training loop": "symptoms/#my-training-step",
+    "dataloader bottleneck": "symptoms/#the-gpu-waits-for-the-dataloader",
+    "torch compile recompiles": "symptoms/#a-compiled-job",
+    "torch.compile slow first time": "symptoms/#torchcompile-is-slow-at-first",
+    "nccl hang": "symptoms/#a-distributed-job-hangs",
+    "gpu memory not released": "symptoms/#nvidia-smi-shows",
+    "how much memory does my model need": "symptoms/#where-does-the-memory",
+    "copy not overlapping compute": "symptoms/#the-copy-does-not-overlap",
+    "run without gpu": "symptoms/#i-have-no-gpu",
+    "download code": "snippets/",
+    "contribute": "contributing/",
+    "pdf": "#marks",
 }
 
 
@@ -1231,6 +1269,28 @@ def test_search_finds(visit):
             lost[words] = links[:4]
         assert not [link for link in links if link.startswith(NOTEBOOKS)]
     assert lost == {}
+
+
+def test_search_shows_the_row_of_a_table_and_the_whole_of_a_meaning(visit):
+    page = visit("")
+    search(page, "h100 vs h200")
+    first = page.locator(".md-search-result__item").first.locator("> a article p")
+    assert first.count() == 2
+    assert all(text.count(" | ") == 4 for text in first.all_inner_texts())
+    search(page, "nvlink")
+    meaning = first.first.inner_text()
+    assert meaning.startswith("A direct link between GPUs")
+    assert "Other words: " in meaning
+
+
+@pytest.mark.parametrize("path", ["symptoms/", "glossary/", "sources/"])
+def test_chinese_words_in_headings_say_so_and_are_not_in_the_contents(visit, path):
+    page = visit(path)
+    han = re.compile("[\u4e00-\u9fff]")
+    assert not han.search(page.locator(".md-nav--secondary").first.text_content())
+    for heading in page.locator(".md-content :is(h2, h3)").all():
+        told = heading.locator("[lang=zh]").all_text_contents()
+        assert bool(told) == bool(han.search(heading.text_content())) or path == "sources/"
 
 
 def told_by_this_machine() -> set[bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mkdocs.config import base
 from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
-from mkdocs.plugins import BasePlugin, get_plugin_logger
+from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import Files
 
 from overlap import OverlapError
@@ -28,6 +28,20 @@ from overlap.site.view import Site
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
 _SCRIPT = re.compile(r"<script\b[^>]*>.*?</script>", re.S)
+#: What search reads in another way than a browser: it knows paragraphs, and shows those that have the words.
+_TO_SEARCH = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"</t[hd]>\s*<t[hd]\b[^>]*>", " | "),
+        (r"<tr\b[^>]*>", "<p>"),
+        (r"</tr>", "</p>"),
+        (r"<(?=(?:br|small)\b)", " <"),
+        (r'</p>\s*<p class="ov-also">', " "),
+        (r'</p>\s*<p data-label="([^"]*)">', r" | \1: "),
+        (r'<a class="headerlink"[^>]*>.*?</a>', ""),
+        (r"\s+(?=<\w+[^>]* data-search-exclude)", ""),
+    )
+]
 
 
 class OverlapConfig(base.Config):
@@ -115,10 +129,20 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
             page.meta["search"] = {"exclude": True}
 
-    def on_page_context(self, context, page, config, nav) -> None:
-        """Tell the templates where the page's card is."""
+    @event_priority(100)
+    def _page_context(self, context, page, config, nav) -> None:
+        """Tell the templates where the page's card is; give search what it reads."""
         context["card"] = self.cards.of(page.file.src_uri)
         context["card_size"] = SIZE
+        self.content = page.content
+        for pattern, words in _TO_SEARCH:
+            page.content = pattern.sub(words, page.content)
+
+    @event_priority(-100)
+    def _page_content_again(self, context, page, config, nav) -> None:
+        page.content = self.content
+
+    on_page_context = CombinedEvent(_page_context, _page_content_again)
 
     def on_page_content(self, html: str, page, config, files: Files) -> str:
         """Tell MkDocs the ids in what was inserted; a notebook loads no scripts from other hosts."""

@@ -89,8 +89,8 @@ def _fair_height(figure: Figure, series: list[Series]) -> float:
         labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in figure.axes]
         lines = max(sum(1 + label.count("\n") for label in column) for column in labels)
         height = 0.6 + max(1.5, 0.5 + 0.18 * lines) * panels
-    bars = sum(len(item.boxes) for item in series if item.kind == "lying bar")
-    return max(height, 1.2 + 0.22 * bars)
+    rows = {(item.axes, low) for item in series if item.kind == "lying bar" for _, low, _, _ in item.boxes}
+    return max(height, 1.2 + 0.22 * len(rows))
 
 
 def _legend_entries(figure: Figure, series: list[Series]) -> list[tuple]:

@@ -9,8 +9,8 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK = "#1f2328"
 GRID = "#d0d7de"
 CEILING = "#808080"
-#: Of the page; nearly white, so that what is drawn in white stays so.
-PAPER = "#fffffe"
+#: Of the page.
+PAPER = "#ffffff"
 _COLORS = {f"--ov-series-{i}": color for i, color in enumerate(SERIES, 1)}
 _COLORS |= {"--ov-ceiling": CEILING, "--ov-ink": INK, "--ov-grid": GRID, "--ov-paper": PAPER}
 _DARK = {"--ov-ceiling": "#a5aeb8", "--ov-ink": "#e3e7eb", "--ov-grid": "#343b44", "--ov-paper": "#14171b"}

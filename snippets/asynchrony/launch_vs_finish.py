@@ -69,7 +69,15 @@ def plot(results: dict, ceilings: dict):
         floor = {"FLOP / peak": [2 * n**3 / peak / 1e6 for n in sizes]}
     labels = {"xlabel": "n", "ylabel": "µs per matmul"}
     figure = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
-    figure.axes[0].set_ylim(bottom=results["launch_us"] / 5)
+    ax, launch, (*_, n, last) = figure.axes[0], results["launch_us"], sizes
+    ax.set_ylim(bottom=launch / 5)
+    ax.text(0.9 * n, rows[-2]["finish_us"], "finished", ha="right", color="C0")
+    ax.text(last, 1.3 * launch, "launched", ha="right", color="C1")
+    for label, (*_, least) in floor.items():
+        n = last * (launch / 3 / least) ** (
+            1 / 3
+        )  # where the line has a third of a launch
+        ax.text(1.2 * n, launch / 3, label, color="gray")
     return figure
 
 

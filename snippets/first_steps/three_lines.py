@@ -83,7 +83,7 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     colors = {"calls": "C0", "line 1": "C1", "line 2": "C2", "line 3": "C3"}
-    colors["CPU waits"] = "gray"
+    colors["CPU waits"] = ("gray", 0.4)
     titles = {"one_line": "one line", "serial": "three lines, one stream"}
     titles |= {"parallel": "three lines, three streams"}
     if len(results["timelines"]) == 2:

@@ -145,11 +145,23 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    for name, row in results.items():
-        ax.plot(row["by_sm_mhz"], ".", label=name.replace("_", " "))
+    driver = {"label": "the driver, at their end", "color": "C1", "marker": "D"}
+    sms = {"label": "each SM", "color": "C0", "s": 25}
+    ax.scatter(
+        results["rested"]["by_sm_mhz"], [0] * len(results["rested"]["by_sm_mhz"]), **sms
+    )
+    labels = ["after a rest"]
+    for kind in ("zeros", "random"):
+        for where, name in (("after", kind), ("beside", f"beside_{kind}")):
+            clocks = results[name]["by_sm_mhz"]
+            ax.scatter(clocks, [len(labels)] * len(clocks), **sms | {"label": None})
+            labels.append(f"{kind}, {where}")
+        ax.scatter([results[kind]["nvml_mhz"]], [len(labels) - 1], **driver)
+        driver["label"] = None
     if "clock_mhz" in ceilings:
-        ax.axhline(ceilings["clock_mhz"], color="gray", linestyle="--", label="ceiling")
-    ax.set(xlabel="SMs that counted, in order", ylabel="MHz", ylim=(0, None))
+        ax.axvline(ceilings["clock_mhz"], color="gray", linestyle="--", label="ceiling")
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set(xlabel="MHz, after matmuls or beside them", ylim=(len(labels) - 0.5, -0.5))
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

@@ -59,14 +59,18 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     n, rates, limits = list(CALLS), {}, {}
-    for name, rows in results["rates"].items():
-        rates[name] = [row["tflop_s"] for row in rows.values()]
-        if f"{name}_tflop_s" in ceilings:
-            limits[f"{name}, ceiling"] = ceilings[f"{name}_tflop_s"]
+    names = {"bf16": "bf16", "fp32": "float32", "tf32": "TF32"}
+    for key, rows in results["rates"].items():
+        rates[names[key]] = [row["tflop_s"] for row in rows.values()]
+        if f"{key}_tflop_s" in ceilings:
+            limits[f"{names[key]}, ceiling"] = ceilings[f"{key}_tflop_s"]
     labels = {"xlabel": "n", "ylabel": "TFLOP/s"}
     figure = sweep(n, rates, limits, xlog=True, ylog=True, **labels)
     for label, limit in limits.items():
         figure.axes[0].text(n[-1], 1.05 * limit, label, ha="right", va="bottom")
+    for i, (label, (_, rate, *_)) in enumerate(rates.items()):
+        y, va = (1.1 * rate, "bottom") if label == "bf16" else (0.88 * rate, "top")
+        figure.axes[0].text(n[1], y, label, va=va, color=f"C{i}")
     figure.axes[0].margins(y=0.12)
     return figure
 

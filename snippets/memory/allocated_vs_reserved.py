@@ -57,12 +57,27 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    steps = results["steps"]
-    for name in ("allocated", "reserved", "device"):
-        mib = [row[name] / 2**20 for row in steps]
-        ax.step(range(len(steps)), mib, where="mid", label=name)
-    ax.set(xlabel="step", ylabel="MiB", xticks=range(len(steps)))
-    ax.legend()
+    steps, ends = results["steps"], [0] * len(results["steps"])
+    names = [f"{i}  {row['step']}" for i, row in enumerate(steps)]
+    names = [
+        name.replace(" the 50 MiB,", ",").replace(" the rest,", " all,")
+        for name in names
+    ]
+    counters = {
+        "tensors": "allocated",
+        "cache": "reserved",
+        "outside PyTorch": "device",
+    }
+    looks = {"outside PyTorch": {"color": "gray", "alpha": 0.3}}
+    for label, counter in counters.items():
+        mib = [row[counter] / 2**20 for row in steps]
+        more = [now - end for now, end in zip(mib, ends, strict=True)]
+        bars = ax.barh(names, more, left=ends, label=label, **looks.get(label, {}))
+        ends = mib
+    ax.bar_label(bars, [f"{end:,.0f}" for end in ends], padding=3)
+    ax.set(xlabel="MiB in use on the GPU", xmargin=0.1)
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 

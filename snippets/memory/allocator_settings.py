@@ -161,7 +161,8 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots(layout="constrained")
     lanes = ("default", "expandable", "max_split", "collected", "rounded", "emptied")
-    colors = {"results": "C0", "the batch": "C2", "unused ends": "C3", "free": "C1"}
+    colors = {"results": "C0", "the batch": "C2", "unused ends": "C3"}
+    colors["free"] = ("gray", 0.3)
     for lane, name in enumerate(lanes):
         bars = {label: [] for label in colors}
         at = 0

@@ -100,7 +100,7 @@ def plot(results: dict, ceilings: dict):
         b, c = sorted(middle, key=lambda event: event[2])  # b spins for a shorter time
         for name, (lane, start, us, _) in zip("abcd", (first, b, c, last), strict=True):
             place = (start + us / 2, rows.index(lane))
-            ax.text(*place, name, ha="center", va="center", color="black")
+            ax.text(*place, name, ha="center", va="center", color="white")
         ax.axvline(
             1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--", zorder=0
         )

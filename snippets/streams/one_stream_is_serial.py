@@ -48,7 +48,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
@@ -59,13 +58,14 @@ def plot(results: dict, ceilings: dict):
         last = first + results["kernels"][name]
         spans = [(start / 1e3, us / 1e3) for _, start, us, _ in on_gpu[first:last]]
         ax.broken_barh(spans, (0.6, 0.8), label=name, color=color)
+        middle = (spans[0][0] + sum(spans[-1])) / 2
+        ax.text(middle, 1, name, color="white", ha="center", va="center")
         first = last
     spans = [(start / 1e3, us / 1e3) for _, start, us, _ in calls]
-    ax.broken_barh(spans, (-0.4, 0.8), label="launch", color="C0")
+    ax.broken_barh(spans, (-0.4, 0.8), color="C0")
     ax.text(sum(spans[-1]) + 0.5, 0, "the CPU has launched all", va="center")
     ax.set_yticks([0, 1], ["CPU", "GPU"])
     ax.set(xlabel="ms (profiled: launches take longer)", ylim=(1.6, -0.6))
-    figure.legend(loc="outside upper left", ncols=4)
     return figure
 
 

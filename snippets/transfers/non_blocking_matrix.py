@@ -84,27 +84,39 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
+    from matplotlib.colors import ListedColormap
 
-    rows = [name.removesuffix("_same").replace("_", "\n", 1) for name in CELLS[::2]]
-    figure, axes = plt.subplots(2, 2, sharex=True, sharey=True)
-    panels = [(way, order) for way in ("cells", "back") for order in ORDERS]
-    for ax, (way, order) in zip(axes.flat, panels, strict=True):
-        shares = [results[way][name]["hidden"][order] for name in CELLS]
-        pairs = [shares[i : i + 2] for i in range(0, 8, 2)]
-        ax.pcolormesh(pairs, vmin=0, vmax=1)
-        for i, share in enumerate(shares):
-            ink, place = (
-                "white" if share < 0.5 else "black",
-                (i % 2 + 0.5, i // 2 + 0.5),
-            )
-            text = f"{share:.0%}".replace("-0%", "0%")
-            ax.text(*place, text, color=ink, ha="center", va="center")
-        order = order.replace("products", "matmuls").replace("_", " ")
-        ax.set(title=f"{WAYS[way]},\n{order}")
-        ax.set_xticks([0.5, 1.5], labels=["same", "side"])
-        ax.set_yticks([0.5, 1.5, 2.5, 3.5], labels=rows)
+    titles = {
+        "copy_first": "copy,\nthen matmuls",
+        "products_first": "matmuls,\nthen copy",
+    }
+    (figure, axes), ticks = plt.subplots(1, 2, sharey=True), {}
+    for ax, order in zip(axes, ORDERS, strict=True):
+        for stream, top in (("same", 1), ("side", 6)):  # rows below the stream's name
+            ticks[top - 0.5] = f"{stream} stream"
+            names = [name for name in CELLS if name.endswith(stream)]
+            shares = [
+                [results[way][name]["hidden"][order] for way in WAYS] for name in names
+            ]
+            depth = [[0.05 + 0.5 * max(share, 0) for share in row] for row in shares]
+            look = {"cmap": ListedColormap(["C0"]), "alpha": depth}
+            places = range(top, top + 5)
+            ax.pcolormesh(range(3), places, shares, label=ticks[top - 0.5], **look)
+            for y, name, row in zip(places, names, shares, strict=False):
+                ticks[y + 0.5] = ", ".join(
+                    name.removesuffix(f"_{stream}").split("_", 1)
+                )
+                for x, share in enumerate(row):
+                    text = f"{share:.0%}".replace("-0%", "0%")
+                    ax.text(x + 0.5, y + 0.55, text, ha="center", va="center")
+        ax.set_title(titles[order])
+        ax.set_xticks([0.5, 1.5], labels=["to\nGPU", "back"])
+        ax.spines[:].set_visible(False)
         ax.grid(False)
-    axes[0, 0].invert_yaxis()
+    axes[0].set_yticks(list(ticks), labels=list(ticks.values()))
+    for label in axes[0].get_yticklabels()[::5]:
+        label.set_fontweight("bold")
+    axes[0].set_ylim(10, 0)
     return figure
 
 

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# timeout = 180
+# timeout = 540
 # ///
 """A transformer's block compiled by default, and autotuned without CUDA graphs: worth it?"""
 

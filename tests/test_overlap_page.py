@@ -572,7 +572,13 @@ def test_indexes_have_the_pages_as_the_navigation_has_them(small_book):
         f'plugins:\n  - jupyter:\n      ignore: ["*.md"]\n{navigation}'
     )
     pages = in_reading_order(small_book.book("never"))
-    assert [page.name for page in pages] == ["index", "z", "a", "other"]
+    assert {title: page.name for title, page in pages.items()} == {
+        "First": "index",
+        "z": "z",
+        "The end": "a",
+        "other": "other",
+    }
+    assert list(pages) == ["First", "z", "The end", "other"]
     (small_book.root / "mkdocs.yml").unlink()
     pages = in_reading_order(small_book.book("never"))
-    assert [page.name for page in pages] == ["a", "index", "other", "z"]
+    assert list(pages) == ["a", "index", "other", "z"]

@@ -458,6 +458,17 @@ def test_what_is_for_many_gpus_is_shown_first_on_two(small_book, template, named
         assert select.of_snippet(small_book.book(), "a/b") == first
 
 
+@pytest.mark.parametrize(("home", "first"), [("h100 = 2, h200 = 3", "h200"), ("h100 = 3, h200 = 2", "h100")])
+def test_of_two_machines_of_the_book_the_one_with_more_runs_is_shown_first(small_book, template, home, first):
+    small_book.snippet("a/b", options="gpus = [1]")
+    path = small_book.commit("a/b", template, gpus=1)
+    other = json.loads(path.read_text()) | {"profile": "h100"}
+    other["machine"]["gpus"][0]["name"] = "NVIDIA H100"
+    recording.write(small_book.path("a/b", "h100"), recording.dump(recording.sealed(other)))
+    (small_book.root / "pyproject.toml").write_text(f"[tool.overlap]\nhome = {{{home}}}\n")
+    assert select.of_snippet(small_book.book(), "a/b") == first
+
+
 def test_a_snippet_on_no_page_is_found(committed, template):
     committed.snippet("a/hidden")
     committed.commit("a/hidden", template)

@@ -56,13 +56,15 @@ def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> s
     """The machine that is shown first, of these with their GPU counts.
 
     A reference machine comes first; then one of `best` GPUs, else of the fewest, and the CPU last. A machine
-    with `best` GPUs of a reference machine's model counts as one, too.
+    with `best` GPUs of a reference machine's model counts as one, too. Of equals, the one with more runs.
     """
 
-    def order(profile: str) -> tuple[bool, bool, bool, int]:
+    def order(profile: str) -> tuple[bool, bool, bool, int, int]:
         count = gpus[profile]
-        model = profile.removesuffix(f"-x{count}")
-        is_reference = not references or profile in references or (count == best and model in references)
-        return not is_reference, count == 0, count != best, count
+        runs = references.get(profile, 0)
+        if count == best and not runs:
+            runs = references.get(profile.removesuffix(f"-x{count}"), 0)
+        is_reference = not references or runs > 0
+        return not is_reference, count == 0, count != best, count, -runs
 
     return min(gpus, key=order, default=None)

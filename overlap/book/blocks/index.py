@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
-#: A page in the navigation of mkdocs.yml, which stands there on a line of its own.
-_ENTRY = re.compile(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)\s*$", re.M)
+#: A page in the navigation of mkdocs.yml, which stands there on a line of its own: its title and path.
+_ENTRY = re.compile(r"^ +- (?:([^:\n]+): )?([\w/-]+\.md)\s*$", re.M)
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class ClaimIndex(Block):
         machines = view.book.machines()
         verdicts = {claim: view.book.verdicts(claim) for claim in view.book.claims}
         sections = {}
-        for page in in_reading_order(view.book):
+        for title, page in in_reading_order(view.book).items():
             claims = [block for block in page.blocks if isinstance(block, Claim)]
             if claims:
-                sections[titled(page.name)] = claims
+                sections[title] = claims
         counts = {
             title: Counts.of(verdicts[claim] for claim in claims).by for title, claims in sections.items()
         }
@@ -76,28 +76,20 @@ class SnippetIndex(Block):
     def markdown(self, view: "View") -> str:
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
-        for page in in_reading_order(view.book):
+        for title, page in in_reading_order(view.book).items():
             snippets = [snippet for block in page.blocks for snippet in block.snippets]
             blocks = [snippet for snippet in snippets if view.book.places[snippet.snippet] == snippet]
             if blocks:
-                title = titled(page.name)
                 table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)
                 parts += [f"## {title}", view.stash(table)]
         return "\n\n".join([*parts, ""])
 
 
-def in_reading_order(book: "Book") -> list["Page"]:
-    """The pages as the navigation of mkdocs.yml has them, then the others by their paths."""
+def in_reading_order(book: "Book") -> dict[str, "Page"]:
+    """The pages by title, as the navigation of mkdocs.yml has them, then the others by their paths."""
     file = book.root / "mkdocs.yml"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    paths = _ENTRY.findall(text)
-    named = [book.pages[path] for path in paths if path in book.pages]
-    others = [page for path, page in book.pages.items() if path not in paths]
-    return named + others
-
-
-def titled(name: str) -> str:
-    """How a page is called where blocks are listed."""
-    if name == "index":
-        return "First page"
-    return name.replace("_", " ").capitalize()
+    titles = {path: title for title, path in _ENTRY.findall(text) if path in book.pages}
+    paths = [*titles, *(path for path in book.pages if path not in titles)]
+    pages = [book.pages[path] for path in paths]
+    return {titles.get(page.path) or page.name: page for page in pages}

@@ -670,7 +670,7 @@ def test_what_is_printed_can_be_read(visit, axe, scheme):
 
 
 def test_the_longest_chapters_are_light(browser, address, site, chapters):
-    """At most 180 kB over the wire, apart from fonts and the search index."""
+    """At most 180 kB over the wire, apart from fonts. The index of the search is as much: it has to wait."""
     sizes = {path: (site / path / "index.html").stat().st_size for path in chapters}
     for path in sorted(sizes, key=sizes.get)[-3:]:
         context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
@@ -680,7 +680,7 @@ def test_the_longest_chapters_are_light(browser, address, site, chapters):
         page.wait_for_function("document.documentElement.dataset.machine")
         weights = {}
         for response in responses:
-            if not response.url.endswith((".woff2", "search_index.json")):
+            if not response.url.endswith(".woff2"):
                 weights[response.url.removeprefix(address)] = len(gzip.compress(response.body()))
         context.close()
         assert sum(weights.values()) <= 180_000, (path, weights)
@@ -1269,6 +1269,35 @@ def test_search_finds(visit):
             lost[words] = links[:4]
         assert not [link for link in links if link.startswith(NOTEBOOKS)]
     assert lost == {}
+
+
+@pytest.mark.parametrize("way", ["/", "pointer", "phone", "?q=matmul", "another page"])
+def test_the_index_of_the_search_is_fetched_when_somebody_turns_to_it(visit, way):
+    """And then the search finds, what was typed before the index arrived included."""
+    width = 1280
+    path = "streams/"
+    if way == "phone":
+        width = 390
+    if way == "?q=matmul":
+        path += way
+    page = visit(path, width=width)
+    asked = page.evaluate(
+        """() => performance.getEntriesByType("resource").map(entry => entry.name)
+          .filter(name => name.endsWith("search_index.json"))"""
+    )
+    assert bool(asked) == (way == "?q=matmul")
+    if way == "another page":
+        page.locator(".md-footer__link--next").click()
+        page.wait_for_url("**/transfers/")
+    if way == "phone":
+        page.locator(".md-header__button[for=__search]").click()
+    elif way == "/":
+        page.keyboard.press("/")
+    elif way != "?q=matmul":
+        page.get_by_role("textbox", name="Search").click()
+    if way != "?q=matmul":
+        page.keyboard.type("matmul")
+    page.locator(".md-search-result__item").first.wait_for(timeout=60_000)
 
 
 def test_search_shows_the_row_of_a_table_and_the_whole_of_a_meaning(visit):

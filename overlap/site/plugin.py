@@ -145,7 +145,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     on_page_context = CombinedEvent(_page_context, _page_content_again)
 
     def on_page_content(self, html: str, page, config, files: Files) -> str:
-        """Tell MkDocs the ids in what was inserted; a notebook loads no scripts from other hosts."""
+        """Tell MkDocs the ids in what was inserted; entries are not in the contents, only their groups are.
+
+        A notebook loads no scripts from other hosts.
+        """
+        if 'class="ov-symptom"' in html:
+            for heading in page.toc:
+                for group in heading.children:
+                    group.children.clear()
         anchors = self.site.anchors
         unknown = anchors.pop("", set())  # of a page that was saved after the book was read
         inserted = anchors.get(page.file.src_uri, set()) | unknown

@@ -321,7 +321,7 @@
     if (answer) answer.open = true
   })
 
-  /* A file is fetched when a reader opens it. */
+  /* A file is fetched when a reader opens it, and shown without what comments say to linters. */
   document.addEventListener("change", async event => {
     if (!event.target.matches(".ov-choice [value=file]")) return
     for (const file of event.target.closest(".ov-views").querySelectorAll(".ov-file")) {
@@ -330,7 +330,7 @@
       text.tabIndex = 0
       file.append(text)
       const answer = await fetch(file.dataset.source).catch(() => null)
-      if (answer?.ok) text.textContent = await answer.text()
+      if (answer?.ok) text.textContent = (await answer.text()).replace(/[ \t]*# (noqa|type: ignore)[^\n]*/g, "")
       else text.remove()
     }
   })

@@ -331,6 +331,6 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
         (grey,) = [one for one in figure.axes[0].collections if one.get_label() == "compute waits"]
         (gap,) = [path.get_extents() for path in grey.get_paths()]
         assert gap.x0 == 0
-        assert gap.x1 == pytest.approx(80e3)
+        assert gap.x1 == pytest.approx(80)  # ms
     finally:
         plt.close(figure)

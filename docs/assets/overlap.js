@@ -286,9 +286,10 @@
       if (blocks.length < 2) continue
       const row = document.createElement("label"), select = document.createElement("select")
       row.className = "ov-beside"
-      const scales = document.createElement("span")
+      const words = document.createTextNode(""), scales = document.createElement("span")
       scales.hidden = true
-      select.add(new Option("none", ""))
+      select.ariaLabel = "Compare with another machine"
+      select.add(new Option("Compare with …", ""))
       for (const block of blocks) {
         const profile = block.querySelector(".ov-run").dataset.machine
         block.dataset.label = label[profile] ?? profile
@@ -305,11 +306,12 @@
         set.classList.toggle("ov-same-axes", same)
         scales.textContent = same ? "on the same axes" : "each on axes of its own"
         scales.hidden = pictures.length < 2
+        words.data = select.value ? "compared with" : ""
         redraw(set)
       }
       select.addEventListener("change", compare)
       set.addEventListener("change", event => event.target.matches(".tabbed-set > input") && select.value && compare())
-      row.append("compare with", select, scales)
+      row.append(words, select, scales)
       const choice = set.closest(".ov-views")?.querySelector(".ov-choice")
       choice ? choice.append(row) : set.before(row)
     }

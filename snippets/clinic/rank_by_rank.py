@@ -27,7 +27,6 @@ from torch.nn.parallel import DistributedDataParallel
 from snippets.clinic.patient import SIZES, Classifier
 from snippets.clinic.photos import CLASSES, PATCH
 from snippets.timing.benchmark import wall_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -224,6 +223,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
     titles = {"more_rows": "more rows", "slow_loader": "slow loader", "cured": "cured"}
     names = {"loader": "loader", "passes": "forward, backward"}
     names |= {"all_reduce": "all-reduce and wait"}
@@ -234,7 +235,18 @@ def plot(results: dict, ceilings: dict):
             groups[f"{title}, rank {rank}"] = {
                 n: ms[part][rank] for part, n in names.items()
             }
-    return bars(groups, {}, "ms")
+    figure, ax = plt.subplots()
+    ends = [0.0] * len(groups)  # each part begins where the one before ends
+    for part in names.values():
+        widths = [group[part] for group in groups.values()]
+        drawn = ax.barh(range(len(groups)), widths, 0.7, left=ends, label=part)
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    ax.bar_label(drawn, [f"{end:.3g}" for end in ends], padding=3)
+    ax.set_yticks(range(len(groups)), list(groups))
+    ax.set(xlabel="ms", xmargin=0.15)
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
 
 
 if __name__ == "__main__":

@@ -95,16 +95,22 @@ def plot(results: dict, ceilings: dict):
         points = [row for row in rows.values() if row["roof"] == roof]
         x = [row["flop_per_byte"] for row in points]
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
-    by_bytes = sorted(rows.items(), key=lambda item: item[1]["flop_per_byte"])
-    for number, (name, row) in enumerate(by_bytes):
+    # left of its dot, or right of it: where no line and no other name is
+    left = {"bf16 1024": (10, -13), "512 × 512": (-12, 3)}
+    right = {"matrix by vector": (6, -13), "softmax": (6, 0), "attention": (10, -13)}
+    right |= {"bf16 8192": (6, -4), "bf16 4096": (-9, 9), "TF32 4096": (4, -8)}
+    for name, row in rows.items():
         place = (row["flop_per_byte"], row["tflop_s"])
-        above = number % 2 == 0  # neighbours' names on two sides
-        offset = (-4, 5) if above else (4, -9)
-        side = "right" if above else "left"
+        size = name.split(" ")[-1]
+        text = f"{size}²" if size.isdigit() else name
+        offset, side = right.get(name, (6, -3)), "left"
+        if name in left or " × " in name:
+            offset, side = left.get(name, (-8, 2)), "right"
         ax.annotate(
-            name, place, offset, textcoords="offset points", ha=side, fontsize=7
+            text, place, offset, textcoords="offset points", ha=side, fontsize=9
         )
-    ends = [0.1, 2 * max(row["flop_per_byte"] for row in rows.values())]
+    most = max(row["flop_per_byte"] for row in rows.values())
+    ends = [0.1, 8 * most]
     for roof, dashes in {"bf16": "--", "tf32": "-.", "fp32": ":"}.items():
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
             peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
@@ -112,6 +118,7 @@ def plot(results: dict, ceilings: dict):
             y = [min(peak, slope * each) for each in x]
             ax.plot(x, y, label=f"{roof}, roof", color="gray", linestyle=dashes)
     ax.set(xscale="log", yscale="log", xlabel="FLOP for each byte", ylabel="TFLOP/s")
+    ax.set(xlim=(0.07, 30 * most), ylim=(None, 3000))
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

@@ -101,17 +101,18 @@ def plot(results: dict, ceilings: dict):
         for lane, start, us, name in rows:
             cut = max(0.0, begin - start)
             if us > cut:
-                found.append([lane, start + cut - begin, us - cut, name])
+                ms = (start + cut - begin) / 1e3, (us - cut) / 1e3
+                found.append([lane, *ms, name])
         return found
 
     def idle(rows: list[list]) -> list[tuple]:
-        """[start, us] of a millisecond and more in which no kernel computes."""
+        """[start, ms] of a millisecond and more in which no kernel computes."""
         gaps, end = [], 0.0
         computing = [row for row in rows if row[0] == "compute"]
-        for _, start, us, _ in sorted(computing, key=lambda row: row[1]):
-            if start - end >= 1e3:
+        for _, start, ms, _ in sorted(computing, key=lambda row: row[1]):
+            if start - end >= 1:
                 gaps.append((end, start - end))
-            end = max(end, start + us)
+            end = max(end, start + ms)
         return gaps
 
     faults = results["faults"]
@@ -126,8 +127,8 @@ def plot(results: dict, ceilings: dict):
         # the CPU's lane of copies says when
         left_out = [row for row in rows if row[0] == "copies" or row in closing]
         rows = [row for row in rows if row not in left_out]
-        end = max(start + us for lane, start, us, _ in rows if "CPU" not in lane)
-        title = f"{title}: {results['ms'][name]:.0f} ms, profiled {end / 1e3:.0f}"
+        end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
+        title = f"{title}: {results['ms'][name]:.0f} ms, profiled {end:.0f}"
         panels[title] = rows
         here = faults.index(name) + 1 if name in faults else 0
         cured = here + 1 if here < 3 else len(faults)  # the last three in one panel
@@ -135,12 +136,13 @@ def plot(results: dict, ceilings: dict):
     figure = draw_lanes(panels)
     longest = max(end for _, end, _ in notes)
     for ax, (gaps, end, names) in zip(figure.axes, notes, strict=True):
+        ax.set_xlabel("ms")
         lanes_here = [label.get_text() for label in ax.get_yticklabels()]
         row = lanes_here.index("compute")
         ax.broken_barh(gaps, (row - 0.4, 0.8), label="compute waits")
-        first, us = gaps[0] if gaps else (0.0, 0.0)
-        if len(names) == 1 and us > longest / 3:
-            middle = first + us / 2
+        first, ms = gaps[0] if gaps else (0.0, 0.0)
+        if len(names) == 1 and ms > longest / 3:
+            middle = first + ms / 2
             ax.text(middle, row, f"fault: {names[0]}", ha="center", va="center")
         elif len(names) == 1:
             ax.text(end + longest / 40, row, f"fault: {names[0]}", va="center")

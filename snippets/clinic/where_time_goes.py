@@ -89,7 +89,10 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return draw_lanes({"copy, 400 small kernels, a matmul, item": results["events"]})
+    rows = [[row[0], row[1] / 1e3, row[2] / 1e3] for row in results["events"]]
+    figure = draw_lanes({"copy, 400 small kernels, a matmul, item": rows})
+    figure.axes[0].set_xlabel("ms")
+    return figure
 
 
 if __name__ == "__main__":

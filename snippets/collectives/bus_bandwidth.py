@@ -80,8 +80,13 @@ def plot(results: dict, ceilings: dict):
     if "nvlink_gb_s" in ceilings:
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]
     kib = [size // 2**10 for size in results["bytes"]]
-    labels = {"xlabel": "KiB", "ylabel": "bus bandwidth, GB/s"}
-    return sweep(kib, lines, limits, xlog=True, **labels)
+    labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
+    figure = sweep(kib, lines, limits, xlog=True, **labels)
+    units = {2**20: "GiB", 2**10: "MiB", 1: "KiB"}
+    unit_of = {size: max(unit for unit in units if unit <= size) for size in kib}
+    names = [f"{size // unit} {units[unit]}" for size, unit in unit_of.items()]
+    figure.axes[0].set_xticks(kib, names)
+    return figure
 
 
 if __name__ == "__main__":

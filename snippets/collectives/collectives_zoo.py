@@ -64,5 +64,33 @@ def main() -> dict:
     return {"ranks": ranks} | {name: [each[name] for each in every] for name in held}
 
 
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    ranks = results["ranks"]
+    names = ["before", "broadcast", "scatter", "gather", "reduce"]
+    names += ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+    # rank 0 had 10, 11 …, rank 1 had 20, 21 …; what is larger than all of them is a sum
+    colors = ListedColormap([f"C{rank % 6}" for rank in range(ranks)] + ["gray"])
+    norm = BoundaryNorm([10 * rank for rank in range(1, ranks + 2)] + [1e6], ranks + 1)
+    figure, axes = plt.subplots(1, 2, sharey=True)
+    for ax, rank in zip(axes, (0, ranks - 1), strict=True):
+        for y, name in enumerate(names):
+            row = results[name][rank]
+            if row:
+                x = range(len(row) + 1)
+                look = {"cmap": colors, "norm": norm, "alpha": 0.45}
+                ax.pcolormesh(x, [y - 0.42, y + 0.42], [row], **look)
+            for place, value in enumerate(row if ranks == 2 else ()):
+                ax.text(place + 0.5, y, str(value), ha="center", va="center")
+        ax.set(title=f"rank {rank}", ylim=(len(names) - 0.5, -0.5))
+        ax.set(xlim=(0, ranks**2), xticks=[])
+        ax.set_yticks(range(len(names)), [name.replace("_", "-") for name in names])
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+    return figure
+
+
 if __name__ == "__main__":
     main()

@@ -58,10 +58,12 @@ def plot(results: dict, ceilings: dict):
     lanes, start = [], 0.0
     names = {"call": "1 all_reduce()", "wait": "2 wait()", "value": "3 item()"}
     for key, lane in names.items():
-        end = 1e3 * results["ms"][key]
+        end = results["ms"][key]
         lanes.append([lane, start, end - start, key])
         start = end
-    return draw_lanes({"what the calling thread spends": lanes})
+    figure = draw_lanes({"what the calling thread spends": lanes})
+    figure.axes[0].set_xlabel("ms")
+    return figure
 
 
 if __name__ == "__main__":

@@ -145,8 +145,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    names = {"in_every": "exchange in every micro-batch"}
-    names |= {"only_backward": "only backward under no_sync"}
+    names = {"in_every": "exchange in every part"}
+    names |= {"only_backward": "no_sync, backward only"}
     names |= {"accumulate": "exchange in the last", "at_once": "one large batch"}
     ms = {text: results["ms"][name] for name, text in names.items()}
     return bars(ms, {"nothing is exchanged": results["ms"]["in_none"]}, "ms")

@@ -63,8 +63,10 @@ def plot(results: dict, ceilings: dict):
             lane = f"{lane.partition(',')[0]}, {kind}"
         elif "Synchronize" in name:
             lane = "CPU waits"
-        events.append([lane, start, us, name])
-    return draw_lanes({"DataParallel: forward and backward": events})
+        events.append([lane, start / 1e3, us / 1e3, name])
+    figure = draw_lanes({"DataParallel: forward and backward": events})
+    figure.axes[0].set_xlabel("ms")
+    return figure
 
 
 if __name__ == "__main__":

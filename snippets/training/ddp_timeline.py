@@ -89,8 +89,11 @@ def plot(results: dict, ceilings: dict):
                 lane = next((kinds[part] for part in kinds if part in call), "compute")
             elif "Synchronize" in call:
                 lane = "CPU waits"
-            panels[title].append([lane, start, us, call])
-    return draw_lanes(panels)
+            panels[title].append([lane, start / 1e3, us / 1e3, call])
+    figure = draw_lanes(panels)
+    for ax in figure.axes:
+        ax.set_xlabel("ms")
+    return figure
 
 
 if __name__ == "__main__":

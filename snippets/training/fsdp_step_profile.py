@@ -330,7 +330,14 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     titles = {"ddp": "DDP", "fsdp": "FSDP, a group for each block"}
-    return draw_lanes({text: results["timelines"][n] for n, text in titles.items()})
+    panels = {}
+    for name, title in titles.items():
+        rows = results["timelines"][name]
+        panels[title] = [[row[0], row[1] / 1e3, row[2] / 1e3] for row in rows]
+    figure = draw_lanes(panels)
+    for ax in figure.axes:
+        ax.set_xlabel("ms")
+    return figure
 
 
 if __name__ == "__main__":

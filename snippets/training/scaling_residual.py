@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_timeline import account, timelines_of
 from snippets.training.dp_vs_ddp import mlp, slowest_rank, step
@@ -81,6 +80,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
     titles = {"one_gpu": "one GPU", "weak": "weak scaling"}
     titles |= {"one_gpu_part": "one GPU, its share", "strong": "strong scaling"}
     names = {"passes": "forward, backward", "optimizer": "optimizer"}
@@ -89,7 +90,18 @@ def plot(results: dict, ceilings: dict):
     for case, title in titles.items():
         row = results["ms"][case]
         groups[title] = {text: row[name] for name, text in names.items()}
-    return bars(groups, {}, "ms")
+    figure, ax = plt.subplots()
+    ends = [0.0] * len(groups)  # each part begins where the one before ends
+    for part in names.values():
+        widths = [group[part] for group in groups.values()]
+        drawn = ax.barh(range(len(groups)), widths, 0.7, left=ends, label=part)
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    ax.bar_label(drawn, [f"{end:.3g}" for end in ends], padding=3)
+    ax.set_yticks(range(len(groups)), list(groups))
+    ax.set(xlabel="ms", xmargin=0.15)
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
 
 
 if __name__ == "__main__":

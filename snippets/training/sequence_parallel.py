@@ -197,7 +197,7 @@ def plot(results: dict, ceilings: dict):
     for name, title in titles.items():
         gb = results["gb"][name]
         shown[title] = {"kept for backward": gb["kept"], "peak of the step": gb["peak"]}
-    return bars(shown, {}, "GB on each GPU, above weights and gradients")
+    return bars(shown, {}, "GB on each GPU")
 
 
 if __name__ == "__main__":

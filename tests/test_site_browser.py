@@ -916,9 +916,12 @@ def test_on_a_phone_the_copy_button_covers_no_code(visit):
 
 
 def test_on_a_phone_each_cell_of_a_table_says_its_column(visit):
+    """The first one is the card's name: what its column is called stands above the cards."""
     page = visit("asynchrony/", width=390)
-    first = page.locator("td[data-label='waits']").first
-    assert first.evaluate("cell => getComputedStyle(cell, '::before').content") == '"waits: "'
+    told = "cell => getComputedStyle(cell, '::before').content"
+    assert page.locator("td[data-label='does not']").first.evaluate(told) == '"does not: "'
+    assert page.locator("td[data-label='waits']").first.evaluate(told) == "none"
+    assert page.locator("th:text-is('waits')").is_visible()
 
 
 def test_nothing_that_is_shown_is_addressed_to_a_linter(site, paths):

@@ -288,7 +288,7 @@
       row.className = "ov-beside"
       const words = document.createTextNode(""), scales = document.createElement("span")
       scales.hidden = true
-      select.ariaLabel = "Compare with another machine"
+      select.ariaLabel = "Compare with"
       select.add(new Option("Compare with …", ""))
       for (const block of blocks) {
         const profile = block.querySelector(".ov-run").dataset.machine

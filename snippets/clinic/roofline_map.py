@@ -96,8 +96,8 @@ def plot(results: dict, ceilings: dict):
         x = [row["flop_per_byte"] for row in points]
         ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
     # left of its dot, or right of it: where no line and no other name is
-    left = {"bf16 1024": (10, -13), "512 × 512": (-12, 3)}
-    right = {"matrix by vector": (6, -13), "softmax": (6, 0), "attention": (10, -13)}
+    left = {"bf16 1024": (10, -13), "512 × 512": (-12, 6)}
+    right = {"matrix by vector": (6, -13), "softmax": (6, 0), "attention": (12, -13)}
     right |= {"bf16 8192": (6, -4), "bf16 4096": (-9, 9), "TF32 4096": (4, -8)}
     for name, row in rows.items():
         place = (row["flop_per_byte"], row["tflop_s"])
@@ -105,7 +105,7 @@ def plot(results: dict, ceilings: dict):
         text = f"{size}²" if size.isdigit() else name
         offset, side = right.get(name, (6, -3)), "left"
         if name in left or " × " in name:
-            offset, side = left.get(name, (-8, 2)), "right"
+            offset, side = left.get(name, (-8, 0)), "right"
         ax.annotate(
             text, place, offset, textcoords="offset points", ha=side, fontsize=9
         )

@@ -113,6 +113,7 @@ def plot(results: dict, ceilings: dict):
         ylim=(0, 1.1 * gpus), xlabel="one kernel (µs)", ylabel="speed-up over one GPU"
     )
     ax.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
+    ax.set_yticks(range(gpus + 1))
     ax.minorticks_off()
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure

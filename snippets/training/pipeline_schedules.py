@@ -197,6 +197,7 @@ def plot(results: dict, ceilings: dict):
     for ax in (left, right):
         ax.set(xlabel="micro-batches")
         ax.set_xticks(x, [str(m) for m in x])
+        ax.locator_params(axis="y", nbins=5, integer=True)
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

@@ -25,10 +25,11 @@
     const { model, count } = parts(wanted)
     const own = every.filter(isMine).filter(other => parts(other).model === model || every.every(isCpu))
     const profiles = isMine(wanted) && own.length ? own : every.filter(other => !isMine(other))
+    const book = parts(machines.find(m => m.first)?.profile ?? wanted).model  // of two that are as near, the book's
     const distance = profile => {
       const other = parts(profile)
       return (other.model === model ? 0 : 100) + Math.abs(other.count - count)
-        + (other.count === 0 && count > 0 ? 1000 : 0)
+        + (other.count === 0 && count > 0 ? 1000 : 0) + (other.model === book ? 0 : 0.5)
     }
     return [...profiles].sort((a, b) => distance(a) - distance(b))[0]
   }
@@ -143,6 +144,14 @@
     head.after(line)
   }
 
+  /* Whether a paragraph, or a table and what stands before it, names the model of a machine. */
+  const names = (value, machine) => {
+    const table = value.closest("table"), before = (table?.closest(".md-typeset__scrollwrap") ?? table)?.previousElementSibling
+    const place = table ?? value.closest("p, li, dd") ?? value
+    const [model] = label[machine].replace(/^\d+ × /, "").split(" ")
+    return `${before?.textContent} ${place.textContent}`.includes(model)
+  }
+
   let following = false
   const apply = wanted => {
     document.documentElement.dataset.machine = wanted
@@ -152,7 +161,9 @@
       const there = spans.map(span => span.dataset.machine), shown = nearest(wanted, there)
       for (const span of spans) span.classList.toggle("ov-on", span.dataset.machine === shown)
       delete value.dataset.on
-      if (value.matches(".ov-pinned")) continue
+      /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
+      const isAlike = !isMine(wanted) && parts(shown).model === parts(wanted).model
+      if (value.matches(".ov-pinned") && (isAlike || names(value, shown))) continue
       /* Within a paragraph or a cell a machine is named where it changes. */
       const place = value.closest("p, li, td, th, dd"), machine = same(wanted, shown, there) ? wanted : shown
       if (place !== block) last = wanted

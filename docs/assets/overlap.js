@@ -164,8 +164,8 @@
       /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
       const isAlike = !isMine(wanted) && parts(shown).model === parts(wanted).model
       if (value.matches(".ov-pinned") && (isAlike || names(value, shown))) continue
-      /* Within a paragraph or a cell a machine is named where it changes. */
-      const place = value.closest("p, li, td, th, dd"), machine = same(wanted, shown, there) ? wanted : shown
+      /* Within a paragraph or a row a machine is named where it changes. */
+      const place = value.closest("p, li, tr, dd"), machine = same(wanted, shown, there) ? wanted : shown
       if (place !== block) last = wanted
       if (machine !== last) value.dataset.on = label[machine].replace(" × ", "× ").replace(/ \d+GB.*/, "")
       block = place
@@ -610,6 +610,7 @@
       const name = head.firstChild
       if (name?.nodeType === Node.TEXT_NODE) name.data = name.data.replace(/^(\d+) × (?=\S)/, "$1\u00a0×\u00a0")
     }
+    for (const source of document.querySelectorAll(".ov-twin source")) source.media = "all"  // beside each other they are narrow
     if (narrow.matches) for (const tabs of document.querySelectorAll(".tabbed-labels")) tabs.tabIndex = 0  // they scroll
   }
 

@@ -1,6 +1,7 @@
 """What a figure shows, read from what was drawn: the rows of its table, and the marks that tell them."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +19,6 @@ from matplotlib.lines import Line2D
 from overlap import OverlapError
 from overlap.run.text import plain
 
-#: The heading of durations.
-LASTS = "lasts"
 _KNOWN = "plot, scatter, bar, barh, broken_barh, axhline, axvline, hlines, vlines, pcolormesh"
 _NEAR = 3  # points: spans and places nearer than this share a mark
 
@@ -67,6 +66,11 @@ class Series:
         return "" if label.startswith("_") else label
 
     @property
+    def extent(self) -> str:
+        """What the length of a span is called: most are times, some are bytes."""
+        return "size" if re.match(r"[KMG]iB\b", self.axes.get_xlabel() or self.shared) else "lasts"
+
+    @property
     def name(self) -> str:
         """Its panel, and its label."""
         title = self.axes.get_title(loc="left") or self.axes.get_title()
@@ -81,7 +85,7 @@ class Series:
             case "lying bar" | "standing line":
                 return y, x
             case "span":
-                return x or "from", LASTS
+                return x or "from", self.extent
             case "cell":
                 return ", ".join(filter(None, (y, x))), ""
             case _:
@@ -146,7 +150,7 @@ class Series:
             end = rows[-1][0] + rows[-1][1]
             total = text(sum(duration for _, duration in rows))
             parts.append(f"{text(rows[0][0])} to {text(end)}")
-            parts.append(f"{LASTS} {total}" if len(rows) == 1 else f"{len(rows)} of them last {total}")
+            parts.append(f"{self.extent} {total}" if len(rows) == 1 else f"{len(rows)} together: {total}")
         else:
             for heading, value in zip(self.headings, rows[0], strict=True):
                 parts.append(f"{heading}: {text(value)}".removeprefix(": "))

@@ -1245,6 +1245,11 @@ SEARCHED = {
     "download code": "snippets/",
     "contribute": "contributing/",
     "pdf": "#marks",
+    "tensor cores": "glossary/#tensor-core",
+    "two gpus slower than one": "symptoms/#two-gpus-take",
+    "pytorch not using gpu": "symptoms/#torchcudais_available",
+    "why is .to(device) slow": "symptoms/#cudamemcpyasync",
+    "分布式训练": "symptoms/#dataparallel-or-ddp",
 }
 
 

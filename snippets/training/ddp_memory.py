@@ -78,9 +78,12 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    titles = {"one_gpu": "one GPU", "dp": "DataParallel", "ddp": "DDP"}
+    titles["ddp_view"] = "DDP, bucket views"
     groups = {}
-    for name, each in results["peak_gb"].items():
-        groups[name.replace("_", " ")] = {f"GPU {i}": gb for i, gb in enumerate(each)}
+    for name, title in titles.items():
+        peaks = results["peak_gb"][name]
+        groups[title] = {f"GPU {i}": gb for i, gb in enumerate(peaks)}
     return bars(groups, {"parameters": results["model_gb"]}, "GB")
 
 

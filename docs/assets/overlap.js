@@ -124,24 +124,28 @@
     calculate(form)
   }
 
-  /* One line below the title says so where a page is not shown on the machine that the reader expects. */
+  /* One line below the title says so where a page is not shown on the machine that the reader expects. The build writes it,
+     so that nothing moves, for the machine that the page opens on. */
   const announce = (wanted, outputs, others) => {
-    const head = document.querySelector(".ov-head")
-    document.querySelector(".ov-switch")?.remove()
-    const sentences = []
+    const head = document.querySelector(".ov-head"), name = short({ label: label[wanted] }), sentences = []
+    if (!head) return
+    head.querySelector(".ov-here").textContent = name
     if (!chosen() && wanted !== machines.find(m => m.first)?.profile) {
-      sentences.push(`This page opens on ${label[wanted]}, on which most of it ran.`)
+      sentences.push(`This page opens on ${name}, on which most of it ran.`)
     }
     if (others) {
       const were = others === 1 ? "was" : "were"
-      sentences.push(`${others} of the ${outputs} outputs below ${were} not run on ${label[wanted]}; the nearest machine is shown, and named.`)
+      sentences.push(`${others} of the ${outputs} outputs below ${were} not run on ${name}; the nearest machine is shown, and named.`)
     }
-    if (!head || !sentences.length) return
-    const line = document.createElement("p")
-    line.className = "ov-switch"
-    line.role = "status"
+    let line = document.querySelector(".ov-switch")
+    if (!sentences.length) return line?.remove()
+    if (!line) {
+      line = document.createElement("p")
+      line.className = "ov-switch"
+      line.role = "status"
+      head.after(line)
+    }
     line.textContent = sentences.join(" ")
-    head.after(line)
   }
 
   /* Whether a paragraph, or a table and what stands before it, names the model of a machine. */

@@ -1,7 +1,8 @@
 """What a snippet gave on one machine, in one run or several, and what a page says beside its output."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import date
 
 from overlap.book.statistic import counted, show
 from overlap.run import noise
@@ -89,6 +90,17 @@ class Recording:
         names = " and ".join(dict.fromkeys(gpu["name"] for gpu in here["gpus"]))
         host = f" (of {here['host_gpus']} in the host)" if here["host_gpus"] > self.gpus else ""
         return f"{self.gpus} × {names}{host}, driver {here['driver']} · {cpu}"
+
+
+def span(days: Collection[str]) -> str:
+    """`22–25 Nov 2026`, of days such as 2026-11-22."""
+    first, last = (date.fromisoformat(day) for day in (min(days), max(days)))
+    end = f"{last.day} {last:%b %Y}"
+    if first == last:
+        return end
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first.day}–{end}"
+    return f"{first.day} {first:%b %Y} – {end}"
 
 
 def busy(run: dict) -> str:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from overlap.run.machine import is_cpu
+
 if TYPE_CHECKING:
     from overlap.book.book import Book
 
@@ -45,6 +47,14 @@ def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> st
         if profile in by_profile:
             return profile
     return next(iter(by_profile))
+
+
+def counts_for(wanted: str, shown: str, profiles: Iterable[str]) -> bool:
+    """Whether what one machine gave is what another would give: a single GPU's, or that of CPUs alone.
+
+    `profiles` are all that have it. `same` in `docs/assets/overlap.js` says so of the machine a reader picks.
+    """
+    return shown == wanted or wanted.startswith(f"{shown}-x") or all(map(is_cpu, profiles))
 
 
 def _gpus(book: "Book", name: str) -> dict[str, int]:

@@ -79,6 +79,11 @@ def label(name: str) -> str:
     return " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
 
 
+def short(name: str) -> str:
+    """A label without the size and kind of a GPU's memory: `2 × H100`."""
+    return re.sub(r" \d+GB[^+,]*", "", label(name))
+
+
 def order(name: str) -> tuple:
     """Sort key of profiles: CPUs first, then by GPU count and model."""
     return (sum(count for _, count in _parts(name)), _parts(name))

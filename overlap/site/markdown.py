@@ -20,6 +20,7 @@ from overlap.book.value import CITED, PRINTED, VALUE, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.run.text import plain
+from overlap.site.cards import FIRST
 from overlap.site.glossary import Glossary
 from overlap.site.pictures import Pictures
 from overlap.site.tables import Tables
@@ -138,14 +139,18 @@ class _Values(InlineProcessor):
         view = self.extension.view
         statistics = view.book.statistics(value)
         first = view.first(view.book.numbers(value), value.snippet)
-        # a value that is of one machine only stands in a sentence that names it
-        look = "ov-value ov-pinned" if value.profile else "ov-value"
+        # a value that is of one machine only stands in a sentence that names it, but for the first page
+        look = "ov-value"
+        if value.profile and view.path != FIRST:
+            look += " ov-pinned"
         element = etree.Element("span", {"class": look})
         # the Tab key stops where there is more to tell than where the number comes from
         more = any(item.wide_range or not item.values for item in statistics.values())
         if not value.profile:
             element.set("data-key", value.key)
         element.set("tabindex", "0" if more else "-1")
+        if "ov-pinned" not in look and not select.counts_for(view.opens_on, first, statistics):
+            element.set("data-on", machine.short(first).replace(" × ", "× "))
         for profile, item in statistics.items():
             note = f"{value.snippet} on {machine.label(profile)}"
             if item.note:
@@ -197,21 +202,37 @@ class _Code(Postprocessor):
 
 
 def head(view: View, blocks: list[Block], status: str) -> str:
-    """Below the title: minutes to read, machines, dates, how many claims hold; the machine shown first."""
+    """Below the title: minutes to read, the machine shown, all machines, dates, how many claims hold."""
     words = sum(len(block.prose.text.split()) for block in blocks if block.prose)
     days = _days(view)
-    every_day = sorted(day for days_there in days.values() for day in days_there)
     return view.file(
         "head",
         status=status,
         first=view.opens_on,
         minutes=max(1, round(words / _PACE)),
-        machines=[machine.label(profile) for profile in days],
-        days=sorted({*every_day[:1], *every_day[-1:]}),
+        models=list(dict.fromkeys(machine.short(profile).rpartition(" × ")[2] for profile in days)),
+        days=sorted(day for days_there in days.values() for day in days_there),
+        notice=notice(view),
         counts=Counts.of(view.claims),
         marks=view.legend,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
     )
+
+
+def notice(view: View) -> str:
+    """Where a page is not shown on the book's machine, or not all of it.
+
+    `announce` in `docs/assets/overlap.js` says it in the same words of the machine that a reader picks.
+    """
+    name = machine.short(view.opens_on)
+    sentences = []
+    if view.opens_on != select.of_book(view.book):
+        sentences.append(f"This page opens on {name}, on which most of it ran.")
+    if others := view.ran.count(False):
+        verb = "was" if others == 1 else "were"
+        told = f"{others} of the {len(view.ran)} outputs below {verb} not run on {name}"
+        sentences.append(f"{told}; the nearest machine is shown, and named.")
+    return " ".join(sentences)
 
 
 def measured(view: View) -> str:

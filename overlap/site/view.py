@@ -17,7 +17,7 @@ from pygments.token import Name, Punctuation, Text, Token
 from overlap.book import select
 from overlap.book.blocks import Claim
 from overlap.book.book import Book
-from overlap.book.recording import Recording
+from overlap.book.recording import Recording, span
 from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
 from overlap.run import machine
@@ -57,8 +57,9 @@ class View:
     claims: list[list[Verdict]] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
-    #: The machine that the page shows before a reader picks one.
+    #: The machine that the page shows before a reader picks one; of each set of tabs, whether it ran there.
     opens_on: str = ""
+    ran: list[bool] = field(default_factory=list)
     _sets: int = 0
     _figures: int = 0
 
@@ -102,6 +103,7 @@ class View:
     def tabs(self, contents: dict[str, str], first: str) -> Markup:
         """One tab per machine with its HTML, by profile; `first` is open."""
         self._sets += 1
+        self.ran.append(select.counts_for(self.opens_on, first, contents))
         return self.file("tabs", set=self._sets, contents=contents, first=first)
 
     def captioned(self, name: str, caption: str, href: str = "") -> str:
@@ -220,7 +222,7 @@ def _environment() -> jinja2.Environment:
         finalize=_finalized,
     )
     environment.globals |= {"label": machine.label, "show": show, "number": number, "printable": printable}
-    environment.globals["in_columns"] = in_columns
+    environment.globals |= {"in_columns": in_columns, "short": machine.short, "span": span}
     return environment
 
 

@@ -1162,7 +1162,7 @@ SEARCHED = {
     "torch.compile slower": "symptoms/#torchcompile-made",
     "GPU utilization": "symptoms/#gpu-utilization",
     "How do I time GPU code?": "timing/ symptoms/#how-do-i-time",
-    "my streams don't overlap": "streams/ symptoms/#cuda-streams",
+    "my streams don't overlap": "symptoms/#cuda-streams",
     "with torch.cuda.stream(s1)": "streams/#three-blocks",
     "what is matmul": "glossary/#matmul",
     "GEMM": "glossary/#matmul",

@@ -75,7 +75,7 @@ def plot(results: dict, ceilings: dict):
         bars = ax.barh(names, more, left=ends, label=label, **looks.get(label, {}))
         ends = mib
     ax.bar_label(bars, [f"{end:,.0f}" for end in ends], padding=3)
-    ax.set(xlabel="MiB in use on the GPU", xmargin=0.1)
+    ax.set(xlabel="MiB in use on the GPU", xlim=(0, 1.15 * max(ends)))
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=3)
     return figure

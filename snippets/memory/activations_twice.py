@@ -126,7 +126,9 @@ def plot(results: dict, ceilings: dict):
     ax.plot(counts, kept, marker="o", label="bytes kept for the backward pass")
     ax.plot(counts, took, marker="o", label="time of a step")
     ax.plot(counts, arithmetic, color="gray", linestyle="--", label="FLOP of a step")
-    ax.set(xlabel="blocks computed twice", ylabel="relative to no block", ylim=(0, None))
+    ax.set(
+        xlabel="blocks computed twice", ylabel="relative to no block", ylim=(0, None)
+    )
     ax.set_xticks(counts)
     figure.legend(loc="outside upper left", ncols=2)
     return figure

@@ -374,18 +374,19 @@ def test_claims_are_filtered_and_the_address_remembers(visit):
     )
     count = rows.count()
     assert said.inner_text() == f"{count} of {count} claims" and count > 100 and seen.count() == 0
-    page.get_by_role("searchbox", name="Words").fill("devices launch")
+    page.get_by_role("searchbox", name="Words").fill("many gpus launch")
     page.get_by_role("combobox", name="On", exact=True).select_option("h200-x2")
     page.locator(".ov-filters .ov-chip", has_text="holds").click()
-    assert "words=devices+launch&on=h200-x2&verdict=holds" in page.url
+    assert "words=many+gpus+launch&on=h200-x2&verdict=holds" in page.url
     assert 0 < seen.count() < count and said.inner_text() == f"{seen.count()} of {count} claims"
     assert seen.locator("[data-machine=h200-x2]").count() == seen.count()
-    assert page.locator(".md-content h2:visible").all_inner_texts()[0].startswith("Devices")
+    assert page.locator(".md-content h2:visible").all_inner_texts()[0].startswith("Many GPUs")
     some = seen.count()
     page.reload()
     page.wait_for_function("document.querySelector('.ov-filters')")
     assert (
-        seen.count() == some and page.get_by_role("searchbox", name="Words").input_value() == "devices launch"
+        seen.count() == some
+        and page.get_by_role("searchbox", name="Words").input_value() == "many gpus launch"
     )
     plain = visit("claims/", java_script_enabled=False)
     folds = plain.locator(".ov-chapter")

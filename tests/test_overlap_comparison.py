@@ -38,6 +38,13 @@ DISTANCES = {
 }
 
 
+def test_whole_numbers_that_never_change_are_not_near():
+    exact = [{"x": 1026}, {"x": 1026}]
+    assert distance(compared("x >= 1024", exact)) == ""
+    assert distance(compared("x >= 1024 and x < 2052", exact)) == "50%"
+    assert distance(compared("x >= 1024", [{"x": 1026}, {"x": 1027}])) == "0%"
+
+
 @pytest.mark.parametrize("text", DISTANCES)
 def test_the_nearest_bound_is_the_margin(text):
     assert distance(compared(text, [{"x": 2.0}, {"x": 4.0}])) == DISTANCES[text]

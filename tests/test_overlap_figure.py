@@ -14,7 +14,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 from matplotlib.colors import to_hex  # noqa: E402
 
-from overlap.site import picture, svg  # noqa: E402
+from overlap.site import picture, series, svg  # noqa: E402
 from overlap.site.pictures import Pictures, drawing_pool, typical  # noqa: E402
 from overlap.site.view import number  # noqa: E402
 
@@ -179,6 +179,10 @@ MARKS = {
         lambda axes: axes.pcolormesh([0, 5], [0, 5], [[7]]),
         [("y, x: 2.5, 2.5 · 7", (50.4, 126, 201.6, 100.8))],
     ),
+    "a cell with a unit": (
+        lambda axes: axes.pcolormesh([0, 5], [0, 5], [[7]], label="% hidden"),
+        [("y, x: 2.5, 2.5 · 7% hidden", (50.4, 126, 201.6, 100.8))],
+    ),
     "a level": (lambda axes: axes.axhline(5), []),
     "text that looks like markup": (
         lambda axes: axes.plot([5], [5], label="<b>&amp;"),
@@ -255,7 +259,7 @@ def test_no_recorded_text_breaks_a_picture(drawn, label, recwarn):
         assert {
             found.tag.rpartition("}")[2] for found in ElementTree.fromstring(pictures[variant]).iter()
         } <= ELEMENTS
-        assert marks(pictures[variant])[0][0] == plain(f"{label} · {label}: {label} · {label}: 3")
+        assert marks(pictures[variant])[0][0] == plain(f"{label}: {label} · {label}: 3")
     assert not recwarn.list
 
 
@@ -548,3 +552,17 @@ def test_a_heat_map_over_numbers_is_a_line_for_each_row(drawn):
 )
 def test_words_few_steps_and_spans_make_no_chart(drawn, act):
     assert drawn(on_axes(act))["chart"] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "told"),
+    [
+        ("ms per step", "11.6 ms per step"),
+        ("time of one send (µs)", "time of one send: 11.6 µs"),
+        ("bus bandwidth, GB/s", "bus bandwidth: 11.6 GB/s"),
+        ("step", "step: 11.6"),
+        ("", "11.6"),
+    ],
+)
+def test_a_mark_says_a_number_before_its_unit(heading, told):
+    assert series.said(heading, 11.6) == told

@@ -591,19 +591,22 @@
   }
 
   /* The theme gives each code block a landmark when it comes near, all of one name. */
-  const named = new MutationObserver(() => {
+  const nameCode = () => {
     for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = `Code ${i + 1}`
-  })
+  }
+  const named = new MutationObserver(nameCode)
 
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
+    for (const link of document.querySelectorAll(".headerlink")) link.tabIndex = -1  // the contents lead there, too
+    nameCode()
     named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"
     for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
     /* On a phone a row is a card, whose cells say what their column is called; and the name of a machine is not broken after its number. */
     for (const table of document.querySelectorAll(".md-typeset table:is(:not([class]), .ov-matrix)")) {
-      const heads = [...table.querySelectorAll("thead th")].map(head => {
+      const heads = [...table.querySelectorAll("thead :is(th, td)")].map(head => {
         const heading = head.cloneNode(true)
         for (const part of heading.querySelectorAll("small, .ov-value > :not(.ov-on)")) part.remove()
         return heading.textContent.trim()

@@ -144,11 +144,11 @@ class _Values(InlineProcessor):
         if value.profile and view.path != FIRST:
             look += " ov-pinned"
         element = etree.Element("span", {"class": look})
-        # the Tab key stops where there is more to tell than where the number comes from
-        more = any(item.wide_range or not item.values for item in statistics.values())
+        # the Tab key stops where a number is missing: that says why
+        missing = any(not item.values for item in statistics.values())
         if not value.profile:
             element.set("data-key", value.key)
-        element.set("tabindex", "0" if more else "-1")
+        element.set("tabindex", "0" if missing else "-1")
         if "ov-pinned" not in look and not select.counts_for(view.opens_on, first, statistics):
             element.set("data-on", machine.short(first).replace(" × ", "× "))
         for profile, item in statistics.items():

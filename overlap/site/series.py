@@ -20,6 +20,10 @@ from overlap import OverlapError
 from overlap.run.text import plain
 
 _KNOWN = "plot, scatter, bar, barh, broken_barh, axhline, axvline, hlines, vlines, pcolormesh"
+#: Units, as they stand at the beginning of an axis' label, or at its end behind a comma or in brackets.
+_UNIT = r"(?:[nµm]?s|[KMGT]i?B(?:/s)?|TFLOP/s|[MG]Hz|W|%)(?![\w/])"
+_COUNTS = re.compile(rf"{_UNIT}|times\b|images\b")
+_OF_UNIT = re.compile(rf"(?P<what>.+?)(?:, | \()(?P<unit>{_UNIT}[^,()]*)\)?")
 _NEAR = 3  # points: spans and places nearer than this share a mark
 
 Box = tuple[float, float, float, float]
@@ -87,7 +91,7 @@ class Series:
             case "span":
                 return x or "from", self.extent
             case "cell":
-                return ", ".join(filter(None, (y, x))), ""
+                return ", ".join(filter(None, (y, x))), self.label
             case _:
                 return x, y
 
@@ -112,7 +116,9 @@ class Series:
             case "standing line":
                 return [_stretch(y, low, high), rounded(left)]
             case _:
-                where = text(_at(y, low, high, 0.45)), text(_at(x, left, right, 0.45))
+                where = [text(_at(y, low, high, 0.45))]
+                if len(self.axes.get_xticks()):  # else its columns have no names
+                    where.append(text(_at(x, left, right, 0.45)))
                 return [", ".join(where), rounded(self.values[i])]
 
     def marks(self, height: float) -> Iterator[tuple[list[float], str]]:
@@ -144,17 +150,45 @@ class Series:
                 yield Mark(left, height - top, right, height - bottom, [row])
 
     def _tells(self, rows: list[list]) -> str:
-        """What a mark says; the unit of a span of time stands at the axis."""
-        parts = [self.label]
+        """What a mark says, in words and with the units of the axes; of a cell the label is its unit."""
+        parts = []
+        if self.label not in self.headings and self.kind != "cell":
+            parts.append(self.label)
         if self.kind == "span":
+            unit = _unit(self.headings[0])
             end = rows[-1][0] + rows[-1][1]
-            total = text(sum(duration for _, duration in rows))
-            parts.append(f"{text(rows[0][0])} to {text(end)}")
+            total = text(sum(duration for _, duration in rows)) + unit
+            parts.append(f"{text(rows[0][0])} to {text(end)}{unit}")
             parts.append(f"{self.extent} {total}" if len(rows) == 1 else f"{len(rows)} together: {total}")
+        elif self.kind == "cell":
+            where, value = rows[0]
+            if self.axes.get_ylabel():
+                where = f"{self.headings[0]}: {where}"
+            elif self.axes.get_xlabel():
+                where = f"{where} {self.axes.get_xlabel()}"  # as 4 streams
+            parts += [where, f"{text(value)} {self.label}".strip()]
         else:
-            for heading, value in zip(self.headings, rows[0], strict=True):
-                parts.append(f"{heading}: {text(value)}".removeprefix(": "))
-        return plain(" · ".join(filter(None, parts)))
+            parts += map(said, self.headings, rows[0])
+        return plain(" · ".join(filter(None, parts)).replace("\n", " ").replace(" %", "%"))
+
+
+def said(heading: str, value: float | str | None) -> str:
+    """A coordinate with its axis: `11.6 ms per step`, `time of one send: 139 µs`, `step: 3`."""
+    heading = heading.partition("; ")[0]
+    number = text(value)
+    if isinstance(value, str) or value is None:
+        return f"{heading}: {number}".removeprefix(": ")
+    if _COUNTS.match(heading):
+        return f"{number} {heading}"
+    if match := _OF_UNIT.fullmatch(heading):
+        return f"{match['what']}: {number} {match['unit']}"
+    return f"{heading}: {number}".removeprefix(": ")
+
+
+def _unit(heading: str) -> str:
+    """The unit of an axis, with a space before it; empty where it names none."""
+    match = re.search(rf"(?:^|, | \()({_UNIT})", heading)
+    return f" {match[1]}" if match else ""
 
 
 def _continues(last: Mark, mark: Mark) -> bool:

@@ -28,6 +28,9 @@ class Tables(Treeprocessor):
                 if table.tag != "table":
                     continue
                 columns = [heading.text or "" for heading in table.iter("th")]
+                corner = table.find("thead/tr/th")
+                if not columns[0] and not len(corner):
+                    corner.tag = "td"  # it heads nothing
                 if columns[0] == "symptom":
                     parent[at] = self._symptoms(table, columns, taken)
                 elif len(columns) > 1 and columns[1] in _STATEMENTS:

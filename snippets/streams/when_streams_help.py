@@ -87,7 +87,11 @@ def plot(results: dict, ceilings: dict):
         rows = [results[way][kernel]["speedup"] for kernel in results["kernels"]]
         most = streams[-1] - 1
         depth = [[0.05 + 0.5 * max(x - 1, 0) / most for x in row] for row in rows]
-        look = {"cmap": ListedColormap(["C0"]), "alpha": depth}
+        look = {
+            "cmap": ListedColormap(["C0"]),
+            "alpha": depth,
+            "label": "times as fast",
+        }
         ax.pcolormesh([str(n) for n in streams], names, rows, **look)
         for y, row in enumerate(rows):
             for x, value in enumerate(row):

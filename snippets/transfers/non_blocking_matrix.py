@@ -101,7 +101,9 @@ def plot(results: dict, ceilings: dict):
             depth = [[0.05 + 0.5 * max(share, 0) for share in row] for row in shares]
             look = {"cmap": ListedColormap(["C0"]), "alpha": depth}
             places = range(top, top + 5)
-            ax.pcolormesh(range(3), places, shares, label=ticks[top - 0.5], **look)
+            look["label"] = f"% of the copy hidden, {stream} stream"
+            percent = [[100 * max(share, 0) for share in row] for row in shares]
+            ax.pcolormesh(range(3), places, percent, **look)
             for y, name, row in zip(places, names, shares, strict=False):
                 ticks[y + 0.5] = ", ".join(
                     name.removesuffix(f"_{stream}").split("_", 1)

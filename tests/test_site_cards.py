@@ -82,6 +82,15 @@ def test_an_entry_of_the_first_page_is_read_with_its_numbers_and_their_machine(s
     assert cards.of("other.md") == "generated/cards/index.png"
 
 
+def test_a_page_that_says_what_it_is_has_a_card_with_its_title_and_its_sentence(shared):
+    shared.page("words", '---\ndescription: "All words."\n---\n\n# Words { #words }\n')
+    cards = Cards(shared.book("never"))
+    assert cards.entries["words.md"]["title"] == "Words"
+    assert cards.entries["words.md"]["question"] == cards.description("words.md") == "All words."
+    assert cards.of("words.md") == "generated/cards/words.png"
+    assert dict(cards.files())["cards/words.png"].startswith(b"\x89PNG")
+
+
 def test_a_book_without_entries_has_no_cards(shared):
     shared.page("index", "# Small\n\n**Look.** More.\n")
     cards = Cards(shared.book("never"))

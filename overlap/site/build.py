@@ -69,7 +69,7 @@ def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
 
 def _inputs(book: Book, notebook_page: str) -> str:
     """A digest of all that the generated files are made from, the code that makes them included."""
-    pages = {page.path: page.text for page in book.pages.values()}
+    pages = {page.path: [page.description, page.text] for page in book.pages.values()}
     lost = [*book.library.unreadable_pages, *book.library.unreadable_recordings]
     return digest([notebook_page, facts(book), digest_of_files(book.root), pages, lost])
 

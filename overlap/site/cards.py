@@ -1,8 +1,9 @@
 """Cards: the picture that a link to a page is shown with, where somebody shares it.
 
 The first page has an entry for each chapter: title, question, answer, one number. A chapter's card and its
-description are made of it. All other pages share the first page's card, and say in their front matter what
-they are. A card is drawn once, and kept in the cache.
+description are made of it. Other pages say in their front matter what they are: their card has their title
+and that sentence. A page without one, or in Chinese, shares the first page's card. A card is drawn once, and
+kept in the cache.
 """
 
 import io
@@ -32,6 +33,8 @@ _ENTRY = re.compile(
     r" {4}\*\*(?P<number>.+?)\*\*(?P<words>.*)$",
     re.M,
 )
+#: The title of any other page.
+_TITLE = re.compile(r"^# (.+?)(?: \{.*)?$", re.M)
 #: The first page's title, and the bold sentence behind it.
 _PROMISE = re.compile(r"^# (?P<title>.+)\n(?:[^*]*\n)?\*\*(?P<promise>.+?)\*\*", re.M)
 
@@ -64,6 +67,12 @@ class Cards:
             *_, last = entries.values()
             names = {"title": promise["title"], "question": self._plain(promise["promise"], []), "answer": ""}
             entries[FIRST] = last | names | {"above": "Overlap · an executable book"}
+            for name, page in self.book.pages.items():
+                title = _TITLE.search(page.text)
+                if name not in entries and title and page.description and title[1].isascii():
+                    above = f"Overlap · {promise['title']}"
+                    empty = dict.fromkeys(("answer", "number", "words", "where"), "")
+                    entries[name] = empty | {"title": title[1], "question": page.description, "above": above}
         return entries
 
     def description(self, page: str) -> str:

@@ -123,16 +123,18 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def on_page_markdown(self, markdown: str, page, config, files) -> None:
         """A chapter has its description; search leaves out the notebook: it says what its chapter says."""
-        description = self.cards.description(page.file.src_uri)
+        description = self.cards.description(_chapter(page))
         if description:
             page.meta.setdefault("description", escape(description))
         if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
             page.meta["search"] = {"exclude": True}
+            if chapter := self.cards.entries.get(_chapter(page)):
+                page.meta["title"] = f"{chapter['title']}: the notebook"
 
     @event_priority(100)
     def _page_context(self, context, page, config, nav) -> None:
         """Tell the templates where the page's card is; give search what it reads."""
-        context["card"] = self.cards.of(page.file.src_uri)
+        context["card"] = self.cards.of(_chapter(page))
         context["card_size"] = SIZE
         self.content = page.content
         for pattern, words in _TO_SEARCH:
@@ -195,6 +197,12 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     log.info(claim.falsehood(verdict))
         if self.serving:  # behind the page, which need not wait for it
             threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
+
+
+def _chapter(page) -> str:
+    """A page's path; of a notebook that of its chapter."""
+    path = page.file.src_uri
+    return f"{page.file.name}.md" if path.startswith(f"{FOLDER}/notebooks/") else path
 
 
 def _tell_problems(book: Book) -> None:

@@ -324,8 +324,18 @@
         words.data = select.value ? "compared with" : ""
         redraw(set)
       }
+      /* A machine is not compared with itself. */
+      const offer = () => {
+        const inputs = [...set.querySelectorAll(":scope > input")]
+        for (const [i, option] of [...select.options].slice(1).entries()) option.hidden = option.disabled = inputs[i].checked
+      }
+      offer()
       select.addEventListener("change", compare)
-      set.addEventListener("change", event => event.target.matches(".tabbed-set > input") && select.value && compare())
+      set.addEventListener("change", event => {
+        if (!event.target.matches(".tabbed-set > input")) return
+        offer()
+        if (select.value) compare()
+      })
       row.append(words, select, scales)
       const choice = set.closest(".ov-views")?.querySelector(".ov-choice")
       choice ? choice.append(row) : set.before(row)

@@ -212,9 +212,9 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         if not others:
             assert found["announced"] == ""
             return ""
-        verb = "was" if others == 1 else "were"
-        told = f"{others} of the {len(found['tabs'])} outputs below {verb} not run on {label}; "
-        assert found["announced"] == told + "the nearest machine is shown, and named."
+        are = "is" if others == 1 else "are"
+        told = f"{others} of the {len(found['tabs'])} outputs below {are} from another machine, "
+        assert found["announced"] == told + "which is named there."
         return told
 
     page = visit("graphs/")
@@ -718,7 +718,7 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
 def test_a_chapter_prints_whole(visit, path):
     page = visit(path, width=718)  # A4 without its margins
     page.emulate_media(media="print")
-    hidden = page.locator(".md-header, .md-sidebar, .md-footer, .md-top, .md-code__nav, .ov-picker").all()
+    hidden = page.locator(".md-header, .md-sidebar, .md-footer, .md-code__nav, .ov-picker").all()
     assert hidden and not any(element.is_visible() for element in hidden)
     cut = page.evaluate(
         """() => [...document.querySelectorAll(

@@ -134,8 +134,8 @@
       sentences.push(`This page opens on ${name}, on which most of it ran.`)
     }
     if (others) {
-      const were = others === 1 ? "was" : "were"
-      sentences.push(`${others} of the ${outputs} outputs below ${were} not run on ${name}; the nearest machine is shown, and named.`)
+      const are = others === 1 ? "is" : "are"
+      sentences.push(`${others} of the ${outputs} outputs below ${are} from another machine, which is named there.`)
     }
     let line = document.querySelector(".ov-switch")
     if (!sentences.length) return line?.remove()

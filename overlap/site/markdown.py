@@ -229,9 +229,9 @@ def notice(view: View) -> str:
     if view.opens_on != select.of_book(view.book):
         sentences.append(f"This page opens on {name}, on which most of it ran.")
     if others := view.ran.count(False):
-        verb = "was" if others == 1 else "were"
-        told = f"{others} of the {len(view.ran)} outputs below {verb} not run on {name}"
-        sentences.append(f"{told}; the nearest machine is shown, and named.")
+        are = "is" if others == 1 else "are"
+        told = f"{others} of the {len(view.ran)} outputs below {are} from another machine"
+        sentences.append(f"{told}, which is named there.")
     return " ".join(sentences)
 
 

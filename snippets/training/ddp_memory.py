@@ -82,9 +82,9 @@ def plot(results: dict, ceilings: dict):
     titles["ddp_view"] = "DDP, bucket views"
     groups = {}
     for name, title in titles.items():
-        peaks = results["peak_gb"][name]
-        groups[title] = {f"GPU {i}": gb for i, gb in enumerate(peaks)}
-    return bars(groups, {"parameters": results["model_gb"]}, "GB")
+        peaks, model_gb = results["peak_gb"][name], results["model_gb"]
+        groups[title] = {f"GPU {i}": gb / model_gb for i, gb in enumerate(peaks)}
+    return bars(groups, {"parameters": 1}, "peak, as a multiple of the model")
 
 
 if __name__ == "__main__":

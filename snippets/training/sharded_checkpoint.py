@@ -224,11 +224,16 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"save": "each rank saves its part", "save_whole": "rank 0 saves all"}
-    titles |= {"save_behind": "saved by a thread", "load": "loaded, cut otherwise"}
-    titles |= {"load_alone": "loaded by one process", "load_file": "one file, loaded"}
-    shown = {text: results["ms"][name] for name, text in titles.items()}
-    shown = {"a thread: the caller is held": results["held_ms"]} | shown
+    ms = results["ms"]
+    shown = {
+        "save: each rank its part": ms["save"],
+        "rank 0 gathers and saves all": ms["save_whole"],
+        "async_save, until it returns": results["held_ms"],
+        "async_save, until all is saved": ms["save_behind"],
+        "all ranks load their parts": ms["load"],
+        "one process loads, from parts": ms["load_alone"],
+        "one process loads, from one file": ms["load_file"],
+    }
     return bars(shown, {}, "ms")
 
 

@@ -9,7 +9,7 @@
 # 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
-"""One layer on several GPUs: the first product split by columns, the second by rows."""
+"""One layer on several GPUs: the first matmul split by columns, the second by rows."""
 
 from copy import deepcopy
 from functools import partial
@@ -35,7 +35,7 @@ ROWS, WIDTH, HIDDEN = 4096, 8192, 32768
 
 
 def layer(hidden: int) -> nn.Sequential:
-    """Two products with a ReLU between, for rows (batch, WIDTH)."""
+    """Two matmuls with a ReLU between, for rows (batch, WIDTH)."""
     wide, narrow = nn.Linear(WIDTH, hidden, bias=False), nn.Linear(hidden, WIDTH, False)
     return nn.Sequential(wide, nn.ReLU(), narrow)
 
@@ -71,7 +71,7 @@ def main() -> dict:
     works = {
         "one_gpu": partial(passes, one_gpu, x) if rank == 0 else lambda: None,
         "split": partial(passes, split, x),
-        "part": partial(passes, part, x),  # the same products, and no exchange
+        "part": partial(passes, part, x),  # the same matmuls, and no exchange
         "exchange": partial(all_reduces, torch.randn_like(x), group),
     }
     times = take_turns(works, trials=15, clock=slowest_rank)

@@ -269,9 +269,8 @@ def test_below_the_title_stands_what_a_page_holds(page):
 
 
 def test_a_claim_is_a_mark_that_opens_its_evidence(page):
-    marks = re.findall(
-        r'<button type="button" class="ov-mark ov-holds(?: ov-once)?" id="([^"]+)" popovertarget="([^"]+)"', page
-    )
+    button = r'<button type="button" class="ov-mark ov-holds[^"]*" id="([^"]+)" popovertarget="([^"]+)"'
+    marks = re.findall(button, page)
     assert [name for name, _ in marks if "-not-" in name] == ["claim-not-less"] and len(marks) == 2
     for name, evidence in marks:
         assert (

@@ -16,7 +16,7 @@ from overlap.site.svg import CEILING, GRID, INK, SERIES
 
 #: Colours of lanes that have one on all pages, as numbers in `SERIES`.
 _LANES = {"CPU": 0, "compute": 1, "copies": 2, "optimizer": 3, "NCCL": 4, "all-reduce": 4}
-_LANES |= {"CPU copies": 0, "matmuls": 1, "all-reduces": 4}
+_LANES |= {"CPU copies": 0, "matmuls": 1, "unprofiled": 3, "all-reduces": 4}
 #: Panels of which one lasts so many times as long as another have time scales of their own.
 _APART = 8
 

@@ -53,7 +53,7 @@ def compute_bound(best: dict) -> dict[str, tuple]:
         works[f"product, {name}"] = partial(torch.mm, y, y), least
     q = y.view(4, 16, N, 64)
     attention = partial(scaled_dot_product_attention, q, q, q)
-    compute = 4 * N * q.numel() / best["bf16"]  # over as many bytes as the product
+    compute = 4 * N * q.numel() / best["bf16"]  # over as many bytes as the matmul
     return works | {"attention, bf16": (attention, least | {"compute": compute})}
 
 

@@ -29,7 +29,7 @@ class Op(NamedTuple):
 
 
 def products(batch: int, n: int, dtype=torch.bfloat16, roof="bf16") -> Op:
-    """`batch` products of (n, n); checked against float64."""
+    """`batch` matmuls of (n, n); checked against float64."""
     x = torch.randn(batch, n, n, device="cuda", dtype=dtype)
     right = (x[0, :64].double() @ x[0].double()).to(dtype)
     torch.testing.assert_close((x @ x)[0, :64], right, rtol=0.02, atol=0.02 * n**0.5)
@@ -38,7 +38,7 @@ def products(batch: int, n: int, dtype=torch.bfloat16, roof="bf16") -> Op:
 
 
 def with_tf32(op: Op) -> Op:
-    """The same with TF32 allowed for products of float32."""
+    """The same with TF32 allowed for matmuls of float32."""
 
     def work() -> None:
         settings = torch.backends.cuda.matmul  # of the whole process

@@ -128,8 +128,9 @@ def plot(results: dict, ceilings: dict):
         left_out = [row for row in rows if row[0] == "copies" or row in closing]
         rows = [row for row in rows if row not in left_out]
         end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
-        title = f"{title}: {results['ms'][name]:.0f} ms, profiled {end:.0f}"
-        panels[title] = rows
+        ms = results["ms"][name]
+        unprofiled = ["unprofiled", 0.0, ms, "the step without a profiler"]
+        panels[f"{title}: {ms:.0f} ms, profiled {end:.0f}"] = [*rows, unprofiled]
         here = faults.index(name) + 1 if name in faults else 0
         cured = here + 1 if here < 3 else len(faults)  # the last three in one panel
         notes.append((idle(rows), end, faults[here:cured]))

@@ -5,7 +5,7 @@
 # gpus = [1]
 # take = ["in_pieces"]
 # ///
-"""One product, one copy: nothing to overlap with, until you cut them in pieces."""
+"""One matmul, one copy: nothing to overlap with, until you cut them in pieces."""
 
 import time
 from functools import partial
@@ -78,17 +78,17 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     rows = results["rows"]
-    legs = [
+    parts = [
         (row["ms"]["product"], row["ms"]["transfer"], row["pieces"]) for row in rows
     ]
-    rule = [max(a, b) + min(a, b) / n for a, b, n in legs]
-    series = {"both": [row["ms"]["both"] for row in rows]}
-    series["longer leg + a piece of the shorter, of as many pieces"] = rule
-    series["matmul alone"] = [a for a, _, _ in legs]
-    series["the launches alone"] = [row["ms"]["launch"] for row in rows]
+    formula = [max(a, b) + min(a, b) / n for a, b, n in parts]
+    series = {"matmul and copy, measured": [row["ms"]["both"] for row in rows]}
+    series["formula: the longer + one piece of the shorter"] = formula
+    series["matmul alone"] = [a for a, _, _ in parts]
+    series["launches alone"] = [row["ms"]["launch"] for row in rows]
     words = {"xlabel": "pieces", "ylabel": "ms", "xlog": True}
-    limits = {"the copy in one piece": legs[0][1]}
-    return sweep([n for _, _, n in legs], series, limits, **words)
+    limits = {"copy alone, in one piece": parts[0][1]}
+    return sweep([n for _, _, n in parts], series, limits, **words)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def attempts(fetch) -> dict:
     """How often of TRIES what was fetched is wrong."""
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     on_gpu = torch.empty(ELEMENTS, device="cuda")
-    attempt(fetch, 0, on_gpu, x)  # the first products set up their library
+    attempt(fetch, 0, on_gpu, x)  # the first matmuls set up their library
     tries = [attempt(fetch, i + 1, on_gpu, x) for i in range(TRIES)]
     counts = {name: sum(found[name] for found in tries) for name in tries[0]}
     looks = TRIES * ELEMENTS // STRIDE

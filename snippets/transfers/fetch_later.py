@@ -16,7 +16,7 @@ import torch
 from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
-N, ELEMENTS = 8192, 32 * 2**20  # bf16 products; float32, 128 MiB
+N, ELEMENTS = 8192, 32 * 2**20  # bf16 matmuls; float32, 128 MiB
 PRODUCTS, LONG = 3, 60  # short work, and one about as long as .cpu() takes
 REST_S = 0.15  # before each: a GPU that has just worked runs at a lower clock
 
@@ -72,13 +72,21 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     ms = results["ms"]
-    legs = {"copy": ms["copy"], "work": ms["work"], "long work": ms["long"]}
-    legs[".cpu(), a new tensor"] = ms["cpu"]
-    legs["work, then wait"] = ms["work_then_wait"]
-    legs["long work, then wait"] = ms["long_then_wait"]
-    legs[".cpu(), then work"] = ms["cpu_then_work"]
-    legs[".cpu(), then long work"] = ms["cpu_then_long"]
-    return bars(legs, {}, "ms")
+    alone, later, first = "work alone", "copy, work, wait", ".cpu(), then work"
+    groups = {
+        "short work": {
+            alone: ms["work"],
+            later: ms["work_then_wait"],
+            first: ms["cpu_then_work"],
+        },
+        "long work": {
+            alone: ms["long"],
+            later: ms["long_then_wait"],
+            first: ms["cpu_then_long"],
+        },
+        "no work": {later: ms["copy"], first: ms["cpu"]},
+    }
+    return bars(groups, {}, "ms")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from snippets.timing.take_turns import recorded
 
 LOAD_S, SHAPE = 0.012, (256, 1024)  # float32: 1 MiB
 BATCHES, WINDOW = 96, 8  # time is taken over windows of eight steps
-WORKERS, N = (0, 1, 2, 4, 8), 8192  # bf16 products of N by N are the work
+WORKERS, N = (0, 1, 2, 4, 8), 8192  # bf16 matmuls of N by N are the work
 SETTLED = 60  # steps, a quarter of a second: then the GPU's clock has settled
 
 
@@ -88,7 +88,11 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     steps = {f"{workers} workers": ms for workers, ms in results["step_ms"].items()}
-    return bars(steps, {"the step alone": results["alone_ms"]["step"]}, "ms per step")
+    return bars(
+        steps,
+        {"the step alone, without a pause": results["alone_ms"]["step"]},
+        "ms per step",
+    )
 
 
 if __name__ == "__main__":

@@ -40,13 +40,13 @@ def in_order(*works: Callable) -> None:
 
 
 def hidden(copying: Timing, multiplying: Timing, both: Timing) -> list[float]:
-    """Share of the shorter leg that disappears behind the longer, round by round."""
+    """Share of the shorter of the two that disappears behind the longer, round by round."""
     rounds = zip(copying.trials, multiplying.trials, both.trials, strict=True)
     return [(one + other - s) / min(one, other) for one, other, s in rounds]
 
 
 def cell(copying: Callable, multiplying: Callable) -> dict:
-    """The copy, what it holds you, the products, and both in either order, in turn."""
+    """The copy, what it holds you, the matmuls, and both in either order, in turn."""
     held = []
     works = {"transfer": lambda: held.append(copying()), "products": multiplying}
     works["copy_first"] = partial(in_order, copying, multiplying)

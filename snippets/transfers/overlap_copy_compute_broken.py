@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Broken on purpose: products and non-blocking copies in one stream, as D2L has it."""
+"""Broken on purpose: matmuls and non-blocking copies in one stream, as D2L has it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ from torch import Tensor
 from snippets.timing.lanes import draw_lanes, lanes
 from snippets.timing.take_turns import recorded, take_turns
 
-N, ROUNDS = 4000, 20  # float32 products of N by N; D2L has 50 of them
+N, ROUNDS = 4000, 20  # float32 matmuls of N by N; D2L has 50 of them
 
 
 def products(x: Tensor, rounds: int) -> list[Tensor]:
@@ -29,7 +29,7 @@ def copies(results: list[Tensor], landing: list[Tensor]) -> None:
 
 
 def together(x: Tensor, landing: list[Tensor], rounds: int) -> None:
-    """As D2L does it: all products, then their copies, none of which blocks the CPU."""
+    """As D2L does it: all matmuls, then their copies, none of which blocks the CPU."""
     copies(products(x, rounds), landing)
 
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Fixed: products in one stream, copies in another, each behind its own product."""
+"""Fixed: matmuls in one stream, copies in another, each behind its own matmul."""
 
 from itertools import cycle
 
@@ -16,14 +16,14 @@ from snippets.transfers.overlap_copy_compute_broken import compared
 
 
 def together(x: Tensor, landing: list[Tensor], rounds: int) -> None:
-    """Each copy in a second stream, behind its own product and not behind all."""
+    """Each copy in a second stream, behind its own matmul and not behind all."""
     multiplying, copying = torch.cuda.current_stream(), torch.cuda.Stream()
     for _, host in zip(range(rounds), cycle(landing), strict=False):
         result = torch.mm(x, x)
         copying.wait_stream(multiplying)  # what is copied must have been computed
         with torch.cuda.stream(copying):
             host.copy_(result, non_blocking=True)
-        result.record_stream(copying)  # no other product gets its memory before
+        result.record_stream(copying)  # no other matmul gets its memory before
     multiplying.wait_stream(copying)
 
 

@@ -20,7 +20,7 @@ STEPS, PRODUCTS = 12, (1, 3, 5, 7, 9, 12)
 
 
 def work(batch: Tensor, w: Tensor, products: int) -> Tensor:
-    """So many products of a batch with w (N, OUT), and one number of the last."""
+    """So many matmuls of a batch with w (N, OUT), and one number of the last."""
     for _ in range(products):
         y = torch.mm(batch, w)
     return y[0].float().sum()
@@ -77,12 +77,12 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     rows, steps = [row["ms"] for row in results["rows"]], results["steps"]
-    legs = [(ms["work"], ms["transfer"]) for ms in rows]
-    best = [sum(leg) / (max(leg) + min(leg) / steps) for leg in legs]
+    pairs = [(ms["work"], ms["transfer"]) for ms in rows]
+    best = [(a + b) / (max(a, b) + min(a, b) / steps) for a, b in pairs]
     gain = {"measured": [row["gain"] for row in results["rows"]]}
-    limit = {f"possible in {steps} steps, one leg of which nothing hides": best}
-    words = {"xlabel": "work / copy", "ylabel": "plain / prefetched", "xlog": True}
-    return sweep([round(a / b, 1) for a, b in legs], gain, limit, **words)
+    limit = {f"upper limit, {steps} steps": best}
+    words = {"xlabel": "work / copy", "ylabel": "times as fast", "xlog": True}
+    return sweep([round(a / b, 1) for a, b in pairs], gain, limit, **words)
 
 
 if __name__ == "__main__":

@@ -56,15 +56,14 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"new_buckets": "buckets made anew", "same_buckets": "buckets kept"}
+    titles = {"new_buckets": "new buckets", "same_buckets": "first buckets kept"}
     peak, model_gb = results["peak_gb"], results["model_gb"]
     lines = {
         title: [gb / model_gb for gb in peak[name]] for name, title in titles.items()
     }
     steps = list(range(1, len(peak["new_buckets"]) + 1))
-    return sweep(
-        steps, lines, {"three models": 3}, xlabel="step", ylabel="peak, models"
-    )
+    labels = {"xlabel": "step", "ylabel": "peak, as a multiple of the model"}
+    return sweep(steps, lines, {"three times the model": 3}, **labels)
 
 
 if __name__ == "__main__":

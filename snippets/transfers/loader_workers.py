@@ -87,12 +87,11 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    steps = {f"{workers} workers": ms for workers, ms in results["step_ms"].items()}
-    return bars(
-        steps,
-        {"the step alone, without a pause": results["alone_ms"]["step"]},
-        "ms per step",
-    )
+    steps = {}
+    for workers, ms in results["step_ms"].items():
+        steps["1 worker" if workers == "1" else f"{workers} workers"] = ms
+    limits = {"the step alone, without a pause": results["alone_ms"]["step"]}
+    return bars(steps, limits, "ms per step")
 
 
 if __name__ == "__main__":

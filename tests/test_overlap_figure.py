@@ -547,10 +547,11 @@ def test_a_heat_map_over_numbers_is_a_line_for_each_row(drawn):
         lambda ax: ax.plot([1, 2, 3], [1, 2, 3]),
         lambda ax: ax.plot(["a", "b", "c", "d"], [1, 2, 3, 4]),
         lambda ax: (ax.plot([1, 2, 3, 4], [1, 2, 3, 4]), ax.broken_barh([(1, 1)], (0, 1))),
+        lambda ax: (ax.plot([1, 2, 3, 4], [1, 2, 3, 4]), ax.hlines([1, 2], [1, 3], [2, 4])),
         lambda ax: ax.pcolormesh(["a", "b", "c", "d"], ["row"], [[1, 2, 3, 4]]),
     ],
 )
-def test_words_few_steps_and_spans_make_no_chart(drawn, act):
+def test_words_few_steps_spans_and_short_limits_make_no_chart(drawn, act):
     assert drawn(on_axes(act))["chart"] == []
 
 

@@ -3,7 +3,7 @@
 import math
 
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -31,6 +31,8 @@ def chart(figure: Figure, series: list[Series]) -> list[dict]:
 
 def _panel(axes: Axes, series: list[Series]) -> dict:
     kinds = {item.kind for item in series}
+    if any(isinstance(item.artist, LineCollection) for item in series):
+        return {}  # a limit of a part of the axis: a chart draws limits over all of it
     if kinds == {"cell"}:
         lines = [line for item in series for line in _rows_of_cells(item)]
     elif "point" in kinds and kinds <= {"point", "line", "standing line"}:

@@ -160,7 +160,10 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(layout="constrained")
-    lanes = ("default", "expandable", "max_split", "collected", "rounded", "emptied")
+    lanes = {"default": "default", "collected": "garbage_collection\n_threshold"}
+    lanes |= {"rounded": "roundup_power2\n_divisions"}
+    lanes |= {"expandable": "expandable\n_segments", "max_split": "max_split\n_size_mb"}
+    lanes["emptied"] = "empty_cache()\neach batch"
     colors = {"results": "C0", "the batch": "C2", "unused ends": "C3"}
     colors["free"] = ("gray", 0.3)
     for lane, name in enumerate(lanes):
@@ -180,7 +183,7 @@ def plot(results: dict, ceilings: dict):
             look = {"color": color, "label": None if lane else label}
             ax.broken_barh(bars[label], (lane - 0.35, 0.7), edgecolor="none", **look)
     ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
-    ax.set_yticks(range(len(lanes)), [name.replace("_", " ") for name in lanes])
+    ax.set_yticks(range(len(lanes)), lanes.values())
     ax.set(xlabel="MiB at the refusal, by address", xlim=(0, None))
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=3)

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# take = ["Peak"]
+# take = ["predicted"]
 # ///
 """Predict a training step's peak of memory by a dry run that allocates nothing."""
 
@@ -41,7 +41,17 @@ class Peak(TorchDispatchMode):
 
 
 def predicted(work, device: str = "cuda") -> tuple[int, str]:
-    """Peak of `work()` in bytes, and by whom; nothing is allocated or computed.
+    """Peak of `work()` in bytes, and by whom; nothing is allocated or computed. Use:
+
+        def step():
+            net = torch.nn.Linear(4096, 4096, device="cuda")
+            optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
+            for _ in range(2):
+                net(torch.randn(512, 4096, device="cuda")).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+        peak, operation = predicted(step)
 
     `work` makes its model, optimizer and data itself: real tensors from outside are
     refused, and so is reading a value, as `.item()` does. Say `foreach=True` (or

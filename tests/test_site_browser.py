@@ -1261,6 +1261,16 @@ SEARCHED = {
     "pytorch not using gpu": "symptoms/#torchcudais_available",
     "why is .to(device) slow": "symptoms/#cudamemcpyasync",
     "分布式训练": "symptoms/#dataparallel-or-ddp",
+    "hangs at all_reduce": "symptoms/#a-distributed-job-hangs",
+    "all_reduce hangs": "symptoms/#a-distributed-job-hangs",
+    "training stuck at all_reduce": "symptoms/#a-distributed-job-hangs",
+    "deadlock": "symptoms/#a-distributed-job-hangs",
+    "training freezes": "symptoms/#a-distributed-job-hangs",
+    "torch.compile small model": "symptoms/#is-torchcompile-worth-it",
+    "does torch.compile help small model": "symptoms/#is-torchcompile-worth-it",
+    "time GPU code": "timing/",
+    "how much memory will my model need": "memory/",
+    "first iteration slow": "symptoms/#the-first-cuda-call",
 }
 
 

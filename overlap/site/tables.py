@@ -15,6 +15,8 @@ _STATEMENTS = ("what it says", "文章的说法")
 _VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*")
 #: A heading in English, its Chinese words, and its anchor.
 _CHINESE = re.compile(r"([^\u4e00-\u9fff]+) · ([^·{]*[\u4e00-\u9fff][^·{]*?)(\s*\{.*)?$")
+#: Where a link in Markdown leads.
+_LINK = re.compile(r"\]\(([^)]+)\)")
 
 
 class Tables(Treeprocessor):
@@ -48,7 +50,11 @@ class Tables(Treeprocessor):
         for row in table.find("tbody"):
             symptom, *cells = row
             anchor = unique(slugify(re.split(r" · |; |, ", symptom.text)[0], "-"), taken)
-            entry = _entry(anchor, columns[0], symptom.text)
+            entry = _entry(anchor, columns[0], "")
+            target = _LINK.search(cells[0].text)
+            # where the next cell leads, too; there the Tab key stops
+            link = etree.SubElement(entry[0], "a", {"href": target[1], "tabindex": "-1"})
+            link.text = symptom.text
             _add_cells(entry, columns[1:], cells)
             entries.append(entry)
         return entries
@@ -73,11 +79,12 @@ def _entry(anchor: str, column: str, text: str) -> etree.Element:
 
 def _mark_chinese(heading: etree.Element) -> None:
     """Say which words are Chinese; the contents of an English page do without them."""
-    match = _CHINESE.match(heading.text or "")
+    place = next(iter(heading), heading)  # a link
+    match = _CHINESE.match(place.text or "")
     if match:
         heading.set("data-toc-label", match[1].replace("`", ""))
-        heading.text = f"{match[1]} · "
-        words = etree.SubElement(heading, "span", {"lang": "zh"})
+        place.text = f"{match[1]} · "
+        words = etree.SubElement(place, "span", {"lang": "zh"})
         words.text = match[2]
         words.tail = match[3]
 

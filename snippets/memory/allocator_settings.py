@@ -183,7 +183,7 @@ def plot(results: dict, ceilings: dict):
             look = {"color": color, "label": None if lane else label}
             ax.broken_barh(bars[label], (lane - 0.35, 0.7), edgecolor="none", **look)
     ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
-    ax.set_yticks(range(len(lanes)), lanes.values())
+    ax.set_yticks(range(len(lanes)), lanes.values(), linespacing=0.9)
     ax.set(xlabel="MiB at the refusal, by address", xlim=(0, None))
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=3)

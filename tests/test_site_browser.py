@@ -1170,7 +1170,7 @@ SEARCHED = {
     "MFU": "glossary/#mfu",
     "nsys": "glossary/#nsight-systems",
     "A100": "check/",
-    "OOM": "glossary/#out-of-memory",
+    "OOM": "glossary/#out-of-memory symptoms/#cuda-out-of-memory",
     "H2D": "glossary/#host-to-device",
     "GIL": "glossary/#interpreter-lock",
     "is my GPU as fast as it should be": "check/ symptoms/#is-my-gpu-fast",

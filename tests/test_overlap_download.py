@@ -366,9 +366,8 @@ events = [["stream 7", 0.0, 1e3, "gemm"], ["CPU", 0.0, 5.0, "cudaLaunchKernel"]]
 assert taken("account")(events)["compute"] == 1
 assert taken("usable_cores")() >= 1 and taken("versions")()["torch"]
 assert taken("graphs_of")(lambda x: x + 1, x)
-with taken("Peak")("cpu") as peak:
-    torch.ones(1000).sum()
-assert peak.bytes >= 4000
+peak, operation = taken("predicted")(lambda: torch.ones(1000).sum(), "cpu")
+assert peak >= 4000 and operation.startswith("forward")
 assert taken("strays")(torch.nn.Linear(2, 2), torch.device("cpu")) is not None
 torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
 alone = torch.ones(3)

@@ -1147,6 +1147,7 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "first batch slow": "symptoms/#the-first-cuda-call-is-slow",
     "fork_join": "streams/#",
     "time cuda kernel": "symptoms/#how-do-i-time",
     "does non_blocking help": "symptoms/#non_blocking",

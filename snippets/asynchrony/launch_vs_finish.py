@@ -74,9 +74,8 @@ def plot(results: dict, ceilings: dict):
     ax.text(0.9 * n, rows[-2]["finish_us"], "finished", ha="right", color="C0")
     ax.text(last, 1.3 * launch, "launched", ha="right", color="C1")
     for label, (*_, least) in floor.items():
-        n = last * (launch / 3 / least) ** (
-            1 / 3
-        )  # where the line has a third of a launch
+        # the line has a third of a launch at this n
+        n = last * (launch / 3 / least) ** (1 / 3)
         ax.text(1.2 * n, launch / 3, label, color="gray")
     return figure
 

@@ -112,9 +112,8 @@ def compared(net: LanguageModel, prompt: Tensor, ways: dict[str, tuple]) -> dict
         found["differs_by"][name] = float((scores - exact).abs().max())
         tokens[name] = generate(cache, step, STEPS + 1)
         same = tokens[name] == tokens["static"]
-        found["agree"][name] = int(
-            same.cumprod(1).sum()
-        )  # until the first that differs
+        # until the first that differs
+        found["agree"][name] = int(same.cumprod(1).sum())
     works = {name: partial(generate, *way, STEPS + 1) for name, way in ways.items()}
     turns = take_turns(works, trials=9, clock=per_token)
     found |= recorded(turns, "us") | {"gain": {}, "gain_trials": {}}
@@ -165,9 +164,8 @@ def compiled(folder: str, mode: str | None = None) -> dict:
     static = Static(net, prompt, CONTEXT)
     step = torch.compile(static.step, mode=mode)
     first_s = wall_clock(step)
-    for _ in range(
-        2
-    ):  # `reduce-overhead` records the second call, and replays the third
+    # `reduce-overhead` records the second call, and replays the third
+    for _ in range(2):
         step()
     ways = {"static": (static, static.step)}
     if mode is None:

@@ -264,5 +264,5 @@ def test_a_timeline_of_streams_has_a_lane_for_each():
     timelines["parallel"] = [*calls, *([f"stream {n}", 6.0, 200.0, "softmax"] for n in (13, 17, 21))]
     figure = three_lines.plot({"timelines": timelines}, {})
     lanes = [[label.get_text() for label in ax.get_yticklabels()] for ax in figure.axes]
-    assert lanes[0] == lanes[1] == ["CPU", "CPU waits", "stream 7"]
-    assert lanes[2] == ["CPU", "CPU waits", "stream 13", "stream 17", "stream 21"]
+    assert lanes[0] == lanes[1] == ["CPU", "CPU waits", "GPU, stream 7"]
+    assert lanes[2] == ["CPU", "CPU waits", *(f"GPU, stream {n}" for n in (13, 17, 21))]

@@ -103,9 +103,14 @@ def plot(results: dict, ceilings: dict):
             spans.setdefault((lane, what), []).append((start / 1e3, us / 1e3))
         rows = sorted({lane for lane, _ in spans})
         for (lane, what), bars in spans.items():
+            if what.startswith("line"):
+                middle = (bars[0][0] + sum(bars[-1])) / 2
+                text = {"color": "white", "ha": "center", "va": "center"}
+                ax.text(middle, rows.index(lane), what, **text)
             place = (rows.index(lane) - 0.4, 0.8)
             ax.broken_barh(bars, place, color=colors[what], label=what)
-        ax.set_yticks(range(len(rows)), rows)
+        names = [lane if "CPU" in lane else "GPU, " + lane for lane in rows]
+        ax.set_yticks(range(len(rows)), names)
         ax.set(title=title, ylim=(len(rows) - 0.4, -0.6))
     axes[-1].set_xlabel("ms")
     return figure

@@ -93,8 +93,9 @@ def plot(results: dict, ceilings: dict):
 
     import matplotlib.pyplot as plt
 
-    panels = {"serial": "serial", "forked": "forked"}
-    panels |= {"forked_graph": "forked, in a graph"}
+    panels = {"serial": "one stream, launched from Python"}
+    panels |= {"forked": "three streams, launched from Python"}
+    panels |= {"forked_graph": "three streams, in a CUDA graph"}
     branches = {}  # lanes of the forked run, in order
     for lane, _, _, name in results["timelines"]["forked"]:
         if lane != "CPU" and "CatArray" not in name:
@@ -109,9 +110,9 @@ def plot(results: dict, ceilings: dict):
         for lane, start, us, name in results["timelines"][way]:
             if lane == "CPU":
                 row = "CPU waits" if "Synchronize" in name else lane
-                spans[row].append((start, us))
+                spans[row].append((start / 1e3, us / 1e3))
             elif "CatArray" not in name:
-                streams.setdefault(lane, []).append((start, us))
+                streams.setdefault(lane, []).append((start / 1e3, us / 1e3))
         if len(streams) == 1:  # one model after the other
             (kernels,) = streams.values()
             for count, model in models.items():
@@ -123,7 +124,7 @@ def plot(results: dict, ceilings: dict):
         for y, row in enumerate(rows):
             ax.broken_barh(spans[row], (y - 0.4, 0.8), label=row)
         ax.set_yticks(range(len(rows)), rows)
-        ax.set(title=title, xlabel="µs (profiled: launches take longer)")
+        ax.set(title=title, xlabel="ms (profiled: launches take longer)")
         ax.set_ylim(len(rows) - 0.4, -0.6)
     return figure
 

@@ -82,11 +82,11 @@ def plot(results: dict, ceilings: dict):
         (row["ms"]["product"], row["ms"]["transfer"], row["pieces"]) for row in rows
     ]
     formula = [max(a, b) + min(a, b) / n for a, b, n in parts]
-    series = {"matmul and copy, measured": [row["ms"]["both"] for row in rows]}
-    series["formula: the longer + one piece of the shorter"] = formula
+    series = {"together, measured": [row["ms"]["both"] for row in rows]}
+    series["together, by the formula"] = formula
     series["matmul alone"] = [a for a, _, _ in parts]
     series["launches alone"] = [row["ms"]["launch"] for row in rows]
-    words = {"xlabel": "pieces", "ylabel": "ms", "xlog": True}
+    words = {"xlabel": "number of pieces", "ylabel": "ms", "xlog": True}
     limits = {"copy alone, in one piece": parts[0][1]}
     return sweep([n for _, _, n in parts], series, limits, **words)
 

@@ -151,7 +151,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    labels = {"workers_0": "in the loop", "workers_1": "1 worker"}
+    labels = {"workers_0": "no workers", "workers_1": "1 worker"}
     rates = {}
     for kind in ("workers", "threads"):
         for name, rate in results["images_per_s"].items():

@@ -79,10 +79,11 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    epochs = {f"{n} ahead": ms for n, ms in results["epoch"]["ms"].items()}
-    return bars(
-        epochs, {"the steps alone": results["limit"]["steps_ms"]}, "ms an epoch"
-    )
+    epochs = {}
+    for ahead, ms in results["epoch"]["ms"].items():
+        epochs["1 batch ahead" if ahead == "1" else f"{ahead} batches ahead"] = ms
+    limits = {"the steps alone": results["limit"]["steps_ms"]}
+    return bars(epochs, limits, "ms per epoch")
 
 
 if __name__ == "__main__":

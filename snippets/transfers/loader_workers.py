@@ -90,8 +90,8 @@ def plot(results: dict, ceilings: dict):
     steps = {}
     for workers, ms in results["step_ms"].items():
         steps["1 worker" if workers == "1" else f"{workers} workers"] = ms
-    limits = {"the step alone, without a pause": results["alone_ms"]["step"]}
-    return bars(steps, limits, "ms per step")
+    limits = {"a step alone, without pauses": results["alone_ms"]["step"]}
+    return bars(steps, limits, "ms per iteration")
 
 
 if __name__ == "__main__":

@@ -65,10 +65,10 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     labels = {
-        "blocking": "one by one, without non_blocking",
-        "pageable": "one by one, pageable",
-        "packed": "the same, packed first",
-        "pinned": "one by one, pinned",
+        "blocking": "pageable, blocking",
+        "pageable": "pageable, non_blocking",
+        "packed": "pageable, packed first",
+        "pinned": "pinned, non_blocking",
         "one": "one pinned tensor",
     }
     rows, limits = results["rows"], {}

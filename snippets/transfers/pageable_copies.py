@@ -50,7 +50,7 @@ def plot(results: dict, ceilings: dict):
         "pageable_to_gpu": "pageable, to the GPU",
     }
     labels |= {
-        "gpu_to_pageable": "back to pageable",
+        "gpu_to_pageable": "pageable, back to the host",
         "on_host": "on the host, one thread",
     }
     limits = {"PCIe": ceilings["pcie_gb_s"]} if "pcie_gb_s" in ceilings else {}

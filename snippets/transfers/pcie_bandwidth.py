@@ -54,7 +54,8 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     names = {"pcie_gb_s": "PCIe, one way", "pcie_payload_gb_s": "less packet headers"}
     limits = {text: ceilings[key] for key, text in names.items() if key in ceilings}
-    rates = {way.replace("_", " "): rate for way, rate in results["gb_s"].items()}
+    ways = {"to the GPU": "pinned_to_gpu", "back to the host": "gpu_to_pinned"}
+    rates = {text: results["gb_s"][way] for text, way in ways.items()}
     mib = [size // MIB if size >= MIB else size / MIB for size in results["sizes"]]
     labels = {"xlabel": "MiB per copy", "ylabel": "GB/s"}
     figure = sweep(mib, rates, limits, xlog=True, **labels)

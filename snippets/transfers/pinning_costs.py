@@ -75,8 +75,14 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     limits = {}
     if "pcie_gb_s" in ceilings:
-        limits["least to cross PCIe"] = results["bytes"] / ceilings["pcie_gb_s"] / 1e6
-    times = {way.replace("_", " "): ms for way, ms in results["ms"].items()}
+        limits["at PCIe's rate"] = results["bytes"] / ceilings["pcie_gb_s"] / 1e6
+    ways = {
+        "new pinned memory,\nthen copy": "pin_then_copy",
+        "plain copy,\npageable": "pageable_copy",
+        "pinned memory from\nthe cache, then copy": "pin_again_then_copy",
+        "pinned buffer\nof your own": "reuse",
+    }
+    times = {text: results["ms"][way] for text, way in ways.items()}
     return bars(times, limits, f"ms for {results['bytes'] / 2**20:g} MiB")
 
 

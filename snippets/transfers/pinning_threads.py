@@ -44,9 +44,11 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    return bars(
-        {way.replace("_", " "): ms for way, ms in results["ms"].items()}, {}, "ms"
-    )
+    times = {}
+    for way, ms in results["ms"].items():
+        name = " ".join(reversed(way.split("_")))
+        times["1 thread" if name == "1 threads" else name] = ms
+    return bars(times, {}, "ms")
 
 
 if __name__ == "__main__":

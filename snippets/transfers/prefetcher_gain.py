@@ -79,9 +79,13 @@ def plot(results: dict, ceilings: dict):
     rows, steps = [row["ms"] for row in results["rows"]], results["steps"]
     pairs = [(ms["work"], ms["transfer"]) for ms in rows]
     best = [(a + b) / (max(a, b) + min(a, b) / steps) for a, b in pairs]
-    gain = {"measured": [row["gain"] for row in results["rows"]]}
+    gain = {"with a prefetcher": [row["gain"] for row in results["rows"]]}
     limit = {f"upper limit, {steps} steps": best}
-    words = {"xlabel": "work / copy", "ylabel": "times as fast", "xlog": True}
+    words = {
+        "xlabel": "time of work / time of copy",
+        "ylabel": "times as fast",
+        "xlog": True,
+    }
     return sweep([round(a / b, 1) for a, b in pairs], gain, limit, **words)
 
 

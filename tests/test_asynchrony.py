@@ -240,7 +240,8 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch):
     assert result["first_wait"] == {"start": 110.0, "end": 560.0}
     assert (result["waits"], result["gpu_events_for_text"]) == (2, 1)
     axes = dependency_trace.plot(result, {}).axes[0]
-    lanes = ["CPU", "CPU waits", "GPU: earlier work", "GPU: product", "GPU: sum", "GPU: text"]
+    work = ["1. earlier work", "2. x * y", "3. + 2", "4. text of z"]
+    lanes = ["CPU", "CPU waits", *(f"GPU: {each}" for each in work)]
     assert [label.get_text() for label in axes.get_yticklabels()] == lanes
 
 

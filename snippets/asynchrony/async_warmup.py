@@ -95,7 +95,8 @@ def plot(results: dict, ceilings: dict):
     }
     floor = {}
     if "fp32_tflop_s" in ceilings:
-        floor = {"FLOP / peak": results["flop"] / ceilings["fp32_tflop_s"] / 1e9}
+        least = results["flop"] / ceilings["fp32_tflop_s"] / 1e9
+        floor = {"least possible on this GPU": least}
     return bars(values, floor, unit="ms", log=True)
 
 

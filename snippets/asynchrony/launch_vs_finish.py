@@ -66,8 +66,8 @@ def plot(results: dict, ceilings: dict):
     floor = {}
     if "bf16_tflop_s" in ceilings:
         peak = ceilings["bf16_tflop_s"]
-        floor = {"FLOP / peak": [2 * n**3 / peak / 1e6 for n in sizes]}
-    labels = {"xlabel": "n", "ylabel": "µs per matmul"}
+        floor = {"least possible": [2 * n**3 / peak / 1e6 for n in sizes]}
+    labels = {"xlabel": "n (matrices of n × n)", "ylabel": "µs per matmul"}
     figure = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
     ax, launch, (*_, n, last) = figure.axes[0], results["launch_us"], sizes
     ax.set_ylim(bottom=launch / 5)

@@ -48,7 +48,9 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots()
     ax.plot(range(0, LAUNCHES, 10), results["slowest_of_ten_us"])
-    ax.set(xlabel="launches behind a long kernel", ylabel="µs, slowest of ten")
+    full = 10 * results["slowest_of_ten_us"].index(max(results["slowest_of_ten_us"]))
+    ax.text(full - 30, 5e4, "the queue is full", ha="right")
+    ax.set(xlabel="launches made behind a long kernel", ylabel="µs for a launch")
     ax.set(yscale="log", ylim=(1, 5e5))
     ax.yaxis.set_major_formatter("{x:,.0f}")
     return figure

@@ -125,9 +125,13 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots()
     ax.plot(counts, kept, marker="o", label="bytes kept for the backward pass")
     ax.plot(counts, took, marker="o", label="time of a step")
-    ax.plot(counts, arithmetic, color="gray", linestyle="--", label="FLOP of a step")
+    ax.plot(
+        counts, arithmetic, color="gray", linestyle="--", label="arithmetic of a step"
+    )
     ax.set(
-        xlabel="blocks computed twice", ylabel="relative to no block", ylim=(0, None)
+        xlabel="blocks computed twice",
+        ylabel="relative to no checkpointing",
+        ylim=(0, None),
     )
     ax.set_xticks(counts)
     figure.legend(loc="outside upper left", ncols=2)

@@ -164,8 +164,9 @@ def plot(results: dict, ceilings: dict):
     lanes |= {"rounded": "roundup_power2\n_divisions"}
     lanes |= {"expandable": "expandable\n_segments", "max_split": "max_split\n_size_mb"}
     lanes["emptied"] = "empty_cache()\neach batch"
-    colors = {"results": "C0", "the batch": "C2", "unused ends": "C3"}
+    colors = {"results": "C0", "last batch": "C2", "unused ends": "C3"}
     colors["free"] = ("gray", 0.3)
+    beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
     for lane, name in enumerate(lanes):
         bars = {label: [] for label in colors}
         at = 0
@@ -173,7 +174,7 @@ def plot(results: dict, ceilings: dict):
             if not owner:
                 bars["free"].append((at, mib))
             elif owner == "batch_of":
-                bars["the batch"].append((at, asked))
+                bars["last batch"].append((at, asked))
             else:
                 bars["results"].append((at, asked))
             if owner and asked < mib:
@@ -182,10 +183,14 @@ def plot(results: dict, ceilings: dict):
         for label, color in colors.items():
             look = {"color": color, "label": None if lane else label}
             ax.broken_barh(bars[label], (lane - 0.35, 0.7), edgecolor="none", **look)
-    ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="allowed")
+        refused = f"{results['settings'][name]['refused_mib']} MiB"
+        ax.annotate(refused, (results["cap_mib"], lane), **beside)
+    ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="limit")
+    ax.annotate("did not fit:", (results["cap_mib"], -0.65), **beside)
     ax.set_yticks(range(len(lanes)), lanes.values(), linespacing=0.9)
-    ax.set(xlabel="MiB at the refusal, by address", xlim=(0, None))
-    ax.invert_yaxis()
+    ax.set_xticks(range(0, results["cap_mib"], 500))
+    ax.set(xlabel="MiB, in the order of addresses", xlim=(0, 1.25 * results["cap_mib"]))
+    ax.set_ylim(len(lanes) - 0.5, -1)
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

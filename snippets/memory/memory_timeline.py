@@ -122,7 +122,7 @@ def plot(results: dict, ceilings: dict):
     marks = [i for i, name in enumerate(names) if name in phases]
     ends = range(1, len(phases) + 1)  # every phase gets the same width
     places = np.interp(range(-1, len(held)), [-1, *marks], [0, *ends])
-    ax.step(places, [0, *(each / 2**30 for each in held)], where="pre", label="held")
+    ax.step(places, [0, *(each / 2**30 for each in held)], where="pre", label="memory in use")
     steps = [results["predicted"][name] for name in ("first", "second")]
     levels = [level / 2**30 for step in steps for level in step[:-1]]
     look = {"color": "gray", "linestyle": "--"}
@@ -131,6 +131,9 @@ def plot(results: dict, ceilings: dict):
     peaks = [step[-1] / 2**30 for step in steps]
     look = {"color": "gray", "linestyle": ":"}
     ax.hlines(peaks, [3, 8], [4, 9], label="predicted peak", **look)
+    beside = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
+    for peak, end in zip(peaks, [4, 9], strict=True):
+        ax.annotate(f"{peak:.1f}", (end, peak), **beside)
     ax.set_xticks([end - 0.5 for end in ends], phases, rotation=90)
     ax.set(xlabel="phases of two steps", ylabel="GiB", ylim=(0, None))
     figure.legend(loc="outside upper left", ncols=3)

@@ -63,14 +63,10 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    for name in ("on_side", "lent_to_side"):
-        same = set(results[name]) == {results["block_mib"]}
-        note = " (as much as in use)" if same else ""
-        ax.plot(results[name], label=name.replace("_", " ") + note)
-    ax.axhline(
-        results["block_mib"], color="gray", linestyle="--", label="in use at any time"
-    )
-    ax.set(xlabel="streams used once", ylabel="MiB kept by PyTorch", ylim=(0, None))
+    ax.plot(results["on_side"], label="allocated on each side stream")
+    lent = "allocated on the main stream and lent"
+    ax.plot(results["lent_to_side"], linestyle="--", label=lent)
+    ax.set(xlabel="side streams used", ylabel="MiB kept by PyTorch", ylim=(0, None))
     ax.legend()
     return figure
 

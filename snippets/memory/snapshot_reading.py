@@ -320,32 +320,24 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots(layout="constrained")
     large = [name for name, held in results["held"].items() if held >= 2**20]
     large.sort(key=lambda name: -results["held"][name])
-    bars = {name: [] for name in [*large, ""]}
-    ends: dict[int, float] = {}
-    for number, mib, name in results["blocks"]:
-        start = ends.get(number, 0)
-        ends[number] = start + mib
-        if name in bars:
-            bars[name].append((number, start, mib))
-    for i, (name, blocks) in enumerate(bars.items()):
-        look = {"facecolor": "gray", "alpha": 0.25, "label": "free"}
-        if name:
-            look = {"facecolor": f"C{i}", "label": name}
-        look |= {
-            "edgecolor": "white",
-            "linewidth": 0.5,
-        }  # blocks of one owner stay apart
-        for number, start, mib in blocks:
-            ax.broken_barh([(start, mib)], (number - 0.4, 0.8), **look)
-            look["label"] = None
-    ax.set(
-        xlabel="MiB in the segment",
-        ylabel="segments, by address",
-        yticks=[],
-        xlim=(0, None),
-    )
+    labels = {name: name for name in large} | {"": "free"}
+    labels |= {"probabilities": "probabilities: the leak"}
+    rows = [name for name in labels if name in large or not name]
+    ends = dict.fromkeys(rows, 0)
+    for _, mib, name in results["blocks"]:
+        if name not in ends:
+            continue  # too small to see
+        color = {"probabilities": "C1", "": ("gray", 0.4)}.get(name, "C0")
+        look = {"facecolor": color, "edgecolor": "white", "linewidth": 1}
+        ax.broken_barh([(ends[name], mib)], (rows.index(name) - 0.35, 0.7), **look)
+        ends[name] += mib
+    for row, end in enumerate(ends.values()):
+        ax.annotate(
+            f"{end:,.0f}", (end, row), (3, 0), textcoords="offset points", va="center"
+        )
+    ax.set_yticks(range(len(rows)), [labels[name] for name in rows])
+    ax.set(xlabel="MiB after three steps", xlim=(0, 1.1 * max(ends.values())))
     ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 

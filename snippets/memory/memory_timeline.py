@@ -122,7 +122,12 @@ def plot(results: dict, ceilings: dict):
     marks = [i for i, name in enumerate(names) if name in phases]
     ends = range(1, len(phases) + 1)  # every phase gets the same width
     places = np.interp(range(-1, len(held)), [-1, *marks], [0, *ends])
-    ax.step(places, [0, *(each / 2**30 for each in held)], where="pre", label="memory in use")
+    ax.step(
+        places,
+        [0, *(each / 2**30 for each in held)],
+        where="pre",
+        label="memory in use",
+    )
     steps = [results["predicted"][name] for name in ("first", "second")]
     levels = [level / 2**30 for step in steps for level in step[:-1]]
     look = {"color": "gray", "linestyle": "--"}

@@ -93,12 +93,18 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots()
     small = results["small"]["us"]
     names = sorted(small, key=small.get)
+    labels = {"timer": "Timer", "block": "measure, a block", "unwaited": "no wait"}
+    labels |= {"measure": "measure, each call", "events": "events, idle GPU"}
     for size in CYCLES:
         us = results[size]["us"]
         times = [us[name] / us["profiler"] for name in names]
-        ax.scatter(times, names, label=f"a kernel of {us['profiler']:,.0f} µs")
-    ax.axvline(1, color="gray", linestyle="--", label="the kernel alone")
-    ax.set(xscale="log", xlabel="clock / profiler")
+        length = f"{us['profiler']:.0f} µs"
+        if us["profiler"] >= 1000:
+            length = f"{us['profiler'] / 1e3:.0f} ms"
+        clocks = [labels.get(name, name) for name in names]
+        ax.scatter(times, clocks, label=f"a kernel of {length}")
+    ax.axvline(1, color="gray", linestyle="--", label="correct")
+    ax.set(xscale="log", xlabel="reading / length of the kernel")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=2)

@@ -92,10 +92,16 @@ def plot(results: dict, ceilings: dict):
         runs = [results[name]["kernel_percent"] for name in kernels]
         nvml = [results[name]["busy_percent"] for name in kernels]
         _, period_us = next(iter(kernels.values()))
-        ax.scatter(runs, nvml, label=f"a kernel every {period_us:,} µs")
+        every = f"{period_us} µs"
+        if period_us >= 1000:
+            every = f"{period_us / 1e3:.0f} ms"
+        ax.scatter(runs, nvml, label=f"a kernel every {every}")
     style = {"color": "gray", "linestyle": "--"}
-    ax.plot([0, 100], [0, 100], label="by the definition", **style)
-    ax.set(xlabel="a kernel runs, % of the time", ylabel="NVML says, %")
+    ax.plot([0, 100], [0, 100], label="the definition", **style)
+    ax.set(
+        xlabel="share of time in which a kernel runs, %",
+        ylabel="utilisation by NVML, %",
+    )
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

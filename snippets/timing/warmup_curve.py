@@ -74,12 +74,16 @@ def plot(results: dict, ceilings: dict):
 
     figure, ax = plt.subplots()
     calls = range(1, len(results["calls_ms"]) + 1)
-    ax.semilogy(calls, results["calls_ms"], marker="o", label="one call, finished")
+    ax.semilogy(
+        calls, results["calls_ms"], marker="o", label="one call, until it is done"
+    )
     if results["device"] == "cuda" and "fp32_tflop_s" in ceilings:
         least = results["flop"] / ceilings["fp32_tflop_s"] / 1e9
         style = {"color": "gray", "linestyle": "--"}
-        ax.axhline(least, label="FLOP / peak of the matmul", **style)
-    ax.set(xlabel="call", ylabel="ms", xticks=(1, 5, 10, 15, 20))
+        ax.axhline(least, label="least possible: FLOP / peak", **style)
+    ax.set(
+        xlabel="number of the call", ylabel="ms for the call", xticks=(1, 5, 10, 15, 20)
+    )
     ax.yaxis.set_major_formatter("{x:g}")
     ax.legend()
     return figure

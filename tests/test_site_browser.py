@@ -388,6 +388,10 @@ def test_claims_are_filtered_and_the_address_remembers(visit):
         seen.count() == some
         and page.get_by_role("searchbox", name="Words").input_value() == "many gpus launch"
     )
+    page.get_by_role("combobox", name="On", exact=True).select_option("")
+    for words in ("devices", "devices/launch", "sharding", "models that do not fit"):
+        page.get_by_role("searchbox", name="Words").fill(words)
+        assert 0 < seen.count() < count, words
     plain = visit("claims/", java_script_enabled=False)
     folds = plain.locator(".ov-chapter")
     folds.first.locator("summary").click()
@@ -1119,6 +1123,19 @@ def test_each_symptom_is_a_place_to_link_to_and_an_entry_of_the_search(site, doc
     assert set(places) <= entries & set(documents["symptoms/"].ids)
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_symptom_is_a_link_to_the_section_that_shows_why(visit, width):
+    """From the first page's door in two clicks; its other words are found, and not shown."""
+    page = visit("", width=width)
+    page.locator(".ov-doors a").first.click()
+    page.wait_for_url("**/symptoms/")
+    symptom = page.locator(".ov-symptom h3", has_text="GPU 利用率低")
+    assert symptom.inner_text().startswith("Why is my GPU idle?") and "·" not in symptom.inner_text()
+    symptom.locator("a").first.click()
+    page.wait_for_url("**/graphs/#launch-bound")
+    playwright.expect(page.locator("#launch-bound")).to_be_in_viewport()
+
+
 @pytest.mark.parametrize("page", ["sources/", "zh/"])
 def test_each_item_of_the_articles_is_a_place_to_link_to_and_an_entry_of_the_search(site, page):
     rows = re.findall(r"^\| ([A-E]\d+) \|", (ROOT / f"docs/{page[:-1]}.md").read_text(), re.M)
@@ -1162,7 +1179,7 @@ SEARCHED = {
     "DataParallel slow": "symptoms/#dataparallel-is-slow",
     "cudaMemcpyAsync pinned": "symptoms/#cudamemcpyasync",
     "torch.compile slower": "symptoms/#torchcompile-made",
-    "GPU utilization": "symptoms/#gpu-utilization",
+    "GPU utilization": "symptoms/#gpu-utilization symptoms/#why-is-my-gpu-idle",
     "How do I time GPU code?": "timing/ symptoms/#how-do-i-time",
     "my streams don't overlap": "symptoms/#cuda-streams",
     "with torch.cuda.stream(s1)": "streams/#three-blocks",

@@ -507,7 +507,7 @@
     const tables = [...document.querySelectorAll(".ov-index:not(.ov-counts)")]
     if (!tables.length || document.querySelector(".ov-filters")) return
     const rows = tables.flatMap(table => [...table.querySelectorAll("tbody tr")].map(row => ({
-      row, table, text: `${table.ariaLabel} ${row.textContent}`.toLowerCase(),
+      row, table, text: `${table.ariaLabel} ${row.dataset.file ?? ""} ${row.querySelector("a")?.getAttribute("href")} ${row.textContent}`.toLowerCase(),
       states: Object.fromEntries([...row.querySelectorAll(".ov-cell")].map(cell =>
         [cell.dataset.machine, cell.querySelector(".ov-unseen").textContent])),
     })))

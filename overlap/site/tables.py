@@ -1,6 +1,7 @@
 """Tables of a page: rows of symptoms and of what the sources say become entries, verdicts have a mark.
 
-Headings of entries and of terms may end in Chinese words.
+Headings of statements and of terms may end in Chinese words. A symptom may end in other words for it, also
+Chinese ones: the search finds them, and the page does not show them.
 """
 
 import re
@@ -15,6 +16,7 @@ _STATEMENTS = ("what it says", "文章的说法")
 _VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*")
 #: A heading in English, its Chinese words, and its anchor.
 _CHINESE = re.compile(r"([^\u4e00-\u9fff]+) · ([^·{]*[\u4e00-\u9fff][^·{]*?)(\s*\{.*)?$")
+_HAN = re.compile("[\u4e00-\u9fff]")
 #: Where a link in Markdown leads.
 _LINK = re.compile(r"\]\(([^)]+)\)")
 
@@ -54,7 +56,10 @@ class Tables(Treeprocessor):
             target = _LINK.search(cells[0].text)
             # where the next cell leads, too; there the Tab key stops
             link = etree.SubElement(entry[0], "a", {"href": target[1], "tabindex": "-1"})
-            link.text = symptom.text
+            link.text, *others = symptom.text.split(" · ")
+            for words in others:
+                attributes = {"class": "ov-words"} | ({"lang": "zh"} if _HAN.search(words) else {})
+                etree.SubElement(link, "span", attributes).text = f" · {words}"
             _add_cells(entry, columns[1:], cells)
             entries.append(entry)
         return entries

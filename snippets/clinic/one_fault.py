@@ -90,16 +90,16 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     ms = results["ms"]
     names = {
-        "loader": "no read-ahead",
-        "copy": "float32, pageable",
-        "kernels": "image by image",
-        "straggler": "validates each step",
-        "mask": "boolean mask",
-        "item": ".item()",
+        "loader": "loader:\nno read-ahead",
+        "copy": "copy:\nfloat32, pageable",
+        "kernels": "kernels:\nimage by image",
+        "straggler": "straggler:\nvalidates each step",
+        "mask": "mask:\na boolean mask",
+        "item": "item:\n.item() each step",
     }
     times = {name: ms[fault] for fault, name in names.items()}
     limits = {"the healthy step": ms["healthy"]}
-    return bars(times, limits, "ms a step, with one fault alone")
+    return bars(times, limits, "ms per step, with one fault")
 
 
 if __name__ == "__main__":

@@ -225,7 +225,8 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
-    titles = {"more_rows": "more rows", "slow_loader": "slow loader", "cured": "cured"}
+    titles = {"more_rows": "more rows", "slow_loader": "slow loader"}
+    titles["cured"] = "no fault"
     names = {"loader": "loader", "passes": "forward, backward"}
     names |= {"all_reduce": "all-reduce and wait"}
     groups, last = {}, results["ranks"] - 1

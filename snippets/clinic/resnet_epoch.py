@@ -90,7 +90,9 @@ def plot(results: dict, ceilings: dict):
     ways = {"one_gpu": "one GPU", "dp": "DataParallel", "ddp": "DDP"}
     epochs = {label: results["epoch_s"][way] for way, label in ways.items()}
     ideal = results["epoch_s"]["one_gpu"] / results["ranks"]
-    return bars(epochs, {"one GPU, divided": ideal}, "s an epoch")
+    return bars(
+        epochs, {f"one GPU, divided by {results['ranks']}": ideal}, "s per epoch"
+    )
 
 
 if __name__ == "__main__":

@@ -117,9 +117,12 @@ def plot(results: dict, ceilings: dict):
             x = [ends[0], peak / slope, ends[1]]
             y = [min(peak, slope * each) for each in x]
             ax.plot(x, y, label=f"{roof}, roof", color="gray", linestyle=dashes)
-    ax.set(xscale="log", yscale="log", xlabel="FLOP for each byte", ylabel="TFLOP/s")
-    ax.set(xlim=(0.07, 30 * most), ylim=(None, 3000))
-    figure.legend(loc="outside upper left", ncols=2)
+            ax.text(1.2 * ends[1], peak, roof, va="center", fontsize=9)
+    ax.set(xscale="log", yscale="log", xlabel="FLOP per byte", ylabel="TFLOP/s")
+    ax.set(xlim=(0.07, 60 * most), ylim=(None, 3000))
+    dots, _ = ax.get_legend_handles_labels()
+    dots = [handle for handle in dots if "roof" not in handle.get_label()]
+    figure.legend(handles=dots, loc="outside upper left", ncols=3)
     return figure
 
 

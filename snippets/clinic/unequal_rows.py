@@ -54,7 +54,7 @@ def plot(results: dict, ceilings: dict):
     for whose, label in names.items():
         each = {d: results["ns_per_row"][f"{d}_with_rows_of_{whose}"] for d in names}
         groups[label] = {device.upper(): ns for device, ns in each.items()}
-    return bars(groups, {}, "ns a row", log=True)
+    return bars(groups, {}, "ns per row", log=True)
 
 
 if __name__ == "__main__":

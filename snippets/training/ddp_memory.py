@@ -78,13 +78,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"one_gpu": "one GPU", "dp": "DataParallel", "ddp": "DDP"}
-    titles["ddp_view"] = "DDP, bucket views"
+    titles = {"one_gpu": "one GPU", "dp": "DataParallel"}
+    titles |= {"ddp": "DDP, with old buckets", "ddp_view": "DDP, bucket views"}
     groups = {}
     for name, title in titles.items():
         peaks, model_gb = results["peak_gb"][name], results["model_gb"]
         groups[title] = {f"GPU {i}": gb / model_gb for i, gb in enumerate(peaks)}
-    return bars(groups, {"parameters": 1}, "peak, as a multiple of the model")
+    return bars(groups, {}, "peak, as a multiple of the model")
 
 
 if __name__ == "__main__":

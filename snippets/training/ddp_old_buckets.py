@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import sweep
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import mlp, step
 from snippets.training.waiting_ranks import meet
@@ -56,14 +55,19 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"new_buckets": "new buckets", "same_buckets": "first buckets kept"}
-    peak, model_gb = results["peak_gb"], results["model_gb"]
-    lines = {
-        title: [gb / model_gb for gb in peak[name]] for name, title in titles.items()
-    }
-    steps = list(range(1, len(peak["new_buckets"]) + 1))
-    labels = {"xlabel": "step", "ylabel": "peak, as a multiple of the model"}
-    return sweep(steps, lines, {"three times the model": 3}, **labels)
+    import matplotlib.pyplot as plt
+
+    peaks = [gb / results["model_gb"] for gb in results["peak_gb"]["new_buckets"]]
+    steps = range(1, len(peaks) + 1)
+    old = [step for step, peak in zip(steps, peaks, strict=True) if peak > 3.5]
+    figure, ax = plt.subplots()
+    colors = ["C1" if step in old else "C0" for step in steps]
+    ax.bar_label(ax.bar(steps, peaks, color=colors), fmt="%.1f")
+    if old:
+        ax.text(sum(old) / len(old), 4.5, "with old buckets", ha="center", color="C1")
+    ax.set(ylabel="peak, as a multiple of the model", xlabel="step", ylim=(0, 5))
+    ax.set_xticks(steps)
+    return figure
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -187,18 +186,24 @@ TITLES = {
 
 
 def plot(results: dict, ceilings: dict):
-    # as the page calls them
-    titles = TITLES | {"kept": "… parameters kept", "bf16": "FSDP, bf16 policy"}
-    titles["prefetch"] = "… two blocks prefetched"
-    titles["together"] = "… four blocks a group,\nparameters kept"
-    shown = {}
-    for name, title in titles.items():
-        few, many = (results[tokens]["ms"][name] for tokens in ("few", "many"))
-        shown[title] = {
-            f"{results['tokens']['few']:,} tokens a GPU": few,
-            f"{results['tokens']['many']:,} tokens a GPU": many,
-        }
-    return bars(shown, {}, "ms a step")
+    import matplotlib.pyplot as plt
+
+    titles = {  # as the page calls them
+        "ddp_bf16": "DDP, bf16",
+        "bf16": "FSDP, bf16",
+        "together": "FSDP, all three",
+    }
+    panels = {
+        "ms a step": [results["many"]["ms"][name] for name in titles],
+        "GB at the peak": [results["gb"][name]["peak"] for name in titles],
+    }
+    figure, axes = plt.subplots(len(panels))
+    for ax, (title, values) in zip(axes, panels.items(), strict=True):
+        drawn = ax.barh(list(titles.values()), values, color=["gray", "gray", "C0"])
+        ax.bar_label(drawn, fmt="%.3g", padding=3)
+        ax.set(title=title, xmargin=0.15)
+        ax.invert_yaxis()
+    return figure
 
 
 if __name__ == "__main__":

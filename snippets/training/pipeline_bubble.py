@@ -95,9 +95,8 @@ def plot(results: dict, ceilings: dict):
     others = results["ranks"] - 1
     formula = [100 * others / (m + others) for m in results["micro_batches"]]
     labels = {"xlabel": "micro-batches", "ylabel": "% of a step in which a GPU waits"}
-    return sweep(
-        results["micro_batches"], lines, {"(p−1)/(m+p−1)": formula}, xlog=True, **labels
-    )
+    limits = {"by the formula, (p−1)/(m+p−1)": formula}
+    return sweep(results["micro_batches"], lines, limits, xlog=True, **labels)
 
 
 if __name__ == "__main__":

@@ -185,15 +185,20 @@ def plot(results: dict, ceilings: dict):
     x = results["micro_batches"]
     figure, (left, right) = plt.subplots(1, 2)
     for i, (name, title) in enumerate(titles.items()):
-        color = f"C{i}"
-        waiting = [100 * share for share in results["waiting"][name]]
-        formula = [100 * share for share in results["formula"][name]]
-        left.plot(x, waiting, marker="o", color=color, label=title)
-        left.plot(x, formula, linestyle="--", color=color, label=f"{title}, formula")
+        lost = [100 * share for share in results["waiting"][name]]
+        left.plot(x, lost, marker="o", color=f"C{i}", label=title)
         peak = [max(ranks) for ranks in results["peak_gb"][name]]
-        right.plot(x, peak, marker="o", color=color)
-    left.set(ylabel="% of a step that is lost", ylim=(0, None))
-    right.set(ylabel="GB at the peak, fullest rank", ylim=(0, None))
+        right.plot(x, peak, marker="o", color=f"C{i}")
+    formulas = {
+        "one_f_one_b": "formula, GPipe and 1F1B",
+        "interleaved": "formula, interleaved",
+    }
+    for name, title in formulas.items():
+        shares = [100 * share for share in results["formula"][name]]
+        dash = "--" if name == "one_f_one_b" else ":"
+        left.plot(x, shares, linestyle=dash, color="gray", label=title)
+    left.set(title="lost, % of a step", ylim=(0, None))
+    right.set(title="peak, GB", ylim=(0, None))
     for ax in (left, right):
         ax.set(xlabel="micro-batches")
         ax.set_xticks(x, [str(m) for m in x])

@@ -35,7 +35,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.models import transformer
@@ -224,17 +223,31 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
     ms = results["ms"]
-    shown = {
-        "save: each rank its part": ms["save"],
-        "rank 0 gathers and saves all": ms["save_whole"],
-        "async_save, until it returns": results["held_ms"],
-        "async_save, until all is saved": ms["save_behind"],
-        "all ranks load their parts": ms["load"],
-        "one process loads, from parts": ms["load_alone"],
-        "one process loads, from one file": ms["load_file"],
+    panels = {
+        "save weights and moments": {
+            "each rank its part": ms["save"],
+            "rank 0 gathers all": ms["save_whole"],
+            "async_save returns": results["held_ms"],
+            "async_save is done": ms["save_behind"],
+        },
+        "load weights and moments": {"all ranks, parts": ms["load"]},
+        "one process loads weights": {
+            "from parts": ms["load_alone"],
+            "from one file": ms["load_file"],
+        },
     }
-    return bars(shown, {}, "ms")
+    heights = [len(shown) + 0.6 for shown in panels.values()]
+    figure, axes = plt.subplots(len(panels), sharex=True, height_ratios=heights)
+    for ax, (title, shown) in zip(axes, panels.items(), strict=True):
+        drawn = ax.barh(list(shown), list(shown.values()), color="C0")
+        ax.bar_label(drawn, fmt="%.3g", padding=3)
+        ax.set(title=title, xmargin=0.15)
+        ax.invert_yaxis()
+    axes[-1].set_xlabel("ms")
+    return figure
 
 
 if __name__ == "__main__":

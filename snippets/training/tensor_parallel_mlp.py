@@ -25,7 +25,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_equality import farthest, of_all_ranks
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -86,11 +85,24 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
     ms, ranks = results["ms"], results["ranks"]
-    names = {"one_gpu": "one GPU, whole", "split": f"{ranks} GPUs, split"}
-    names |= {"part": "a part alone", "exchange": "two all-reduces alone"}
-    shown = {text: ms[name] for name, text in names.items()}
-    return bars(shown, {"one GPU / GPUs": ms["one_gpu"] / ranks}, "ms")
+    figure, ax = plt.subplots()
+    whole = ["one GPU, whole layer", f"{ranks} GPUs, split layer"]
+    drawn = ax.barh(whole, [ms["one_gpu"], ms["split"]], color="C0")
+    ax.bar_label(drawn, fmt="%.3g", padding=3)
+    alone = "each alone, added up"
+    ax.barh(alone, ms["part"], color="C1", label="a GPU's part of the layer")
+    last = ax.barh(
+        alone, ms["exchange"], left=ms["part"], color="C2", label="two all-reduces"
+    )
+    sums = [f"{ms['part']:.3g} + {ms['exchange']:.2g}"]
+    ax.bar_label(last, sums, padding=3)
+    ax.set(xlabel="ms a step", xmargin=0.15)
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
 
 
 if __name__ == "__main__":

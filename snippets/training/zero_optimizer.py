@@ -110,17 +110,10 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     titles = {"adam": "DDP, Adam", "zero": "DDP, ZeRO-1"}
-    titles["zero_views"] = "ZeRO-1, parameters in buckets"
-    formula = {"adam": 16e-9 * results["parameters"]}
-    sharded = (8 + 8 / results["ranks"]) * 1e-9 * results["parameters"]
     shown = {}
     for name, title in titles.items():
         gb = results["gb"][name]
-        shown[title] = {
-            "by the formula": formula.get(name, sharded),
-            "after a step": gb["state"],
-            "peak in a step": gb["peak"],
-        }
+        shown[title] = {"after a step": gb["state"], "peak in a step": gb["peak"]}
     return bars(shown, {}, "GB on each GPU")
 
 

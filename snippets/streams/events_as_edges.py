@@ -104,7 +104,7 @@ def plot(results: dict, ceilings: dict):
         ax.axvline(
             1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--", zorder=0
         )
-    figure.axes[-1].set_xlabel("µs (profiled); dashed: the chain without b")
+    figure.axes[-1].set_xlabel("µs (profiled); dashed: one stream without b")
     return figure
 
 

@@ -54,12 +54,13 @@ def plot(results: dict, ceilings: dict):
     on_gpu = [event for event in results["events"] if event[0] != "CPU"]
     calls = [e for e in results["events"] if e[0] == "CPU" and "Launch" in e[3]]
     first = 0
+    titles = {"mlp": "MLP", "cnn": "CNN", "resnet": "ResNet"}
     for color, name in zip(("C1", "C2", "C3"), WIDTHS, strict=True):
         last = first + results["kernels"][name]
         spans = [(start / 1e3, us / 1e3) for _, start, us, _ in on_gpu[first:last]]
-        ax.broken_barh(spans, (0.6, 0.8), label=name, color=color)
+        ax.broken_barh(spans, (0.6, 0.8), label=titles[name], color=color)
         middle = (spans[0][0] + sum(spans[-1])) / 2
-        ax.text(middle, 1, name, color="white", ha="center", va="center")
+        ax.text(middle, 1, titles[name], color="white", ha="center", va="center")
         first = last
     spans = [(start / 1e3, us / 1e3) for _, start, us, _ in calls]
     ax.broken_barh(spans, (-0.4, 0.8), color="C0")

@@ -52,10 +52,15 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     from snippets.timing.pictures import bars
 
-    crowds = {"idle": "idle GPU", "short_blocks": "short blocks"}
-    crowds["long_blocks"] = "long blocks"
-    rows = {name: results[crowd]["ms"] for crowd, name in crowds.items()}
-    return bars(rows, {}, "ms", log=True)
+    crowds = {"idle": "idle GPU", "short_blocks": "beside\nshort blocks"}
+    crowds["long_blocks"] = "beside\nlong blocks"
+    ways = {"same": "the same stream", "other": "another stream"}
+    ways["urgent"] = "a stream of high priority"
+    rows = {}
+    for crowd, name in crowds.items():
+        ms = results[crowd]["ms"]
+        rows[name] = {title: ms[way] for way, title in ways.items()}
+    return bars(rows, {}, "ms until the small matmul is done", log=True)
 
 
 if __name__ == "__main__":

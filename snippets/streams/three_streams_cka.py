@@ -101,7 +101,7 @@ def plot(results: dict, ceilings: dict):
         if lane != "CPU" and "CatArray" not in name:
             branches.setdefault(lane, []).append(name)
     models = dict(
-        zip(map(len, branches.values()), ("mlp", "cnn", "resnet"), strict=False)
+        zip(map(len, branches.values()), ("MLP", "CNN", "ResNet"), strict=False)
     )
     rows = ["CPU", "CPU waits", *models.values()]
     figure, axes = plt.subplots(len(panels))

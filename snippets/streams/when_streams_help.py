@@ -82,7 +82,8 @@ def plot(results: dict, ceilings: dict):
     (figure, axes), streams = plt.subplots(1, 2, sharey=True), results["streams"]
     names = [name.replace("_", " ") for name in results["kernels"]]
     names = [name.replace("bf16 mm", "bf16").replace("mm", "matmul") for name in names]
-    titles = {"eager": "speed-up,\nfrom Python", "graph": "speed-up,\nin a graph"}
+    titles = {"eager": "times as fast,\nfrom Python"}
+    titles |= {"graph": "times as fast,\nin a graph"}
     for ax, (way, title) in zip(axes, titles.items(), strict=True):
         rows = [results[way][kernel]["speedup"] for kernel in results["kernels"]]
         most = streams[-1] - 1
@@ -96,7 +97,7 @@ def plot(results: dict, ceilings: dict):
         for y, row in enumerate(rows):
             for x, value in enumerate(row):
                 ax.text(x, y + 0.05, f"{value:.1f}", ha="center", va="center")
-        ax.set(title=title, xlabel="streams")
+        ax.set(title=title, xlabel="number of streams")
         ax.spines[:].set_visible(False)
         ax.grid(False)
     axes[0].invert_yaxis()

@@ -145,23 +145,26 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    driver = {"label": "the driver, at their end", "color": "C1", "marker": "D"}
-    sms = {"label": "each SM", "color": "C0", "s": 25}
-    ax.scatter(
-        results["rested"]["by_sm_mhz"], [0] * len(results["rested"]["by_sm_mhz"]), **sms
-    )
-    labels = ["after a rest"]
-    for kind in ("zeros", "random"):
-        for where, name in (("after", kind), ("beside", f"beside_{kind}")):
-            clocks = results[name]["by_sm_mhz"]
-            ax.scatter(clocks, [len(labels)] * len(clocks), **sms | {"label": None})
-            labels.append(f"{kind}, {where}")
-        ax.scatter([results[kind]["nvml_mhz"]], [len(labels) - 1], **driver)
-        driver["label"] = None
+    rows = {"after a rest": ("rested", "rested")}
+    for kind, words in {"zeros": "zeros", "random": "random numbers"}.items():
+        rows[f"{words}, while they run"] = (f"beside_{kind}", kind)
+        rows[f"{words}, right after"] = (kind, kind)
+    beside = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+    for row, (name, kind) in enumerate(rows.values()):
+        clocks = results[name]["by_sm_mhz"]
+        look = {"color": "C0", "s": 25, "label": None if row else "each SM"}
+        ax.scatter(clocks, [row] * len(clocks), **look)
+        ax.annotate(f"{results[name]['middle_mhz']:,.0f}", (max(clocks), row), **beside)
+        if name != kind:
+            look = {"color": "C1", "marker": "D"}
+            look["label"] = (
+                "the driver, at the end of the matmuls" if row == 1 else None
+            )
+            ax.scatter([results[kind]["nvml_mhz"]], [row], **look)
     if "clock_mhz" in ceilings:
         ax.axvline(ceilings["clock_mhz"], color="gray", linestyle="--", label="ceiling")
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set(xlabel="MHz, after matmuls or beside them", ylim=(len(labels) - 0.5, -0.5))
+    ax.set_yticks(range(len(rows)), rows)
+    ax.set(xlabel="MHz", ylim=(len(rows) - 0.5, -0.7))
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

@@ -109,8 +109,9 @@ def plot(results: dict, ceilings: dict):
     for fill, seen in results["trace"].items():
         part_ms = [2e-9 * CALLS * N**3 / rate for rate in seen["tflop_s"]]
         ends = list(accumulate(part_ms))
-        axes[0].plot(ends, seen["tflop_s"], label=fill)
-        axes[1].plot(ends, seen["mhz"], label=fill)
+        label = {"random": "random numbers"}.get(fill, fill)
+        axes[0].plot(ends, seen["tflop_s"], label=label)
+        axes[1].plot(ends, seen["mhz"], label=label)
     limits = ("bf16_tflop_s", "clock_mhz")
     for ax, limit, unit in zip(axes, limits, ("TFLOP/s", "MHz"), strict=True):
         if limit in ceilings:

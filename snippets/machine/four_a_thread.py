@@ -62,10 +62,16 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    words = {"PyTorch": "torch.mul", "one": "one a thread", "four": "four a thread"}
+    words = {
+        "PyTorch": "torch.mul",
+        "one": "one float per thread",
+        "four": "four floats per thread",
+    }
     rates = {words[name]: rate for name, rate in results["gb_s"].items()}
-    limit = {"ceiling": ceilings["hbm_gb_s"]} if "hbm_gb_s" in ceilings else {}
-    return bars(rates, limit, "GB/s")
+    if "hbm_gb_s" not in ceilings:
+        return bars(rates, {}, "GB/s")
+    shares = {label: 100 * rate / ceilings["hbm_gb_s"] for label, rate in rates.items()}
+    return bars(shares, {}, "% of the memory's ceiling")
 
 
 if __name__ == "__main__":

@@ -53,8 +53,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    labels = {"python_call": "call of a Python function"}
+    labels |= {"cpu_operation": "operation on a CPU tensor"}
+    labels |= {"idle_synchronize": "synchronize(), GPU idle"}
+    labels |= {"eager_launch": "launch of x.add_(1)", "item": ".item(), GPU idle"}
+    labels |= {"cuda_malloc": "tensor that needs cudaMalloc"}
     us = sorted(results["us"].items(), key=lambda step: step[1])
-    return bars({name.replace("_", " "): each for name, each in us}, {}, "µs", log=True)
+    return bars({labels.get(name, name): each for name, each in us}, {}, "µs", log=True)
 
 
 if __name__ == "__main__":

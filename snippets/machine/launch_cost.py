@@ -54,7 +54,10 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     labels = {"bare": "bare kernel", "add": "x.add_(1)", "mm": "torch.mm(m, m)"}
-    us = {label: results["us"][name] for name, label in labels.items()}
+    kinds = {"launch": "CPU: launch from Python", "node": "GPU: node of a graph"}
+    us = {}
+    for name, label in labels.items():
+        us[label] = {kinds[kind]: each for kind, each in results["us"][name].items()}
     return bars(us, {}, "µs")
 
 

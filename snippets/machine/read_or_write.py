@@ -78,10 +78,17 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    limits = {}
-    if "hbm_gb_s" in ceilings:
-        limits["memory, ceiling"] = ceilings["hbm_gb_s"]
-    return bars(results["gb_s"], limits, "GB/s read and written")
+    labels = {"write: fill_": "only writes: fill_"}
+    labels["write: scattered bits"] = "only writes: random bits"
+    labels |= {"read: sum": "only reads: sum"}
+    labels |= {"two reads, one write: add": "reads two, writes one: triad"}
+    labels |= {"half and half: copy_": "reads one, writes one: copy_"}
+    labels |= {"half and half, in place: neg_": "the same in place: neg_"}
+    rates = {label: results["gb_s"][name] for name, label in labels.items()}
+    if "hbm_gb_s" not in ceilings:
+        return bars(rates, {}, "GB/s read and written")
+    shares = {label: 100 * rate / ceilings["hbm_gb_s"] for label, rate in rates.items()}
+    return bars(shares, {}, "% of the memory's ceiling")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    labels = {"runs": "it runs", "spacing": "start to start, queued"}
-    names = {"bare": "no cycles of spin", "add": "x.add_(1)"}
-    names |= {f"mm{n}": f"{n} × {n}" for n in SIZES}
+    labels = {"runs": "the kernel runs", "spacing": "from its start to the next start"}
+    names = {"bare": "bare kernel", "add": "x.add_(1)"}
+    names |= {f"mm{n}": f"matmul {n} × {n}" for n in SIZES}
     rows = {}
     for name, text in names.items():
         us = results["us"][name]

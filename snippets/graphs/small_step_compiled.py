@@ -23,6 +23,7 @@ from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, BLOCKS, BATCH, TOKENS, STEPS = 256, 4, 4, 128, 5
+WARM_UP = 3  # `reduce-overhead` warms up in its first step, and records in its second
 
 
 def marked_step(net: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
@@ -62,16 +63,23 @@ def captured_step(net: nn.Module, *batch: Tensor) -> Callable:
 
 
 def ways(net: LanguageModel, *batch: Tensor) -> dict[str, Callable]:
-    """Steps of nets with equal parameters; each has made a step on the batch."""
+    """Steps of nets with equal parameters; each has made `WARM_UP` steps on the batch.
+
+    What is captured by hand comes last: to record its graphs `reduce-overhead` frees
+    cuBLAS's workspaces, to which a graph that exists already would go on writing.
+    """
     steps = {"eager": training_step(net)}
     steps["compiled"] = training_step(torch.compile(deepcopy(net)))
     few = torch.compile(deepcopy(net), mode="reduce-overhead")
     steps["reduce_overhead"] = marked_step(few)
     graphed, compiled = deepcopy(net), torch.compile(deepcopy(net))
     for step in steps.values():
-        step(*batch)
-    steps["graph"] = captured_step(graphed, *batch)
-    steps["compiled_graph"] = captured_step(compiled, *batch)
+        for _ in range(WARM_UP):
+            step(*batch)
+    for name, other in (("graph", graphed), ("compiled_graph", compiled)):
+        steps[name] = captured_step(other, *batch)  # a first step, then the graph
+        for _ in range(WARM_UP - 1):
+            steps[name](*batch)
     return steps
 
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 300
-# missing = { 4 = "not recorded yet", 8 = "not recorded yet" }
+# missing = { 8 = "not recorded yet" }
 # ///
 """More launches than a queue holds, all for one GPU first: the next GPU comes late."""
 

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# timeout = 240
+# timeout = 300
 # take = ["least_bytes"]
 # ///
 """Ways to make the next token: what launches take, and how far memory's speed is."""

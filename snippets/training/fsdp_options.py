@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["sharded"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Switches of FSDP: what each does to the time of a step, and to the peak of memory."""

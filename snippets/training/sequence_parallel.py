@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["split"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Tensor parallel with and without sequence parallel: memory of activations, and time."""

@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """ZeRO-1: DDP whose ranks share Adam's moments; bytes on each GPU, and time of a step."""

@@ -66,15 +66,16 @@ def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> s
     """The machine that is shown first, of these with their GPU counts.
 
     A reference machine comes first; then one of `best` GPUs, else of the fewest, and the CPU last. A machine
-    with `best` GPUs of a reference machine's model counts as one, too. Of equals, the one with more runs.
+    with `best` GPUs of a reference machine's model counts as one, too. Of equals, the one named first in `home`.
     """
+    named = list(references)
 
     def order(profile: str) -> tuple[bool, bool, bool, int, int]:
         count = gpus[profile]
-        runs = references.get(profile, 0)
-        if count == best and not runs:
-            runs = references.get(profile.removesuffix(f"-x{count}"), 0)
-        is_reference = not references or runs > 0
-        return not is_reference, count == 0, count != best, count, -runs
+        model = profile.removesuffix(f"-x{count}")
+        name = profile if profile in references or count != best else model
+        place = named.index(name) if name in references else len(named)
+        is_reference = not references or name in references
+        return not is_reference, count == 0, count != best, count, place
 
     return min(gpus, key=order, default=None)

@@ -66,7 +66,8 @@ def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> s
     """The machine that is shown first, of these with their GPU counts.
 
     A reference machine comes first; then one of `best` GPUs, else of the fewest, and the CPU last. A machine
-    with `best` GPUs of a reference machine's model counts as one, too. Of equals, the one named first in `home`.
+    with `best` GPUs of a reference machine's model counts as one, too. Of equals, the one that
+    `home` names first.
     """
     named = list(references)
 

@@ -53,7 +53,7 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     lines, limit = {"DDP": results["ms"]}, {"no exchange": results["nothing_ms"]}
-    labels = {"xlabel": "bucket, MiB", "ylabel": "ms"}
+    labels = {"xlabel": "size of a bucket, MiB", "ylabel": "ms a step"}
     figure = sweep(results["buckets_mib"], lines, limit, xlog=True, **labels)
     figure.axes[0].set_ylim(0, 1.1 * max(results["ms"]))
     return figure

@@ -147,9 +147,12 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     names = {"tf32": "TF32", "tf32_bf16_hook": "TF32, bf16 hook"}
     names |= {"autocast": "autocast", "autocast_bf16_hook": "autocast, bf16 hook"}
-    names |= {"bf16_weights": "bf16 weights", "autocast_powersgd": "autocast, PowerSGD"}
+    names |= {
+        "bf16_weights": "bf16 parameters",
+        "autocast_powersgd": "autocast, PowerSGD",
+    }
     differ = {text: 100 * results["differ"][name] for name, text in names.items()}
-    return bars(differ, {}, "% of the gradients' length", log=True)
+    return bars(differ, {}, "difference of gradients, %", log=True)
 
 
 if __name__ == "__main__":

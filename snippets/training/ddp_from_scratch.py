@@ -88,7 +88,7 @@ def plot(results: dict, ceilings: dict):
     names = {"one_by_one": "one by one", "in_buckets": "in buckets"}
     names |= {"from_hooks": "buckets, from hooks", "ddp": "DDP"}
     ms = {text: results["ms"][name] for name, text in names.items()}
-    return bars(ms, {"nothing is exchanged": results["ms"]["nothing"]}, "ms")
+    return bars(ms, {"nothing is exchanged": results["ms"]["nothing"]}, "ms a step")
 
 
 if __name__ == "__main__":

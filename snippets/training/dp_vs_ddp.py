@@ -87,11 +87,13 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     names = {"dp": "DataParallel", "ddp": "DDP"}
+    titles = {"wide": "six wide\nlayers", "deep": "a hundred\nsmall layers"}
     speedups = {}
-    for model in MODELS:
+    for model, title in titles.items():
         row = results[model]["speedup"]
-        speedups[model] = {text: row[name] for name, text in names.items()}
-    return bars(speedups, {"number of GPUs": results["ranks"]}, "times one GPU")
+        speedups[title] = {text: row[name] for name, text in names.items()}
+    limits = {"number of GPUs": results["ranks"], "one GPU": 1}
+    return bars(speedups, limits, "speed, times one GPU")
 
 
 if __name__ == "__main__":

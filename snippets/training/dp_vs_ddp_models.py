@@ -83,12 +83,13 @@ def plot(results: dict, ceilings: dict):
     titles = {"densenet": "DenseNet-121", "transformer": "transformer"}
     names = {"dp": "DataParallel", "ddp": "DDP"}
     groups = {}
-    for model, title in (titles | {"tiny": "20-20-4"}).items():
+    for model, title in (titles | {"tiny": "tiny network"}).items():
         row = results[model]["speedup"]
         groups[title] = {text: row[name] for name, text in names.items()}
     if results["ranks"] == 4:
         groups["DenseNet-121"]["DataParallel, V100, 2018"] = results["v100_speedup"]
-    return bars(groups, {"number of GPUs": results["ranks"]}, "times one GPU")
+    limits = {"number of GPUs": results["ranks"], "one GPU": 1}
+    return bars(groups, limits, "speed, times one GPU")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def plot(results: dict, ceilings: dict):
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
     ax.bar_label(drawn, [f"{end:.3g}" for end in ends], padding=3)
     ax.set_yticks(range(len(groups)), list(groups))
-    ax.set(xlabel="ms", xmargin=0.15)
+    ax.set(xlabel="ms a step", xmargin=0.15)
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=2)
     return figure

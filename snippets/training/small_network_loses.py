@@ -54,7 +54,7 @@ def plot(results: dict, ceilings: dict):
     names = {"dp": "DataParallel", "ddp": "DDP"}
     lines = {text: results["speedup"][way] for way, text in names.items()}
     limits = {"number of GPUs": results["ranks"], "one GPU": 1}
-    labels = {"xlabel": "rows in all", "ylabel": "times one GPU"}
+    labels = {"xlabel": "rows in all", "ylabel": "speed, times one GPU"}
     return sweep(results["rows"], lines, limits, xlog=True, **labels)
 
 

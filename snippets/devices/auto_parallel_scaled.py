@@ -69,9 +69,9 @@ def plot(results: dict, ceilings: dict):
     ax.axvline(
         max(turns), color="gray", linestyle="--", label="if the GPUs ran side by side"
     )
-    ax.set_yticks(range(n + 1), [*(f"GPU {i} alone" for i in range(n)), "together"])
+    ax.set_yticks(range(n + 1), [*(f"GPU {i} alone" for i in range(n)), "all together"])
     ax.invert_yaxis()
-    ax.set(xlabel="time (s)")
+    ax.set(xlabel="s")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 

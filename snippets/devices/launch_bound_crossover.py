@@ -103,15 +103,16 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots()
     gpus, ms = results["visible_gpus"], results["one_ms"]["graphs"]
     kernel = [1e3 * t / p for t, p in zip(ms, results["products"], strict=True)]
-    for way, speedups in results["speedup"].items():
-        ax.semilogx(kernel, speedups, marker="o", label=way.replace("_", " "))
+    names = {"graphs": "CUDA graphs", "one_thread": "one thread, alternating"}
+    for way, label in names.items():
+        ax.semilogx(kernel, results["speedup"][way], marker="o", label=label)
     pairs = zip(kernel, results["launch_us"], strict=True)
     model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
-    ax.semilogx(kernel, model, linestyle=":", marker="x", label="model of one thread")
-    ax.axhline(gpus, color="gray", linestyle="--", label="number of GPUs")
-    ax.set(
-        ylim=(0, 1.1 * gpus), xlabel="one kernel (µs)", ylabel="speed-up over one GPU"
+    ax.semilogx(
+        kernel, model, linestyle=":", marker="x", label="formula for one thread"
     )
+    ax.axhline(gpus, color="gray", linestyle="--", label="number of GPUs")
+    ax.set(ylim=(0, 1.1 * gpus), xlabel="one kernel, µs", ylabel="speed, times one GPU")
     ax.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
     ax.set_yticks(range(gpus + 1))
     ax.minorticks_off()

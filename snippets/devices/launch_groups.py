@@ -92,10 +92,12 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    for plan in ("free", "one_core", "each_core"):
+    names = {"free": "any core", "one_core": "one core"}
+    names["each_core"] = "each core in turn"
+    for plan, label in names.items():
         x, y = results[plan]["cpu_us_trials"], results[plan]["launch_us_trials"]
-        ax.scatter(x, y, s=12, label=plan.replace("_", " "))
-    ax.set(xlabel="a call on the CPU (µs)", ylabel="a launch (µs)")
+        ax.scatter(x, y, s=12, label=label)
+    ax.set(xlabel="a call on the CPU, µs", ylabel="a launch, µs")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return figure
 

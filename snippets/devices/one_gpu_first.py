@@ -116,7 +116,7 @@ def plot(results: dict, ceilings: dict):
     for name, label in names.items():
         groups[label] = {"measured": results["speedup"][name]}
         if name in results["predicted"]:
-            groups[label]["predicted"] = results["predicted"][name]
+            groups[label]["by the formula"] = results["predicted"][name]
     limits = {"number of GPUs": results["visible_gpus"]}
     return bars(groups, limits, "times as fast as taking turns")
 

@@ -66,8 +66,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    names = {"one_way": "one way", "both_one_stream": "both ways, one stream"}
-    names |= {"both_two_streams": "both ways, two streams", "host": "through the host"}
+    names = {"one_way": "one way", "both_one_stream": "both ways, same streams"}
+    names |= {"both_two_streams": "both ways, own streams", "host": "through the host"}
     rates = {
         text: results["gb_s"][name]
         for name, text in names.items()

@@ -80,11 +80,17 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     labels = {"import_s": "import the compiler", "first_s": "first function"}
-    labels |= {"second_s": "second function", "trace_s": "tracing it alone"}
-    labels |= {"rows_3072_s": "another size", "rows_2048_s": "a third size"}
+    labels |= {"second_s": "second function", "trace_s": "tracing of it"}
+    labels |= {
+        "rows_3072_s": "new number of rows",
+        "rows_2048_s": "a third number of rows",
+    }
     values = {}
     for key, label in labels.items():
-        values[label] = {name: results[name][key] for name in ("cold", "cached")}
+        values[label] = {
+            "first process": results["cold"][key],
+            "second process, with the cache": results["cached"][key],
+        }
     return bars(values, {}, unit="s", log=True)
 
 

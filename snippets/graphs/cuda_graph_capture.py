@@ -63,13 +63,15 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     n = results["n"]
-    series = {"launched one by one": results["eager_us"]}
-    series["replayed from a graph"] = results["graph_us"]
+    series = {"launched by Python": results["eager_us"]}
+    series["replayed as a graph"] = results["graph_us"]
     limits = {}
     if "fp32_tflop_s" in ceilings:
         peak = ceilings["fp32_tflop_s"]
-        limits[f"{peak:g} TFLOP/s"] = [2e-6 * size**3 / peak for size in n]
-    names = {"xlabel": "n, of a matmul (n, n) by (n, n), fp32"}
+        limits[f"arithmetic at {peak:.0f} TFLOP/s"] = [
+            2e-6 * size**3 / peak for size in n
+        ]
+    names = {"xlabel": "n of a float32 matmul, n × n"}
     names["ylabel"] = "µs per matmul"
     figure = sweep(n, series, limits, xlog=True, ylog=True, **names)
     figure.axes[0].set_ylim(1, None)

@@ -113,9 +113,9 @@ def plot(results: dict, ceilings: dict):
     names = {
         "eager": "eager",
         "fused": "eager, fused Adam",
-        "callables": "network graphed",
-        "graph": "one graph",
-        "graph_fused": "one graph, fused Adam",
+        "callables": "network as a graph",
+        "graph": "whole step as a graph",
+        "graph_fused": "whole step, fused Adam",
     }
     steps = {text: results["us"][name] for name, text in names.items()}
     return bars(steps, {}, unit="µs per step")

@@ -72,8 +72,10 @@ def plot(results: dict, ceilings: dict):
     limits = {}
     if ceilings:
         least = [sum(row["bytes"].values()) for row in rows]
-        limits["memory's speed"] = [b / ceilings["hbm_gb_s"] / 1e3 for b in least]
-    labels = {"xlabel": "width of the model", "ylabel": "µs a token"}
+        limits["at the memory's bandwidth"] = [
+            b / ceilings["hbm_gb_s"] / 1e3 for b in least
+        ]
+    labels = {"xlabel": "width of the model", "ylabel": "µs per token"}
     widths = [row["width"] for row in rows]
     return sweep(widths, lines, limits, xlog=True, ylog=True, **labels)
 

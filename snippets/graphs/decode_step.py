@@ -236,9 +236,9 @@ def plot(results: dict, ceilings: dict):
         "static": ("uncompiled", "eager, static cache"),
         "attention": ("attention", "eager, PyTorch's attention"),
         "compiled": ("compiled", "compiled"),
-        "reduce_overhead": ("reduce_overhead", "compiled, reduce-overhead"),
         "graph": ("uncompiled", "one graph"),
         "attention_graph": ("attention", "one graph, PyTorch's attention"),
+        "reduce_overhead": ("reduce_overhead", "compiled, reduce-overhead"),
         "compiled_graph": ("compiled", "compiled, one graph"),
     }
     rates = {}
@@ -249,7 +249,7 @@ def plot(results: dict, ceilings: dict):
     limits = {}
     if ceilings:
         least = sum(results["uncompiled"]["bytes"].values())
-        limits["as fast as memory"] = 1e9 * ceilings["hbm_gb_s"] / least
+        limits["at the memory's bandwidth"] = 1e9 * ceilings["hbm_gb_s"] / least
     return bars(rates, limits, unit="tokens per second")
 
 

@@ -151,8 +151,10 @@ def plot(results: dict, ceilings: dict):
     counts = [row["buckets"] for row in results["rows"]]
     steps = [results["ms"][str(count)] / results["batches"] for count in counts]
     eager = results["ms"]["eager"] / results["batches"]
-    labels = {"xlabel": "buckets", "ylabel": "ms per step"}
-    return sweep(counts, {"graphs": steps}, {"eager": eager}, xlog=True, **labels)
+    labels = {"xlabel": "number of lengths", "ylabel": "ms per step"}
+    return sweep(
+        counts, {"padded, in graphs": steps}, {"eager": eager}, xlog=True, **labels
+    )
 
 
 if __name__ == "__main__":

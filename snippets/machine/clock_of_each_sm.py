@@ -144,28 +144,23 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
-    figure, ax = plt.subplots()
-    rows = {"after a rest": ("rested", "rested")}
+    rows = {"SMs after a rest": results["rested"]["by_sm_mhz"]}
     for kind, words in {"zeros": "zeros", "random": "random numbers"}.items():
-        rows[f"{words}, while they run"] = (f"beside_{kind}", kind)
-        rows[f"{words}, right after"] = (kind, kind)
-    beside = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
-    for row, (name, kind) in enumerate(rows.values()):
-        clocks = results[name]["by_sm_mhz"]
-        look = {"color": "C0", "s": 25, "label": None if row else "each SM"}
-        ax.scatter(clocks, [row] * len(clocks), **look)
-        ax.annotate(f"{results[name]['middle_mhz']:,.0f}", (max(clocks), row), **beside)
-        if name != kind:
-            look = {"color": "C1", "marker": "D"}
-            look["label"] = (
-                "the driver, at the end of the matmuls" if row == 1 else None
-            )
-            ax.scatter([results[kind]["nvml_mhz"]], [row], **look)
+        rows[f"{words}: SMs during matmuls"] = results[f"beside_{kind}"]["by_sm_mhz"]
+        rows[f"{words}: SMs right after"] = results[kind]["by_sm_mhz"]
+        rows[f"{words}: driver, at the end"] = [results[kind]["nvml_mhz"]]
+    figure, ax = plt.subplots()
+    beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+    for row, clocks in enumerate(rows.values()):
+        color, marker = ("C1", "D") if len(clocks) == 1 else ("C0", "o")
+        ax.scatter(clocks, [row] * len(clocks), s=25, color=color, marker=marker)
+        ax.annotate(f"{median(clocks):,.0f}", (max(clocks), row), **beside)
     if "clock_mhz" in ceilings:
-        ax.axvline(ceilings["clock_mhz"], color="gray", linestyle="--", label="ceiling")
+        ax.axvline(ceilings["clock_mhz"], color="gray", linestyle="--")
     ax.set_yticks(range(len(rows)), rows)
-    ax.set(xlabel="MHz", ylim=(len(rows) - 0.5, -0.7))
-    figure.legend(loc="outside upper left", ncols=3)
+    ax.set(
+        xlabel="MHz (dashed: the highest)", ylim=(len(rows) - 0.5, -0.5), xmargin=0.1
+    )
     return figure
 
 

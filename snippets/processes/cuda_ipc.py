@@ -58,8 +58,8 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     labels = {"handle": "as a handle", "host": "through the host"}
     labels["copy"] = "one copy on the GPU"
-    rows = {labels[name]: us for name, us in results["us"].items()}
-    return bars(rows, {}, "µs for 1 GiB", log=True)
+    rows = {labels[name]: us / 1e3 for name, us in results["us"].items()}
+    return bars(rows, {}, "ms for 1 GiB", log=True)
 
 
 if __name__ == "__main__":

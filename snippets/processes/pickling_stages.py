@@ -84,15 +84,17 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(layout="constrained")
+    titles = {"as it is": "by default", "memory kept": "glibc keeps memory"}
     names = list(results["ms"])
     at = [0.0] * len(names)
     for stage in STAGES[:3]:
         ms = [results["ms"][name][stage] for name in names]
-        ax.barh(names, ms, left=at, label=stage)
+        drawn = ax.barh([titles[name] for name in names], ms, left=at, label=stage)
         at = [one + other for one, other in zip(at, ms, strict=True)]
+    ax.bar_label(drawn, [f"{end:.3g}" for end in at], padding=3)
     copy = results["ms"]["memory kept"]["copy"]
     ax.axvline(copy, color="gray", linestyle="--", label="one copy")
-    ax.set(xlabel="ms for one message")
+    ax.set(xlabel="ms for one message", xmargin=0.15)
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=4)
     return figure

@@ -83,8 +83,10 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    names = {"pool running": "running pool", "no loop": "np.square, no loop"}
+    lines = {names.get(name, name): ms for name, ms in results["ms"].items()}
     axes = {"xlabel": "numbers to square", "ylabel": "ms"}
-    return sweep(results["sizes"], results["ms"], {}, xlog=True, ylog=True, **axes)
+    return sweep(results["sizes"], lines, {}, xlog=True, ylog=True, **axes)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def plot(results: dict, ceilings: dict):
     lines = {label: [row["us"][n] for row in rows] for n, label in labels.items()}
     copy = {"one copy in memory": [row["us"]["copy"] for row in rows]}
     sizes = [row["kib"] for row in rows]
-    axes = {"xlabel": "size of the message (KiB)", "ylabel": "time of one send (µs)"}
+    axes = {"xlabel": "size of the message, KiB", "ylabel": "one send, µs"}
     return sweep(sizes, lines, copy, xlog=True, ylog=True, **axes)
 
 

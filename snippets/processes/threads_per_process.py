@@ -57,10 +57,10 @@ def plot(results: dict, ceilings: dict):
     threads, count = results["threads"], results["processes"]
     names = {
         "default": f"{count} processes, {threads['default']} threads each",
-        "share": f"{count} processes, {threads['share']} each",
+        "share": f"{count} processes, {threads['share']} threads each",
         "alone": f"1 process, {threads['alone']} threads",
     }
-    return bars({names[name]: ms for name, ms in results["ms"].items()}, {}, "ms")
+    return bars({text: results["ms"][name] for name, text in names.items()}, {}, "ms")
 
 
 if __name__ == "__main__":

@@ -144,11 +144,11 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
-    rows = {"SMs after a rest": results["rested"]["by_sm_mhz"]}
-    for kind, words in {"zeros": "zeros", "random": "random numbers"}.items():
-        rows[f"{words}: SMs during matmuls"] = results[f"beside_{kind}"]["by_sm_mhz"]
-        rows[f"{words}: SMs right after"] = results[kind]["by_sm_mhz"]
-        rows[f"{words}: driver, at the end"] = [results[kind]["nvml_mhz"]]
+    rows = {"after a rest": results["rested"]["by_sm_mhz"]}
+    for kind, words in {"zeros": "zeros", "random": "random\nnumbers"}.items():
+        rows[f"{words}, during"] = results[f"beside_{kind}"]["by_sm_mhz"]
+        rows[f"{words}, right after"] = results[kind]["by_sm_mhz"]
+        rows[f"{words}, the driver"] = [results[kind]["nvml_mhz"]]
     figure, ax = plt.subplots()
     beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
     for row, clocks in enumerate(rows.values()):
@@ -158,9 +158,7 @@ def plot(results: dict, ceilings: dict):
     if "clock_mhz" in ceilings:
         ax.axvline(ceilings["clock_mhz"], color="gray", linestyle="--")
     ax.set_yticks(range(len(rows)), rows)
-    ax.set(
-        xlabel="MHz (dashed: the highest)", ylim=(len(rows) - 0.5, -0.5), xmargin=0.1
-    )
+    ax.set(xlabel="MHz", ylim=(len(rows) - 0.5, -0.5), xmargin=0.1)
     return figure
 
 

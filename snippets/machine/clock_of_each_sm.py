@@ -145,10 +145,10 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     rows = {"after a rest": results["rested"]["by_sm_mhz"]}
-    for kind, words in {"zeros": "zeros", "random": "random\nnumbers"}.items():
-        rows[f"{words}, during"] = results[f"beside_{kind}"]["by_sm_mhz"]
-        rows[f"{words}, right after"] = results[kind]["by_sm_mhz"]
-        rows[f"{words}, the driver"] = [results[kind]["nvml_mhz"]]
+    for kind in ("zeros", "random"):
+        rows[f"{kind}, during"] = results[f"beside_{kind}"]["by_sm_mhz"]
+        rows[f"{kind}, right after"] = results[kind]["by_sm_mhz"]
+        rows[f"{kind}, the driver"] = [results[kind]["nvml_mhz"]]
     figure, ax = plt.subplots()
     beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
     for row, clocks in enumerate(rows.values()):

@@ -234,10 +234,10 @@ def plot(results: dict, ceilings: dict):
     labels = {
         "growing": ("uncompiled", "eager, growing cache"),
         "static": ("uncompiled", "eager, static cache"),
-        "attention": ("attention", "eager, PyTorch's attention"),
+        "attention": ("attention", "eager,\nPyTorch's attention"),
         "compiled": ("compiled", "compiled"),
         "graph": ("uncompiled", "one graph"),
-        "attention_graph": ("attention", "one graph, PyTorch's attention"),
+        "attention_graph": ("attention", "one graph,\nPyTorch's attention"),
         "reduce_overhead": ("reduce_overhead", "compiled, reduce-overhead"),
         "compiled_graph": ("compiled", "compiled, one graph"),
     }

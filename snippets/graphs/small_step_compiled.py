@@ -123,9 +123,9 @@ def plot(results: dict, ceilings: dict):
     labels = {
         "eager": "eager",
         "compiled": "compiled",
-        "reduce_overhead": "compiled, reduce-overhead",
+        "reduce_overhead": "compiled,\nreduce-overhead",
         "graph": "one graph, by hand",
-        "compiled_graph": "compiled, one graph by hand",
+        "compiled_graph": "compiled,\none graph by hand",
     }
     steps = {label: results["ms"][name] for name, label in labels.items()}
     return bars(steps, {}, unit="ms per step")

@@ -179,7 +179,7 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     labels = {"whole": "as a whole", "by_block": "block by block"}
-    labels["with_breaks"] = "block by block, with breaks"
+    labels["with_breaks"] = "block by block,\nwith breaks"
     times = {}
     for name, label in labels.items():
         way = results["ways"][name]

@@ -468,6 +468,13 @@
     }
   }
 
+  /* A link to a section of another page. On a slow device the theme may take the last scroll of the page before for its place. */
+  let followed = ""
+  document.addEventListener("click", event => {
+    const link = event.target.closest("a[href]")
+    followed = link?.hash && link.pathname !== location.pathname ? link.href : ""
+  }, true)
+
   /* A link into a fold opens it, one to a claim its evidence. */
   const opened = () => {
     const mark = document.getElementById(decodeURIComponent(location.hash.slice(1)))
@@ -475,6 +482,7 @@
     const folded = Boolean(closed)
     for (; closed; closed = closed.parentElement.closest("details:not([open])")) closed.open = true
     if (folded) mark.scrollIntoView()
+    else if (mark && followed === location.href) setTimeout(() => location.replace(location.hash))
     if (mark?.matches(".ov-mark")) document.getElementById(`${mark.id}-evidence`)?.matches(":popover-open") || mark.click()
   }
   addEventListener("hashchange", opened)

@@ -59,9 +59,14 @@ def plot(results: dict, ceilings: dict):
     alpha, beta = results["alpha_us"], results["gb_s"]
     says = [alpha + size / beta / 1e3 for size in results["bytes"]]
     kib = [size // 2**10 for size in results["bytes"]]
-    lines, model = {"all-reduce": results["us"]}, {"α + bytes / β": says}
-    figure = sweep(kib, lines, model, xlog=True, ylog=True, xlabel="KiB", ylabel="µs")
-    figure.axes[0].set_xticks(kib[::4], [f"{value:,}" for value in kib[::4]])
+    lines, model = {"measured": results["us"]}, {"the line: α + bytes / β": says}
+    labels = {"xlabel": "size of the tensor", "ylabel": "µs for an all-reduce"}
+    figure = sweep(kib, lines, model, xlog=True, ylog=True, **labels)
+    shown = kib[::4]
+    units = {2**20: "GiB", 2**10: "MiB", 1: "KiB"}
+    unit_of = {size: max(unit for unit in units if unit <= size) for size in shown}
+    names = [f"{size // unit} {units[unit]}" for size, unit in unit_of.items()]
+    figure.axes[0].set_xticks(shown, names)
     return figure
 
 

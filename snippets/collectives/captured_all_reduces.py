@@ -156,7 +156,10 @@ def plot(results: dict, ceilings: dict):
         us = [2 * (n - 1) / n * size / gb_s / 1e3 for size in results["bytes"]]
         shown = [each if each >= 0.5 else float("nan") for each in us]
         limits["its bytes at NVLink's rate"] = shown
-    figure = sweep(kib, lines, limits, xlog=True, ylog=True, xlabel="KiB", ylabel="µs")
+    labels = {"xlabel": "size of the tensor", "ylabel": "µs for an all-reduce"}
+    figure = sweep(kib, lines, limits, xlog=True, ylog=True, **labels)
+    names = [f"{size // 1024} MiB" if size >= 1024 else f"{size} KiB" for size in kib]
+    figure.axes[0].set_xticks(kib, names)
     figure.axes[0].set_ylim(bottom=0.5)
     return figure
 

@@ -165,11 +165,11 @@ class View:
         outputs = recording.data["outputs"]
         return self.file("outputs", outputs=outputs, ranks=len({output["rank"] for output in outputs}))
 
-    def figure(self, recording: Recording, at_once: bool = False, numbers: str = "folded") -> Markup:
-        """A recording's picture with its numbers; empty where the snippet draws none.
+    def figure(self, recording: Recording, at_once: bool = False, numbers: bool = False) -> Markup:
+        """A recording's picture; empty where the snippet draws none.
 
-        `at_once`: it is in the first view, so nothing waits for it. `numbers` are folded, or `chosen` in a
-        row of views.
+        `at_once`: it is in the first view, so nothing waits for it. With its `numbers`, but for a timeline's:
+        those have their names where it is explored.
         """
         name = recording.snippet
         picture = self.site.pictures.of(recording)
@@ -184,13 +184,14 @@ class View:
             variants[variant] = {"source": source, "width": width, "height": height}
         shared = variants.pop("shared", None)
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(recording.profile)}."
-        names = {"tables": picture["tables"], "more": picture["more"], "title": title, "at_once": at_once}
+        names = {"title": title, "at_once": at_once, "trace": self.trace(recording)}
+        names["tables"] = picture["tables"] if numbers and not names["trace"] else []
+        names["more"] = picture["more"]
         kinds = {panel["kind"] for panel in picture["chart"]}
         names["kind"] = "lines" if kinds == {"lines"} and len(picture["chart"]) == 1 else "other"
-        names["trace"] = self.trace(recording)
         names["chart"] = self.link(f"charts/{recording.profile}/{name}.json")
         names["shared"] = shared["source"] if shared else ""
-        return self.file("figure", **variants, **names, view_of_its_own=numbers == "chosen")
+        return self.file("figure", **variants, **names)
 
 
 class _Colourless(Filter):

@@ -109,7 +109,7 @@ class SnippetBlock(Block):
         if self.plot:
             for by_name in recordings.values():
                 for recording in by_name.values():
-                    pictures[recording.path] = view.figure(recording, numbers="chosen")
+                    pictures[recording.path] = view.figure(recording, numbers=True)
         anchors = [block.place(view) for block in self.snippets]
         if not recordings:
             return f"\n{view.stash(self._code(view, anchors))}\n"

@@ -49,7 +49,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     svg, chart, shared   its other forms
     notebook, trace, cards, app, front   files to take home or to share
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
-                   quiet: without Material's notice
+                   lean: styles and scripts made small; quiet: without Material's notice
 
 `cli` has the commands, `cache` writes files whole or not at all, `wheel` builds the package.
 """

@@ -21,6 +21,7 @@ from overlap.book.verdict import State
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
 from overlap.site.cards import SIZE, Cards
+from overlap.site.lean import make_lean
 from overlap.site.pictures import Pictures
 from overlap.site.rendered import RenderedPages
 from overlap.site.view import Site
@@ -190,9 +191,14 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             raise Abort(f"{error.filename}: {error.strerror}; mend this and build again") from None
 
     def on_post_build(self, config) -> None:
-        """Mend the search; list claims that runs of this machine contradict; tell what is not in order."""
+        """Mend the search, make styles small; list claims that runs of this machine contradict.
+
+        An author is told what is not in order.
+        """
         for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
             worker.write_text(worker.read_text(encoding="utf-8").replace(*_LUNR), encoding="utf-8")
+        if not self.serving:
+            make_lean(Path(config.site_dir), Path(config.docs_dir, "assets"))
         book = self.site.book
         for claim in book.claims:
             if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):

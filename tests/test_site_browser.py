@@ -219,7 +219,7 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
 
     page = visit("graphs/")
     assert not elsewhere("1 × H200")
-    page = visit("training/")
+    page = visit("devices/")
     opened = page.evaluate(FOLLOWERS)["announced"]
     assert opened.startswith("This page opens on 2 × H200, on which most of it ran.")
     picker(page).select_option("h200-x2")
@@ -240,7 +240,7 @@ def test_the_build_says_what_the_script_says(visit, chapters):
 
 
 def test_a_value_of_another_machine_names_it_unless_its_sentence_does(visit):
-    page = visit("training/?machine=h100-80gb-hbm3")
+    page = visit("devices/?machine=h100-80gb-hbm3")
     named = page.evaluate(
         """() => [...document.querySelectorAll(".md-content p > .ov-value")].map(value => ({
           pinned: value.matches(".ov-pinned"), machine: value.querySelector(".ov-on").dataset.machine,

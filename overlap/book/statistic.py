@@ -8,7 +8,7 @@ from statistics import median, median_low
 from overlap.run.text import plain
 
 #: A range wider than this share of the median is shown beside the number; a narrower one can be asked for.
-WIDE = 0.15
+WIDE = 0.25
 #: Characters of a text or a list that stand in a sentence.
 _LONGEST_TEXT = 60
 #: The format of seconds in the unit that people would say.

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -511,7 +512,7 @@ def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, t
     cores = book.book("auto").recordings("a/number")["cpu"].data["machine"]["cores"]
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         for _ in range(3):
-            served.on_post_build(None)
+            served.on_post_build(SimpleNamespace(site_dir=tmp_path / "site"))
     busy = "this machine was busy (other processes took 90% of the CPU's time, load 8.5 on "
     (line,) = [line for line in caplog.text.splitlines() if "claim is false here" in line]
     assert f"{busy}{plural(cores, 'core')}): repeat it when calm; `overlap run a/number` runs" in line

@@ -227,6 +227,8 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     assert told and told in opened
     picker(page).select_option("h100-80gb-hbm3")
     assert elsewhere("1 × H100")
+    page = visit("memory/?machine=h200-x8")
+    assert page.locator(".ov-here").inner_text() == "1 × H200"
 
 
 def test_the_build_says_what_the_script_says(visit, chapters):

@@ -126,16 +126,18 @@
 
   /* One line below the title says so where a page is not shown on the machine that the reader expects. The build writes it,
      so that nothing moves, for the machine that the page opens on. */
-  const announce = (wanted, outputs, others) => {
+  const announce = (wanted, shown, others) => {
     const head = document.querySelector(".ov-head"), name = short({ label: label[wanted] }), sentences = []
     if (!head) return
-    head.querySelector(".ov-here").textContent = name
+    /* Of a host with several GPUs a page for one GPU shows nothing: it is shown on one GPU of that model. */
+    const here = shown.includes(wanted) ? wanted : shown.find(machine => !isCpu(machine)) ?? shown[0] ?? wanted
+    head.querySelector(".ov-here").textContent = short({ label: label[here] ?? here })
     if (!chosen() && wanted !== machines.find(m => m.first)?.profile) {
       sentences.push(`This page opens on ${name}, on which most of it ran.`)
     }
     if (others) {
       const are = others === 1 ? "is" : "are"
-      sentences.push(`${others} of the ${outputs} outputs below ${are} from another machine, which is named there.`)
+      sentences.push(`${others} of the ${shown.length} outputs below ${are} from another machine, which is named there.`)
     }
     let line = document.querySelector(".ov-switch")
     if (!sentences.length) return line?.remove()
@@ -175,12 +177,13 @@
       block = place
       last = machine
     }
-    let outputs = 0, others = 0
+    const machinesShown = []
+    let others = 0
     for (const set of document.querySelectorAll(".tabbed-set")) {
       const runs = runsOf(set)
       if (!runs.length) continue
       const shown = nearest(wanted, runs)
-      outputs += 1
+      machinesShown.push(shown)
       others += !same(wanted, shown, runs)
       const input = [...set.querySelectorAll(":scope > input")][runs.indexOf(shown)]
       following = true  // its own clicks move no picker
@@ -189,7 +192,7 @@
       following = false
       note(set, wanted, shown, runs)
     }
-    announce(wanted, outputs, others)
+    announce(wanted, machinesShown, others)
     for (const form of document.querySelectorAll(".ov-calculator")) begin(form, wanted)
     for (const row of document.querySelectorAll(".ov-evidence li")) {
       row.classList.toggle("ov-picked", row.dataset.machine === wanted)

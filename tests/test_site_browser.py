@@ -938,7 +938,7 @@ def test_on_a_phone_each_cell_of_a_table_says_its_column(visit):
     """The first one is the card's name: what its column is called stands above the cards."""
     page = visit("asynchrony/", width=390)
     told = "cell => getComputedStyle(cell, '::before').content"
-    assert page.locator("td[data-label='does not']").first.evaluate(told) == '"does not: "'
+    assert page.locator("td[data-label='does not wait']").first.evaluate(told) == '"does not wait: "'
     assert page.locator("td[data-label='waits']").first.evaluate(told) == "none"
     assert page.locator("th:text-is('waits')").is_visible()
 

@@ -424,7 +424,7 @@ def test_a_thin_margin_stops_an_author_and_no_build(small_book, template):
     assert "claim holds by less than 3 times the spread of `n > 8`" in problem
     html = (build(small_book, "never") / "a/index.html").read_text()
     assert "More than eight." in html
-    assert html.count("Printed by one of 3 runs. Numbers in sentences are medians of all.") == 1
+    assert html.count("Printed by one of 3 runs. Numbers in sentences and charts are medians of all.") == 1
 
 
 def edit(path: str, old: str, new: str):

@@ -85,6 +85,10 @@
     }
   }
 
+  /* Some inputs take whole numbers only. */
+  const rounded = (input, number, digits) =>
+    input.step === "1" ? Math.round(number) : Number(number.toPrecision(digits))
+
   const calculate = form => {
     const formula = JSON.parse(form.dataset.formula)
     const inputs = [...form.querySelectorAll("[type=number]")]
@@ -111,7 +115,7 @@
       if (input.disabled) {
         input.disabled = slider.disabled = false
         slider.addEventListener("input", () => {
-          input.value = Number(way(input).at(Number(slider.value)).toPrecision(3))
+          input.value = rounded(input, way(input).at(Number(slider.value)), 3)
         })
         form.addEventListener("submit", event => event.preventDefault())
         form.addEventListener("input", event => {
@@ -119,7 +123,7 @@
           if (form.checkValidity()) calculate(form)
         })
       }
-      if (!("changed" in input.dataset)) input.value = Number(start[input.name].toPrecision(4))
+      if (!("changed" in input.dataset)) input.value = rounded(input, start[input.name], 4)
     }
     calculate(form)
   }

@@ -60,7 +60,7 @@ def memory_map(snapshot: dict) -> list[list]:
 
 
 def grow(scale: int, empty: bool, limited: bool) -> dict:
-    """The batch that does not fit any more, and what memory looks like then.
+    """The batch at which the loop stops, and what memory looks like then.
 
     `empty`: give the cache back to CUDA after each batch. Not `limited`: PyTorch may
     take what the GPU has, and the loop ends where nothing more could fit into the limit.
@@ -117,7 +117,7 @@ def all_settings(scale: int) -> dict[str, dict]:
 
 
 def furthest() -> int:
-    """The batch of scale 1 that does not fit even if nothing is ever lost, in MiB."""
+    """The batch at which scale 1 stops even if nothing is ever lost, in MiB."""
     kept = 0
     for mib in range(FIRST_MIB, CAP_MIB, GROWTH_MIB):
         if kept + mib + mib // 2 > CAP_MIB:
@@ -186,7 +186,7 @@ def plot(results: dict, ceilings: dict):
         refused = f"{results['settings'][name]['refused_mib']} MiB"
         ax.annotate(refused, (results["cap_mib"], lane), **beside)
     ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="limit")
-    ax.annotate("did not fit:", (results["cap_mib"], -0.65), **beside)
+    ax.annotate("stops at batch", (results["cap_mib"], -0.65), **beside)
     ax.set_yticks(range(len(lanes)), lanes.values(), linespacing=0.9)
     ax.set_xticks(range(0, results["cap_mib"], 500))
     ax.set(xlabel="MiB, in the order of addresses", xlim=(0, 1.25 * results["cap_mib"]))

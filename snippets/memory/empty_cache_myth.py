@@ -35,7 +35,7 @@ def asked(done: str) -> dict:
 def when_memory_is_out() -> list[dict]:
     """Three attempts, where PyTorch may take 4 GiB at most."""
     torch.cuda.set_per_process_memory_fraction(2**32 / torch.cuda.mem_get_info()[1])
-    held = [tensor(1024) for _ in range(3)]
+    held = [tensor(1024) for _ in range(3)]  # each of 1024 MiB
     rows = [asked("three tensors of 1 GiB")]
     torch.cuda.empty_cache()
     rows.append(asked("empty_cache()"))

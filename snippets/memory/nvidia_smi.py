@@ -53,5 +53,29 @@ def main() -> dict:
     return {"mib": rows, "torch_says_mib": torch_says}
 
 
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    rows = results["mib"]
+    names = ["before CUDA", "context", "+ 1 GiB", "one small kernel", "first matmul"]
+    names += ["del", "empty_cache()", "cuBLAS's cleared"]
+    parts = {
+        "tensors": [row["tensors"] for row in rows],
+        "cache": [row["reserved"] - row["tensors"] for row in rows],
+        "outside PyTorch": [row["smi"] - row["reserved"] for row in rows],
+    }
+    looks = {"outside PyTorch": {"color": "gray", "alpha": 0.3}}
+    ends = [0] * len(rows)
+    for label, mib in parts.items():
+        bars = ax.barh(names, mib, left=ends, label=label, **looks.get(label, {}))
+        ends = [end + more for end, more in zip(ends, mib, strict=True)]
+    ax.bar_label(bars, [f"{end:,}" for end in ends], padding=3)
+    ax.set(xlabel="MiB, as nvidia-smi shows them", xlim=(0, 1.15 * max(ends)))
+    ax.invert_yaxis()
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
 if __name__ == "__main__":
     main()

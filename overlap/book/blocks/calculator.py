@@ -141,7 +141,9 @@ class Calculator(Block):
             curve=self._axis,
             starts=json.dumps(starts),
             inputs=self.inputs,
-            start={name: f"{number:.4g}" for name, number in start.items()},
+            start={
+                name: number if isinstance(number, int) else f"{number:.4g}" for name, number in start.items()
+            },
             result=show(now),
             text=self.label,
             rule=self.formula,
@@ -161,6 +163,11 @@ class Calculator(Block):
         text = f"{show(self.result(start))} {self.label}\n"
         output = {"output_type": "stream", "name": "stdout", "text": text}
         return [notebook.code("\n".join(rows), [output], [])]
+
+
+def _written(number: float) -> int | str:
+    """A whole number as it is, another with four digits."""
+    return number if isinstance(number, int) else f"{number:.4g}"
 
 
 def _shares() -> list[float]:

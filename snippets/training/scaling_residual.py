@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_timeline import account, timelines_of
 from snippets.training.dp_vs_ddp import mlp, slowest_rank, step
@@ -80,28 +81,15 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    titles = {"one_gpu": "one GPU", "weak": "weak scaling"}
-    titles |= {"one_gpu_part": "one GPU, its share", "strong": "strong scaling"}
-    names = {"passes": "forward, backward", "optimizer": "optimizer"}
-    names |= {"exposed": "all-reduce, exposed", "idle": "nothing runs"}
-    groups = {}
-    for case, title in titles.items():
-        row = results["ms"][case]
-        groups[title] = {text: row[name] for name, text in names.items()}
-    figure, ax = plt.subplots()
-    ends = [0.0] * len(groups)  # each part begins where the one before ends
-    for part in names.values():
-        widths = [group[part] for group in groups.values()]
-        drawn = ax.barh(range(len(groups)), widths, 0.7, left=ends, label=part)
-        ends = [end + width for end, width in zip(ends, widths, strict=True)]
-    ax.bar_label(drawn, [f"{end:.3g}" for end in ends], padding=3)
-    ax.set_yticks(range(len(groups)), list(groups))
-    ax.set(xlabel="ms a step", xmargin=0.15)
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+    ms, ranks = results["step"]["ms"], results["ranks"]
+    names = {"one_gpu": "one GPU, all rows"}
+    names |= {"weak": f"{ranks} GPUs, all rows each\n(weak scaling)"}
+    names |= {"one_gpu_part": f"one GPU, 1/{ranks} of the rows"}
+    names |= {"strong": f"{ranks} GPUs, 1/{ranks} each\n(strong scaling)"}
+    ideal = {
+        f"ceiling of strong scaling: 1/{ranks} of the first bar": ms["one_gpu"] / ranks
+    }
+    return bars({text: ms[case] for case, text in names.items()}, ideal, "ms a step")
 
 
 if __name__ == "__main__":

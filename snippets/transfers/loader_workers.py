@@ -90,7 +90,9 @@ def plot(results: dict, ceilings: dict):
     steps = {}
     for workers, ms in results["step_ms"].items():
         steps["1 worker" if workers == "1" else f"{workers} workers"] = ms
-    limits = {"a step alone, without pauses": results["alone_ms"]["step"]}
+    alone = results["alone_ms"]
+    limits = {"a step alone, GPU rested": alone["rested_step"]}
+    limits["a step alone, GPU never pauses"] = alone["step"]
     return bars(steps, limits, "ms per iteration")
 
 

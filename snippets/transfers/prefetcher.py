@@ -36,19 +36,14 @@ def prefetched(batches: Iterable, device: str | torch.device = "cuda") -> Genera
     """Yield the batches on a GPU, each copied while you work on the one before.
 
     A batch is a tensor, or a tuple, list or mapping (which becomes a dict) of batches;
-    texts, numbers and None stay as they are. A PackedSequence keeps a part on the CPU:
-    hand over its `data`. The batch is yours to keep. The GPU holds one batch more than in
-    a loop without a prefetcher: the next one.
+    texts, numbers and None stay. You may keep it. Hand over a PackedSequence's `data`.
 
         for x, y in prefetched(loader):  # DataLoader(..., pin_memory=True)
             train(x, y)
 
-    Pin what you hand over: a pageable copy holds the thread. Do not overwrite it: perhaps
-    it is not copied yet, and the GPU would get the new values.
-    Work in the stream that is current when the loop begins: no other stream waits for
-    the copies, so it may read a batch that is not there yet.
-    To another device than CUDA's the batches are only moved. Without CUDA say
-    `device="cpu"`, else PyTorch refuses: "Torch not compiled with CUDA enabled".
+    Pin the batches, else the thread waits for each copy. Do not overwrite a batch: it may
+    not be copied yet. Work in the stream that is current when the loop begins: no other
+    stream waits for the copies. Without CUDA say `device="cpu"`: batches are only moved.
     """
     if torch.device(device).type != "cuda":
         return (yield from (each_tensor(b, lambda t: t.to(device)) for b in batches))

@@ -39,7 +39,7 @@ def two_buffers(batches: list[Tensor], step) -> list[Tensor]:
     copying.wait_stream(working)  # until here the memory of the buffers may be in use
     for i, batch in enumerate(batches):
         buffer, done = buffers[i % 2], free[i % 2]
-        copying.wait_event(done)  # worked on no more; lets pass before its first record
+        copying.wait_event(done)  # until the step that used this buffer is over
         with torch.cuda.stream(copying):
             buffer.copy_(batch, non_blocking=True)
         working.wait_stream(copying)  # arrived

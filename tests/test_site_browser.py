@@ -1324,7 +1324,28 @@ SEARCHED = {
     "kv cache static": "language_model/#static-cache glossary/#kv-cache",
     "pcie bandwidth test": "transfers/#how-wide-is-the-door",
     "tflops": "glossary/#mfu",
+    "is my GPU normal": "check/",
+    "is my GPU OK": "check/",
+    "GPU performance normal": "check/",
+    "streams not overlapping": "symptoms/#cuda-streams",
+    "learning rate more gpus": "symptoms/#which-batch-size",
+    "multi node torchrun": "collectives/#more-than-one-machine",
+    "model memory estimate": "symptoms/#where-does-the-memory",
+    "DataLoader is the bottleneck": "transfers/#and-if",
+    "torch.compile": "symptoms/#is-torchcompile-worth-it",
 }
+
+
+def test_a_phones_menu_shows_all_groups_at_once(visit):
+    page = visit("transfers/", width=390)
+    page.locator(".md-header__button[for=__drawer]").click()
+    for title in ("First steps", "Streams", "Collectives", "Glossary"):
+        playwright.expect(page.locator(".md-nav--primary a", has_text=title).first).to_be_visible()
+    drawer = page.locator(".md-sidebar--primary").bounding_box()
+    link = page.locator(".md-nav--primary a", has_text="Symptoms").bounding_box()
+    assert 0 <= link["x"] < drawer["width"] and link["height"] >= 24
+    page.locator(".md-nav--primary a", has_text="Collectives").click()
+    page.wait_for_url("**/collectives/")
 
 
 def search(page, words):

@@ -133,7 +133,7 @@ export const explore = async (figure, charts, closed = () => {}) => {
   const seen = [...figure.children].filter(part => part.checkVisibility() && !part.matches(".ov-data"))
   const high = seen.at(-1).getBoundingClientRect().bottom - seen[0].getBoundingClientRect().top
   const focused = figure.contains(document.activeElement)
-  let number = 0, at = Infinity, scales = {}, mine = null
+  let number = 0, at = -1, scales = {}, mine = null
 
   const box = make("div", "ov-explore ov-chart"), series = make("div", "ov-legend"), canvas = make("div", "ov-sweep")
   const others = make("p", "ov-others"), tools = make("div", "ov-tools")
@@ -158,15 +158,21 @@ export const explore = async (figure, charts, closed = () => {}) => {
   }
   const nameOf = ({ x, y, machine }) => panelOf(machine).names.find(name => name[0] === x && name[1] === y)?.[2] ?? ""
 
-  const values = machine => shown(machine).map(one => [one.name, nearest(one.points, places()[at].x)[1]])
+  const values = (machine, { x }) => shown(machine).map(one => [one.name, nearest(one.points, x)[1]])
 
   /* What is read off, as a sentence for those who hear the page, and beside each name for those who see it. */
   const tell = () => {
-    const all = places(), place = all[at], { x, y } = panels[number]
-    if (!place) return
+    const all = places(), place = all[at], { kind, x, y } = panels[number]
     canvas.ariaValueMin = 0
     canvas.ariaValueMax = all.length - 1
-    canvas.ariaValueNow = at
+    canvas.ariaValueNow = Math.max(0, at)
+    if (!place) {
+      const beside = chosen().filter(({ index }) => index).map(({ machine, index }) => `${machine} ${SIGNS[index % SIGNS.length]}`)
+      others.textContent = kind === "dots" ? "Point at a dot to read it off." : beside.join("\n")
+      canvas.ariaValueText = "nothing read off"
+      for (const output of outputs.values()) output.textContent = ""
+      return
+    }
     if (place.y !== undefined) {
       const name = [nameOf(place), place.series, machines.size > 1 ? place.machine : ""].filter(Boolean).join(", ")
       others.textContent = `${name}: ${written(place.x)} ${x.label}, ${written(place.y)} ${y.label}`
@@ -174,9 +180,9 @@ export const explore = async (figure, charts, closed = () => {}) => {
       canvas.ariaValueText = others.textContent
       return
     }
-    const rows = chosen().map(({ machine }) => [machine, values(machine).map(([name, value]) => `${name} ${written(value)}`.trim()).join(" · ")])
+    const rows = chosen().map(({ machine }) => [machine, values(machine, place).map(([name, value]) => `${name} ${written(value)}`.trim()).join(" · ")])
     canvas.ariaValueText = `${x.label} ${written(place.x)}: ${rows.map(([machine, text]) => rows.length > 1 ? `${machine}: ${text}` : text).join("; ")}`
-    const first = new Map(machines.has(charts[0].machine) ? values(charts[0].machine) : [])
+    const first = new Map(machines.has(charts[0].machine) ? values(charts[0].machine, place) : [])
     for (const [name, output] of outputs) output.textContent = first.has(name) ? written(first.get(name)) : ""
     const beside = rows.filter(([machine]) => machine !== charts[0].machine)
     others.textContent = beside.map(([machine, text]) => `${machine} ${SIGNS[charts.findIndex(one => one.machine === machine) % SIGNS.length]} ${text}`).join("\n")
@@ -221,7 +227,7 @@ export const explore = async (figure, charts, closed = () => {}) => {
     const width = Math.max(260, canvas.clientWidth)
     const left = Math.max(24, 10 + 6.5 * Math.max(...y.ticks.map(tick => y.text(tick).length)))
     const grid = y.ticks.map(tick => line(x.scale.domain.map(end => [end, tick]), { x: "0", y: "1", stroke: "var(--ov-grid)", strokeWidth: 0.8 }))
-    const rule = ruleX(place.y === undefined ? [place.x] : [], { stroke: "var(--ov-ink)", strokeOpacity: 0.5 })
+    const rule = ruleX(place && place.y === undefined ? [place.x] : [], { stroke: "var(--ov-ink)", strokeOpacity: 0.5 })
     const marks = [...grid, rule, ...lines, ...dots]
     for (const edge of panel.edges) if (edge.at <= Math.max(...data.x)) marks.push(ruleX([edge.at], { stroke: "var(--ov-ceiling)", strokeDasharray: "2 3" }))
     const height = Math.max(190, canvas.clientHeight)
@@ -235,8 +241,8 @@ export const explore = async (figure, charts, closed = () => {}) => {
       svgText(drawing, scaled.x.apply(edge.at) + 4, height - 46, edge.name, { class: "ov-axis", "text-anchor": "start" })
     }
     if (chosen().length === 1) write(panelOf(chosen()[0].machine).names, scaled)
-    if (place.y !== undefined) ring(scaled, [place.x, place.y])
-    else svgText(drawing, Math.min(scaled.x.apply(place.x), width - 24), 20, written(place.x), { class: "ov-now", "text-anchor": "middle" })
+    if (place?.y !== undefined) ring(scaled, [place.x, place.y])
+    else if (place) svgText(drawing, Math.min(scaled.x.apply(place.x), width - 24), 20, written(place.x), { class: "ov-now", "text-anchor": "middle" })
     if (mine) {
       ring(scaled, mine, "ov-mine")
       svgText(drawing, scaled.x.apply(mine[0]) + 7, scaled.y.apply(mine[1]) + 4, "mine", { class: "ov-now", "text-anchor": "start" })
@@ -294,7 +300,7 @@ export const explore = async (figure, charts, closed = () => {}) => {
     const panel = panels[number]
     outputs.clear()
     scales = { x: panel.x.log, y: panel.y.log }
-    at = Infinity
+    at = -1  // nothing is read off until somebody points
     const names = panel.series.map(one => {
       const output = make("b")
       outputs.set(one.name, output)

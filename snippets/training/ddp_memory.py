@@ -79,7 +79,8 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     titles = {"one_gpu": "one GPU", "dp": "DataParallel"}
-    titles |= {"ddp": "DDP, with old buckets", "ddp_view": "DDP, bucket views"}
+    titles |= {"ddp": "DDP, with old buckets"}
+    titles |= {"ddp_view": "… and bucket views"}
     groups = {}
     for name, title in titles.items():
         peaks, model_gb = results["peak_gb"][name], results["model_gb"]

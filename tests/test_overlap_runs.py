@@ -112,9 +112,9 @@ def test_a_value_and_the_line_below_an_output_say_how_many_runs_were_disturbed(b
         book.path("a/b", "h200"), recording.dump(recording.merged(recording.merged(*runs[:2]), runs[2]))
     )
     assert statistics(book, "{a/b: us}")["h200"].note == "70 to 200, 3 runs on one host, 1 of them disturbed"
-    assert (
-        "one of 3 runs on one host, 1 of them disturbed" in book.book().recordings("a/b")["h200"].provenance
-    )
+    recorded = book.book().recordings("a/b")["h200"]
+    assert "one of 3 runs on one host, 1 of them disturbed" in recorded.provenance
+    assert recorded.runs_in_words == "3 runs, 1 of them disturbed"
 
 
 @pytest.mark.parametrize(

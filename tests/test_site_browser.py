@@ -1326,6 +1326,7 @@ SEARCHED = {
     "tflops": "glossary/#mfu",
     "is my GPU normal": "check/",
     "is my GPU OK": "check/",
+    "gpu slower than expected": "check/ symptoms/#is-my-gpu-fast",
     "GPU performance normal": "check/",
     "streams not overlapping": "symptoms/#cuda-streams",
     "learning rate more gpus": "symptoms/#which-batch-size",

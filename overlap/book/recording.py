@@ -58,6 +58,14 @@ class Recording:
         return self.data["run"]["seconds"]
 
     @property
+    def runs_in_words(self) -> str:
+        """`3 runs, 2 of them disturbed`; nothing of a single calm one."""
+        count, other_work = len(self.runs), disturbed(self.runs)
+        if count == 1:
+            return "disturbed" if other_work else ""
+        return f"{count} runs, {other_work} of them disturbed" if other_work else f"{count} runs"
+
+    @property
     def freshness(self) -> str:
         """The grade, in the words of the index."""
         if self.is_local:

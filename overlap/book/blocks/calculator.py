@@ -165,11 +165,6 @@ class Calculator(Block):
         return [notebook.code("\n".join(rows), [output], [])]
 
 
-def _written(number: float) -> int | str:
-    """A whole number as it is, another with four digits."""
-    return number if isinstance(number, int) else f"{number:.4g}"
-
-
 def _shares() -> list[float]:
     """The steps of the curve, from 0 to 1."""
     return [step / _STEPS for step in range(_STEPS + 1)]

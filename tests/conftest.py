@@ -329,7 +329,7 @@ def template(lab) -> dict:
 
 
 #: From when on a host counts as busy.
-THRESHOLDS = {name: getattr(noise, name) for name in ("FACTOR", "STEAL", "OTHERS")}
+THRESHOLDS = {name: getattr(noise, name) for name in ("STEAL", "OTHERS")}
 LOOK = diagnosis.look
 
 

@@ -19,6 +19,8 @@ OTHERS_MIB, OTHERS_BUSY = 1000, 10
 LOOK_S = 0.5
 #: Seconds between two looks at a GPU while something runs.
 _EVERY_S = 0.3
+#: A CPU that takes so many times as long for a small call is a slow one.
+SLOW_CPU = 1.5
 #: A clock below this share of its maximum is a slow one.
 SLOWED = 0.95
 #: What nvidia-smi is asked, beside the reasons that hold the clock down.
@@ -188,7 +190,7 @@ def of_host(before: Look, after: Look, runs: list[dict], recorded: list[dict]) -
         yield Fact(busy, "host")
     costs = _noise(runs, "least_us")
     usual = _noise(recorded, "least_us")
-    if costs and usual and min(costs) > noise.FACTOR * max(usual):
+    if costs and usual and min(costs) > SLOW_CPU * max(usual):
         here = f"a small PyTorch call costs the CPU {show(min(costs))} µs"
         yield Fact(f"{here}, where it is recorded at most {show(max(usual))}", "host")
     stolen = max(_noise(runs, "steal"), default=0)

@@ -1,12 +1,13 @@
 """What a snippet gave on one machine, in one run or several, and what a page says beside its output."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from statistics import median
 
-from overlap.book.statistic import counted, show
+from overlap.book.statistic import counted
 from overlap.run import noise
-from overlap.run.recording import FRESH, OTHER, all_runs
+from overlap.run.recording import FRESH, OTHER, all_runs, without_raw
 from overlap.run.text import plural
 
 
@@ -59,11 +60,20 @@ class Recording:
 
     @property
     def runs_in_words(self) -> str:
-        """`3 runs, 2 of them disturbed`; nothing of a single calm one."""
+        """`3 runs, 1 of them disturbed, typically 4% apart`; nothing of a single calm one."""
         count, other_work = len(self.runs), disturbed(self.runs)
         if count == 1:
             return "disturbed" if other_work else ""
-        return f"{count} runs, {other_work} of them disturbed" if other_work else f"{count} runs"
+        text = f"{count} runs"
+        if other_work:
+            text += f", {other_work} of them disturbed"
+        return text + self._spread_in_words
+
+    @property
+    def _spread_in_words(self) -> str:
+        """`, typically 4% apart`; nothing where no number differs."""
+        apart = spread(self.runs)
+        return "" if apart is None else f", typically {apart:.{0 if apart >= 0.01 else 1}%} apart"
 
     @property
     def freshness(self) -> str:
@@ -79,7 +89,8 @@ class Recording:
         verb = "run by this build" if self.is_local else "recorded"
         when = f"{verb} {self.day} in {self.seconds:.1f} s"
         if len(self.runs) > 1:
-            when += f", one of {counted(len(self.runs), hosts(self.runs), disturbed(self.runs))}"
+            runs = counted(len(self.runs), hosts(self.runs), disturbed(self.runs))
+            when += f", one of {runs}{self._spread_in_words}"
         parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
         if self.grade not in (FRESH, OTHER):
             parts.append(self.grade)
@@ -114,22 +125,16 @@ def span(days: Collection[str]) -> str:
 def busy(run: dict) -> str:
     """What other work did to the host of a run, in figures; empty where it was calm."""
     measured = run["run"].get("noise") or {}
-    if not measured.get("disturbed"):
+    cores = run["machine"]["cores"]
+    if not noise.is_disturbed(measured, cores):
         return ""
     facts = []
     if (measured.get("others") or 0) > noise.OTHERS:
         facts.append(f"other processes took {measured['others']:.0%} of the CPU's time")
-    if (measured["steal"] or 0) > noise.STEAL:
+    if (measured.get("steal") or 0) > noise.STEAL:
         facts.append(f"other virtual machines took {measured['steal']:.0%} of the CPU's time")
-    before_after = measured.get("dispatch_us")
-    if before_after and max(before_after) > noise.FACTOR * measured["least_us"]:
-        before, after = map(show, before_after)
-        least = show(measured["least_us"])
-        facts.append(f"a small call cost {before} µs before and {after} µs after, {least} µs at best")
-    load = measured["load"]
-    cores = run["machine"]["cores"]
-    if load and (load > cores or not facts):
-        facts.append(f"load {load:.1f} on {plural(cores, 'core')}")
+    if not facts:
+        facts.append(f"load {measured['load']:.1f} on {plural(cores, 'core')}")
     return ", ".join(facts)
 
 
@@ -141,6 +146,34 @@ def hosts(runs: list[dict]) -> int:
 def disturbed(runs: Iterable[dict]) -> int:
     """How many of these runs other work disturbed."""
     return sum(bool(busy(run)) for run in runs)
+
+
+def spread(runs: Sequence[dict]) -> float | None:
+    """How far runs are apart, typically: highest less lowest, the median of this over their numbers.
+
+    It is a share of each number's median. Counted are numbers with a fraction that all runs have and that are
+    not the same in all; None without any.
+    """
+    first, *others = [dict(_fractions(run["result"])) for run in runs]
+    shares = []
+    for place, number in first.items():
+        numbers = [number, *(other[place] for other in others if place in other)]
+        middle = abs(median(numbers))
+        if len(numbers) == len(runs) and middle and min(numbers) < max(numbers):
+            shares.append((max(numbers) - min(numbers)) / middle)
+    return median(shares) if shares else None
+
+
+def _fractions(value: object, place: tuple = ()) -> Iterator[tuple[tuple, float]]:
+    """The numbers with a fraction in a result, each with its keys; raw trials and timelines left out."""
+    if isinstance(value, float):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in without_raw(value).items():
+            yield from _fractions(inner, (*place, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _fractions(inner, (*place, index))
 
 
 def has_trials(value) -> bool:

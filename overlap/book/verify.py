@@ -35,7 +35,7 @@ from overlap.book.diagnosis import LOW, OK, UNKNOWN
 from overlap.book.mine import Measured, Mine
 from overlap.book.recording import busy
 from overlap.book.verdict import State
-from overlap.run import machine, noise
+from overlap.run import machine
 from overlap.run.progress import Item
 from overlap.run.recording import CODE
 from overlap.run.runner import RunFailed, Runner, grouped
@@ -43,8 +43,6 @@ from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
 NEAR, FAR = 0.85, 0.7
-#: Seconds that waiting for a busy host may take with `--quick`.
-PATIENCE_S = 5
 
 
 def verify(
@@ -72,9 +70,8 @@ def verify(
         book.keep(snippet, gpus, data)
         mine.add(snippet, data)
 
-    patience_s = PATIENCE_S if quick else noise.PATIENCE_S
     before = diagnosis.look()
-    with Runner(book.root, watchful=True, patience_s=patience_s) as runner:
+    with Runner(book.root, watchful=True) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
         failed = runner.run_all(wanted, keep, lambda item: _seconds(book, item) or 1.0)
         failures = _failures(book, failed, mine)

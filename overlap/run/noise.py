@@ -1,4 +1,7 @@
-"""How busy a host is: what other work on it does to the CPU shows in every launch, and only there."""
+"""How busy a host is: the shares of the CPU's time that other processes and other virtual machines took.
+
+A look at a small call before and after a run does not tell more: docs/timing.md says why.
+"""
 
 import contextlib
 import os
@@ -6,11 +9,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-#: A run was disturbed if a small torch call before or after it cost so many times the least seen, or a
-#: hypervisor or other processes took these shares of CPU time.
-FACTOR, STEAL, OTHERS = 1.5, 0.02, 0.2
-#: Seconds that all waiting for a busy host may take.
-PATIENCE_S = 60.0
+#: A run was disturbed if a hypervisor or other processes took these shares of CPU time.
+STEAL, OTHERS = 0.02, 0.2
 
 
 def dispatch_us(batches: int = 15, calls: int = 400) -> float:
@@ -37,42 +37,24 @@ def during(run: Run) -> tuple[dict, dict]:
     idle_before, stolen_before, total_before = jiffies()
     recording, cpu_s = run()
     idle, stolen, total = jiffies()
-    if total == total_before:  # a system without /proc/stat tells its load alone
-        return recording, {"steal": None, "others": None, "load": load, "disturbed": load > os.cpu_count()}
+    noise = {"steal": None, "others": None, "load": load}
     ticks = total - total_before
-    steal = round((stolen - stolen_before) / ticks, 4)
-    idle_share = (idle - idle_before) / ticks
-    own_share = cpu_s * os.sysconf("SC_CLK_TCK") / ticks
-    others = max(0.0, round(1 - idle_share - steal - own_share, 4))
-    is_disturbed = steal > STEAL or others > OTHERS
-    return recording, {"steal": steal, "others": others, "load": load, "disturbed": is_disturbed}
+    if ticks:
+        idle_share = (idle - idle_before) / ticks
+        own_share = cpu_s * os.sysconf("SC_CLK_TCK") / ticks
+        noise["steal"] = steal = round((stolen - stolen_before) / ticks, 4)
+        noise["others"] = max(0.0, round(1 - idle_share - steal - own_share, 4))
+    return recording, noise
 
 
-class Watch:
-    """Waits for a calm host, and tells calm runs from disturbed ones; `probe` gives a `dispatch_us`."""
+def is_disturbed(noise: dict, cores: int) -> bool:
+    """Whether other work took so much of the CPU in a run with this `noise` that its times may be longer.
 
-    def __init__(self, probe: Callable[[], float], patience_s: float):
-        self._probe = probe
-        self._patience_s = patience_s
-        self._least_us = min(probe() for _ in range(5))
-
-    def around(self, run: Run) -> tuple[dict, dict]:
-        """What `during` gives, with what a small call cost before and after the run."""
-        before_us = self._look_us()
-        while before_us > FACTOR * self._least_us and self._patience_s > 0:
-            time.sleep(0.5)
-            self._patience_s -= 0.5
-            before_us = self._look_us()
-        recording, noise = during(run)
-        after_us = self._look_us()
-        noise |= {"dispatch_us": [before_us, after_us], "least_us": self._least_us}
-        noise["disturbed"] |= max(before_us, after_us) > FACTOR * self._least_us
-        return recording, noise
-
-    def _look_us(self) -> float:
-        cost_us = self._probe()
-        self._least_us = min(cost_us, self._least_us)
-        return cost_us
+    A system without /proc/stat tells its load alone.
+    """
+    if noise.get("steal") is None:
+        return (noise.get("load") or 0.0) > cores
+    return noise["steal"] > STEAL or (noise.get("others") or 0.0) > OTHERS
 
 
 def jiffies() -> tuple[int, int, int]:

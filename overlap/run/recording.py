@@ -12,7 +12,7 @@ from pathlib import Path
 
 from overlap import OverlapError, cache
 from overlap.cache import write
-from overlap.run import machine
+from overlap.run import machine, noise
 from overlap.run.snippet import Snippet
 
 SCHEMA = 1
@@ -92,8 +92,8 @@ def _comparable(old: dict, new: dict) -> bool:
 
 def _order(data: dict) -> tuple:
     """Sort key of runs: the last one is shown; it is calm if one is, and then the newest."""
-    noise = data["run"].get("noise") or {}
-    return not noise.get("disturbed", False), data["run"]["started"], run_digest(data)
+    busy = noise.is_disturbed(data["run"].get("noise") or {}, data["machine"]["cores"])
+    return not busy, data["run"]["started"], run_digest(data)
 
 
 def run_digest(data: dict) -> str:

@@ -72,15 +72,13 @@ def command(snippet: Snippet, file: str, gpus: int | None = None) -> str:
 class Runner:
     """Runs snippets until it is closed, which ends those that still run.
 
-    The recording of a measurement says how busy the host was. With `watchful`, it waits for a calm host, and
-    looks what a small call costs; all this waiting takes `patience_s` seconds at most.
+    The recording of a measurement says how busy the host was; with `watchful`, also what a small call costs.
     """
 
-    def __init__(self, root: Path, watchful: bool = False, patience_s: float = noise.PATIENCE_S):
+    def __init__(self, root: Path, watchful: bool = False):
         self.root = root
-        self._patience_s = patience_s
         self._watchful = watchful and worker.PRELOADS  # a look at the host must not take seconds
-        self._watch: noise.Watch | None = None
+        self._least_us: float | None = None
         self._probes: dict[int, dict] = {}
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
@@ -149,12 +147,11 @@ class Runner:
         """Run a snippet with `gpus` visible GPUs (0: the CPU alone) and return its recording."""
         if not snippet.options["exclusive"]:
             return recording.sealed(self._recording(snippet, gpus)[0])
-        around = noise.during
-        if self._watchful:
-            if self._watch is None:
-                self._watch = noise.Watch(self._dispatch_us, self._patience_s)
-            around = self._watch.around
-        data, busyness = around(lambda: self._recording(snippet, gpus))
+        if self._watchful and self._least_us is None:
+            self._least_us = min(self._dispatch_us() for _ in range(5))
+        data, busyness = noise.during(lambda: self._recording(snippet, gpus))
+        if self._least_us is not None:
+            busyness["least_us"] = self._least_us
         data["run"]["noise"] = busyness
         return recording.sealed(data)
 

@@ -80,15 +80,16 @@ class Source(_Form):
 class Noise(_Form):
     """How busy the host was: its load, and shares of CPU time that other machines and processes took.
 
-    Where one looked, also what a small torch call cost before and after the run, and at least.
+    Where one looked, also what a small torch call costs at least. Older recordings have what it cost before
+    and after the run, and a verdict on that, which nobody reads.
     """
 
-    dispatch_us: Annotated[list[Some], Field(min_length=2, max_length=2)] | None = None
+    dispatch_us: Any = None
     least_us: Some | None = None
     steal: float | None
     others: float | None = None
     load: float | None
-    disturbed: bool
+    disturbed: Any = None
 
 
 class Run(_Form):

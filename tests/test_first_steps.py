@@ -36,6 +36,11 @@ WELL = {
     "visible": None,
     "warning": "",
 }
+#: Without NVIDIA's Fabric Manager; `nvidia-smi` lists the GPUs.
+ERROR_802 = (
+    "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
+    "calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized"
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +53,7 @@ WELL = {
         ({"built_for": "12.8", "driver": "12.4", "visible": "7"}, "hidden: CUDA_VISIBLE_DEVICES is '7'"),
         ({"built_for": "9.2", "driver": "13.0", "visible": ""}, "hidden: CUDA_VISIBLE_DEVICES is ''"),
         ({"warning": "CUDA unknown error", "visible": "0"}, "CUDA unknown error"),
+        ({"warning": ERROR_802, "installed_gpus": 1}, "CUDA initialization: Unexpected error"),
         ({"installed_gpus": 0}, "no GPU"),
         ({}, "not known"),
         ({"built_for": ""}, "not known"),  # a build for AMD

@@ -1134,8 +1134,8 @@ def test_a_symptom_is_a_link_to_the_section_that_shows_why(visit, width):
     symptom = page.locator(".ov-symptom h3", has_text="GPU 利用率低")
     assert symptom.inner_text().startswith("Why is my GPU idle?") and "·" not in symptom.inner_text()
     symptom.locator("a").first.click()
-    page.wait_for_url("**/graphs/#launch-bound")
-    playwright.expect(page.locator("#launch-bound")).to_be_in_viewport()
+    page.wait_for_url("**/transfers/#and-if-loading-is-what-is-slow")
+    playwright.expect(page.locator("#and-if-loading-is-what-is-slow")).to_be_in_viewport()
 
 
 @pytest.mark.parametrize("page", ["sources/", "zh/"])
@@ -1167,6 +1167,11 @@ TIMED_OUT = (
 #: pages.
 SEARCHED = {
     "first batch slow": "symptoms/#the-first-cuda-call-is-slow",
+    "first batch of every epoch slow": "symptoms/#the-first-batch-of-each-epoch",
+    "not reproducible": "symptoms/#results-differ-from-run-to-run",
+    "Error 802: system not yet initialized": "symptoms/#error-802",
+    "allocated in private pools": "symptoms/#cuda-out-of-memory memory/",
+    "NCCL_P2P_DISABLE": "symptoms/#all-ranks-are-alive",
     "fork_join": "streams/#",
     "time cuda kernel": "symptoms/#how-do-i-time",
     "does non_blocking help": "symptoms/#non_blocking",

@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["own_parts", "by_rank", "latest"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Find the straggler by what each rank says of itself, then cure it."""

@@ -6,7 +6,6 @@
 # timeout = 240
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """A training step with six faults: take out one after the other, and look."""

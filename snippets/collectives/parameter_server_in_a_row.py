@@ -5,7 +5,7 @@
 # gpus = [2, 4, 8]
 # timeout = 120
 # launcher = "torchrun"
-# missing = { 4 = "not recorded yet", 8 = "not recorded yet" }
+# missing = { 8 = "not recorded yet" }
 # ///
 """Add up 160 MB of gradients over all GPUs, eight times before each wait."""
 

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1, 2, 4, 8]
-# missing = { 4 = "not recorded yet" }
 # ///
 """Why does a launch cost now more, now less: the GPU, the core, or the CPU's pace?"""
 

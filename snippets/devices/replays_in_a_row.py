@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# missing = { 4 = "not recorded yet", 8 = "not recorded yet" }
+# missing = { 8 = "not recorded yet" }
 # timeout = 60
 # ///
 """Graphs of small products on every GPU, replayed once and many times in a row."""

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # timeout = 120
-# missing = { 4 = "not recorded yet", 8 = "not recorded yet" }
+# missing = { 8 = "not recorded yet" }
 # ///
 """A worker for each GPU, all at once, beside each of these same workers alone."""
 

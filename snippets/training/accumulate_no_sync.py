@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["accumulate"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Gradient accumulation with DDP: exchange once, where `no_sync` is right, and wrong."""

@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """How large should the buckets of DDP be? From one for each tensor to one for all."""

@@ -8,7 +8,6 @@
 # take = ["train"]
 # [tool.overlap.missing]
 # 2 = "not recorded yet"
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """DDP to take home: with a loss, an optimizer and batches of your own."""

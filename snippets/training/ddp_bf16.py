@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """bf16 with DDP: what autocast, hooks and bf16 weights send, take, and change."""

@@ -6,7 +6,6 @@
 # timeout = 240
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """DDP with torch.compile: how it is cut, what then runs beside all-reduces."""

@@ -6,7 +6,6 @@
 # launcher = "torchrun"
 # ranks = 2
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Are DDP's gradients those of one device? A test that fails without an all-reduce."""

@@ -7,7 +7,6 @@
 # ranks = 2
 # take = ["join"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Train with DistributedDataParallel: all that it takes, from start to end."""

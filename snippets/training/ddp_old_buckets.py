@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Who holds DDP's fourth model? Steps at once and after a pause, with and without."""

@@ -6,7 +6,6 @@
 # timeout = 180
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Options of DDP, one by one: gradients first, then copies on the GPU and the step."""

@@ -188,8 +188,8 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     titles = {  # as the page calls them
-        "ddp_bf16": "DDP, bf16",
-        "bf16": "FSDP, bf16",
+        "ddp_bf16": "DDP, autocast",
+        "bf16": "FSDP, bf16 policy",
         "together": "FSDP, all three",
     }
     panels = {

@@ -6,7 +6,6 @@
 # timeout = 180
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Where does the time of an FSDP step go? The CPU's part by hooks, the GPU's by kind."""

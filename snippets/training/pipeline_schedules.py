@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["scheduled"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Three schedules of a pipeline: what their GPUs wait, and what they hold in memory."""

@@ -7,7 +7,6 @@
 # launcher = "torchrun"
 # take = ["save", "load", "load_alone"]
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """A checkpoint of a sharded model: each rank saves its part, any arrangement loads it."""

@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """From how many rows on do more GPUs train the 20-20-4 network faster than one?"""

@@ -6,7 +6,6 @@
 # timeout = 120
 # launcher = "torchrun"
 # [tool.overlap.missing]
-# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """What a rank's GPU does while the rank waits for another: in gloo, and in NCCL."""

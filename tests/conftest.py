@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # workers share the cores; threads that spin for one would hold them up
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import left_as_found
 import torch
 import torch.distributed as dist
 from fake_cuda import FakeNvml, FakePycuda, imitated
@@ -36,6 +38,11 @@ FLAGS = (
 )
 
 
+def pytest_addoption(parser):
+    """`--shuffle SEED`: no test may need what another one left."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
+
+
 def pytest_configure(config):
     """Several workers take the files in the order given below; what tests start can be interrupted, also
     where this was started in the background and a shell had it ignore SIGINT.
@@ -44,13 +51,15 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """What takes long comes first, so that several workers end together; `@pytest.mark.gpu(n)` tests are
     skipped, with the reason, where fewer than n GPUs are visible.
     """
     items.sort(
         key=lambda item: not item.path.name.startswith(("test_site", "test_book", "test_overlap_runner"))
     )
+    if config.option.shuffle is not None:
+        random.Random(config.option.shuffle).shuffle(items)
     have = torch.cuda.device_count()
     for item in items:
         marker = item.get_closest_marker("gpu")
@@ -150,6 +159,18 @@ def on_cpu():
     """The tests of a module see no GPU."""
     with no_gpu():
         yield
+
+
+@pytest.fixture(autouse=True)
+def gpus_as_found(request):
+    """A test that needs a GPU leaves streams, settings and processes as it found them, or fails."""
+    if not request.node.get_closest_marker("gpu"):
+        yield
+        return
+    before = left_as_found.state()
+    yield
+    changed = left_as_found.restored(before)
+    assert not changed, changed
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import yaml
 from conftest import ROOT, on_ranks, under_torchrun
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
@@ -403,6 +402,7 @@ def test_the_shell_lines_of_the_page_are_taken_by_torchrun(tmp_path):
 
 
 def test_the_pods_of_the_page_find_each_other():
+    yaml = pytest.importorskip("yaml")
     (text,) = (text for kind, text in FENCES if kind == "yaml")
     service, job = yaml.safe_load_all(text)
     pod = job["spec"]["template"]["spec"]

@@ -346,7 +346,7 @@ def test_what_is_done_to_the_tensor_that_a_graph_reads(then, values, gpu, monkey
 
 @pytest.mark.gpu
 def test_a_graph_reads_what_lies_where_its_tensor_was():
-    found = graph_keeps_nothing.main()["found"]
+    found = run_alone("graphs/graph_keeps_nothing")["found"]  # it forks, and here CUDA is in use
     assert (found["kept"], found["given_away"]) == ("3 + 1 = 4", "3 + 1 = 1")
     assert "illegal memory access" in found["cache_emptied"]
 
@@ -870,7 +870,15 @@ def test_operators_that_only_look_are_not_counted():
     assert operators.names == ["aten::add.Tensor"]
 
 
+#: To begin, `reduce-overhead` captures an empty graph, which warns, and PyTorch means to hide the warning.
+#: As an error it is not hidden.
+EMPTY = pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("module", [autocast_captured, graph_buckets, small_step_compiled, static_cache])
+@pytest.mark.parametrize(
+    "module",
+    [autocast_captured, graph_buckets, pytest.param(small_step_compiled, marks=EMPTY), static_cache],
+)
 def test_graphs_of_a_language_model_equal_eager(module):
     module.main()  # compares before it times

@@ -603,7 +603,7 @@ def test_pycuda_in_torchs_context_leaves_it_current(real_pycuda):
         assert driver.mem_get_info()[1] == torch.cuda.mem_get_info()[1]
     assert "explicit_context_dependent failed" in pycuda_context.error_of(driver.Stream)
     assert (x + 1).tolist() == [2, 2, 2, 2]
-    assert pycuda_beside_torch_broken.wrong_gradients() == 0
+    assert pycuda_beside_torch_broken.beside_a_thread()["wrong"] == 0
 
 
 @pytest.mark.gpu

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+pytest.importorskip("pydantic")
+
 from overlap.book.ceiling import ceilings
 from overlap.run import machine, schema
 

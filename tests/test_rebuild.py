@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
+yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parent.parent
 FENCES = re.findall(
     r'^```bash(?: title="(.+?)")?\n(.*?)^```$',

@@ -1,0 +1,83 @@
+"""Tests that need a GPU: what one leaves behind is seen and put back; few packages collect them."""
+
+import os
+import subprocess
+import sys
+
+import left_as_found
+import pytest
+import torch
+from conftest import ROOT
+
+#: What another test would stumble over.
+LEFT = {
+    "current stream": lambda: torch.cuda.set_stream(torch.cuda.Stream()),
+    "profiler": lambda: torch.profiler.profile().start(),
+    "memory history": lambda: torch.cuda.memory._record_memory_history(stacks="python"),
+    "allocator settings": lambda: torch._C._accelerator_setAllocatorSettings("max_split_size_mb:512"),
+    "memory fraction": lambda: torch.cuda.set_per_process_memory_fraction(0.5),
+    "precision of float32 products": lambda: torch.set_float32_matmul_precision("high"),
+    "child processes": lambda: os.posix_spawnp("sleep", ["sleep", "600"], os.environ),
+    "current GPU": lambda: torch.cuda.set_device(1),
+}
+NEEDS = {"child processes": [], "current GPU": [pytest.mark.gpu(2)]}
+
+
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=NEEDS.get(part, [pytest.mark.gpu])) for part in left_as_found.PARTS]
+)
+def test_what_a_test_leaves_behind_is_named_and_put_back(part, monkeypatch):
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(left_as_found, "PARTS", {part: left_as_found.PARTS[part]})
+    before = left_as_found.state()
+    LEFT[part]()
+    (changed,) = left_as_found.restored(before)
+    assert changed.startswith(f"{part}: ")
+    assert left_as_found.restored(before) == []
+
+
+#: A plugin of pytest: no package can be imported but torch, numpy, pytest, and those that these need.
+BARE = """
+import re, sys
+from importlib import metadata
+
+needed = set()
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+def need(name):
+    if normal(name) in needed:
+        return
+    try:
+        requirements = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return
+    needed.add(normal(name))
+    for requirement in requirements:
+        if "extra ==" not in requirement:
+            need(re.match(r"[\\w.-]+", requirement)[0])
+
+for name in ("torch", "numpy", "pytest"):
+    need(name)
+installed = metadata.packages_distributions()
+
+class Refuse:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        packages = {normal(package) for package in installed.get(name, [])}
+        if packages - {"overlap-book"} and not packages & needed:
+            raise ModuleNotFoundError(f"No module named {name!r} (only torch, numpy, pytest are there)")
+
+sys.meta_path.insert(0, Refuse)
+"""
+
+
+def test_tests_on_gpus_are_collected_without_the_tools_of_the_others(tmp_path):
+    """A GPU machine may have torch, numpy and pytest alone."""
+    (tmp_path / "bare.py").write_text(BARE)
+    command = [sys.executable, "-m", "pytest", "-p", "bare", "-m", "gpu", "--collect-only", "-q"]
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -117,8 +118,8 @@ def on_ranks(ranks: int, *program: str) -> None:
     """Run a program, a path and its arguments, in so many ranks on this machine."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RANKS, str(ranks), *program]
-    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run(command, start_new_session=True, **options)
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(command, start_new_session=True, timeout=240, **options)
     assert done.returncode == 0, done.stderr
 
 
@@ -126,8 +127,8 @@ def under_torchrun(ranks: int, *arguments: str) -> str:
     """What all ranks printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run([*command, *arguments], **options)
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run([*command, *arguments], timeout=240, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -266,8 +267,9 @@ def diary(monkeypatch):
 
 
 class SmallBook:
-    """A book of a few files in a temporary folder."""
+    """A book of a few files in a temporary folder; `site` is what a test built of it."""
 
+    site: Any
     HEADER = "# /// script\n# [tool.overlap]\n{}# ///\n"
     MAIN = 'def main():\n    print("three")\n    return {"n": 3}\n'
 

@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -73,7 +73,8 @@ class Event:
     """One that was never recorded is done."""
 
     def __init__(self, gpu: "FakeCuda"):
-        self.gpu, self.mark = gpu, None
+        self.gpu = gpu
+        self.mark: Mark | None = None
 
     def record(self, stream: "Stream | None" = None) -> None:
         self.mark = Mark(stream or self.gpu.current)
@@ -191,7 +192,7 @@ class FakeCuda(TorchFunctionMode):
         self.log = []  # what a profiler sees
         self.streams = [Stream(self, 0)]
         self.current = self.streams[0]
-        self.graph = None  # that is captured
+        self.graph: Graph | None = None  # that is captured
         self.blocks = []
         self.cap = float("inf")  # of their bytes
         self.retries = 0
@@ -498,7 +499,7 @@ def limited(shape, most: int | None):
 def imitated(**options):
     """Put a `FakeCuda` in the place of CUDA."""
     gpu = FakeCuda(**options)
-    gpu.new_stream.__func__.priority_range = lambda: (0, -3)
+    vars(FakeCuda)["new_stream"].priority_range = lambda: (0, -3)
     fakes = {
         "Stream": gpu.new_stream,
         "Event": lambda enable_timing=False: Event(gpu),
@@ -594,6 +595,11 @@ class FakeNvml:
         return 4 | 1
 
 
+def new_module(name: str) -> Any:
+    """An empty module; it is given what it has."""
+    return ModuleType(name)
+
+
 class FakePycuda:
     """pycuda on a machine of two GPUs: a stack of contexts, and kernels that know their blocks."""
 
@@ -606,8 +612,8 @@ class FakePycuda:
 
     def __init__(self):
         self.stack, self.retained, self.threads = [], [], []
-        self.driver, self.compiler = ModuleType("pycuda.driver"), ModuleType("pycuda.compiler")
-        self.package = ModuleType("pycuda")
+        self.driver, self.compiler = new_module("pycuda.driver"), new_module("pycuda.compiler")
+        self.package = new_module("pycuda")
         self.package.driver, self.package.compiler = self.driver, self.compiler
         self.driver.init = lambda: None
         self.driver.Device = partial(self.device)

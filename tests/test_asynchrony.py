@@ -8,6 +8,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,8 +76,9 @@ def test_a_function_is_timed_behind_a_kernel_of_known_length(gpu):
 
 
 def test_an_error_of_the_function_reaches_its_caller(gpu):
+    empty: dict[str, int] = {}
     with pytest.raises(KeyError):
-        waits.waits(lambda: {}["nothing"])
+        waits.waits(lambda: empty["nothing"])
 
 
 def test_report_sorts_lines_by_what_they_were_held(gpu):
@@ -112,7 +114,7 @@ def test_lines_of_all_files_have_names_of_their_own(gpu, small_lines):
 
 
 def test_a_scaled_step_changes_the_weights_and_a_clipped_norm_is_one(gpu, small_lines):
-    lines = training_blockers.optimizer_lines()
+    lines: dict[str, Any] = training_blockers.optimizer_lines()
     weights = lines["SGD.step()"].__self__.param_groups[0]["params"]
     before = weights[0].detach().clone()
     lines["scaler.step(SGD), update()"]()

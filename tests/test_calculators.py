@@ -10,7 +10,7 @@ from overlap.book.book import Book
 
 
 @pytest.fixture(scope="module")
-def formulas() -> dict[str, str]:
+def formulas() -> dict[str, Calculator]:
     """The formula of each calculator of the book, by the name of its result on the page."""
     blocks = [block for block in Book(ROOT, "never").blocks if isinstance(block, Calculator)]
     assert len({block.label for block in blocks}) == len(blocks)

@@ -135,7 +135,7 @@ def small_models() -> dict[str, nn.Module]:
 
 
 #: Constants that make a snippet small, or how its GPU is imitated.
-SMALL = {
+SMALL: dict[str, dict] = {
     "asynchrony/copies_that_wait": {"KIB": (4, 8), "most": None},
     "asynchrony/index_blockers": {"most": None},
     "asynchrony/queue_memory": {"late": True, "most": None, "STEPS": 20},

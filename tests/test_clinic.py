@@ -3,6 +3,7 @@
 import itertools
 import json
 from functools import partial
+from typing import Any
 from weakref import WeakSet
 
 import pytest
@@ -71,7 +72,7 @@ def test_a_step_that_learns_something_else_is_noticed():
 
 
 def test_wrapping_is_left_to_who_has_ranks(sources):
-    step = one_fault.training({"straggler"}, sources, SIZES, CPU, nn.DataParallel)
+    step: Any = one_fault.training({"straggler"}, sources, SIZES, CPU, nn.DataParallel)
     assert isinstance(step.args[1], nn.DataParallel) and step() > 0
 
 

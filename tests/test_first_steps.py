@@ -235,9 +235,9 @@ def test_one_clock_waits_and_the_other_does_not(gpu):
 
 
 def test_three_streams_give_what_one_gives_and_are_forked_and_joined(unfair):
-    inputs = torch.rand(3, 5, device="cuda")
+    a, b, c = inputs = torch.rand(3, 5, device="cuda")
     streams = [torch.cuda.Stream() for _ in inputs]
-    results = three_lines.parallel(*inputs, streams)
+    results = three_lines.parallel(a, b, c, streams)
     assert (
         unfair.diary[:3] == ["side waits for main"] * 3 and unfair.diary[3:6] == ["main waits for side"] * 3
     )

@@ -299,7 +299,8 @@ def test_d2l_network_has_its_layers(module):
 
 @torch.no_grad()
 def test_a_network_as_a_graph_copies_its_input_in(gpu):
-    net, x, other = nn.Linear(4, 2).cuda(), *torch.randn(2, 1, 4, device="cuda")
+    net = nn.Linear(4, 2).cuda()
+    x, other = torch.randn(2, 1, 4, device="cuda")
     kept = x.clone()
     call = hybridize_now.as_graph(net, x)
     assert torch.equal(call(other), net(other)) and torch.equal(x, kept), "the caller's tensor is untouched"
@@ -371,7 +372,8 @@ def test_a_graph_keeps_what_it_reads():
 @pytest.mark.gpu
 @torch.no_grad()
 def test_captured_network_gives_the_eager_numbers():
-    net, x, other = hybridize_now.mlp().cuda(), *torch.randn(2, 1, 512, device="cuda")
+    net = hybridize_now.mlp().cuda()
+    x, other = torch.randn(2, 1, 512, device="cuda")
     call = hybridize_now.as_graph(net, x)
     torch.testing.assert_close(call(other), net(other), rtol=1e-4, atol=1e-5)
 
@@ -394,7 +396,8 @@ def test_what_the_compiler_made_is_called_with_the_same_inputs(monkeypatch):
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # of PyTorch 2.11's loader
 @torch.no_grad()
 def test_export_comes_back_from_a_file_with_the_same_numbers():
-    net, x, other = network_in_a_file.mlp(), *torch.randn(2, 1, 512)
+    net = network_in_a_file.mlp()
+    x, other = torch.randn(2, 1, 512)
     loaded, size = network_in_a_file.through_a_file(net, x)
     assert torch.equal(loaded(other), net(other)) and 4 * 164_482 < size < 4.2 * 164_482
 
@@ -767,7 +770,8 @@ def test_pytorchs_attention_takes_the_place_of_that_by_hand(gpu, monkeypatch):
 
 @torch.no_grad()
 def test_attention_by_hand_is_pytorchs():
-    q, keys, values = torch.randn(2, 3, 1, 8), *torch.randn(2, 2, 3, 5, 8)
+    q = torch.randn(2, 3, 1, 8)
+    keys, values = torch.randn(2, 2, 3, 5, 8)
     filled = torch.tensor([True, True, False, True, False])[None, None, None]
     scale = static_cache.HEAD**0.5 / 8**0.5
     found = static_cache.attention(q * scale, keys, values, filled)

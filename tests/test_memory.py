@@ -380,8 +380,8 @@ def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch):
     assert {name: env for _, name, env in asked} == allocator_settings.SETTINGS
     assert [scale for scale, _, _ in asked] == ["1"] * 8, "8 GiB do not fit on this GPU"
     assert result["scales"] == [1] and result["refused"]["default"] == [64] and result["furthest_mib"] == 176
-    for run in result["settings"].values():
-        assert run["held_mib"] == 50 and run["holes_mib"] == [4, 6]
+    for row in result["settings"].values():
+        assert row["held_mib"] == 50 and row["holes_mib"] == [4, 6]
     assert result["gave_back"] == {"limited": 7, "unlimited": 7}
     (ax,) = allocator_settings.plot(result, {}).axes
     ends = ax.collections[2].get_paths()

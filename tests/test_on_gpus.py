@@ -81,3 +81,23 @@ def test_tests_on_gpus_are_collected_without_the_tools_of_the_others(tmp_path):
     environment = os.environ | {"PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+#: A test that is skipped without a GPU, and calls what is gone.
+GONE = """from snippets.machine import pycuda_beside_torch_broken
+
+
+def test_gone():
+    assert pycuda_beside_torch_broken.wrong_gradients() == 0
+"""
+
+
+def test_what_a_test_calls_is_there(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "gone.py").write_text(GONE)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", os.devnull, "tests", str(tmp_path / "gone.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    *errors, total = done.stdout.splitlines()
+    assert total.startswith("Found 1 error in 1 file"), done.stdout + done.stderr
+    (error,) = errors
+    assert 'gone.py:5: error: Module has no attribute "wrong_gradients"' in error

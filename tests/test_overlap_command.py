@@ -294,7 +294,7 @@ def test_wrong_arguments(here, capsys, arguments, expected):
     for name, gpus in (("gpu/one", [1]), ("gpu/two", [2, 4]), ("processes/share_memory", [0])):
         here.snippet(name, options=f"gpus = {gpus}")
     try:
-        code = main(arguments)
+        code: object = main(arguments)
     except SystemExit as stop:
         code = stop.code
     assert code in (1, 2)
@@ -381,8 +381,8 @@ def test_the_first_snippet_of_contributing_runs_and_its_test_passes(tmp_path):
 @pytest.mark.usefixtures("noisy")
 def test_a_busy_machine_is_told_where_it_records_and_where_it_imports(here, monkeypatch, capsys):
     monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))
-    monkeypatch.setattr(noise, "jiffies", lambda: next(jiffies))
     jiffies = itertools.cycle([(0, 0, 0), (1000, 0, 10_000)])
+    monkeypatch.setattr(noise, "jiffies", lambda: next(jiffies))
     here.page("a", "```claim a/b\nn > 3\nMany.\n```\n")
     bundle = here.root / "bundle.jsonl"
     assert main(["record", "a/b", "--gpus", "0", "--bundle", str(bundle)]) == 0

@@ -394,7 +394,7 @@ def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_pat
             *command,
             "--no-cache",
             "--config",
-            ROOT / "snippets/ruff.toml",
+            str(ROOT / "snippets/ruff.toml"),
         ]
         done = subprocess.run([*typed, "."], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,6 @@
 """What a machine is called and what a recording says of it."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -64,7 +65,7 @@ def test_order():
 def tool(tmp_path, monkeypatch):
     """Writes an `nvidia-smi` that lists these GPUs, or is this script."""
 
-    def write(gpus: list[str] = (H200,) * 4, script: str | bytes = "") -> None:
+    def write(gpus: Sequence[str] = (H200,) * 4, script: str | bytes = "") -> None:
         rows = "".join(f"echo 'GPU-{i}{i}aa-{i}, 580.{i}, {name}'\n" for i, name in enumerate(gpus))
         topology = '[ "$1" = topo ] && printf "\\033[4mGPU0\\033[0m NV18  \\n\\nGPU1\\n" && exit\n'
         path = tmp_path / "nvidia-smi"

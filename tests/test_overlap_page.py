@@ -312,6 +312,7 @@ def test_code_is_left_alone(code):
 
 def claim(text: str) -> Claim:
     (part,) = page.parse(f"```claim a/b\n{text}\nThe sentence.\n```", "a.md")
+    assert isinstance(part, Claim)
     return part
 
 

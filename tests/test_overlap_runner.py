@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def text(recording: dict, name: str = "stdout") -> str:
     return "".join("".join(output["text"]) for output in recording["outputs"] if output["name"] == name)
 
 
-def alive(marker: str) -> list[str]:
+def alive(marker: str) -> list[bytes]:
     """Command lines of living processes that carry the marker."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -233,7 +234,7 @@ return {"sum": total.item(), "rank": os.environ["RANK"]}
 )
 
 
-def torchrun(lab, name: str, code: str = RANK, gpus: list[int] = (0,), **options):
+def torchrun(lab, name: str, code: str = RANK, gpus: Sequence[int] = (0,), **options):
     """A snippet for torchrun; its header asks for two GPUs before its options are changed."""
     snippet = lab.snippet(name, code, 'gpus = [2]\nlauncher = "torchrun"')
     snippet.options.update(gpus=list(gpus), **options)

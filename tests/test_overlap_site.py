@@ -493,8 +493,8 @@ def test_a_claim_false_on_what_this_build_ran_is_listed(template, tmp_path, capl
 @pytest.mark.usefixtures("noisy")
 def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))
-    monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))
     jiffies = itertools.cycle([(0, 0, 0), (1000, 0, 10_000)])
+    monkeypatch.setattr("overlap.run.noise.jiffies", lambda: next(jiffies))
     book = write_book(tmp_path, template)
     book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
     shown = "```snippet a/number\n```\n```snippet a/hostile\n```\n"

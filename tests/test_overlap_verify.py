@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -163,7 +164,7 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
 L40S = {"name": "NVIDIA L40S", "capability": "8.9", "sms": 142, "clock_mhz": 2520, "pcie_generation": 4}
 #: What is changed on a healthy H200: results, attributes, what nvidia-smi says, noise. Then: what is LOW and
 #: what is said.
-MACHINES = {
+MACHINES: dict[str, Any] = {
     "healthy": ({}, {}, {}, {}, "", ["Nothing that could be compared is low."]),
     "half the lanes": (
         {"copy": 27.1},
@@ -348,7 +349,7 @@ def test_a_headline_that_breaks_here_is_a_failure(bench, capsys):
 def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, monkeypatch, capsys):
     bench.record()
     bench.results |= {"copy": 46.0, "launch": 21.0}
-    causes = {
+    causes: dict[str, dict] = {
         "the load was 99.0 on": {"os.getloadavg": (99.0, 0.5, 0.5)},
         "other processes took up to 43% of the CPU's time": {BUSY_SHARE: 0.43},
         "other processes took up to 43% of the CPU's time, the load was 99.0 on": {

@@ -11,6 +11,7 @@ from multiprocessing import Pipe, active_children
 from multiprocessing.pool import ThreadPool
 from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -351,8 +352,8 @@ def test_threads_are_shared(monkeypatch):
     trained = []
 
     class Pool(ThreadPool):
-        def apply(self, work):
-            assert self._processes == 4
+        def apply(self, work, *_):
+            assert vars(self)["_processes"] == 4
             return 12
 
     context = SimpleNamespace(Pool=Pool, set_forkserver_preload=id)
@@ -418,7 +419,7 @@ def test_a_childs_write_is_seen_in_tensors_and_in_an_array():
 
 
 def test_a_shared_array_is_a_tensor_without_a_copy():
-    array = multiprocessing.Array("f", [1.0, 2.0])
+    array: Any = multiprocessing.Array("f", [1.0, 2.0])
     tensor = queue_and_array.as_tensor(array)
     tensor[1] = 5
     assert list(array) == [1.0, 5.0]

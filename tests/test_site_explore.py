@@ -7,6 +7,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def chart(*rates: float, **changes) -> str:
     """The panels of a chart of one line over sizes, and of its limit."""
     points = [list(pair) for pair in zip((1024, 2048, 4096, 8192), rates, strict=True)]
     line = {"name": "bf16", "points": points, "colour": 1, "dash": "", "line": True, "dots": True}
-    panel = {"kind": "lines", "title": "", "series": [line], "edges": [], "names": []}
+    panel: dict[str, Any] = {"kind": "lines", "title": "", "series": [line], "edges": [], "names": []}
     panel["x"] = {"label": "n", "log": False, "low": 1024, "ticks": []}
     panel["y"] = {"label": "TFLOP/s", "log": False, "low": 0, "ticks": []}
     panel["limits"] = [{"name": "peak", "at": 1000}]

@@ -16,14 +16,15 @@ pytest.importorskip("playwright.sync_api")
 
 from conftest import ROOT, SmallBook, no_gpu
 from test_overlap_site import build
-from test_site_browser import address, paths, pytestmark, search, visit  # noqa: F401 - used by name
+from test_site_browser import address, paths, search, visit  # noqa: F401 - used by name
+from test_site_browser import pytestmark as needs_chromium
 
 from overlap.run import recording
 from overlap.run.machine import profile
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain
 
-pytestmark = [pytestmark, pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
+pytestmark = [needs_chromium, pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
 
 #: What a payload would do if it were not text, in ways that a page, Markdown, a template, an SVG, a notebook
 #: or a terminal could be led to.

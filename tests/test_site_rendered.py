@@ -3,6 +3,7 @@
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,12 +55,12 @@ def kept(on_cpu, template, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_build.overlap, "__file__", str(book.root / "overlap/__init__.py"))
         logging.getLogger("mkdocs").setLevel(logging.INFO)
-        book.first = contents(build(book, "never"))
+        book.site = contents(build(book, "never"))
         yield book
 
 
 def test_an_unchanged_book_renders_no_page_and_is_the_same(kept, rendered):
-    assert contents(build(kept, "never")) == kept.first
+    assert contents(build(kept, "never")) == kept.site
     assert rendered == set()
 
 
@@ -85,7 +86,7 @@ def test_what_was_changed_is_rendered_again(kept, rendered, path, old, new, agai
         assert contents(build(kept, "never")) == site, "as it is without what was kept"
     finally:
         file.write_text(before)
-    assert contents(build(kept, "never")) == kept.first
+    assert contents(build(kept, "never")) == kept.site
 
 
 def test_a_recorded_value_a_machine_and_an_option_are_inputs(kept, rendered, template):
@@ -127,7 +128,7 @@ def test_a_book_that_is_read_again_reads_snippets_only_where_a_file_changed(kept
     monkeypatch.setenv("OVERLAP_EXECUTE", "never")
     monkeypatch.chdir(kept.root)
     config = load_config(str(kept.root / "mkdocs.yml"))
-    served = config.plugins["overlap"]
+    served: Any = config.plugins["overlap"]
     page = kept.root / "docs/a.md"
     code = kept.root / "snippets/a/number.py"
     before = {file: file.read_text() for file in (page, code)}

@@ -108,5 +108,5 @@ def test_only_gpu_machines_share_axes(small_book, template):
         profile: [other.profile for other in pictures.comparable("a/number", recording)]
         for profile, recording in book.recordings("a/number").items()
     }
-    gpus = ["h200", "h200-x2"]
-    assert comparable == {"cpu": ["cpu"], "h200": gpus, "h200-x2": gpus}
+    shared = ["h200", "h200-x2"]
+    assert comparable == {"cpu": ["cpu"], "h200": shared, "h200-x2": shared}

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +166,7 @@ class Trial:
         return {name: text for name, text in (os.environ | own | more).items() if text is not None}
 
     def start(
-        self, kind: str, more: list[str] = (), instead: list[str] = (), **variables: str | None
+        self, kind: str, more: Sequence[str] = (), instead: Sequence[str] = (), **variables: str | None
     ) -> subprocess.Popen:
         """Begin a command, with more options, in a process group of its own; what it says is in `log`."""
         command = [

@@ -1,11 +1,26 @@
 """The cache of this machine, and files that are written whole or not at all."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import threading
 from pathlib import Path
+
+from overlap import OverlapError
+
+_STANDS_THERE = "where its folder should be stands a file: move that away"
+_MAKE_WRITABLE = "make its folder writable for you, or work in a copy of the checkout"
+#: What to do about a file that cannot be written.
+_REMEDIES = {
+    errno.EACCES: _MAKE_WRITABLE,
+    errno.EROFS: _MAKE_WRITABLE,
+    errno.EEXIST: _STANDS_THERE,
+    errno.ENOTDIR: _STANDS_THERE,
+    errno.EISDIR: "a folder has its name: move that away",
+    errno.ENOSPC: "the disk is full: free some space",
+}
 
 
 class Cache:
@@ -19,6 +34,13 @@ class Cache:
         return self.folder / kind / f"{name.replace('/', '-')}-{digest(inputs)[:20]}{suffix}"
 
 
+def is_writable(folder: Path) -> bool:
+    """Whether files can be written to a folder, which is made then."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
 def digest(inputs: object) -> str:
     """A digest of plain JSON data."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
@@ -27,7 +49,8 @@ def digest(inputs: object) -> str:
 def write(path: Path, text: str | bytes) -> None:
     """Write a file under a temporary name beside it and rename it: an interruption leaves the old one.
 
-    An error names the file. A process that is killed may leave the temporary file, which begins with a dot.
+    An error names the file and what to do. A process that is killed may leave the temporary file, whose name
+    begins with a dot.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
@@ -35,7 +58,8 @@ def write(path: Path, text: str | bytes) -> None:
         temporary.write_bytes(text.encode() if isinstance(text, str) else text)
         os.replace(temporary, path)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        remedy = _REMEDIES.get(error.errno, "mend this and repeat the command")
+        raise OverlapError(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -267,6 +267,14 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("text", ["", "\n \n", '{"overlap": 1, "recordings": []}'])
+def test_a_file_without_a_recording_is_named(here, capsys, tmp_path, text):
+    bundle = tmp_path / "bundle.jsonl"
+    bundle.write_text(text)
+    assert main(["import", str(bundle)]) == 1
+    assert f"{bundle}: holds no recording; copy the file here again" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_import_refuses_a_wrong_line_and_takes_the_rest(here, bundle, capsys, name):
     spoil, expected = REFUSED[name]

@@ -105,6 +105,14 @@ def test_what_is_no_recording_is_an_error_with_file_and_remedy(committed, monkey
         ("source.path", "snippets/a/c.py", "source.path is snippets/a/c.py, but the recording is of a/b"),
         ("machine.gpus", [], "profile is 'h200', but a run is of cpu or cpu-"),
         ("machine.cores", "8", "machine.cores: Input should be a valid integer"),
+        ("machine.gpus.0.name", "h200-x4", "'h200-x4' is no name of a GPU"),
+        ("machine.gpus.0.name", "h200-x1", "'h200-x1' is no name of a GPU"),
+        ("run.started", 5, "run.started: Input should be a valid string"),
+        ("run.started", "yesterday", "run.started: Value error, Invalid isoformat string: 'yesterday'"),
+        ("run.exit", False, "run.exit: Input should be a valid integer"),
+        ("schema", True, "not a recording of schema 1"),
+        ("result.\ud800", 1, "not JSON ('utf-8' codec can't encode character"),
+        ("result.text", "\udfff", "not JSON ('utf-8' codec can't encode character"),
     ],
 )
 def test_a_wrong_field_is_refused_with_its_path_and_reason(template, path, value, reason):
@@ -114,7 +122,7 @@ def test_a_wrong_field_is_refused_with_its_path_and_reason(template, path, value
     *way, last = path.split(".")
     node = data
     for step in way:
-        node = node[step]
+        node = node[int(step) if step.isdigit() else step]
     node[last] = value
     with pytest.raises(OverlapError) as caught:
         recording.parse(json.dumps(data), "x.json")

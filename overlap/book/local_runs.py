@@ -1,6 +1,7 @@
 """What this machine can run, what its cache has, and what is still to run. `Book` asks it."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from overlap import PACKED
 from overlap.book.library import Library
 from overlap.book.recording import Recording
-from overlap.cache import Cache, write
+from overlap.cache import Cache, digest, is_writable, write
 from overlap.run import machine
 from overlap.run.recording import FRESH, dump, read
 from overlap.run.runner import RunFailed, Runner, grouped
@@ -19,10 +20,16 @@ CACHE = ".cache/overlap"
 
 
 def cache_folder(root: Path) -> Path:
-    """The cache of a book: in its checkout, or the user's cache for the book within a package."""
-    if root == PACKED:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overlap"
-    return root / CACHE
+    """The cache of a book: in its checkout. Where that cannot be written, and for the book within a package,
+    it is in the user's cache, or else among temporary files.
+    """
+    if root != PACKED and is_writable(root / CACHE):
+        return root / CACHE
+    name = "overlap" if root == PACKED else f"overlap-{digest(str(root))[:12]}"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / name
+    if is_writable(folder):
+        return folder
+    return Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
 
 
 class LocalRuns:

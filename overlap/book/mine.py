@@ -32,7 +32,7 @@ from overlap.book.verdict import State
 from overlap.cache import digest, write
 from overlap.run import machine
 from overlap.run.progress import Item
-from overlap.run.recording import FRESH, bundled, grade, parse, sealed
+from overlap.run.recording import FRESH, bundled, grade, parse, plain_json, sealed
 from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
@@ -143,11 +143,13 @@ def edition(book: Book) -> str:
 
 def lines(path: Path) -> list[tuple[str, bytes]]:
     """(place, text) of each recording in such a file, or in a bundle."""
+    data = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        data = json.loads(path.read_bytes())
-        if _is_mine(data):
-            return _lines(path, data)
-    return bundled(path)
+        data = plain_json(path.read_bytes())
+    found = _lines(path, data) if _is_mine(data) else bundled(path)
+    if not found:
+        raise OverlapError(f"{path}: holds no recording; copy the file here again, or record it again")
+    return found
 
 
 def _lines(path: Path, data: dict) -> list[tuple[str, bytes]]:
@@ -157,7 +159,7 @@ def _lines(path: Path, data: dict) -> list[tuple[str, bytes]]:
 
 def _is_mine(data: object) -> bool:
     """Whether these data have the form of such a file."""
-    return isinstance(data, dict) and data.get("overlap") == FORM and isinstance(data.get("recordings"), list)
+    return isinstance(data, dict) and data.get("overlap") is FORM and isinstance(data.get("recordings"), list)
 
 
 def _recordings(path: Path) -> Iterator[tuple[str, dict]]:
@@ -166,7 +168,7 @@ def _recordings(path: Path) -> Iterator[tuple[str, dict]]:
     if not path.exists():
         return
     try:
-        data = json.loads(path.read_bytes())
+        data = plain_json(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise OverlapError(f"{path}: cannot be read ({error}); {remedy}") from None
     if not _is_mine(data):

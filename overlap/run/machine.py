@@ -69,6 +69,11 @@ def is_cpu(name: str) -> bool:
     return name.partition("-")[0] == "cpu"
 
 
+def is_one_gpu(name: str) -> bool:
+    """Whether a profile is of a single GPU: `h200` is, `cpu`, `h200-x2` and nothing are not."""
+    return bool(name) and _parts(name) == [(name, 1)]
+
+
 def label(name: str) -> str:
     """How a profile reads on a page: `h200-x2` becomes `2 × H200`."""
     if name == "cpu":

@@ -3,7 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from overlap.run import machine, snippet
 
@@ -17,6 +25,12 @@ Path = Annotated[str, _matching(rf"snippets/{snippet.NAME}\.py")]
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Count = Annotated[int, Field(ge=0)]
 Some = Annotated[float, Field(gt=0)]
+
+
+def _with_a_day(text: str) -> str:
+    """A time as ISO 8601 writes it."""
+    datetime.fromisoformat(text)
+    return text
 
 
 class _Form(BaseModel):
@@ -96,9 +110,9 @@ class Run(_Form):
     """How it ran; older recordings have `worked`, which nobody reads."""
 
     command: Text
-    started: Annotated[datetime, Field(strict=False)]
+    started: Annotated[Text, AfterValidator(_with_a_day)]
     seconds: Annotated[float, Field(ge=0)]
-    exit: Literal[0]
+    exit: Annotated[int, Field(ge=0, le=0)]
     noise: Noise | None = None
     worked: Any = None
 
@@ -140,7 +154,7 @@ class Recording(Other):
         for run in [self, *self.others]:
             names = [gpu.name for gpu in run.machine.gpus]
             for name in names:
-                if machine.is_cpu(machine.profile([name])):
+                if not machine.is_one_gpu(machine.profile([name])):
                     raise ValueError(f"{name!r} is no name of a GPU")
             profiles = [machine.profile(names)]
             if not names:

@@ -16,6 +16,7 @@ from pathlib import Path
 from overlap import PACKED, OverlapError, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
+from overlap.book.library import SECONDS
 from overlap.book.rename import rename
 from overlap.book.report import as_text, is_off
 from overlap.book.verify import verify
@@ -32,9 +33,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         root = root or find_root()
-        if root == PACKED and options.writes and not getattr(options, "bundle", None):
-            reason = "the installed book stays as it is"
-            raise OverlapError(f"{reason}; work in a checkout, or record with --bundle FILE")
+        _refuse_in_a_copy(root, options)
         about = root
         if options.command is not _rename:  # which mends what cannot be read as a book
             about = Book(root)
@@ -55,6 +54,18 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
         return 128 + (stop.args or (signal.SIGINT,))[0]
 
 
+def _refuse_in_a_copy(root: Path, options: argparse.Namespace) -> None:
+    """The book within a package, and that of `overlap.pyz`, stay as they are: they measure and compare."""
+    lacks_recordings = (root / SECONDS).exists()
+    if root != PACKED and not lacks_recordings:
+        return
+    if options.command is _record and not options.bundle:
+        reason = "this copy of the book stays as it is"
+        raise OverlapError(f"{reason}; record with --bundle FILE, and import that file in a checkout")
+    if options.command in (_import, _build, _rename) or (options.command is _check and lacks_recordings):
+        raise OverlapError("this is a copy of the book to measure with; that command needs a checkout")
+
+
 def _stop(number: int, frame) -> None:
     """End a command by SIGTERM as by Ctrl-C."""
     signal.signal(number, signal.SIG_IGN)  # a second one does not disturb its tidying up
@@ -68,15 +79,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"overlap {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(
-        name: str, command: Callable, text: str, names: bool = True, writes: bool = False
-    ) -> argparse.ArgumentParser:
-        """A command; it takes `names` of snippets, it `writes` files of the book."""
+    def add(name: str, command: Callable, text: str, names: bool = True) -> argparse.ArgumentParser:
+        """A command; it takes `names` of snippets."""
         sub = commands.add_parser(name, help=text, description=text)
         if names:
             text = "chapter/snippet, or a chapter; default: all"
             sub.add_argument("names", nargs="*", metavar="NAME", help=text)
-        sub.set_defaults(command=command, writes=writes)
+        sub.set_defaults(command=command)
         return sub
 
     sub = add("list", _list, "what there is, what it needs, how fresh its recordings are")
@@ -85,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     add("run", _run, "run what this machine can into its cache; with names, even what is cached")
 
     text = "run and write recordings; without names, what is not fresh for this machine"
-    sub = add("record", _record, text, writes=True)
+    sub = add("record", _record, text)
     text = "append the recordings to one portable file instead, but not what it has already"
     sub.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     sub.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
@@ -94,11 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--runs", metavar="N", type=int, choices=range(1, recording.MOST_RUNS + 1), help=text)
 
     text = "take the recordings of a bundle, or of mine.json, into docs/recordings"
-    sub = add("import", _import, text, names=False, writes=True)
+    sub = add("import", _import, text, names=False)
     sub.add_argument("file", type=Path)
 
     text = "run, draw and write what pages lead to, for a builder other than MkDocs, as `zensical build`"
-    add("build", _build, text, names=False, writes=True)
+    add("build", _build, text, names=False)
 
     text = "freshness and claims of the committed book; non-zero with reasons"
     sub = add("check", _check, text, names=False)
@@ -106,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--all", action="store_true", help=text)
 
     text = "give a snippet another name: its file, imports, mentions in pages and tests, recordings"
-    sub = add("rename", _rename, text, names=False, writes=True)
+    sub = add("rename", _rename, text, names=False)
     sub.add_argument("old", metavar="OLD", help="chapter/snippet")
     sub.add_argument("new", metavar="NEW", help="chapter/snippet")
 

@@ -26,13 +26,11 @@ def application(tmp_path_factory) -> Path:
     return file
 
 
-def start(file: Path, *arguments: str, path: Path | None = None) -> subprocess.CompletedProcess:
+def start(file: Path, *arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
     """Run it in its folder, with a cache of its own, without this checkout on the path."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     environment |= {"XDG_CACHE_HOME": str(file.parent / "cache"), "CUDA_VISIBLE_DEVICES": ""}
-    if path:
-        environment["PYTHONPATH"] = str(path)
-    command = [sys.executable, str(file), *arguments]
+    command = [sys.executable, *python, str(file), *arguments]
     return subprocess.run(command, cwd=file.parent, env=environment, capture_output=True, text=True)
 
 
@@ -91,12 +89,34 @@ def test_it_unpacks_once(application):
     assert (folder / "overlap/cli.py").stat().st_mtime_ns == before
 
 
-def test_without_torch_it_says_how_to_get_it(application, tmp_path):
-    (tmp_path / "torch.py").write_text("raise ImportError('none here')\n")
-    done = start(application, path=tmp_path)
+def test_without_torch_it_says_how_to_get_it(application):
+    done = start(application, python=("-S",))  # which hides what is installed
     assert done.returncode == 1 and done.stdout == ""
     assert "this Python has none" in done.stderr and "pytorch.org" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["record", "timing/wait_for"], "record with --bundle FILE, and import that file in a checkout"),
+        (["import", "bundle.jsonl"], "that command needs a checkout"),
+        (["build"], "that command needs a checkout"),
+        (["rename", "timing/wait_for", "timing/waited"], "that command needs a checkout"),
+        (["check"], "that command needs a checkout"),
+    ],
+)
+def test_its_copy_of_the_book_stays_as_it_is(application, arguments, reason):
+    done = start(application, *arguments)
+    assert done.returncode == 1 and reason in done.stderr and done.stdout == ""
+
+
+def test_it_records_a_bundle_for_a_checkout(application):
+    assert start(application, "record", "--bundle", "made.jsonl", "timing/wait_for").returncode == 0
+    made = application.parent / "made.jsonl"
+    recorded = {json.loads(line)["snippet"] for line in made.read_text().splitlines()}
+    assert recorded == {"timing/wait_for"}
+    made.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -155,4 +175,4 @@ def test_an_installed_book_verifies_without_a_checkout(installed, tmp_path):
 def test_an_installed_book_stays_as_it_is(installed, tmp_path, command):
     done = overlap(installed, tmp_path, *command.split())
     assert done.returncode == 1
-    assert "the installed book stays as it is; work in a checkout" in done.stderr
+    assert "this copy of the book stays as it is" in done.stderr or "needs a checkout" in done.stderr

@@ -22,6 +22,7 @@ import os
 import sys
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 DIGEST = "{digest}"
@@ -48,9 +49,7 @@ def unpacked() -> Path:
 def main():
     if sys.version_info < (3, 11):
         sys.exit("overlap.pyz needs Python 3.11 or newer; this is " + sys.version.split()[0])
-    try:
-        import torch
-    except ImportError:
+    if not find_spec("torch"):
         sys.exit("overlap.pyz measures PyTorch, and this Python has none: " + sys.executable + "; "
                  "https://pytorch.org/get-started/locally/ says how to install it")
     arguments = sys.argv[1:] or ["--quick"]

@@ -93,25 +93,32 @@ def alone():
 
 
 #: Runs a program in so many ranks with what torchrun tells them, forked from a process that imported torch.
+#: As torchrun does, that process keeps the store where the ranks meet, at a port that was free.
 RANKS = """
-import os, runpy, signal, socket, sys
+import os, runpy, signal, sys
 import torch
+import torch.distributed as dist
 
 ranks, program = int(sys.argv[1]), sys.argv[2]
 sys.argv = sys.argv[2:]
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-os.environ |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+os.environ |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+told, tell = os.pipe()
 for rank in range(ranks):
     if os.fork() == 0:
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": os.read(told, 5).decode()}
         runpy.run_path(program, run_name="__main__")
         sys.exit()
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # its thread must not be forked
+os.write(tell, f"{store.port:05}".encode() * ranks)
 for _ in range(ranks):
     if os.wait()[1]:
         os.killpg(0, signal.SIGTERM)  # the others would wait for it
 """
+
+
+#: Seconds after which what a test started hangs. On a busy machine it takes many times as long as alone.
+LIMIT_S = 1200
 
 
 def on_ranks(ranks: int, *program: str) -> None:
@@ -119,7 +126,7 @@ def on_ranks(ranks: int, *program: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RANKS, str(ranks), *program]
     options: dict[str, Any] = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
-    done = subprocess.run(command, start_new_session=True, timeout=240, **options)
+    done = subprocess.run(command, start_new_session=True, timeout=LIMIT_S, **options)
     assert done.returncode == 0, done.stderr
 
 
@@ -128,7 +135,7 @@ def under_torchrun(ranks: int, *arguments: str) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     options: dict[str, Any] = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
-    done = subprocess.run([*command, *arguments], timeout=240, **options)
+    done = subprocess.run([*command, *arguments], timeout=LIMIT_S, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

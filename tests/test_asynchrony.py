@@ -373,19 +373,31 @@ def test_this_process_survives_the_crash_of_another():
 
 def test_an_operator_is_called_twice_in_turn_or_in_two_threads():
     callers = []
+    both = threading.Barrier(2, timeout=120)
 
     def operator() -> None:
         callers.append(threading.get_ident())
-        time.sleep(0.05)
+
+    def operator_that_meets_the_other() -> None:
+        both.wait()  # however late a thread starts
+        operator()
 
     two_cpu_operators.in_turn(operator)
     with ThreadPoolExecutor(2) as pool:
-        two_cpu_operators.side_by_side(pool, operator)
+        two_cpu_operators.side_by_side(pool, operator_that_meets_the_other)
     first, second, third, fourth = callers
     assert first == second == threading.get_ident()
     assert len({first, third, fourth}) == 3
 
 
-def test_sleep_keeps_no_core_busy_and_a_loop_one():
-    assert two_cpu_operators.busy_cores(partial(time.sleep, 0.05)) < 0.5
-    assert two_cpu_operators.busy_cores(lambda: sum(range(10**6))) > 0.1
+def test_busy_cores_are_cpu_time_over_time(monkeypatch):
+    now = {"perf_counter": 5.0, "process_time": 1.0}
+    clock = SimpleNamespace(**{name: partial(now.get, name) for name in now})
+    monkeypatch.setattr(two_cpu_operators, "time", clock)
+
+    def operator(cpu_s: float) -> None:
+        now["process_time"] += cpu_s
+        now["perf_counter"] += 2.0
+
+    assert two_cpu_operators.busy_cores(partial(operator, 0.0)) == 0
+    assert two_cpu_operators.busy_cores(partial(operator, 8.0)) == 4

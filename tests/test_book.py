@@ -122,7 +122,7 @@ PORTABLE = [name for name, snippet in SNIPPETS.items() if 0 in snippet.options["
 #: Runs files as `python FILE` would, or `torchrun FILE` with its one rank, each in a folder of its own, in
 #: children of a process that has imported torch.
 BORROWER = """
-import json, os, runpy, socket, sys
+import json, os, runpy, sys
 import torch
 
 class Nothing:
@@ -139,9 +139,7 @@ def borrow(file, launcher):
     sys.argv, code = [file], 1
     if launcher == "torchrun":
         os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # any that is free
     try:
         runpy.run_path(file, run_name="__main__")
         code = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import ROOT, on_ranks, under_torchrun
+from conftest import LIMIT_S, ROOT, on_ranks, under_torchrun
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
@@ -462,7 +462,7 @@ def test_two_network_namespaces_stand_for_two_machines(two_networks):
             )
         )
     try:
-        lines = "".join(agent.communicate(timeout=240)[0] for agent in agents).splitlines()
+        lines = "".join(agent.communicate(timeout=LIMIT_S)[0] for agent in agents).splitlines()
     finally:
         for agent in agents:
             agent.terminate()

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import run_alone
+from conftest import LIMIT_S, run_alone
 from fake_cuda import Graph
 from torch import fx, nn
 
@@ -807,10 +807,10 @@ def fails():
 
 
 def test_a_part_that_fails_or_hangs_says_so_and_the_others_remain(monkeypatch):
-    assert decode_step.apart(nothing, 60) == {"us": {}}
-    assert decode_step.apart(fails, 60) == {"error": "RuntimeError: no"}
-    assert decode_step.apart(partial(time.sleep, 30), 0.5) == {"error": "not done after 0.5 s"}
-    assert decode_step.apart(partial(os._exit, 1), 60) == {"error": "the process died"}
+    assert decode_step.apart(nothing, LIMIT_S) == {"us": {}}
+    assert decode_step.apart(fails, LIMIT_S) == {"error": "RuntimeError: no"}
+    assert decode_step.apart(partial(time.sleep, LIMIT_S), 0.5) == {"error": "not done after 0.5 s"}
+    assert decode_step.apart(partial(os._exit, 1), LIMIT_S) == {"error": "the process died"}
 
 
 def test_main_prints_what_worked_and_names_what_did_not(gpu, monkeypatch, capsys):

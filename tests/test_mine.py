@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SmallBook
+from conftest import LIMIT_S, ROOT, SmallBook
 
 from overlap import OverlapError
 from overlap.book import mine
@@ -143,18 +143,18 @@ def test_what_is_done_is_not_run_again(book, capsys):
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_can_be_stopped_and_goes_on(book, end):
-    code = COUNTS.format(ran=str(book.ran), name="two", n=2, rest=60)
+    code = COUNTS.format(ran=str(book.ran), name="two", n=2, rest=9999)
     book.snippet("a/two", code)
     command = [sys.executable, "-m", "overlap", "verify", "--all"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     child = subprocess.Popen(command, cwd=book.root, env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         while not (book.ran.exists() and "two" in book.ran.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         child.send_signal(end)
-        _, told = child.communicate(timeout=30)
+        _, told = child.communicate(timeout=LIMIT_S)
     finally:
         child.kill()
     data = read(book)

@@ -147,7 +147,7 @@ def test_both_events_are_made_before_the_time_between_them_begins(gpu, monkeypat
 
 
 def test_a_timer_of_pytorch_sees_the_time_that_passes():
-    assert 0.001 <= clocks_compared.timer(lambda: time.sleep(0.001), 3) < 0.05
+    assert 0.001 <= clocks_compared.timer(lambda: time.sleep(0.001), 3) < 1, "in seconds"
 
 
 def test_clocks_take_turns(monkeypatch):

@@ -10,6 +10,7 @@ from conftest import on_ranks, under_torchrun
 from torch import nn
 
 from snippets.training import (
+    built_in_parts,
     fsdp_options,
     fsdp_step_profile,
     pipeline_schedules,
@@ -51,6 +52,7 @@ for name, module in modules.items():
     sys.stdout.flush()
     os._exit(0)
 """
+CPU = torch.device("cpu")
 SMALL = {"LAYERS": 4, "WIDTH": 128, "TOKENS": 16}
 SIZES = {
     "fsdp_options": SMALL | {"FEW": 1, "MANY": 2, "CHECKED": [1, 16]},
@@ -67,6 +69,7 @@ SIZES = {
     },
     "zero_optimizer": {"WIDTH": 128, "TOKENS": 16, "CHECKED_TOKENS": 8},
     "fsdp_same_policy": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
+    "built_in_parts": {"LAYERS": 2, "WIDTH": 64},
     "time_first": {"WIDTH": 128, "TOKENS": 16, "IMAGES": 2, "SHAPE": [3, 32, 32]},
 }
 
@@ -99,6 +102,43 @@ def test_a_model_that_is_not_split_trains_as_fsdp_does(small):
     assert loss["replicated"][-1] < 0.99 * loss["replicated"][0], "the steps change the weights"
     assert loss["ddp_autocast"] == pytest.approx(loss["fsdp"], rel=0.02)
     assert set(small["fsdp_same_policy"]["many"]["ms"]) == set(loss)
+
+
+def test_parts_begin_as_the_whole_model_does_and_differ_from_rank_to_rank(small):
+    result = small["built_in_parts"]
+    assert result["spread"]["in_parts"] == pytest.approx(1, rel=0.05)
+    one, other = result["first_numbers"]["in_parts"]
+    assert one != other, "each rank has drawn its own part"
+    assert result["model_gb"] == pytest.approx(2 * (64 * 64 + 64) * 4e-9)
+
+
+class Scaled(nn.Module):
+    """A layer that fills its own number where it is made, and can not do so again."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.BatchNorm1d(4)
+        self.scale = nn.Parameter(torch.ones(4))
+
+
+def test_a_model_built_without_memory_is_filled_module_by_module():
+    places = []
+
+    def split(model):
+        places.extend(parameter.device.type for parameter in model.parameters())
+        return model
+
+    model = built_in_parts.built_in_parts(
+        lambda: nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), split, CPU
+    )
+    assert set(places) == {"meta"}, "nothing has memory when the model is split"
+    assert 0 < float(model[0].weight.detach().abs().max()) <= 8**-0.5
+    assert model[1].running_var.tolist() == [1.0] * 4 and model[1].running_mean.tolist() == [0.0] * 4
+
+
+def test_a_module_that_cannot_fill_its_numbers_is_named_before_memory_is_taken():
+    with pytest.raises(ValueError, match="1, a Scaled, has no reset_parameters; give it one"):
+        built_in_parts.built_in_parts(lambda: nn.Sequential(nn.Linear(4, 4), Scaled()), pytest.fail, CPU)
 
 
 def test_all_steps_are_timed_before_and_after_profiles(small):

@@ -109,6 +109,7 @@ def test_parts_begin_as_the_whole_model_does_and_differ_from_rank_to_rank(small)
     assert result["spread"]["in_parts"] == pytest.approx(1, rel=0.05)
     one, other = result["first_numbers"]["in_parts"]
     assert one != other, "each rank has drawn its own part"
+    assert len(set(result["first_numbers"]["one_seed"])) == 1, "on the CPU parts follow the rank's seed"
     assert result["model_gb"] == pytest.approx(2 * (64 * 64 + 64) * 4e-9)
 
 

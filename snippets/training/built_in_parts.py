@@ -105,6 +105,11 @@ def of_all_ranks(number: float) -> list[float]:
     return numbers
 
 
+def first_number(model: nn.Module) -> float:
+    """The first number of this rank's part of the first layer's weight."""
+    return model[0].weight.detach().to_local()[0, 0].item()
+
+
 def main() -> dict:
     device, group = meet()
     rank, ranks = group.rank(), group.size()
@@ -127,9 +132,11 @@ def main() -> dict:
         weight = model[0].weight.detach()
         # uniform numbers between -b and b, b = 1 / sqrt(WIDTH), spread by b / sqrt(3)
         spread[name] = weight.full_tensor().std().item() * (3 * WIDTH) ** 0.5
-        first_numbers[name] = of_all_ranks(weight.to_local()[0, 0].item())
+        first_numbers[name] = of_all_ranks(first_number(model))
         model_gb = 4e-9 * sum(p.numel() for p in model.parameters())
         del model, weight
+    torch.manual_seed(0)
+    first_numbers["one_seed"] = of_all_ranks(first_number(in_parts(2, 8)))
     gc.collect()  # FSDP has cycles, and no model may outlive its process group
     if rank == 0:
         for name, each in peaks.items():

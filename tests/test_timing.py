@@ -1,6 +1,9 @@
 """The timing chapter: what each way to fool oneself does, and what a clock includes."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from conftest import ROOT
 from fake_cuda import Event
 
 from snippets.timing import (
@@ -377,18 +381,27 @@ def test_the_gpus_work_has_a_row_of_its_own():
     assert first_trace.drawn(events) == [["load", 0, 10], ["GPU", 5, 5]]
 
 
-def test_a_trace_has_the_steps_that_the_schedule_keeps(monkeypatch, tmp_path, capfd):
+def test_a_trace_has_the_steps_that_the_schedule_keeps(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(first_trace, "ROWS", 4)
     result = json.loads(json.dumps(first_trace.main()))
     assert list(result["labels"]) == list(first_trace.LABELS)
     assert {row for row, _, _ in result["bars"]} == {*first_trace.LABELS, "operators"}
     assert result["bytes"] > 1000 and result["traced_steps"] == 2
-    assert capfd.readouterr().err == ""
     path = tmp_path / "trace.json"
     first_trace.traced(first_trace.loop, path, steps=1)
     steps = [e["name"] for e in first_trace.events_of(path) if e["name"].startswith("ProfilerStep")]
     assert steps == ["ProfilerStep#3"]
+
+
+def test_a_process_that_traces_is_told_nothing_of_it_by_pytorch():
+    """PyTorch reads how much it shall say when a process uses a profiler for the first time."""
+    code = "from snippets.timing import first_trace; first_trace.ROWS = 4; first_trace.main()"
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    environment.pop("KINETO_LOG_LEVEL", None)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "the trace: " in done.stdout and done.stderr == ""
 
 
 def test_a_label_names_a_part_for_both_profilers(monkeypatch):

@@ -69,6 +69,8 @@ SIZES = {
     },
     "zero_optimizer": {"WIDTH": 128, "TOKENS": 16, "CHECKED_TOKENS": 8},
     "built_in_parts": {"LAYERS": 2, "WIDTH": 64},
+    "fsdp_same_policy": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
+    "time_first": {"WIDTH": 128, "TOKENS": 16, "IMAGES": 2, "SHAPE": [3, 32, 32]},
 }
 
 
@@ -130,6 +132,21 @@ def test_a_model_built_without_memory_is_filled_module_by_module():
 def test_a_module_that_cannot_fill_its_numbers_is_named_before_memory_is_taken():
     with pytest.raises(ValueError, match="1, a Scaled, has no reset_parameters; give it one"):
         built_in_parts.built_in_parts(lambda: nn.Sequential(nn.Linear(4, 4), Scaled()), pytest.fail, CPU)
+
+
+def test_a_model_that_is_not_split_trains_as_fsdp_does(small):
+    loss = small["fsdp_same_policy"]["loss"]
+    assert loss["replicated"] == pytest.approx(loss["fsdp"], rel=1e-4)
+    assert loss["replicated"][-1] < 0.99 * loss["replicated"][0], "the steps change the weights"
+    assert loss["ddp_autocast"] == pytest.approx(loss["fsdp"], rel=0.02)
+    assert set(small["fsdp_same_policy"]["many"]["ms"]) == set(loss)
+
+
+def test_all_steps_are_timed_before_and_after_profiles(small):
+    times = small["time_first"]["times"]
+    assert list(times) == small["time_first"]["phases"]
+    names = {"densenet_alone", "ddp", "fsdp"}
+    assert all(set(phase["ms_trials"]) == names for phase in times.values())
 
 
 def test_groups_have_so_many_blocks_and_prefetch_asks_for_the_next(small, monkeypatch):

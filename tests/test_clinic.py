@@ -13,6 +13,7 @@ from conftest import on_ranks, under_torchrun
 from torch import nn
 
 from snippets.clinic import (
+    account_of,
     labelled_operations,
     one_fault,
     patient,
@@ -92,6 +93,11 @@ CLOSING = [["CPU", 120.0, 9.0, "cudaDeviceSynchronize"], ["CPU", 140.0, 1.0, "cu
 
 def test_the_waits_at_the_end_of_a_profile_are_nobodys():
     assert where_time_goes.without_closing_waits(ROWS + CLOSING) == ROWS
+
+
+def test_the_account_of_some_work_is_without_the_waits_of_its_profile(monkeypatch):
+    monkeypatch.setattr(account_of, "lanes", lambda work: [*work(), *CLOSING])
+    assert account_of.account_of(lambda: ROWS) == where_time_goes.account(ROWS)
 
 
 def test_waits_for_a_batch_leave_the_steps_out(monkeypatch):
@@ -293,7 +299,7 @@ def test_ranks_are_told_apart_on_gpus():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "module", [photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows]
+    "module", [account_of, photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows]
 )
 def test_it_runs_on_a_gpu(module):
     assert module.main()

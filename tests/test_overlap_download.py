@@ -362,8 +362,7 @@ assert torch.equal(first["x"], x) and first["y"] == [1, None, "text"]
 assert type(row) is Row and torch.equal(row.y[0], x + 1) and torch.equal(last, x + 2)
 assert taken("best_device")().type in ("cpu", "cuda")
 assert taken("bound")({"memory": 1e-3, "compute": 1e-4}, 2e-3, 1.9e-3) == "memory"
-events = [["stream 7", 0.0, 1e3, "gemm"], ["CPU", 0.0, 5.0, "cudaLaunchKernel"]]
-assert taken("account")(events)["compute"] == 1
+assert set(taken("account_of")(lambda: x @ x).values()) == {0}
 assert taken("usable_cores")() >= 1 and taken("versions")()["torch"]
 assert taken("graphs_of")(lambda x: x + 1, x)
 peak, operation = taken("predicted")(lambda: torch.ones(1000).sum(), "cpu")

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# take = ["account"]
 # ///
 """Where does a step's time go? Kernels, copies, all-reduces, a CPU that waits."""
 
@@ -35,6 +34,8 @@ def union_us(rows: list[list]) -> float:
 def account(rows: list[list]) -> dict[str, float]:
     """Milliseconds in which each kind runs; "exposed": all-reduces beside no kernel.
 
+    The waits at the end of a profile count, too: leave them out before, as `account_of`
+    of the file `account_of` does.
     Each kernel of NCCL counts as an all-reduce, a gather or a broadcast, too. Of several
     GPUs give the rows of one; copies on or between GPUs count as compute.
     """

@@ -1,0 +1,50 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy"]
+# [tool.overlap]
+# gpus = [1]
+# take = ["account_of"]
+# ///
+"""Where does the time of a step go? Its profile and its account, in one call."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from snippets.clinic.where_time_goes import account, without_closing_waits
+from snippets.timing.lanes import lanes
+
+
+def account_of(work: Callable) -> dict[str, float]:
+    """Milliseconds of what `work` does: kernels, copies, all-reduces, the CPU's waits.
+
+    It is called twice, and the second time counts. For work on one GPU: where it uses
+    several, kernels of all of them count. The waits of the profile are left out.
+    """
+    return account(without_closing_waits(lanes(work)))
+
+
+def main() -> dict:
+    net = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    batch = torch.randn(8192, 1024)  # in pageable memory
+
+    def step() -> torch.Tensor:
+        loss = net(batch.to("cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    works = {"as it is": step, "reads its loss": lambda: step().item()}
+    found = {name: account_of(work) for name, work in works.items()}
+    for name, ms in found.items():
+        print(f"{name:15}kernels {ms['compute']:6.2f} ms,", end=" ")
+        print(f"copies {ms['copies']:6.2f} ms;", end=" ")
+        print(f"the CPU waits for {ms['CPU_waits']:6.2f} ms")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -35,6 +35,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     expression     what an expression may say; evaluation: what it sees of a run, and gives over all runs
     statistic      a number of several runs, and how numbers read; ceiling: what a GPU can do at most
     verdict        whether a claim holds on a machine; comparison: of its sides, and how narrow
+    limits         what is LOW, and what is above a ceiling
     blocks/        one module for each kind of block, with its HTML in templates/
     check          what is wrong with a book
     record         the commands `record` and `import`; compare, rename: those of these names

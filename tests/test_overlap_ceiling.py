@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from overlap.book.ceiling import _tables, ceilings
+from overlap.book.ceiling import _tables, ceilings, family
+from overlap.book.limits import ABOVE
 
 TABLES = _tables()
 H100 = {"name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory_bytes": 85_017_493_504}
@@ -100,6 +101,37 @@ def test_a_gpu_of_another_maker_has_no_ceilings_of_the_same_capability(name):
 )
 def test_names_of_old_drivers_and_boards_are_known(name):
     assert of(SAID | {"name": name}) == DERIVED
+
+
+HALVES = {"bf16_tflop_s": 0.5, "tf32_tflop_s": 0.5, "fp16_tflop_s": 1, "fp32_tflop_s": 1, "hbm_gb_s": 1}
+
+
+@pytest.mark.parametrize("capability", ["8.6", "8.9", "12.0"])
+def test_a_geforce_card_halves_float32_accumulation_whether_it_has_a_datasheet_or_not(capability):
+    """A workstation's card of the same chip does not."""
+    said = SAID | {"capability": capability}
+    full = of(said | {"name": "NVIDIA RTX 4000 Workstation"})
+    card = of(said | {"name": "NVIDIA GeForce RTX 4070 Laptop GPU"})
+    assert {key: card[key] / full[key] for key in HALVES} == pytest.approx(HALVES, rel=1e-3)
+
+
+def test_a_clock_passes_its_highest_by_as_much_as_is_allowed_for():
+    """The margin is needed for what was recorded, and is enough."""
+    most = []
+    for path in Path(__file__).parents[1].glob("docs/recordings/*/machine/clock_under_load.json"):
+        data = json.loads(path.read_text())
+        first = data["result"]["first"]["random"]
+        most.append(max(first["mhz_trials"]) / ceilings(data["machine"])["clock_mhz"])
+    assert 1.02 < max(most) <= ABOVE
+
+
+def test_a_family_is_of_one_capability_and_of_models_that_were_looked_up():
+    assert (
+        family({"gpus": [H100]}) == family({"gpus": [{"name": "NVIDIA H20", "capability": "9.0"}]}) == "9.0"
+    )
+    assert family({"gpus": [{"name": "Tesla T4", "capability": "7.5"}]}) == "7.5"
+    for gpus in ([], [SAID], [H100 | {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb"}], [{}]):
+        assert family({"gpus": gpus}) == ""
 
 
 @pytest.mark.parametrize("name", TABLES["datasheet"])

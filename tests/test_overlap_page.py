@@ -3,8 +3,9 @@
 import re
 
 import pytest
+from conftest import ROOT
 
-from overlap.book import page, value
+from overlap.book import limits, page, value
 from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock
 from overlap.book.blocks.block import Text
 from overlap.book.blocks.index import in_reading_order
@@ -81,6 +82,10 @@ BAD_PAGES = {
         "```scoreboard\n\n```",
         "docs/a.md:1: a scoreboard has rows, and its picture a caption; write `label |",
     ),
+    "a limit of the code": (
+        "Some\ntext: {limit: nearly}.\n",
+        "docs/a.md:2: no limit is named 'nearly'; write one of near, far, above",
+    ),
     "nearly a block": (
         "text\n\n```clam a/b\nx > 1\nText.\n```",
         "docs/a.md:3: `clam` is no block; did you mean claim?",
@@ -94,6 +99,21 @@ BAD_PAGES = {
         "docs/a.md:1: a pair shows code of both; say in `show: …` which functions",
     ),
 }
+
+
+def test_a_page_takes_limits_from_the_code(monkeypatch):
+    monkeypatch.setitem(limits.BY_NAME, "near", 0.6)
+    (text,) = page.parse("Below {limit: near} times; `{limit: near}` writes it.", "a.md")
+    assert text.prose.text == "Below 0.6 times; `{limit: near}` writes it."
+
+
+def test_limits_are_not_typed():
+    """`docs/check.md` and *The machine* say what is LOW by the code's own numbers."""
+    for file, names in {"check": ["near", "far"], "machine": ["near", "above"]}.items():
+        text = (ROOT / f"docs/{file}.md").read_text()
+        assert all(f"{{limit: {name}}}" in text for name in names), file
+        low = " ".join(line for line in text.splitlines() if "LOW" in line)
+        assert not re.search(r"\b(0\.)?(85|7|70)\b", low), file
 
 
 @pytest.mark.parametrize("name", BAD_PAGES)
@@ -337,6 +357,15 @@ CLAIMS = {
     "x > 1 for gpus == 1\nlimit: x of 3.99": {"h200": (False, f"x = 4 > 1 · 4 of 3.99: 100%{BEATS}")},
     "x > 1 for gpus == 1\nlimit: ms.mm of 8 + 0 * ceiling.sms": {
         "h200": (False, f"x = 4 > 1 · 10 of 8: 125%{BEATS}")
+    },
+    "x > 1 for gpus == 1\nlimit: 1100 of ceiling.bf16_tflop_s": {
+        "h200": (True, "x = 4 > 1 · 1,100 of 1,071: 103%")  # a clock passes its highest
+    },
+    "x > 1 for gpus == 1\nlimit: 1110 of ceiling.bf16_tflop_s": {
+        "h200": (False, f"x = 4 > 1 · 1,110 of 1,071: 104%{BEATS}")
+    },
+    "x > 1 for gpus == 1\nlimit: 4900 of ceiling.hbm_gb_s": {
+        "h200": (False, f"x = 4 > 1 · 4,900 of 4,814: 102%{BEATS}")
     },
     "x > 2 for capability >= 9 and model == 'h200' and ceiling.sms > 1": {
         "h200": (True, "x = 4 > 2"),

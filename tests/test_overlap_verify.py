@@ -11,6 +11,10 @@ from conftest import ROOT
 
 from overlap.book import diagnosis, verify
 from overlap.book.blocks import Headlines
+from overlap.book.blocks.headlines import all_headlines
+from overlap.book.book import Book
+from overlap.book.ceiling import _tables, ceilings, family
+from overlap.book.diagnosis import LOW, NONE, OK
 from overlap.cli import main
 from overlap.run import machine, recording
 from overlap.run.runner import RunFailed
@@ -79,6 +83,7 @@ class Bench:
     def __init__(self, book, template, folder):
         self.book, self.template, self.folder = book, template, folder
         self.results, self.card, self.noise, self.gpu, self.ran = HEALTHY | {"other": 3}, {}, CALM, H200, []
+        self.free = 79.0
         for name in ("copy", "product", "launch"):
             book.snippet(f"a/{name}", options="gpus = [1]")
         book.snippet("a/other", options="gpus = [0, 1]")
@@ -126,6 +131,9 @@ class Bench:
         made = self.data("copy", 1.0, gpus)
         return {"machine": made["machine"], "software": made["software"]}
 
+    def free_gib(self) -> float:
+        return self.free
+
     def run_all(self, wanted: list, done=lambda *made: None, expected=None) -> list:
         failures = []
         for snippet, gpus in wanted:
@@ -162,6 +170,7 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
 
 
 L40S = {"name": "NVIDIA L40S", "capability": "8.9", "sms": 142, "clock_mhz": 2520, "pcie_generation": 4}
+H100_PCIE = {"name": "NVIDIA H100 PCIe", "sms": 114, "clock_mhz": 1755}
 #: What is changed on a healthy H200: results, attributes, what nvidia-smi says, noise. Then: what is LOW and
 #: what is said.
 MACHINES: dict[str, Any] = {
@@ -226,9 +235,79 @@ MACHINES: dict[str, Any] = {
         {},
         {},
         "",
-        ["not recorded on this model; other GPUs reach at least 86%"],
+        [
+            "86% of 31.5 (PCIe 4 x16)  neither this model nor its family is recorded  no verdict",
+            "68% of 366                neither this model nor its family is recorded  no verdict",
+            "  this model is not recorded                     no verdict",
+            "Nothing could be compared with a recording.",
+        ],
     ),
-    
+    "another model of the family": (
+        {"copy": 31.0, "product": 500.0},
+        H100_PCIE,
+        {},
+        {},
+        "copy",
+        [
+            "49% of 63 (PCIe 5 x16)  this model is not recorded; its family reaches at least 86%  LOW",
+            "61% of 820              this model is not recorded; its family reaches at least 65%  ok",
+            "  this model is not recorded                                   no verdict",
+        ],
+    ),
+    "a model of the family that nobody looked up": (
+        {"product": 100.0},
+        H100_PCIE | {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb"},
+        {},
+        {},
+        "",
+        ["neither this model nor its family is recorded"],
+    ),
+    "above its ceiling": (
+        {"product": 1110.0},
+        {},
+        {},
+        {},
+        "",
+        ["104% of 1,071           above its ceiling: the measurement is wrong, or the ceiling  no verdict"],
+    ),
+    "above its ceiling by less than a clock is above its highest": (
+        {"product": 1090.0},
+        {},
+        {},
+        {},
+        "",
+        ["Nothing that could be compared is low."],
+    ),
+    "low at a clock that healthy ones have": (
+        {"product": 500.0},
+        {},
+        {"clocks_event_reasons.active": "0x4", "clocks.sm": "1350"},
+        {},
+        "product",
+        [
+            "the clock was at most 1,350 of 1,980 MHz; the driver's reason: power limit.",
+            "Low, and the cause is not known: product.",
+        ],
+    ),
+    "low at a clock that no GPU is fast enough at": (
+        {"product": 360.0},
+        {},
+        {"clocks_event_reasons.active": "0x4", "clocks.sm": "990"},
+        {},
+        "product",
+        ["at most 990 of 1,980 MHz; the driver's reason: power limit, which can hold down: product."],
+    ),
+    "low beside a process that only holds memory": (
+        {"copy": 20.0},
+        {},
+        {"memory.used": "40000"},
+        {},
+        "copy",
+        [
+            "40,000 MiB of its memory were in use and it was busy 0% of the time.",
+            "Low, and the cause is not known: copy.",
+        ],
+    ),
 }  # fmt: skip
 
 
@@ -260,7 +339,7 @@ def test_nothing_is_compared_with_itself_or_with_other_code(bench, capsys):
         for _ in range(2):  # the second time, the first one's runs are in the cache
             assert main(["verify", "a/copy", "--strict"]) == 0
             printed = capsys.readouterr().out
-            assert "nothing to compare with" in printed and "unknown" in printed
+            assert "nothing to compare with" in printed and "no verdict" in printed
             assert "Nothing could be compared with a recording." in printed
 
 
@@ -289,9 +368,9 @@ def test_json_is_strict_and_complete(bench, capsys):
     )
     assert found["machine"]["gpus"][0]["pcie_width"] == 8 and found["software"]["torch"]
     copy, product, launch = found["headlines"]
-    assert copy["recorded"] == {
-        "h200": {"median": 55, "low": 54, "high": 56, "runs": 2, "share": pytest.approx(54 / 63.02)}
-    }
+    recorded = {"median": 55, "low": 54, "high": 56, "runs": 2, "share": pytest.approx(54 / 63.02)}
+    assert copy["recorded"] == {"h200": recorded | {"family": "9.0"}}
+    assert copy["why"] == ""
     assert (copy["state"], copy["compared"], copy["ceiling"], copy["bound"]) == (
         "LOW",
         "model",
@@ -368,6 +447,128 @@ def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, m
         assert "false: 2 (2 while this machine was busy); " in printed
         assert f"    But this machine was busy ({words}" in printed
         assert printed.count("): repeat it when calm.\n") == 2
+
+
+# Every GPU of the table
+
+
+def lines(book: Book, name: str, share: float) -> dict[str, dict]:
+    """What is said of a GPU at this share of what its datasheet prints, by headline."""
+    sheet = _tables()["datasheet"][name]
+    here = {"gpus": [{"name": name, "capability": sheet["capability"]}]}
+    most = ceilings(here)
+    said = {}
+    for headline in all_headlines(book):
+        key = headline.ceiling.removeprefix("ceiling.")
+        printed = sheet["figures"].get(key, most.get(key) if headline.bound_by == "pcie" else None)
+        if printed:
+            value = share * printed
+            rate = {"value": value, "ceiling": most[key], "share": value / most[key]}
+            profile = machine.profile([name])
+            recorded = verify._recorded(book, headline)
+            said[headline.label] = verify._line(headline, profile, family(here), rate, recorded)
+    return said
+
+
+@pytest.fixture(scope="module")
+def whole_book() -> Book:
+    return Book(ROOT, "never")
+
+
+@pytest.mark.parametrize("name", _tables()["datasheet"])
+def test_a_gpu_at_its_datasheets_rates_is_not_low_and_at_half_of_them_is(whole_book, name):
+    """There is a verdict where its family is recorded, which is Hopper."""
+    states = {OK} if _tables()["datasheet"][name]["capability"] == "9.0" else {NONE}
+    for share in (1, 0.9):
+        said = lines(whole_book, name, share)
+        assert {line["state"] for line in said.values()} == states, said
+    halved = lines(whole_book, name, 0.5)
+    assert {line["state"] for line in halved.values()} == ({LOW} if states == {OK} else {NONE}), halved
+    assert {line["why"] for line in halved.values()} == (
+        {""} if states == {OK} else {"neither this model nor its family is recorded"}
+    )
+
+
+def test_a_geforce_that_does_not_hold_its_highest_clock_has_no_false_cause():
+    """2,750 of 3,105 MHz is what a healthy RTX 4090 reaches; at 1,500 none could pass the bound."""
+    low = {"label": "bf16", "bound_by": "arithmetic", "state": LOW, "ceiling": 203.5, "bound": 130.0}
+    for clock, explains in ((2750, []), (1500, ["bf16"])):
+        state = {"clock_mhz": clock, "clock_max_mhz": 3105, "reasons": []}
+        facts = list(diagnosis.of_gpu([{}], {}, {"a/product": state}))
+        assert next(diagnosis.explained([low], facts))["explains"] == explains
+
+
+def test_the_recorded_hosts_are_of_one_kind(whole_book):
+    """Home, *The machine* and *Check your GPU* say so: where another host or chip is recorded, mend them."""
+    kinds = set()
+    for by_profile in whole_book.committed.values():
+        for recorded in by_profile.values():
+            for here in (run["machine"] for run in recorded.runs):
+                host = here["virtual"], here["cpu"]
+                kinds |= {(*host, gpu["capability"], gpu["sms"]) for gpu in here["gpus"]}
+    assert kinds == {(True, "Intel(R) Xeon(R) Processor", "9.0", 132)}
+    for page in ("index", "machine", "check"):
+        text = (ROOT / f"docs/{page}.md").read_text()
+        assert "GH100" in text and "virtual machines of one kind" in text, page
+
+
+# Little memory
+
+
+@pytest.fixture
+def tight(bench):
+    """The bench with a large product, and a small one that stands in for it."""
+    bench.book.snippet("a/product", options='gpus = [1]\ngpu_gib = 23\nsmall = "a/small"')
+    bench.book.snippet("a/small", options="gpus = [1]")
+    bench.results["small"] = 650.0
+    bench.book.page("b", "```headlines\nsmall product | TFLOP/s | a/small: n | ceiling.bf16_tflop_s\n```\n")
+    bench.record()
+    return bench
+
+
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB."
+
+
+@pytest.mark.parametrize("options", [["--quick"], []])
+@pytest.mark.parametrize("reason", ["", FULL, "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when"])
+def test_what_needs_more_memory_than_is_free_gives_way_to_a_small_one(tight, capsys, options, reason):
+    """So does what runs out of it."""
+    if reason:
+        tight.results["product"] = RunFailed(f"it failed: {reason}", "snippets/a/product.py", reason)
+        why = "found the GPU's memory full; 79.0 GiB were free before"
+    else:
+        tight.free = 22.5
+        why = "needs 23 GiB of a GPU's memory, 22.5 are free"
+    assert main(["verify", *options, "--strict"]) == 0
+    printed = capsys.readouterr().out
+    assert f"Not measured ({why}): a/product\n" in printed and "it failed" not in printed
+    rows = [line.split("  ")[0] for line in printed.splitlines() if "TFLOP/s" in line]
+    assert rows == ["small product"]
+    assert tight.ran.count("small") == 1 and ("product" in tight.ran) == bool(reason)
+
+
+@pytest.mark.parametrize("options", [["--quick"], []])
+def test_where_memory_is_enough_the_small_one_says_nothing(tight, capsys, options):
+    assert main(["verify", *options]) == 0
+    printed = capsys.readouterr()
+    rows = [line.split("  ")[0] for line in printed.out.splitlines() if "TFLOP/s" in line]
+    assert rows == ["product"]
+    assert ("small" in tight.ran) == (not options)
+
+
+def test_what_is_free_is_at_most_what_a_process_may_have(monkeypatch):
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (5 * 2**30, 80 * 2**30))
+    for fraction, free in ((1.0, 5), (0.025, 2)):
+        monkeypatch.setattr(
+            "torch.cuda.get_per_process_memory_fraction", lambda device, share=fraction: share
+        )
+        assert machine.free_gib() == pytest.approx(free)
+
+
+def test_a_small_one_that_is_not_there_is_a_problem(small_book):
+    small_book.snippet("a/b", options='gpus = [0]\nsmall = "a/c"')
+    problems = small_book.book().check()
+    assert "snippets/a/b.py: header: small = 'a/c' is no snippet; write the name of one" in problems
 
 
 BUSY_SHARE = "overlap.book.diagnosis._busy_share"

@@ -30,7 +30,9 @@ def ceilings(machine: dict) -> dict:
     Of a GPU that NVIDIA did not make there are none.
 
     Rates are SMs × FLOP per clock × the largest clock, in TFLOP/s: `bf16_tflop_s`, `fp16_…`, `tf32_…`,
-    `fp8_…` (tensor cores), `fp32_…`, `fp64_…`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus ×
+    `fp8_…` (tensor cores), `fp32_…`, `fp64_…`. The FLOP per clock are those of the capability, but for
+    GeForce cards and for models whose datasheet says otherwise. A clock may pass what the GPU reports as its
+    largest by a few per cent: `limits.ABOVE`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus ×
     clock × 2 whatever its kind, `pcie_gb_s` and `nvlink_gb_s` are one way. `memory_gb` counts 10⁹ bytes.
     Beside `capability`, `sms`, `clock_mhz`, `l2_bytes` and `power_limit_w`, `flop_per_clock` has the
     table's row of one SM by data type, and `datasheet` the printed figures under the names above.
@@ -42,7 +44,9 @@ def ceilings(machine: dict) -> dict:
     gpu = sheet | {key: value for key, value in gpus[0].items() if value is not None}
     kind = _tables()["capability"].get(gpu.get("capability"), {})
     clock = max(gpu.get("clock_mhz", 0), gpu.get("clock_max_mhz", 0))
-    per_clock = kind.get("flop_per_clock", {})
+    per_clock = kind.get("flop_per_clock", {}) | sheet.get("flop_per_clock", {})
+    if "GeForce" in gpu["name"]:
+        per_clock |= kind.get("geforce", {})
     limits = {
         "capability": gpu.get("capability"),
         "sms": gpu.get("sms"),
@@ -63,6 +67,18 @@ def ceilings(machine: dict) -> dict:
         if "host_link" not in gpu:
             limits |= _pcie(gpu)
     return {key: value for key, value in limits.items() if value}
+
+
+def family(machine: dict) -> str:
+    """The capability of a recorded machine's first GPU, if `gpus.toml` has its datasheet; else nothing.
+
+    GPUs of one family reach similar shares of their ceilings. Of a model that is not in the table nobody has
+    looked up whether the rule of its capability holds.
+    """
+    gpus = machine.get("gpus")
+    if not gpus or gpus[0].get("name") not in _tables()["datasheet"]:
+        return ""
+    return gpus[0].get("capability", "")
 
 
 def _pcie(gpu: dict) -> dict[str, float]:

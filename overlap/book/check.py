@@ -30,6 +30,7 @@ def problems(book: "Book") -> list[str]:
     lines = unreadable
     for snippet in book.snippets.values():
         lines += _freshness(book, snippet)
+        lines += _small(book, snippet)
     for block in book.blocks:
         lines += _of_block(block, block.check(book))
     for snippet in book.snippets.values():
@@ -140,6 +141,13 @@ def _style(book: "Book", snippet: Snippet) -> Iterator[str]:
             took = f"took {seconds:.0f} s on {recording.profile}"
             reason = f"{took}, more than a third of its limit of {limit} s"
             yield f"{snippet.path}: {reason}; write a longer `timeout` into its header"
+
+
+def _small(book: "Book", snippet: Snippet) -> Iterator[str]:
+    """Whether what stands in for it where memory is short is there."""
+    name = snippet.options["small"]
+    if name and name not in book.snippets:
+        yield f"{snippet.path}: header: small = {name!r} is no snippet; write the name of one"
 
 
 def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:

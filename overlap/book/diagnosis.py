@@ -1,4 +1,9 @@
-"""Why a rate is low: facts that the machine or its driver reports. Nothing is guessed."""
+"""Why a rate is low: facts that the machine or its driver reports. Nothing is guessed.
+
+What a healthy GPU does, too, is no cause: at its power limit an H200 multiplies at seven tenths of its
+highest clock, and a GeForce card does not hold the highest. So a low clock explains a low rate only where no
+GPU could be fast enough at it, or where the driver gives a reason beside the power limit.
+"""
 
 import contextlib
 import os
@@ -12,7 +17,7 @@ from overlap.book.statistic import show
 from overlap.run import machine, noise
 from overlap.run.text import plural
 
-OK, LOW, UNKNOWN = "ok", "LOW", "unknown"
+OK, LOW, NONE = "ok", "LOW", "no verdict"
 #: More MiB of a GPU's memory, or per cent of its time, in use before a snippet runs: others work there.
 OTHERS_MIB, OTHERS_BUSY = 1000, 10
 #: How long one looks at the CPU while nothing of ours runs.
@@ -21,8 +26,10 @@ LOOK_S = 0.5
 _EVERY_S = 0.3
 #: A CPU that takes so many times as long for a small call is a slow one.
 SLOW_CPU = 1.5
-#: A clock below this share of its maximum is a slow one.
+#: A clock below this share of its maximum is told.
 SLOWED = 0.95
+#: The reason that drivers give for the clock of healthy GPUs, too.
+_USUAL = "power limit"
 #: What nvidia-smi is asked, beside the reasons that hold the clock down.
 _FIELDS = {
     "clock_mhz": "clocks.sm",
@@ -35,7 +42,7 @@ _FIELDS = {
 #: Bits of the reasons, by NVIDIA's NVML documentation; an idle GPU's is none of them.
 _REASONS = {
     0x02: "clocks set by an application",
-    0x04: "power limit",
+    0x04: _USUAL,
     0x08: "hardware slowdown",
     0x10: "sync boost with other GPUs",
     0x20: "thermal slowdown by the driver",
@@ -46,10 +53,14 @@ _REASONS = {
 
 
 class Fact(NamedTuple):
-    """A fact of this machine, and the kind of rates that it can lower: `host`, `link`, `clock` or `gpu`."""
+    """A fact of this machine, and the kind of rates that it can lower.
+
+    `host`, `link`, `clock`, `gpu`; `pace`, a clock at `share` of its maximum, which may be normal; `none`.
+    """
 
     text: str
     kind: str
+    share: float = 1.0
 
     def explains(self, headline: dict) -> bool:
         """Whether it can hold a headline of `verify` down."""
@@ -60,7 +71,9 @@ class Fact(NamedTuple):
             return bound_by == "pcie"
         if self.kind == "clock":
             return needs_clock(headline)
-        return bound_by is not None
+        if self.kind == "pace":
+            return bound_by == "arithmetic" and self.share * headline["ceiling"] < headline["bound"]
+        return self.kind == "gpu" and bound_by is not None
 
 
 def needs_clock(headline: dict) -> bool:
@@ -128,17 +141,24 @@ def of_gpu(gpus: list[dict], state: dict, clocks: dict[str, dict]) -> Iterator[F
     busy = state.get("utilization", 0)
     if memory > OTHERS_MIB or busy > OTHERS_BUSY:
         used = f"{memory:,.0f} MiB of its memory were in use and it was busy {busy:.0f}% of the time"
-        yield Fact(f"others use the GPU: before anything ran here, {used}", "gpu")
+        kind = "gpu" if busy > OTHERS_BUSY else "none"  # memory that is held makes nothing slow
+        yield Fact(f"others use the GPU: before anything ran here, {used}", kind)
     for name, state in clocks.items():
-        clock = state.get("clock_mhz", 0)
-        fastest = state.get("clock_max_mhz", 0)
-        reasons = " and ".join(state["reasons"])
-        why = f"; the driver's reason: {reasons}" if reasons else ""
-        if 0 < clock < SLOWED * fastest:
-            slow = f"the clock was at most {clock:,.0f} of {fastest:,.0f} MHz"
-            yield Fact(f"while {name} ran, {slow}{why}", "clock")
-        elif reasons:
-            yield Fact(f"while {name} ran, the driver held the clock down at times{why}", "clock")
+        yield from _of_clock(name, state)
+
+
+def _of_clock(name: str, state: dict) -> Iterator[Fact]:
+    """What the driver said of the clock while a snippet ran."""
+    clock = state.get("clock_mhz", 0)
+    fastest = state.get("clock_max_mhz", 0)
+    reasons = " and ".join(state["reasons"])
+    why = f"; the driver's reason: {reasons}" if reasons else ""
+    unusual = any(reason != _USUAL for reason in state["reasons"])
+    if 0 < clock < SLOWED * fastest:
+        text = f"while {name} ran, the clock was at most {clock:,.0f} of {fastest:,.0f} MHz{why}"
+        yield Fact(text, "clock" if unusual else "pace", clock / fastest)
+    elif unusual:
+        yield Fact(f"while {name} ran, the driver held the clock down at times{why}", "clock")
 
 
 # The host

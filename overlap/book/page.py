@@ -3,16 +3,19 @@
 import difflib
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.blocks import KINDS
 from overlap.book.blocks.block import Block, Source, Text
+from overlap.book.limits import BY_NAME
 from overlap.run.snippet import NAME
 
 #: What a builder reads at the top of a page, such as how much it weighs in a search.
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _DESCRIPTION = re.compile(r'^description: "(.+)"$', re.M)
+_LIMIT = re.compile(r"(?<!`)\{limit:\s*([^{}\n]*?)\s*\}")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 
 
@@ -47,7 +50,9 @@ class Page:
 def parse(text: str, page: str) -> list[Block]:
     """Take Markdown apart; `page` is its path below docs/, for messages."""
     blocks: list[Block] = []
-    lines = text.splitlines()
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        lines.append(_LIMIT.sub(partial(_limit, f"docs/{page}:{number}"), line))
     plain: list[str] = []
     first = 1
     i = 0
@@ -72,6 +77,14 @@ def parse(text: str, page: str) -> list[Block]:
     if plain:
         blocks.append(Text(page, first, "\n".join(plain)))
     return blocks
+
+
+def _limit(where: str, match: re.Match) -> str:
+    """A limit of the code, as a factor."""
+    name = match[1]
+    if name not in BY_NAME:
+        raise OverlapError(f"{where}: no limit is named {name!r}; write one of {', '.join(BY_NAME)}")
+    return f"{BY_NAME[name]:g}"
 
 
 def _end(lines: list[str], start: int, marks: str) -> int:

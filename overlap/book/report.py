@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from overlap.book.diagnosis import LOW
+from overlap.book.limits import FAR
 from overlap.book.statistic import show
 from overlap.book.verdict import State
 from overlap.run import machine
@@ -74,14 +75,14 @@ def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
         gpu = next(iter(here["gpus"]), {})
         if line["bound_by"] == "pcie" and {"pcie_generation", "pcie_width_max"} <= gpu.keys():
             share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
-    comparison = "nothing to compare with"
+    comparison = line["why"]
     if line["compared"] == "model":
         same_model = line["recorded"][line["profile"]]
         span = f"{show(same_model['low'])} to {show(same_model['high'])}, " if same_model["runs"] > 1 else ""
         comparison = f"recorded: {show(same_model['median'])} ({span}{plural(same_model['runs'], 'run')})"
-    elif line["compared"] == "share":
-        least = min(item["share"] for item in line["recorded"].values() if item["share"])
-        comparison = f"not recorded on this model; other GPUs reach at least {least:.0%} of theirs"
+    elif line["compared"] == "family":
+        least = line["bound"] / FAR / line["ceiling"]
+        comparison = f"this model is not recorded; its family reaches at least {least:.0%}"
     return line["label"] + where, f"{show(line['value'])} {line['unit']}", share, comparison, line["state"]
 
 

@@ -2,19 +2,23 @@
 
 A rate is LOW below `NEAR` times the lowest recorded run of the same model of GPU, a time above the highest
 divided by it; a CPU is of the same model if its profile is the same. Without such a recording a rate is LOW
-where its share of the ceiling is below `FAR` times the lowest share that any recorded GPU reaches.
+where its share of the ceiling is below `FAR` times the lowest share that a recorded GPU of its family reaches
+(`ceiling.family`). Where neither is recorded there is no verdict, and none of what is above its ceiling.
 Recordings are the committed ones, and not of other code than this checkout's. A cause is named only where
 a fact shows it.
+
+A snippet whose header asks for more memory (`gpu_gib`) than is free on the GPU gives way to the one that its
+header calls `small`; so does one that runs out of memory. What was left out is told.
 
 `verify` gives plain data for JSON:
 
     machine, software  as in a recording
     quick              whether only headlines were measured
     headlines          label, unit, profile, snippet, value, ceiling, share,
-                       recorded {profile: median, low, high, runs, share},
-                       compared ("model", "share" or null), bound,
+                       recorded {profile: median, low, high, runs, share, family},
+                       compared ("model", "family" or null), bound, why (there is no verdict; else empty),
                        bound_by ("arithmetic", "memory", "pcie", "other" or null), smaller_is_better,
-                       state ("ok", "LOW", "unknown")
+                       state ("ok", "LOW", "no verdict")
     claims             page, line, text, expression, profile (null where it did not run),
                        state ("holds", "false", "open"), figures, busy (what other work did to the host as
                        it ran; empty where it was calm)
@@ -23,6 +27,7 @@ a fact shows it.
     failures           what snippets said that failed
 """
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from statistics import median
@@ -31,7 +36,9 @@ from overlap import OverlapError
 from overlap.book import diagnosis, evaluation
 from overlap.book.blocks.headlines import Headline, all_headlines
 from overlap.book.book import Book
-from overlap.book.diagnosis import LOW, OK, UNKNOWN
+from overlap.book.ceiling import family
+from overlap.book.diagnosis import LOW, NONE, OK
+from overlap.book.limits import ABOVE, FAR, NEAR
 from overlap.book.mine import Measured, Mine
 from overlap.book.recording import busy
 from overlap.book.verdict import State
@@ -42,7 +49,8 @@ from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
-NEAR, FAR = 0.85, 0.7
+#: How a failure says that a GPU's memory was full.
+_FULL = re.compile(r"CUDA.*(out of memory|_ALLOC_FAILED)")
 
 
 def verify(
@@ -59,12 +67,10 @@ def verify(
     names = names or list(book.snippets)
     mine = mine or Mine(book)
     items = _plan(book, names, quick, mine)
-    wanted = mine.lacking(items)
+    lacking = mine.lacking(items)
     earlier = "whatever ran before"
     if mine.path:
-        earlier = f"{len(items) - len(wanted)} are in {mine.path.name}"
-    seconds = timedelta(seconds=round(sum(_seconds(book, item) for item in wanted)))
-    tell(f"{plural(len(wanted), 'run')} afresh, {earlier}: about {seconds} by the recordings")
+        earlier = f"{len(items) - len(lacking)} are in {mine.path.name}"
 
     def keep(snippet: Snippet, gpus: int, data: dict) -> None:
         book.keep(snippet, gpus, data)
@@ -73,11 +79,17 @@ def verify(
     before = diagnosis.look()
     with Runner(book.root, watchful=True) as runner:
         here = runner.probe(len(machine.here()["gpus"]))
+        free_gib = runner.free_gib() if here["machine"]["gpus"] else 0.0
+        wanted = list(_fitting(book, lacking, free_gib, mine))
+        seconds = timedelta(seconds=round(sum(_seconds(book, item) for item in wanted)))
+        tell(f"{plural(len(wanted), 'run')} afresh, {earlier}: about {seconds} by the recordings")
         failed = runner.run_all(wanted, keep, lambda item: _seconds(book, item) or 1.0)
-        failures = _failures(book, failed, mine)
+        smaller = [item for item in _smaller_than(book, wanted, failed) if item not in wanted]
+        failed += runner.run_all(smaller, keep)
+        failures = _failures(book, failed, free_gib, mine)
         now = book.with_recordings(mine.recordings)
         headlines, unreadable = _headlines(book.as_committed, now)
-        clocks = _watch_low(runner, items, headlines)
+        clocks = _watch_low(runner, [*items, *wanted, *smaller], headlines)
     after = diagnosis.look()
 
     facts = list(diagnosis.of_gpu(here["machine"]["gpus"], before.gpu, clocks))
@@ -112,13 +124,46 @@ def _plan(book: Book, names: list[str], quick: bool, mine: Mine) -> list[Item]:
 
 
 def _of_headlines(book: Book, able: list[Item]) -> list[Item]:
-    """The runs that give headlines, each on the fewest GPUs."""
-    wanted = {headline.snippet for headline in all_headlines(book)}
+    """The runs that give headlines, each on the fewest GPUs; no small one, which stands in for another."""
+    wanted = {headline.snippet for headline in all_headlines(book)} - _by_small(book).keys()
     fewest: dict[str, Item] = {}
     for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
         if snippet.name in wanted:
             fewest.setdefault(snippet.name, (snippet, gpus))
     return list(fewest.values())
+
+
+def _by_small(book: Book) -> dict[str, str]:
+    """The names of snippets that stand in for another one where memory is short, each with that one."""
+    snippets = book.snippets.values()
+    return {snippet.options["small"]: snippet.name for snippet in snippets if snippet.options["small"]}
+
+
+def _fitting(book: Book, items: list[Item], free_gib: float, mine: Mine) -> Iterator[Item]:
+    """The runs that the GPU has memory for, and small ones for the others; `mine` takes why those do not."""
+    for snippet, gpus in items:
+        wanted_gib = snippet.options["gpu_gib"]
+        if not gpus or wanted_gib <= free_gib:
+            yield snippet, gpus
+            continue
+        mine.lacks[snippet.name] = f"needs {wanted_gib:g} GiB of a GPU's memory, {free_gib:.1f} are free"
+        small = _small(book, snippet, gpus)
+        if small not in items:
+            yield from filter(None, [small])
+
+
+def _small(book: Book, snippet: Snippet, gpus: int) -> Item | None:
+    """The run that stands in for this one where memory is short."""
+    name = snippet.options["small"]
+    return (book.library.snippet(name), gpus) if name else None
+
+
+def _smaller_than(book: Book, items: list[Item], failed: list[RunFailed]) -> Iterator[Item]:
+    """What stands in for those of the runs that found the GPU's memory full."""
+    full = {failure.path for failure in failed if _FULL.search(failure.reason)}
+    for snippet, gpus in items:
+        if gpus and snippet.path in full:
+            yield from filter(None, [_small(book, snippet, gpus)])
 
 
 def _seconds(book: Book, item: Item) -> float:
@@ -144,8 +189,8 @@ def _watch_low(runner: Runner, items: list[Item], headlines: list[dict]) -> dict
     return states
 
 
-def _failures(book: Book, failed: list[RunFailed], mine: Mine) -> list[str]:
-    """The messages of what failed, but for lack of a package; `mine` takes the reason of each."""
+def _failures(book: Book, failed: list[RunFailed], free_gib: float, mine: Mine) -> list[str]:
+    """The messages of what failed, but for lack of a package or of memory; `mine` takes why each did."""
     snippets = {snippet.path: snippet for snippet in book.snippets.values()}
     others = []
     for failure in failed:
@@ -153,6 +198,8 @@ def _failures(book: Book, failed: list[RunFailed], mine: Mine) -> list[str]:
         packages = snippet.not_installed
         if packages:
             mine.lacks[snippet.name] = f"needs {' and '.join(packages)}, not installed here"
+        elif _FULL.search(failure.reason):
+            mine.lacks[snippet.name] = f"found the GPU's memory full; {free_gib:.1f} GiB were free before"
         else:
             mine.lacks[snippet.name] = "failed"
             others.append(failure)
@@ -163,10 +210,16 @@ def _failures(book: Book, failed: list[RunFailed], mine: Mine) -> list[str]:
 
 
 def _headlines(committed: Book, now: Book) -> tuple[list[dict], list[str]]:
-    """Each headline on each profile that ran, beside what is recorded; and why some cannot be read."""
+    """Each headline on each profile that ran, beside what is recorded; and why some cannot be read.
+
+    Small ones are left out where what they stand in for ran.
+    """
     lines = []
     unreadable = []
+    by_small = _by_small(now)
     for headline in all_headlines(now):
+        if headline.snippet in by_small and now.recordings(by_small[headline.snippet]):
+            continue
         recorded = _recorded(committed, headline)
         for profile, recording in now.recordings(headline.snippet).items():
             try:
@@ -178,23 +231,33 @@ def _headlines(committed: Book, now: Book) -> tuple[list[dict], list[str]]:
                 here = {"value": values[0], "ceiling": None, "share": None}
                 if shares:
                     here |= {"ceiling": ceilings[0], "share": shares[0]}
-                lines.append(_line(headline, profile, here, recorded))
+                of_family = family(recording.data["machine"])
+                lines.append(_line(headline, profile, of_family, here, recorded))
     return lines, unreadable
 
 
-def _line(headline: Headline, profile: str, here: dict, recorded: dict[str, dict]) -> dict:
+def _line(headline: Headline, profile: str, of_family: str, here: dict, recorded: dict[str, dict]) -> dict:
     """One headline on one profile; whether it is LOW depends on what is recorded."""
-    recorded_shares = [item["share"] for item in recorded.values() if item["share"]]
+    of_others = [item["share"] for item in recorded.values() if item["share"] and item["family"] == of_family]
     compared = bound = None
-    if profile in recorded:
+    why = ""
+    if here["share"] and here["share"] > ABOVE:
+        why = "above its ceiling: the measurement is wrong, or the ceiling"
+    elif profile in recorded:
         compared = "model"
         bound = recorded[profile]["low"] * NEAR
         if headline.is_time:
             bound = recorded[profile]["high"] / NEAR
-    elif here["share"] and recorded_shares:
-        compared = "share"
-        bound = here["ceiling"] * FAR * min(recorded_shares)
-    state = UNKNOWN
+    elif here["share"] and of_family and of_others:
+        compared = "family"
+        bound = here["ceiling"] * FAR * min(of_others)
+    elif not recorded:
+        why = "nothing to compare with"
+    elif here["share"]:
+        why = "neither this model nor its family is recorded"
+    else:
+        why = "this model is not recorded"
+    state = NONE
     if bound is not None:
         is_low = here["value"] > bound if headline.is_time else here["value"] < bound
         state = LOW if is_low else OK
@@ -206,6 +269,7 @@ def _line(headline: Headline, profile: str, here: dict, recorded: dict[str, dict
         "recorded": recorded,
         "compared": compared,
         "bound": bound,
+        "why": why,
         "bound_by": headline.bound_by,
         "smaller_is_better": headline.is_time,
         "state": state,
@@ -227,6 +291,7 @@ def _recorded(committed: Book, headline: Headline) -> dict[str, dict]:
                 "high": max(values),
                 "runs": len(values),
                 "share": min(shares, default=None),
+                "family": family(recording.data["machine"]),
             }
     return recorded
 

@@ -195,6 +195,17 @@ def probe() -> dict:
     }
 
 
+def free_gib() -> float:
+    """GiB of the first GPU that a process can have; imports torch, so it is called in a process of its own.
+
+    Its own CUDA context, which each process needs, does not count as free.
+    """
+    import torch
+
+    free, total = torch.cuda.mem_get_info(0)
+    return min(free, torch.cuda.get_per_process_memory_fraction(0) * total) / 2**30
+
+
 def _gpu(properties) -> dict:
     """One GPU by what PyTorch knows of it; what it does not know is left out."""
     gpu = {

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
@@ -212,6 +213,15 @@ class Runner:
         if gpus not in self._probes:
             self._probes[gpus] = self._ask(machine.probe, gpus)
         return self._probes[gpus]
+
+    def free_gib(self) -> float:
+        """GiB that a process can have on the first GPU; without limit where that cannot be asked."""
+        try:
+            return self._ask(machine.free_gib, 1)
+        except Interrupted:
+            raise
+        except OverlapError:  # what is wrong there, the snippets will say
+            return math.inf
 
     def _dispatch_us(self) -> float:
         return self._ask(noise.dispatch_us, 0)

@@ -26,6 +26,8 @@ _OPTIONS = {
     "ranks": (None, lambda count: count is None or _are_counts([count]), "a number of processes"),
     "missing": ({}, lambda why: isinstance(why, dict), "a reason by GPU count, as { 8 = 'no such machine' }"),
     "take": ([], lambda names: isinstance(names, list), "a list of functions to take home"),
+    "gpu_gib": (0, lambda size: type(size) in (int, float) and size >= 0, "GiB that must be free on a GPU"),
+    "small": ("", lambda name: isinstance(name, str), "a snippet that measures the same with less memory"),
 }
 _REMEDY = "see docs/contributing.md, 'A snippet'"
 

@@ -1,0 +1,14 @@
+"""Limits of verdicts. A page writes one as `{limit: near}`, and shows the factor.
+
+`NEAR` and `FAR` are choices of this book; `ABOVE` was measured.
+"""
+
+#: A rate is LOW below this share of the lowest recorded run of the same model.
+NEAR = 0.85
+#: A share of the ceiling is LOW below this share of the lowest that a recorded GPU of the family reaches.
+FAR = 0.7
+#: The most that a true rate can be of a ceiling that a clock is in: an H100's clock passes what it reports as
+#: its highest, 1,980 MHz, by up to 3% (docs/machine.md, where ceilings come from).
+ABOVE = 1.03
+
+BY_NAME = {"near": NEAR, "far": FAR, "above": ABOVE}

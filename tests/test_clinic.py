@@ -299,7 +299,8 @@ def test_ranks_are_told_apart_on_gpus():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "module", [account_of, photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows]
+    "module",
+    [account_of, photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows],
 )
 def test_it_runs_on_a_gpu(module):
     assert module.main()

@@ -95,16 +95,18 @@ def plot(results: dict, ceilings: dict):
     names = sorted(small, key=small.get)
     labels = {"timer": "Timer", "block": "measure, a block", "unwaited": "no wait"}
     labels |= {"measure": "measure, each call", "events": "events, idle GPU"}
+    cycles = results["cycles"]
+    mhz = cycles["large"] / results["large"]["us"]["profiler"]  # of a long kernel
     for size in CYCLES:
-        us = results[size]["us"]
-        times = [us[name] / us["profiler"] for name in names]
-        length = f"{us['profiler']:.0f} µs"
-        if us["profiler"] >= 1000:
-            length = f"{us['profiler'] / 1e3:.0f} ms"
+        us, counted_us = results[size]["us"], cycles[size] / mhz
+        times = [us[name] / counted_us for name in names]
+        length = f"{counted_us:.2g} µs"
+        if counted_us >= 1000:
+            length = f"{counted_us / 1e3:.0f} ms"
         clocks = [labels.get(name, name) for name in names]
         ax.scatter(times, clocks, label=f"a kernel of {length}")
-    ax.axvline(1, color="gray", linestyle="--", label="correct")
-    ax.set(xscale="log", xlabel="reading / length of the kernel")
+    ax.axvline(1, color="gray", linestyle="--", label="what the kernel counts")
+    ax.set(xscale="log", xlabel="reading / time that the kernel counts")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.invert_yaxis()
     figure.legend(loc="outside upper left", ncols=2)

@@ -175,7 +175,7 @@ def test_clocks_are_drawn_as_multiples_of_what_the_kernel_counts():
     result = dict.fromkeys(clocks_compared.CYCLES, size) | {"cycles": {"small": 1, "middle": 10, "large": 20}}
     (ax,) = clocks_compared.plot(result, {}).axes
     drawn = [dots.get_offsets()[:, 0].tolist() for dots in ax.collections]
-    assert drawn == [[20.0, 80.0, 200.0], [2.0, 8.0, 20.0], [1.0, 4.0, 10.0]], "the long kernel tells the clock"
+    assert drawn == [[20.0, 80.0, 200.0], [2.0, 8.0, 20.0], [1.0, 4.0, 10.0]], "by the long kernel"
 
 
 @pytest.mark.gpu

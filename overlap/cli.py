@@ -25,6 +25,14 @@ from overlap.run.recording import Bundle
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.text import aligned, plain, plural
 
+#: What `overlap list` calls the grades of recordings: their words would not fit a terminal.
+_GRADES = {
+    "FRESH": recording.FRESH,
+    "CODE": recording.CODE,
+    "SOFTWARE": recording.ENVIRONMENT,
+    "OTHER": recording.OTHER,
+}
+
 
 def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     """Run one command on the book at `root`, else on that of the working directory; return the exit code."""
@@ -89,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     sub = add("list", _list, "what there is, what it needs, how fresh its recordings are")
+    sub.epilog = "FRESH counts the recordings that this machine would make so again; CODE and SOFTWARE those "
+    sub.epilog += "of this machine for which that has changed since; OTHER those of other machines."
     sub.add_argument("--here", action="store_true", help="only what this machine can run")
 
     add("run", _run, "run what this machine can into its cache; with names, even what is cached")
@@ -188,13 +198,12 @@ def _runnable(book: Book, typed: list[str]) -> list[str]:
 
 def _list(book: Book, options) -> int:
     here = {snippet.name for snippet, _ in book.local.runnable()}
-    rows = [("SNIPPET", "GPUS", "RECORDED")]
+    rows = [("SNIPPET", "GPUS", *_GRADES)]
     for name in _names(book, options.names) or book.snippets:
         if name in here or not options.here:
             counts = ",".join(map(str, book.snippets[name].options["gpus"]))
             grades = Counter(known.grade for known in book.committed.get(name, {}).values())
-            recorded = ", ".join(f"{count} {grade}" for grade, count in grades.most_common())
-            rows.append((name, counts, recorded or "nothing"))
+            rows.append((name, counts, *(str(grades[grade] or "-") for grade in _GRADES.values())))
     _print(*aligned(rows))
     return 0
 

@@ -83,12 +83,12 @@ def test_record_then_list_check_and_compare(here, template, capsys):
 
     assert main(["list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "SNIPPET  GPUS  RECORDED",
-        "a/b      0     1 fresh",
-        "a/c      0,1   1 fresh, 1 other machine",
+        "SNIPPET  GPUS  FRESH  CODE  SOFTWARE  OTHER",
+        "a/b      0     1      -     -         -",
+        "a/c      0,1   1      -     -         1",
     ]
     assert main(["list", "a/c"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["a/c      0,1   1 fresh, 1 other machine"]
+    assert capsys.readouterr().out.splitlines()[1:] == ["a/c      0,1   1      -     -         1"]
 
     result = (
         "{'n': 3, 'deep': {'er': 5, 'same': 7}, 'rows': [{'ms': 2, 'ms_trials': [1]}, [4]], 'n_trials': {}}"
@@ -116,14 +116,36 @@ def test_record_then_list_check_and_compare(here, template, capsys):
     assert "a/b (cpu : cpu)  n " in printed.out and "ValueError: boom" in printed.err
 
 
-def test_list_fits_a_terminal_and_tells_what_runs_here(here, capsys):
+def test_list_tells_what_runs_here(here, capsys):
     here.snippet("a/gpu", options="gpus = [1, 2, 4, 8]")
     assert main(["list", "--here"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["SNIPPET", "a/b", "a/c"]
-    listing = subprocess.run(
-        [sys.executable, "-m", "overlap", "list"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert max(map(len, listing.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("grade", ["as it is", recording.CODE, recording.ENVIRONMENT, recording.OTHER])
+def test_the_books_list_fits_a_terminal_however_fresh_it_is(grade, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    if grade != "as it is":
+        grades = itertools.cycle([grade, recording.FRESH])
+        monkeypatch.setattr("overlap.book.library.grade", lambda *args: next(grades))
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) > 200
+
+
+@pytest.mark.parametrize("grade", ["FRESH", "CODE", "SOFTWARE", "OTHER"])
+def test_list_counts_recordings_by_what_has_changed(here, template, capsys, grade):
+    changes = {
+        "FRESH": {},
+        "CODE": {"source": {"path": "snippets/a/b.py", "sha256": "0" * 64}},
+        "SOFTWARE": {"software": template["software"] | {"torch": "2.9.1"}},
+        "OTHER": {"gpus": 1},
+    }
+    here.commit("a/b", template, {"n": 3}, **changes[grade])
+    assert main(["list", "a/b"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    counts = dict(zip(header.split()[2:], row.split()[2:], strict=True))
+    assert counts == {"FRESH": "-", "CODE": "-", "SOFTWARE": "-", "OTHER": "-"} | {grade: "1"}
 
 
 def test_version(capsys):

@@ -203,6 +203,19 @@ def test_what_claims_say_elsewhere_is_a_finding(measured, template, capsys, monk
     ]
 
 
+def test_what_is_false_elsewhere_with_another_torch_names_both(measured, template, capsys, monkeypatch):
+    monkeypatch.chdir(measured.root)
+    (measured.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {cpu = 1, h200 = 1}\n")
+    measured.commit("a/b", template, RESULT | {"x": 8.0}, gpus=1)
+    newer = template["software"] | {"torch": "2.99.0+cu130"}
+    measured.commit("a/b", template, RESULT | {"x": 7.0}, gpus=2, software=newer)
+    measured.page("a", "```claim a/b\nx >= 8 for gpus >= 1\nLarge.\n```\n")
+    assert main(["check", "--all"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "false: " in line]
+    both = f"torch 2.99.0+cu130 there, {template['software']['torch']} recorded"
+    assert line == f"  false: docs/a.md:1: Large. x = 7, not ≥ 8; {both}"
+
+
 NAMED = "\n```claim a/b\nx > 1\nname: large\nIt is large.\n```\n"
 SHOWN = "```snippet a/b\n```\n"
 #: What only shows when the snippet and the rest of the page are known: the page and its problem.

@@ -490,6 +490,23 @@ def test_a_claim_false_on_what_this_build_ran_is_listed(template, tmp_path, capl
     assert ".json; this machine may differ; `overlap run a/number` runs it again" in caplog.text
 
 
+def test_what_is_false_with_another_torch_names_both(template, tmp_path, caplog):
+    book = write_book(tmp_path, template)
+    book.snippet("a/number", 'def times():\n    pass\n\n\ndef main():\n    return {"n": 2}\n')
+    claims = "```claim a/number\nn >= 3\nThree.\n```\n```claim a/number\nn >= 2\nTwo.\n```\n"
+    book.page("a", f"```snippet a/number\n```\n```snippet a/hostile\n```\n{claims}")
+    for path in book.root.glob("docs/recordings/h200*/a/number.json"):
+        path.unlink()
+    book.page("index", "# Small\n")
+    book.commit("a/number", template, {"n": 3}, software=template["software"] | {"torch": "2.9.1+cpu"})
+    with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
+        page = (build(book, "auto") / "a/index.html").read_text()
+    both = f"torch {template['software']['torch']} here, 2.9.1+cpu recorded"
+    assert f".json; {both}; `overlap run a/number` runs it again" in caplog.text
+    assert "may differ" not in caplog.text
+    assert html.unescape(page).count(both) == 1
+
+
 @pytest.mark.usefixtures("noisy")
 def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("os.getloadavg", lambda: (8.5, 8.0, 7.0))

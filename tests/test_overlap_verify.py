@@ -449,6 +449,21 @@ def test_a_busy_host_is_named_as_a_cause_and_beside_what_is_false_there(bench, m
         assert printed.count("): repeat it when calm.\n") == 2
 
 
+def test_what_is_false_with_another_torch_names_both(bench, capsys):
+    bench.record()
+    bench.results |= {"copy": 46.0}
+    recorded = bench.template["software"]["torch"]
+    assert main(["verify", "a/copy"]) == 0
+    assert "another torch" not in capsys.readouterr().out
+    bench.template = bench.template | {"software": bench.template["software"] | {"torch": "2.99.0+cu130"}}
+    assert main(["verify", "a/copy", "--json"]) == 0
+    (claim,) = [claim for claim in json.loads(capsys.readouterr().out)["claims"] if claim["profile"]]
+    assert claim["torch"] == f"torch 2.99.0+cu130 here, {recorded} recorded"
+    assert main(["verify", "a/copy"]) == 0
+    line = f"    But it is another torch: 2.99.0+cu130 here, {recorded} recorded."
+    assert line in capsys.readouterr().out.splitlines()
+
+
 # Every GPU of the table
 
 

@@ -3,6 +3,7 @@
 `Book` calls these once for each value, claim and run, and keeps what they return.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from overlap import OverlapError
@@ -126,9 +127,35 @@ def verdict(book: "Book", claim: "Claim", recording: Recording, strict: bool = F
     A claim that cannot be evaluated there is open, or an error if `strict`.
     """
     try:
-        return claim.verdict(book.scopes(recording), recording)
+        decided = claim.verdict(book.scopes(recording), recording)
     except OverlapError as error:
         if strict:
             reason = f"claim {claim.snippet}: {error}, in {recording.path}"
             raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
         return Verdict(recording, State.OPEN, str(error))
+    if decided and decided.state is State.FALSE:
+        return replace(decided, torch=other_torch(book, recording))
+    return decided
+
+
+def other_torch(book: "Book", recording: Recording) -> str:
+    """`torch 2.14.1+cu130 here, 2.13.0+cpu recorded`; nothing where they are the same.
+
+    The recorded one is that of the same machine, else of the book's own with a GPU, or without one. A
+    recording of the book itself is not compared: there the claim is mended.
+    """
+    committed = book.committed.get(recording.snippet, {})
+    is_committed = committed.get(recording.profile) is recording
+    if is_committed and book.is_reference(recording.profile):
+        return ""
+    own = {}
+    for profile, known in committed.items():
+        if book.is_reference(profile) and bool(known.gpus) == bool(recording.gpus):
+            own[profile] = known.data["software"]["torch"]
+    if recording.profile in own:
+        own = {recording.profile: own[recording.profile]}
+    now = recording.data["software"]["torch"]
+    if not own or now in own.values():
+        return ""
+    where = "there" if is_committed and recording.profile not in book.library.profiles_here else "here"
+    return f"torch {now} {where}, {' and '.join(sorted(set(own.values())))} recorded"

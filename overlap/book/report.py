@@ -62,6 +62,8 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
         where = f"docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
         yield f"  {where}: {claim['text']}"
         yield f"    {claim['expression']}: {claim['figures']}"
+        if claim["torch"]:
+            yield f"    But it is another torch: {claim['torch'].removeprefix('torch ')}."
         if claim["busy"]:
             yield f"    But this machine was busy ({claim['busy']}): repeat it when calm."
 

@@ -36,7 +36,8 @@ class Verdict:
     """A state on one machine, with the recording that decides it, and its figures.
 
     It is `true` in so many of its `runs`; `margin` is the distance of what is nearest to its bound: `15%`.
-    `busy` is what other work did to the host in such a run, in figures.
+    `busy` is what other work did to the host in such a run, in figures. `torch` names the torch of the runs
+    and the recorded one, where the claim is false and they differ.
     """
 
     recording: Recording
@@ -46,6 +47,7 @@ class Verdict:
     runs: int = 1
     margin: str = ""
     busy: str = ""
+    torch: str = ""
 
     @property
     def profile(self) -> str:
@@ -54,11 +56,12 @@ class Verdict:
 
     @property
     def advice(self) -> str:
-        """What to do about a run that a busy host made; nothing where the host was calm."""
-        if not self.busy:
-            return ""
-        which = "this machine" if self.recording.is_local else "the host"
-        return f"{which} was busy ({self.busy}): repeat it when calm"
+        """Another torch, and what to do about a run that a busy host made; nothing where neither is known."""
+        parts = [self.torch] if self.torch else []
+        if self.busy:
+            which = "this machine" if self.recording.is_local else "the host"
+            parts.append(f"{which} was busy ({self.busy}): repeat it when calm")
+        return "; ".join(parts)
 
     @property
     def reason(self) -> str:

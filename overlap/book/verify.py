@@ -20,8 +20,9 @@ header calls `small`; so does one that runs out of memory. What was left out is 
                        bound_by ("arithmetic", "memory", "pcie", "other" or null), smaller_is_better,
                        state ("ok", "LOW", "no verdict")
     claims             page, line, text, expression, profile (null where it did not run),
-                       state ("holds", "false", "open"), figures, busy (what other work did to the host as
-                       it ran; empty where it was calm)
+                       state ("holds", "false", "open"), figures, torch (the release here and the recorded
+                       one, where it is false and they differ), busy (what other work did to the host as it
+                       ran; empty where it was calm)
     diagnosis          fact (null: the cause is not known), explains (labels of headlines)
     unchecked          what could not be measured here, and why: snippets, why
     failures           what snippets said that failed
@@ -321,7 +322,7 @@ def _claims(now: Book, names: list[str], unchecked: dict[str, str], other_work: 
             if verdict:
                 decided += 1
                 about |= {"profile": profile, "state": verdict.state.word, "figures": verdict.figures}
-                yield about | {"busy": busy(recording.data) or other_work}
+                yield about | {"torch": verdict.torch, "busy": busy(recording.data) or other_work}
         if not decided:
             why = unchecked.get(claim.snippet, "it speaks of other machines")
-            yield about | {"profile": None, "state": State.OPEN.word, "figures": why, "busy": ""}
+            yield about | {"profile": None, "state": State.OPEN.word, "figures": why, "torch": "", "busy": ""}

@@ -38,7 +38,11 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     """Run one command on the book at `root`, else on that of the working directory; return the exit code."""
     signal.signal(signal.SIGTERM, _stop)
     sys.stdout.reconfigure(errors="replace")
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
+    options = parser.parse_args(arguments)
     try:
         root = root or find_root()
         _refuse_in_a_copy(root, options)
@@ -85,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="overlap", description="Run the book's snippets and keep what they gave."
     )
     parser.add_argument("--version", action="version", version=f"overlap {_version()}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="each has a --help of its own")
 
     def add(name: str, command: Callable, text: str, names: bool = True) -> argparse.ArgumentParser:
         """A command; it takes `names` of snippets."""
@@ -172,7 +176,8 @@ def _names(book: Book, typed: list[str]) -> list[str]:
         wanted = text.removeprefix("snippets/").removesuffix(".py").strip("/")
         matches = [name for name in book.snippets if wanted in (name, name.split("/")[0])]
         if not matches:
-            near = difflib.get_close_matches(wanted, book.snippets, 1)
+            chapters = {name.split("/")[0] for name in book.snippets}
+            near = difflib.get_close_matches(wanted, [*chapters, *book.snippets], 1)
             remedy = f"did you mean {near[0]}?" if near else "`overlap list` shows what there is"
             raise OverlapError(f"{text}: no such chapter or snippet; {remedy}")
         names += [name for name in matches if name not in names]
@@ -260,7 +265,11 @@ def _import(book: Book, options) -> int:
         except OverlapError as error:
             problems.append(f"{where}: {str(error).removeprefix(f'{where}: ')}")
     turned = record.turned(before, record.verdicts(book.root))
-    _print(*taken, *turned, *problems, f"{len(taken)} imported, {len(problems)} refused")
+    same = sum(line.startswith("unchanged:") for line in taken)
+    count = f"{len(taken) - same} imported, {len(problems)} refused"
+    if same:
+        count += f", {same} unchanged"
+    _print(*taken, *turned, *problems, count)
     return int(bool(problems) or not taken)
 
 
@@ -274,9 +283,22 @@ def _build(book: Book, options) -> int:
 
 def _check(book: Book, options) -> int:
     problems = book.check()
+    undrawn = _undrawn(book)
     _print(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
     _print(*book.findings(options.all))
+    if undrawn:
+        text = textwrap.shorten(", ".join(undrawn), 200)
+        _print(f"Not drawn yet, so nothing tried these `plot` functions: {text}; `overlap build` draws them")
     return int(bool(problems))
+
+
+def _undrawn(book: Book) -> list[str]:
+    """Snippets with a picture that is not drawn yet; without matplotlib nothing is drawn."""
+    if not find_spec("matplotlib"):
+        return []
+    from overlap.site.pictures import Pictures
+
+    return sorted({recording.snippet for recording in Pictures(book).missing()})
 
 
 def _rename(root: Path, options) -> int:

@@ -289,7 +289,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text", ["", "\n \n", '{"overlap": 1, "recordings": []}'])
+@pytest.mark.parametrize("text", ["", "\n \n", "# A page\n\nof text", '{"overlap": 1, "recordings": []}'])
 def test_a_file_without_a_recording_is_named(here, capsys, tmp_path, text):
     bundle = tmp_path / "bundle.jsonl"
     bundle.write_text(text)

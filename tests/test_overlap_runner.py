@@ -67,7 +67,15 @@ FAILURES = {
     "returns_none": (main("pass"), ["returned no dict from main()"]),
     "returns_tensor": (
         main("return {'x': torch.ones(2)}", "import torch"),
-        ["failed with exit code 1", "type Tensor is not JSON serializable"],
+        [
+            "failed with exit code 1",
+            "the result of main()['x'] is no plain data: ",
+            "type Tensor is not JSON serializable",
+        ],
+    ),
+    "returns_nan": (
+        main("return {'rows': [{'ms': 1.0}, {'ms': float('nan')}]}"),
+        ["the result of main()['rows'][1]['ms'] is no plain data: Out of range float values"],
     ),
 }
 

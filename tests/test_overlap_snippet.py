@@ -99,7 +99,8 @@ def test_a_good_header(options, changes):
     [
         ("", "gpus must be a list of GPU counts such as [0, 1]"),
         ("gpus = 1", "gpus must be a list of GPU counts"),
-        ("gpu = [1]", "gpu is unknown; gpus must be"),
+        ("gpu = [1]", "gpu is unknown (did you mean gpus?); gpus must be"),
+        ("gpus = [0]\nxyz = 1", "xyz is unknown (there are gpus, "),
         ("gpus = [0]\ntimeout = 0", "timeout must be seconds up to 3600"),
         ("gpus = [0]\nlauncher = 'mpirun'", "launcher must be 'python' or 'torchrun'"),
         (

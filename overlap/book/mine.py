@@ -147,7 +147,7 @@ def lines(path: Path) -> list[tuple[str, bytes]]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         data = plain_json(path.read_bytes())
     found = _lines(path, data) if _is_mine(data) else bundled(path)
-    if not found:
+    if not any(text.lstrip().startswith(b"{") for _, text in found):
         raise OverlapError(f"{path}: holds no recording; copy the file here again, or record it again")
     return found
 

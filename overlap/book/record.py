@@ -1,6 +1,7 @@
 """How recordings come into a book: what `record` has to run, what `import` takes and refuses."""
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +56,7 @@ class Recorder:
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
         """Write one run, and say so."""
+        recording.parse(json.dumps(data), snippet.path, "let what records it and overlap/run/schema.py agree")
         if self.bundle:
             self.bundle.add(data)
         else:

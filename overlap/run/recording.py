@@ -223,6 +223,8 @@ class Bundle:
         self.path = path
         self.recordings: list[dict] = []
         remedy = "take this line out, or name another file"
+        if not path.absolute().parent.is_dir():
+            raise OverlapError(f"{path}: there is no folder {path.parent}; make it, or name another file")
         if path.exists():
             self.recordings = [parse(line, where, remedy) for where, line in bundled(path)]
 

@@ -1,6 +1,7 @@
 """A snippet: one file under snippets/, read but never imported."""
 
 import ast
+import difflib
 import importlib.metadata
 import re
 import tomllib
@@ -30,6 +31,13 @@ _OPTIONS = {
     "small": ("", lambda name: isinstance(name, str), "a snippet that measures the same with less memory"),
 }
 _REMEDY = "see docs/contributing.md, 'A snippet'"
+
+
+def _unknown(name: str) -> str:
+    """What to say of an option that there is not."""
+    near = difflib.get_close_matches(name, _OPTIONS, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_OPTIONS)}"
+    return f"{name} is unknown ({hint})"
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class Snippet:
     def options(self) -> dict:
         """`[tool.overlap]` of the header, with defaults filled in."""
         given = self.metadata.get("tool", {}).get("overlap", {})
-        problems = [f"{name} is unknown" for name in given if name not in _OPTIONS]
+        problems = [_unknown(name) for name in given if name not in _OPTIONS]
         options = {}
         for name, (default, is_right, rule) in _OPTIONS.items():
             options[name] = given.get(name, default)

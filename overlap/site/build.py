@@ -9,6 +9,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -38,9 +39,11 @@ def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
     ran = book.run()
     stamp = book.docs / FOLDER / _STAMP
     inputs = _inputs(book, notebook_page)
-    if stamp.exists() and stamp.read_text() == inputs:
-        return ran, 0
+    if not find_spec("matplotlib"):
+        raise OverlapError("pages need more than recording does: `pip install -e '.[site]'`")
     pictures = Pictures(book)
+    if stamp.exists() and stamp.read_text() == inputs and not pictures.missing():
+        return ran, 0
     with drawing_pool(book.root) as pool:
         if not stamp.exists() and any(snippet.draws for snippet in book.snippets.values()):
             forkserver.ensure_running()  # it imports while the book is checked

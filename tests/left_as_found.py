@@ -45,6 +45,19 @@ def set_history(enabled: bool) -> None:
     torch.cuda.memory._record_memory_history("all" if enabled else None)
 
 
+def allocator_settings() -> dict[str, Any]:
+    """Each setting, and under `PYTORCH_CUDA_ALLOC_CONF` the text that it was set by."""
+    return torch.cuda.memory._snapshot()["allocator_settings"]
+
+
+def set_allocator_settings(before: dict[str, Any]) -> None:
+    """Set them by their text; what it leaves out of splits, rounding and collection gets its default."""
+    text = before["PYTORCH_CUDA_ALLOC_CONF"]
+    if "expandable_segments" not in text:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+    torch._C._accelerator_setAllocatorSettings(text)
+
+
 def fractions() -> list[float]:
     """How much of each GPU's memory PyTorch may take."""
     return [torch.cuda.get_per_process_memory_fraction(gpu) for gpu in gpus()]
@@ -72,8 +85,8 @@ def children() -> set[int]:
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
             if int(parent) == os.getpid() and state != "Z":
                 found.add(int(path.parent.name))
-    tracker: int | None = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
-    return found - {tracker}
+    tracker: Any = vars(resource_tracker)["_resource_tracker"]
+    return found - {tracker._pid}
 
 
 def kill_others(before: set[int]) -> None:
@@ -89,7 +102,10 @@ def stop_servants() -> None:
 
     A server that forks gives its children the environment that it found at its own start.
     """
-    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    server: Any = vars(forkserver)["_forkserver"]
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # it would wait for all that inherited its pipe
+        server._stop()
     if compiling := sys.modules.get("torch._inductor.async_compile"):
         compiling.shutdown_compile_workers()
 
@@ -99,10 +115,7 @@ PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
     "current stream": (streams, set_streams),
     "profiler": (torch.autograd._profiler_enabled, set_profiler),
     "memory history": (lambda: torch._C._cuda_isHistoryEnabled(), set_history),
-    "allocator settings": (
-        lambda: torch._C._accelerator_getAllocatorSettings(),
-        lambda before: torch._C._accelerator_setAllocatorSettings(before),
-    ),
+    "allocator settings": (allocator_settings, set_allocator_settings),
     "memory fraction": (fractions, set_fractions),
     "precision of float32 products": (lambda: torch.backends.cuda.matmul.fp32_precision, set_precision),
     "child processes": (children, kill_others),
@@ -112,6 +125,7 @@ PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
 
 def state() -> dict[str, Any]:
     """All parts, as they are."""
+    stop_servants()
     return {name: read() for name, (read, _) in PARTS.items()}
 
 
@@ -120,7 +134,6 @@ def restored(before: dict[str, Any]) -> list[str]:
 
     All work is waited for, so that an error is raised here, behind the test that made it.
     """
-    stop_servants()
     for gpu in gpus():
         torch.cuda.synchronize(gpu)
     changed = []

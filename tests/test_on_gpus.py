@@ -12,7 +12,7 @@ from conftest import ROOT
 #: What another test would stumble over.
 LEFT = {
     "current stream": lambda: torch.cuda.set_stream(torch.cuda.Stream()),
-    "profiler": lambda: torch.profiler.profile().start(),
+    "profiler": lambda: torch.profiler.profile(acc_events=True).start(),
     "memory history": lambda: torch.cuda.memory._record_memory_history(stacks="python"),
     "allocator settings": lambda: torch._C._accelerator_setAllocatorSettings("max_split_size_mb:512"),
     "memory fraction": lambda: torch.cuda.set_per_process_memory_fraction(0.5),
@@ -36,9 +36,9 @@ def test_what_a_test_leaves_behind_is_named_and_put_back(part, monkeypatch):
     assert left_as_found.restored(before) == []
 
 
-#: A plugin of pytest: no package can be imported but torch, numpy, pytest, and those that these need.
+#: A plugin of pytest: no package can be imported but those that are allowed, and those that these need.
 BARE = """
-import re, sys
+import os, re, sys
 from importlib import metadata
 
 needed = set()
@@ -58,7 +58,7 @@ def need(name):
         if "extra ==" not in requirement:
             need(re.match(r"[\\w.-]+", requirement)[0])
 
-for name in ("torch", "numpy", "pytest"):
+for name in os.environ["ALLOWED"].split():
     need(name)
 installed = metadata.packages_distributions()
 
@@ -67,18 +67,19 @@ class Refuse:
     def find_spec(name, path=None, target=None):
         packages = {normal(package) for package in installed.get(name, [])}
         if packages - {"overlap-book"} and not packages & needed:
-            raise ModuleNotFoundError(f"No module named {name!r} (only torch, numpy, pytest are there)")
+            raise ModuleNotFoundError(f"No module named {name!r} (only {os.environ['ALLOWED']})")
 
 sys.meta_path.insert(0, Refuse)
 """
 
 
-def test_tests_on_gpus_are_collected_without_the_tools_of_the_others(tmp_path):
-    """A GPU machine may have torch, numpy and pytest alone."""
+@pytest.mark.parametrize("allowed", ["torch numpy pytest", "torch numpy pytest matplotlib"])
+def test_tests_on_gpus_are_collected_without_the_tools_of_the_others(tmp_path, allowed):
     (tmp_path / "bare.py").write_text(BARE)
     command = [sys.executable, "-m", "pytest", "-p", "bare", "-m", "gpu", "--collect-only", "-q"]
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    environment = os.environ | {"PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {"PYTHONPATH": paths, "ALLOWED": allowed}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -11,6 +11,7 @@ from overlap import OverlapError
 from overlap.run.text import plain
 
 plt = pytest.importorskip("matplotlib.pyplot")
+pytest.importorskip("mkdocs")
 
 from matplotlib.colors import to_hex  # noqa: E402
 

@@ -39,8 +39,9 @@ def built_in_parts(
     `build()` makes the whole model, here without memory. `split(model)` splits it, as
     with `fully_shard`. Then memory is taken for this rank's part, and each module fills
     its own parameters and buffers by its `reset_parameters`, as torch.nn's layers do.
-    All ranks need the same seed. Raises ValueError, before memory is taken, where a
-    module has numbers of its own and no `reset_parameters`: they would be garbage.
+    On the CPU each rank needs a seed of its own, or all draw the same part. Raises
+    ValueError, before memory is taken, where a module has numbers of its own and no
+    `reset_parameters`: they would be garbage.
     """
     with torch.device("meta"):
         model = build()

@@ -84,7 +84,8 @@ def plot(results: dict, ceilings: dict):
         ms = [results["times"][phase]["ms"][name] for phase in results["phases"]]
         lines[text] = [each / ms[0] for each in ms]
     places = list(range(len(results["phases"])))
-    figure = sweep(places, lines, {}, ylabel="times the first")
+    labels = {"xlabel": "the turn, by what came before it", "ylabel": "times the first"}
+    figure = sweep(places, lines, {}, **labels)
     names = ["first", "again", "GPU\nprofiled", "both\nprofiled", "once\nmore"]
     figure.axes[0].set_xticks(places, names)
     return figure

@@ -44,6 +44,12 @@ def pytest_addoption(parser):
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
 
 
+def pytest_report_header(config):
+    """The order can be had again."""
+    seed = config.option.shuffle
+    return None if seed is None else f"in a random order: --shuffle {seed}"
+
+
 def pytest_configure(config):
     """Several workers take the files in the order given below; what tests start can be interrupted, also
     where this was started in the background and a shell had it ignore SIGINT.

@@ -627,9 +627,10 @@ def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, 
 
 def test_a_taken_port_is_told_before_anything_is_made():
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", 0))
-        taken.listen()
         port = taken.getsockname()[1]
+        plugin._refuse_taken_port("127.0.0.1", port)  # nobody listens there yet, and nobody else gets it
+        taken.listen()
         with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
             plugin._refuse_taken_port("127.0.0.1", port)
-    plugin._refuse_taken_port("127.0.0.1", port)

@@ -66,6 +66,12 @@ def test_only_two_jobs_may_write():
     }
 
 
+def test_a_gpu_runner_tests_what_needs_a_gpu():
+    runs = [step.get("run", "") for step in JOBS["record: record"]["steps"]]
+    (tests,) = [run for run in runs if "pytest" in run]
+    assert " -m gpu " in tests and "--shuffle" in tests
+
+
 def test_no_pull_request_reaches_a_gpu_runner():
     assert [name for name, workflow in WORKFLOWS.items() if "pull_request" in workflow["on"]] == ["test"]
     runners = {name: job.get("runs-on") for name, job in JOBS.items()}

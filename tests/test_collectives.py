@@ -22,6 +22,7 @@ from snippets.collectives import (
     bus_bandwidth,
     captured_all_reduces,
     collectives_zoo,
+    graphs_not_mixed,
     nccl_hangs,
     nccl_says,
     overlap_with_compute,
@@ -218,6 +219,20 @@ def test_a_gpu_that_overtakes_its_launches_spins_longer(summing, monkeypatch):
     monkeypatch.setattr(captured_all_reduces, "SPIN_CYCLES", 1)
     with pytest.raises(RuntimeError, match="overtook"):
         captured_all_reduces.launch_and_gpu(work, x, None)
+
+
+def test_nccl_is_told_before_it_begins_that_nothing_is_mixed(summing, monkeypatch, capsys):
+    monkeypatch.setenv("NCCL_GRAPH_MIXING_SUPPORT", "1")
+    told = []
+    monkeypatch.setattr(
+        graphs_not_mixed, "meet", lambda: told.append(os.environ["NCCL_GRAPH_MIXING_SUPPORT"])
+    )
+    monkeypatch.setattr(graphs_not_mixed, "SIZES", [64, 256])
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    result = graphs_not_mixed.main()
+    assert told == ["0"]
+    assert result["graph"]["us"][0] < result["eager"]["us"][0], "it is the graph that is one launch"
+    assert capsys.readouterr().out.count("\n") == 4
 
 
 def test_a_rank_takes_the_gpu_of_its_local_rank(monkeypatch):

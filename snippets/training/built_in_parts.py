@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 2]
-# missing = { 2 = "not recorded yet" }
 # timeout = 120
 # launcher = "torchrun"
 # ranks = 2

@@ -3,7 +3,11 @@
 Home machines and others are here, too.
 """
 
+import itertools
+from statistics import median
+
 import pytest
+from conftest import ROOT
 
 from overlap import OverlapError
 from overlap.book import page, value
@@ -372,3 +376,18 @@ def test_what_is_beside_a_run_is_the_median_of_the_recorded_ones(book, template,
     recording.write(book.path("a/b"), recording.dump(whole))
     assert whole["result"]["us"] == 100.0 and main(["compare", "a/b"]) == 0
     assert ["a/b", "(cpu", ":", "cpu)", "us", "160", "80", "2.00"] in said_of(capsys)
+
+
+def test_a_slow_call_before_or_after_a_run_told_nothing_of_it():
+    """Of numbers that two runs share: what a marked and an unmarked run differ by, and two unmarked ones."""
+    apart: dict[bool, list[float]] = {True: [], False: []}
+    for path in ROOT.glob("docs/recordings/*/*/*.json"):
+        runs = [run for run in recording.all_runs(recording.read(path)) if "noise" in run["run"]]
+        looked = [run for run in runs if "dispatch_us" in run["run"]["noise"]]
+        for one_run, other in itertools.combinations(looked, 2):
+            marked = [run["run"]["noise"]["disturbed"] for run in (one_run, other)]
+            difference = spread([one_run, other])
+            if difference is not None and not all(marked):
+                apart[any(marked)].append(difference)
+    assert min(map(len, apart.values())) > 200
+    assert median(apart[True]) < 1.25 * median(apart[False])

@@ -20,6 +20,7 @@ from fake_cuda import Event
 from snippets.timing import (
     benchmark,
     clocks_compared,
+    core_pace,
     duty_cycle,
     first_trace,
     hot_cache,
@@ -435,3 +436,18 @@ def test_labels_are_timed_one_by_one(gpu, monkeypatch):
     result = json.loads(json.dumps(labels.main()))
     assert list(result["us"]) == ["nothing", "nvtx.range", "record_function", "label"]
     assert all(len(trials) == 11 for trials in result["us_trials"].values())
+
+
+def test_slow_stretches_of_a_core_are_told_from_fast_ones():
+    pieces = [1.0] * 30 + [2.0, 2.0] + [1.0] * 20 + [2.0] + [1.0] * 10
+    assert core_pace.fast_ms(pieces) == 1.0
+    assert core_pace.stays_ms(pieces, limit_ms=1.4) == [4.0, 2.0]
+    looked = {"slow_look": [True, False, False], "us_trials": [9.0, 6.0, 7.0]}
+    assert core_pace.compared(looked) == {"slow": 1, "calm": 2, "slow_us": 9.0, "calm_us": 6.5}
+
+
+def test_the_pace_of_a_core_is_watched_on_one_core_and_then_on_all():
+    before = os.sched_getaffinity(0)
+    pieces = core_pace.watch(0.05)
+    assert len(pieces) > 3 and all(ms > 0 for ms in pieces)
+    assert os.sched_getaffinity(0) == before

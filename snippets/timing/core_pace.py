@@ -126,5 +126,24 @@ def main() -> dict:
     return result
 
 
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    pieces = results["piece_ms_trials"]
+    edges = [round(0.3 + 0.05 * step, 2) for step in range(29)]
+    time_in = [
+        sum(ms for ms in pieces if edge <= ms < edge + 0.05) / sum(pieces)
+        for edge in edges
+    ]
+    figure, ax = plt.subplots()
+    ax.bar(
+        [edge + 0.025 for edge in edges],
+        [100 * share for share in time_in],
+        width=0.045,
+    )
+    ax.set(xlabel="ms for the same loop", ylabel="share of the time, %")
+    return figure
+
+
 if __name__ == "__main__":
     main()

@@ -44,7 +44,7 @@ CHAPTERS = (
 )
 #: Not imitated as a whole: they ask NVML, pycuda, the compiler, a profiler, another process, or on
 #: which device a tensor is, or they read what only CUDA's allocator records. A language
-#: model is imitated smaller, by a test of its own.
+#: model is imitated smaller, by a test of its own, and so is a twin with large constants.
 ELSEWHERE = [
     "asynchrony/async_warmup",
     "asynchrony/debug_mode_misses",
@@ -58,6 +58,7 @@ ELSEWHERE = [
     "devices/worker_per_gpu",
     "devices/workers_alone",
     "first_steps/choose_a_gpu",
+    "first_steps/default_device",
     "first_steps/tensors_left_behind",
     "first_steps/tensors_on_devices",
     "first_steps/where_tensors_land",
@@ -108,6 +109,7 @@ ELSEWHERE = [
     "memory/loss_keeps_memory",
     "memory/nvidia_smi",
     "memory/oom_snapshot",
+    "memory/convnet_peak",
     "memory/peak_predicted",
     "memory/snapshot_reading",
     "streams/hardware_queues",
@@ -159,6 +161,7 @@ SMALL: dict[str, dict] = {
     "graphs/stale_input_fixed": {"most": None},
     "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16, "OTHERS": [(2, 16, 16)]},
     "streams/forks_alone": {"LAUNCHES": (8,)},
+    "streams/branch_times": {"three_models": small_models},
     "streams/three_blocks_broken": {"RUNS": 2, "three_models": small_models},
     "streams/three_streams_cka": {"three_models": small_models},
     "streams/when_streams_help": {"LAUNCHES": {128: 8}},

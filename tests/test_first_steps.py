@@ -14,6 +14,7 @@ from overlap.run import download
 from overlap.run.snippet import Snippet
 from snippets.first_steps import (
     choose_a_gpu,
+    default_device,
     other_inputs,
     tensors_left_behind,
     tensors_on_devices,
@@ -112,6 +113,7 @@ def test_gpus_are_counted_as_nvidia_smi_lists_them(tmp_path, monkeypatch):
         ("8.9", True),
         ("9.0", True),
         ("10.3", True),
+        ("9.1", False),  # a target with an "a" serves its own capability alone
         ("7.0", False),
         ("12.0", False),
     ],
@@ -120,6 +122,15 @@ def test_kernels_serve_later_gpus_of_the_same_major_number(capability, runs, mon
     targets = ["sm_75", "sm_80", "sm_90a", "sm_100f", "compute_120"]
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: targets)
     assert which_gpu.has_kernels(capability) is runs
+
+
+def test_a_kernel_without_an_image_does_not_run(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+
+    assert which_gpu.kernel_runs("cpu")
+    monkeypatch.setattr(torch, "ones", refuse)
+    assert not which_gpu.kernel_runs("cuda:0")
 
 
 def test_a_card_has_what_pytorch_says(two_gpus):
@@ -201,6 +212,24 @@ def test_a_borrower_finds_what_stayed_behind(tmp_path):
     command = [sys.executable, "-I", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "['by']\n"
+
+
+def test_a_default_device_is_for_one_thread_and_for_new_memory_only():
+    assert default_device.places("meta") == {
+        "torch.zeros(2)": "meta",
+        "torch.zeros(2), in another thread": "cpu",
+        "torch.from_numpy(array)": "cpu",
+        "torch.frombuffer(array)": "cpu",
+    }
+    assert torch.get_default_device() == torch.device("cpu")
+
+
+def test_the_price_of_a_default_device_is_for_one_call(capsys, monkeypatch):
+    monkeypatch.setattr(default_device, "CALLS", 3)
+    result = default_device.main()
+    assert set(result["us"]) == {"no default", "with torch.device", "set_default_device"}
+    assert capsys.readouterr().out.count(" µs\n") == 3
+    assert torch.get_default_device() == torch.device("cpu")
 
 
 def test_the_default_device_is_given_back():

@@ -16,6 +16,7 @@ from snippets.memory import (
     allocated_vs_reserved,
     allocator_rules,
     allocator_settings,
+    convnet_peak,
     empty_cache_cost,
     empty_cache_myth,
     loss_keeps_memory,
@@ -460,6 +461,36 @@ def test_a_dry_run_has_the_peak_of_a_real_one(case, monkeypatch):
     assert (most, by) == (real.bytes, real.by)
 
 
+def test_the_convolutional_network_is_a_resnet_50():
+    net = convnet_peak.resnet()
+    assert sum(parameter.numel() for parameter in net.parameters()) == 25_557_032
+    assert len([layer for layer in net.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]) == 54
+    sides = [net[:5](torch.rand(1, 3, 64, 64)).shape[-1], net[:-3](torch.rand(1, 3, 64, 64)).shape[-1]]
+    assert sides == [16, 2], "a quarter after the first pool, a 32nd at the end"
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_dry_run_of_a_convolutional_network_has_the_peak_of_a_real_one(bf16, monkeypatch):
+    monkeypatch.setattr(convnet_peak, "STAGES", ((4, 1, 1), (8, 1, 2)))
+    monkeypatch.setattr(convnet_peak, "SIDE", 64)
+    work = lambda: convnet_peak.two_steps(bf16, 2, "cpu")  # noqa: E731
+    dry, by = peak_predicted.predicted(work, "cpu")
+    with peak_predicted.Peak("cpu") as real:
+        work()
+    assert dry == pytest.approx(real.bytes, rel=1e-3) and by == real.by
+
+
+def test_peaks_are_of_tensors_of_the_cache_and_of_the_gpu(allocator):
+    kept = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+
+    def work() -> None:
+        for mib in (2, 3):
+            torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+
+    peaks = convnet_peak.peaks(work)
+    assert peaks["tensors"] == 3 * MIB and peaks["reserved"] == 6 * MIB and len(kept) == MIB
+
+
 def test_a_borrower_predicts_a_model_of_his_own():
     def work() -> None:
         net = nn.Linear(100, 50, bias=False)
@@ -553,6 +584,8 @@ def test_peaks_on_a_gpu_are_as_predicted():
         assert result["measured"][name] == pytest.approx(expected, rel=0.01)
     for row in run_alone("memory/peak_predicted")["cases"]:
         assert row["measured"] == pytest.approx(row["predicted"], rel=0.05), row["case"]
+    for row in run_alone("memory/convnet_peak")["cases"]:
+        assert row["predicted"] <= 1.05 * row["tensors"] <= 1.05 * row["reserved"] <= 1.05 * row["used"]
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from conftest import ROOT, run_alone
 from fake_cuda import imitated
 
 from snippets.streams import (
+    branch_times,
     event_never_recorded,
     events_as_edges,
     forks_alone,
@@ -40,6 +41,21 @@ def test_each_model_maps_images_to_features():
     assert [tuple(model(torch.rand(8, 3, 16, 16)).shape) for model in models] == [(8, 256)] * 3
     block = three_streams_cka.Residual(torch.nn.ReLU())
     torch.testing.assert_close(block(torch.tensor([-1.0, 2.0])), torch.tensor([-1.0, 4.0]))
+
+
+def test_a_branch_is_timed_by_events_of_its_own_stream(gpu):
+    gpu.launch_s = 0.001
+    branches = [lambda: gpu.launch(0.002, lambda: torch.ones(1)) or torch.ones(1, device="cuda")] * 3
+    times = branch_times.branch_times(branches, [torch.cuda.Stream() for _ in branches], 0)
+    for begin, end in times:
+        assert end - begin > 2
+    assert times[0][1] < times[1][1] < times[2][1]
+
+
+def test_events_of_branches_are_counted_from_the_fork(gpu):
+    branch = lambda: torch.ones(1, device="cuda")  # noqa: E731
+    ((begin, _),) = branch_times.branch_times([branch], [torch.cuda.Stream()], spin=2 * 10**9)
+    assert begin < 1, "the spin, which lasts a second, ends before the fork"
 
 
 def test_similarity_is_linear_cka():
@@ -316,6 +332,13 @@ def test_three_streams_give_the_scores_of_one():
     for _ in range(20):
         forked = torch.stack(three_streams_cka.fork_join(branches, streams))
         torch.testing.assert_close(forked, serial, rtol=1e-4, atol=0)
+
+
+@pytest.mark.gpu
+def test_branches_overlap_if_all_is_launched_before_the_gpu_begins():
+    result = branch_times.main()
+    (_, first_end), (second_begin, _), _ = result["launched ahead"]["ms"]
+    assert second_begin < first_end
 
 
 @pytest.mark.gpu

@@ -26,15 +26,28 @@ def gpu_cards() -> list[dict]:
 def has_kernels(capability: str) -> bool:
     """Whether this PyTorch brings kernels for GPUs of this capability, such as "9.0".
 
-    Kernels serve all later GPUs of the same major number; code in PTX is left aside.
+    Kernels serve all later GPUs of the same major number; those of a target with an
+    "a", such as "sm_90a", only GPUs of this very capability. Code in PTX is left aside.
     """
-    major, minor = capability.split(".")
+    major, minor = map(int, capability.split("."))
     for target in torch.cuda.get_arch_list():  # such as "sm_90" or "compute_90"
         kind, _, number = target.partition("_")
-        number = number.rstrip("af")
-        if kind == "sm" and number[:-1] == major and int(number[-1]) <= int(minor):
+        if kind != "sm":
+            continue
+        built_major, built_minor = divmod(int(number.rstrip("af")), 10)
+        if built_major != major:
+            continue
+        if built_minor == minor or (built_minor < minor and number[-1] != "a"):
             return True
     return False
+
+
+def kernel_runs(device: str) -> bool:
+    """Whether a kernel runs on this GPU, which `has_kernels` tells in advance."""
+    try:
+        return (torch.ones(1, device=device) + 1).item() == 2
+    except RuntimeError:  # no kernel image is available for execution on the device
+        return False
 
 
 def best_device() -> torch.device:
@@ -47,6 +60,7 @@ def main() -> dict:
     cards = gpu_cards()
     for card in cards:
         card["has_kernels"] = has_kernels(card["capability"])
+        card["kernel_runs"] = kernel_runs(card["device"])
         print(*card.values(), sep="  ")
     print(f"{len(cards)} CUDA GPUs; this program would run on {best_device()}")
     built_for = torch.cuda.get_arch_list()

@@ -159,6 +159,8 @@ SMALL: dict[str, dict] = {
     "graphs/python_loop_broken": {"ELEMENTS": 10},
     "graphs/stale_input_broken": {"most": None},
     "graphs/stale_input_fixed": {"most": None},
+    "machine/small_copy": {"MIB": 1, "most": None},
+    "machine/small_matmul": {"N": 16, "CALLS": {16: 1}, "most": None},
     "memory/memory_timeline": {"WIDTH": 16, "ROWS": 16, "OTHERS": [(2, 16, 16)]},
     "streams/forks_alone": {"LAUNCHES": (8,)},
     "streams/branch_times": {"three_models": small_models},

@@ -9,8 +9,10 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from fake_cuda import H200
 
+from overlap.run.snippet import Snippet
 from snippets.machine import (
     about_cuda_devices,
     clock_of_each_sm,
@@ -36,11 +38,14 @@ from snippets.machine import (
     pycuda_memory,
     pycuda_stream,
     read_or_write,
+    small_copy,
     small_kernels,
+    small_matmul,
     three_names,
 )
 from snippets.timing import kernel_time
 from snippets.timing.benchmark import Timing
+from snippets.transfers import pcie_bandwidth
 
 CARD = device_card.DeviceCard(
     H200.name, "9.0", H200.multi_processor_count, H200.total_memory, H200.L2_cache_size
@@ -184,6 +189,51 @@ def test_the_best_size_of_each_type_is_named(gpu, monkeypatch):
     result = matmul_peak.main()
     assert result["rates"]["bf16"]["n16"]["tflop_s"] == pytest.approx(2 * 16**3 / 1e-9 / 1e12)
     assert result["best"]["tf32"] == result["rates"]["tf32"]["n32"]
+
+
+def test_small_matmuls_are_made_one_by_one_in_their_precision(gpu, monkeypatch):
+    asked = []
+
+    def product(n, dtype, precision):
+        asked.append((n, dtype, precision))
+        return lambda: None
+
+    def take_turns(works, warmup, trials, calls, rest_s, clock):
+        assert len(works) == 1 and calls == matmul_peak.CALLS[small_matmul.N]
+        return {name: Timing([0.1] * trials) for name in works}
+
+    monkeypatch.setattr(small_matmul, "product", product)
+    monkeypatch.setattr(small_matmul, "take_turns", take_turns)
+    rates = small_matmul.main()["tflop_s"]
+    assert rates == pytest.approx(dict.fromkeys(matmul_peak.TYPES, 2 * 4096**3 / 0.1 / 1e12))
+    types = {"ieee": [torch.float32, torch.bfloat16], "tf32": [torch.float32]}
+    for precision, dtypes in types.items():
+        assert [dtype for n, dtype, how in asked if how == precision] == dtypes
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("module", [launch_cost, pcie_bandwidth, small_copy, small_matmul])
+def test_headlines_can_be_measured_with_two_gib(module):
+    """The other two say in their headers how much they need."""
+    before = torch.cuda.get_per_process_memory_fraction(0)
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(2 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        assert module.main()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("module", [hbm_bandwidth, matmul_peak])
+def test_a_header_says_how_much_memory_is_needed(module):
+    """Enough, and not a third more."""
+    name = module.__name__.removeprefix("snippets.machine.")
+    needed = Snippet.read(ROOT, f"machine/{name}").options["gpu_gib"]
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    module.main()
+    assert 0.75 * needed <= torch.cuda.max_memory_allocated() / 2**30 <= needed
 
 
 @pytest.mark.gpu

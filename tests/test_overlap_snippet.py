@@ -90,6 +90,8 @@ def test_a_good_header(options, changes):
         "missing": {},
         "ranks": None,
         "take": [],
+        "gpu_gib": 0,
+        "small": "",
     }
     assert with_options(options).options == defaults | changes
 

@@ -3,6 +3,8 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# gpu_gib = 23
+# small = "machine/small_copy"
 # ///
 """Copy and triad over the bytes that they touch: first the L2 cache, then memory."""
 

@@ -3,6 +3,8 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# gpu_gib = 4
+# small = "machine/small_matmul"
 # ///
 """TFLOP/s of a matrix product over data type and size, in short bursts after a rest."""
 

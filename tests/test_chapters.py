@@ -54,6 +54,7 @@ ELSEWHERE = [
     "devices/cross_device",
     "devices/every_way",
     "devices/launch_groups",
+    "devices/module_threads",
     "devices/visible_devices",
     "devices/worker_per_gpu",
     "devices/workers_alone",

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from subprocess import PIPE, Popen
@@ -20,6 +22,7 @@ from snippets.devices import (
     ensemble,
     every_way,
     launch_groups,
+    module_threads,
     one_gpu_first,
     p2p_copy,
     replays_in_a_row,
@@ -275,6 +278,50 @@ def test_workers_in_turn_do_what_they_do_together(monkeypatch):
         workers_alone.main()
 
 
+class WorkerOnCpu(module_threads.Worker):
+    """A thread with its network, where no GPU is needed."""
+
+    def begin(self) -> None:
+        torch.manual_seed(0)
+        self.net, self.x = module_threads.network(), torch.ones(module_threads.WIDTH, module_threads.WIDTH)
+
+
+@pytest.fixture
+def no_cuda(monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda net: net)
+
+
+def test_two_threads_do_the_same_jobs_in_turn_and_together(no_cuda, monkeypatch):
+    monkeypatch.setattr(module_threads, "Worker", WorkerOnCpu)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    waits: list[int] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    for name, value in {"LAYERS": 3, "WIDTH": 4, "STEPS": 2, "MATMULS": 3}.items():
+        monkeypatch.setattr(module_threads, name, value)
+    result = module_threads.main()
+    assert waits == [0, 1] * 3, "each GPU is waited for before its numbers are believed"
+    assert set(result["gain"]) == {"matmuls", "forward", "passes"}
+    assert all(len(trials) == 18 for trials in result["gain_trials"].values())
+    monkeypatch.setattr(module_threads, "forward", lambda net, x: torch.rand(3))
+    with pytest.raises(AssertionError, match="not close"):
+        module_threads.main()
+
+
+def test_in_turn_one_worker_waits_for_the_other_and_together_it_does_not(no_cuda):
+    diary: list[str] = []
+    workers = [WorkerOnCpu(0, 1), WorkerOnCpu(1, 1)]
+
+    def job(net, x) -> None:
+        diary.append("begins")
+        time.sleep(0.01)
+        diary.append("ends")
+
+    module_threads.in_turn(workers, job)
+    assert diary == ["begins", "ends"] * 2
+    both = threading.Barrier(2, timeout=60)  # it opens only if both are there at the same time
+    module_threads.together(workers, lambda net, x: both.wait())
+
+
 @pytest.mark.parametrize(
     ("groups", "share"), [(["a", "a", "b", "b"], 1), (["a", "b", "a", "b"], 0), (["a", "b", "b", "b"], 1 / 3)]
 )
@@ -389,6 +436,13 @@ def test_a_replayed_graph_computes_what_eager_mode_computes():
     out.zero_()
     graph.replay()
     torch.testing.assert_close(out, x @ x, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_threads_with_networks_of_their_own_compute_alike(monkeypatch):
+    monkeypatch.setattr(module_threads, "LAYERS", 5)
+    result = module_threads.main()
+    assert 0.3 < result["gain"]["forward"] < 2.5 and result["visible_gpus"] == torch.cuda.device_count()
 
 
 @pytest.mark.gpu(2)

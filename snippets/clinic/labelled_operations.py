@@ -6,14 +6,24 @@
 # ///
 """Operations, labelled by what should bind them: does the judge agree?"""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from snippets.clinic.which_bound import judged, measured_ceilings
+from snippets.timing.benchmark import Timing
+from snippets.timing.kernel_time import gpu_clock
 
 N = 4096
+
+
+def add(mib: int, best: dict) -> tuple:
+    """Add 1 to so many MiB, and what that needs at least."""
+    x = torch.randn(mib * 2**18, device="cuda")
+    least = {"memory": 2 * x.nbytes / best["memory"]}
+    return partial(torch.add, x, 1), least | {"compute": x.numel() / best["fp32"]}
 
 
 def launch_bound(best: dict) -> dict[str, tuple]:
@@ -29,6 +39,7 @@ def launch_bound(best: dict) -> dict[str, tuple]:
         "softmax, 64 KiB": (partial(torch.softmax, x, 1), number_by_number),
         "product of 128": (partial(torch.mm, x, x), product),
         "copy, 512 B": (send, one_row),
+        **{f"add, {mib} MiB": add(mib, best) for mib in (2, 4, 8)},
     }
 
 
@@ -38,7 +49,8 @@ def memory_bound(best: dict) -> dict[str, tuple]:
     once, flop = x.nbytes / best["memory"], x.numel() / best["fp32"]
     norm, by_vector = partial(layer_norm, x, x.shape[1:]), partial(torch.mv, x, x[0])
     return {
-        "add, 1 GiB": (partial(torch.add, x, 1), {"memory": 2 * once, "compute": flop}),
+        "add, 32 MiB": add(32, best),
+        "add, 1 GiB": add(1024, best),
         "layer norm, 1 GiB": (norm, {"memory": 2 * once, "compute": 5 * flop}),
         "matrix by vector": (by_vector, {"memory": once, "compute": 2 * flop}),
     }
@@ -58,13 +70,20 @@ def compute_bound(best: dict) -> dict[str, tuple]:
 
 
 def copy_bound(best: dict) -> dict[str, tuple]:
-    """Over PCIe, from pinned memory and from ordinary memory."""
+    """Over PCIe, from pinned memory."""
     x = torch.randn(N, N)
     to = x.to("cuda")
     least = {"memory": x.nbytes / best["memory"], "copy": x.nbytes / best["copy"]}
     pinned = partial(to.copy_, x.pin_memory(), non_blocking=True)
-    pageable = partial(to.copy_, x)
-    return {"copy, pinned": (pinned, least), "copy, pageable": (pageable, least)}
+    return {"copy, pinned": (pinned, least)}
+
+
+def unlabelled(best: dict) -> dict[str, tuple]:
+    """Between two answers: a launch is as long as its kernel, or the host copies, too."""
+    x = torch.randn(N, N)
+    least = {"memory": x.nbytes / best["memory"], "copy": x.nbytes / best["copy"]}
+    pageable = partial(x.to("cuda").copy_, x)
+    return {"add, 16 MiB": add(16, best), "copy, pageable": (pageable, least)}
 
 
 def none_bound(best: dict) -> dict[str, tuple]:
@@ -72,23 +91,39 @@ def none_bound(best: dict) -> dict[str, tuple]:
     x, place = torch.randn(2**22, device="cuda"), torch.zeros(1, device="cuda")
     index = torch.zeros(len(x), dtype=torch.long, device="cuda")
     softmax = partial(torch.softmax, x[None], 1)  # one row is one block, on one SM
-    add = partial(place.index_add_, 0, index, x)  # all wait for the same place
+    to_one = partial(place.index_add_, 0, index, x)  # all wait for the same place
     once, flop = x.nbytes / best["memory"], x.numel() / best["fp32"]
+    apart = torch.randn(2**28, device="cuda").bfloat16()[::32]  # one in 64 bytes
+    twice = {"memory": 4 * apart.numel() / best["memory"], "compute": 0.0}
     return {
         "softmax of one row": (softmax, {"memory": 2 * once, "compute": 5 * flop}),
-        "add to one place": (add, {"memory": 3 * once, "compute": flop}),
+        "add to one place": (to_one, {"memory": 3 * once, "compute": flop}),
+        "copy, strided": (apart.contiguous, twice),
     }
 
 
+def queued_us(work: Callable) -> dict:
+    """Microseconds of a call whose launch came long before: what launches do not take."""
+    times = Timing([gpu_clock(work) for _ in range(5)])
+    return {"queued_us": 1e6 * times.median, "queued_us_trials": times.us()}
+
+
 def main() -> dict:
-    best, rows = measured_ceilings(), {}
-    labels = (launch_bound, memory_bound, compute_bound, copy_bound, none_bound)
-    for label in labels:
-        for name, work in label(best).items():
-            rows[name] = judged(name, *work) | {"label": label.__name__.split("_")[0]}
-    right = sum(row["bound"] == row["label"] for row in rows.values())
-    print(f"{right} of {len(rows)} as labelled")
-    return {"rows": rows, "right": right}
+    best, works, names = measured_ceilings(), {}, {}
+    for label in (launch_bound, memory_bound, compute_bound, copy_bound, none_bound):
+        some = label(best)
+        works |= some
+        names |= dict.fromkeys(some, label.__name__.split("_")[0])
+    works |= unlabelled(best)
+    rows = judged(works)
+    for name, label in names.items():
+        rows[name]["label"] = label
+    for name, (work, _) in works.items():
+        if name.startswith("add,"):
+            rows[name] |= queued_us(work)
+    right = sum(rows[name]["bound"] == label for name, label in names.items())
+    print(f"{right} of {len(names)} as labelled")
+    return {"rows": rows, "labelled": len(names), "right": right}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +49,15 @@ def test_the_lock_has_the_versions_that_this_project_builds_with():
     pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", constraints, re.M))
     assert pins.items() <= PINNED["requirements"].items(), "run .ci/lock"
     assert "torch" in pins
+
+
+def test_nothing_is_published_whose_tests_failed():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text())["jobs"]
+    assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    assert "test" in jobs["build"]["needs"] and "needs.test.result == 'success'" in jobs["build"]["if"]
+    assert jobs["deploy"]["needs"] == "build" and "needs.build.result == 'success'" in jobs["deploy"]["if"]
+    triggers = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())[True]  # YAML 1.1 reads `on`
+    assert "workflow_call" in triggers
 
 
 def test_workflows_install_what_they_publish_from_the_lock():

@@ -8,11 +8,13 @@ Time passes only where something is launched, waited for or slept: `time.perf_co
 """
 
 import contextlib
+import importlib
 import sys
 import time
 import weakref
 from collections import deque
 from functools import partial
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -123,6 +125,9 @@ class Stream:
     def wait_stream(self, other: "Stream") -> None:
         self.gpu.diary.append(f"{self.name} waits for {other.name}")
         self.wait_event(other.record_event())
+
+    def is_capturing(self) -> bool:
+        return self.gpu.graph is not None
 
     def synchronize(self) -> None:
         self.gpu.wait(self)
@@ -528,13 +533,27 @@ def imitated(**options):
         "mem_get_info": lambda: (H200.total_memory // 2, H200.total_memory),
         "set_per_process_memory_fraction": gpu.limit,
         "empty_cache": gpu.empty_cache,
+        "is_current_stream_capturing": lambda: gpu.graph is not None,
+    }
+    # so that a build of PyTorch for the CPU and one for CUDA see the same GPU
+    accelerator = {
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "is_available": lambda: True,
+        "device_count": lambda: gpu.gpus,
+        "current_device_index": lambda: gpu.index,
+        "set_device_index": gpu.choose,
+        "device_index": gpu.chosen,
+        "current_stream": lambda device=None: gpu.current,
+        "synchronize": gpu.synchronize,
+        "memory_allocated": gpu.allocated,
+        "memory_reserved": gpu.reserved,
+        "empty_cache": gpu.empty_cache,
     }
     with pytest.MonkeyPatch.context() as patch, gpu:
         for name, fake in fakes.items():
             patch.setattr(torch.cuda, name, fake)
-        patch.setattr(torch.accelerator, "synchronize", gpu.synchronize)
-        patch.setattr(torch.accelerator, "device_index", gpu.chosen)
-        patch.setattr(torch.accelerator, "current_device_index", lambda: gpu.index)
+        for name, fake in accelerator.items():
+            patch.setattr(torch.accelerator, name, fake)
         patch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda device: True, raising=False)
         patch.setattr(torch.Tensor, "record_stream", lambda x, stream: gpu.record_stream(x, stream))
         patch.setattr(time, "perf_counter", gpu.read_clock)
@@ -542,7 +561,23 @@ def imitated(**options):
         patch.setattr(lanes, "profiled", gpu.profiled)
         adam = sys.modules["torch.optim.adam"]
         patch.setattr(adam, "_get_capturable_supported_devices", lambda *args, **options: ["cpu"])
+        if find_spec("triton"):  # builds for the CPU come without it
+            triton = importlib.import_module("triton.runtime.driver").driver
+            patch.setattr(triton, "_active", FakeTriton())
         yield gpu
+
+
+class FakeTriton:
+    """What Triton's `do_bench` asks its driver for, without a library of CUDA's."""
+
+    def get_device_interface(self) -> ModuleType:
+        return torch.cuda
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(H200.L2_cache_size, dtype=torch.uint8, device="cuda")
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        cache.zero_()
 
 
 class FakeNvml:

@@ -7,11 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import no_gpu, run_alone
 
 from overlap import OverlapError
+from overlap.book import evaluation
 from overlap.book.blocks import Claim, FigureBlock
 from overlap.book.blocks.block import Text
 from overlap.book.book import Book
@@ -314,6 +317,38 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
                     empty.append(f"{where}: `{claim.expression}`")
     assert book.claims
     assert (false, empty) == ([], [])
+
+
+def on_a_cpu_with(book, name: str, result: dict) -> str:
+    """The word for the claim of this name, of a run on the CPU that gave this result."""
+    (claim,) = [claim for claim in book.claims if claim.name == name]
+    known = book.committed[claim.snippet]["cpu"]
+    data = known.data | {"result": known.result | result, "others": []}
+    return claim.verdict([evaluation.scope(book, replace(known, data=data), 0)], known).state.word
+
+
+def test_what_pytorch_says_without_a_gpu_is_claimed_of_every_build_and_release(book):
+    zeros = {"allocated": 0, "reserved": 0}
+    steps = [{"step": "before"} | zeros] * 4
+    raised = "Cannot access accelerator device when none is available."
+    for accelerator, word in ((raised, "holds"), ("0 B", "holds"), ("8 B", "false")):
+        result = {"steps": steps, "accelerator": accelerator}
+        assert on_a_cpu_with(book, "no-memory-without-cuda", result) == word
+    for pytorchs, word in (([], "holds"), ([14, 14], "holds"), ([14], "false"), ([14, 15], "false")):
+        assert on_a_cpu_with(book, "own-class-or-nothing", {"pytorchs": pytorchs}) == word
+
+
+WITHOUT_GPU = {
+    "no-memory-without-cuda": "first_steps/three_memory_calls",
+    "own-class-or-nothing": "graphs/blocks_compiled",
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_GPU)
+def test_what_is_claimed_without_a_gpu_is_true_of_the_pytorch_that_is_here(book, name):
+    with no_gpu():
+        result = run_alone(WITHOUT_GPU[name])
+    assert on_a_cpu_with(book, name, result) == "holds"
 
 
 ARTICLE_ITEMS = [

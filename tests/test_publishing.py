@@ -51,6 +51,16 @@ def test_the_lock_has_the_versions_that_this_project_builds_with():
     assert "torch" in pins
 
 
+@pytest.mark.parametrize(
+    ("path", "begin"), [("README.md", "## Serve the book"), ("docs/contributing.md", "**Set up**")]
+)
+def test_who_has_no_gpu_is_told_of_the_cpu_build_before_pip_brings_cudas(path, begin):
+    text = (ROOT / path).read_text()
+    start = text.index(begin)
+    assert start < text.index("https://pytorch.org/get-started/locally/") < text.index("pip install -e", start)
+    assert "-c .github/constraints.txt" in text
+
+
 def test_nothing_is_published_whose_tests_failed():
     jobs = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text())["jobs"]
     assert jobs["test"]["uses"] == "./.github/workflows/test.yml"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -51,13 +52,55 @@ def test_the_lock_has_the_versions_that_this_project_builds_with():
     assert "torch" in pins
 
 
+#: A Python that says what it is asked to do, and whose pip offers $OFFERED.
+PYTHON = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$DIARY"
+case "$*" in
+  "-m pip index versions torch") echo "torch (9.9.9)"; echo "Available versions: $OFFERED" ;;
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("offered", "tried"),
+    [
+        ("9.9.9, 2.13.0+cpu, 2.13.0, 2.9.0", ""),
+        ("9.9.9, 2.13.0", ""),
+        ("", ""),
+        ("9.9.9, 99.2.0+cpu, 99.10.1+cpu, 2.13.0+cpu", "99.10.1+cpu"),
+    ],
+)
+def test_ci_tries_the_newest_cpu_build_where_pip_offers_one(tmp_path, offered, tried):
+    python = tmp_path / "python3"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    diary = tmp_path / "diary"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    environment |= {"DIARY": str(diary), "OFFERED": offered}
+    done = subprocess.run([ROOT / ".ci/newest"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    asked = diary.read_text()
+    if tried:
+        assert done.stdout == f"Newest torch: what depends on it is tested with {tried}, too.\n"
+        assert f"install --quiet --no-compile torch=={tried} -e .[test]" in asked
+        assert asked.count("-m pytest ") == 2
+    else:
+        assert done.stdout.startswith("Newest torch: not tried. pip offers ")
+        assert asked.splitlines() == ["python3 -m pip index versions torch"]
+    run = (ROOT / ".ci/run").read_text()
+    assert re.search(r"^\.ci/newest$", run, re.M)
+
+
 @pytest.mark.parametrize(
     ("path", "begin"), [("README.md", "## Serve the book"), ("docs/contributing.md", "**Set up**")]
 )
 def test_who_has_no_gpu_is_told_of_the_cpu_build_before_pip_brings_cudas(path, begin):
     text = (ROOT / path).read_text()
     start = text.index(begin)
-    assert start < text.index("https://pytorch.org/get-started/locally/") < text.index("pip install -e", start)
+    assert (
+        start < text.index("https://pytorch.org/get-started/locally/") < text.index("pip install -e", start)
+    )
     assert "-c .github/constraints.txt" in text
 
 

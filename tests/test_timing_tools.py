@@ -242,3 +242,25 @@ def test_lanes_of_a_real_profile():
     rows = lanes.lanes(lambda: torch.mm(x, x).sum().item())
     assert {row[0] for row in rows} == {"CPU", "stream 7"} and rows[0][1] == 0.0
     assert any("Launch" in row[3] for row in rows) and all(row[2] >= 0 for row in rows)
+
+
+# the imitated GPU
+
+
+def test_the_imitated_gpu_is_the_accelerator_of_every_build_of_pytorch(gpu):
+    """Newer optimizers ask so whether they are captured; a build for CUDA would ask a driver."""
+    assert torch.accelerator.current_accelerator(check_available=True) == torch.device("cuda")
+    assert torch.accelerator.is_available() and torch.accelerator.device_count() == 1
+    assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() == 0
+    graph = torch.cuda.CUDAGraph()
+    capturing = []
+
+    def ask() -> None:
+        capturing.append(torch.accelerator.current_stream().is_capturing())
+        capturing.append(torch.cuda.is_current_stream_capturing())
+
+    ask()
+    with torch.cuda.graph(graph):
+        ask()
+    ask()
+    assert capturing == [False, False, True, True, False, False]

@@ -97,6 +97,7 @@ class Stream:
 
     def __init__(self, gpu: "FakeCuda", handle: int):
         self.gpu, self.cuda_stream = gpu, handle
+        self.device = torch.device(gpu.device)  # where its tensors really are
         self.name = "side" if handle else "main"
         self.queue, self.end = deque(), 0.0
 
@@ -365,7 +366,7 @@ class FakeCuda(TorchFunctionMode):
 
     def record_stream(self, tensor: torch.Tensor, stream: Stream) -> None:
         self.diary.append(f"used on {stream.name}")
-        if hasattr(tensor, "block"):
+        if getattr(tensor, "block", None):
             tensor.block.users.append(stream)
 
     # Operations

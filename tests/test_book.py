@@ -223,9 +223,29 @@ def test_a_borrowed_snippet_that_takes_long_runs_alone(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in SNIPPETS if name not in PORTABLE])
 def test_a_borrowed_snippet_says_what_it_needs(borrowed, name):
     least = min(SNIPPETS[name].options["gpus"])
-    needs = f"needs {least} CUDA GPU{'s' if least > 1 else ''}; torch sees 0"
+    file = f"{name.split('/')[1]}.py"
+    needs = rf"{file} needs {least} CUDA GPU{'s' if least > 1 else ''}; torch \S+ sees 0"
     code, out, err = borrowed[name]
-    assert (code, out, without_toolkit(err).strip()) == (1, "", f"{name.split('/')[1]}.py {needs}")
+    assert (code, out) == (1, "") and re.fullmatch(needs, without_toolkit(err).strip())
+
+
+def test_who_takes_a_rank_for_the_number_of_its_gpu_says_that_it_is_on_one_node():
+    marked = 0
+    for snippet in SNIPPETS.values():
+        for line in snippet.text.splitlines():
+            if re.search(r"set_device\((rank|dist\.get_rank\(\))\)", line):
+                assert line.endswith("# on one node; else LOCAL_RANK"), f"{snippet.path}: {line}"
+                marked += 1
+    assert marked
+
+
+def test_each_function_to_take_home_stands_once_in_the_list_of_wishes():
+    listed = re.findall(
+        r"\[`(\w+)`\]\(generated/downloads/(.+?)\.py\)", (ROOT / "docs/snippets.md").read_text()
+    )
+    assert all(file.endswith(f"/{function}") for function, file in listed)
+    offered = [f"{name}/{f}" for name, snippet in SNIPPETS.items() for f in snippet.options["take"]]
+    assert sorted(file for _, file in listed) == sorted(offered)
 
 
 def test_ruff_would_change_nothing_in_a_download(tmp_path):

@@ -324,6 +324,58 @@ def test_each_rank_says_what_it_does_and_the_slow_loader_is_found(tmp_path):
     assert waits[0] > waits[1], "who comes last waits least"
 
 
+#: A model with a frozen layer and one that the loss does not use; rank 0 has a batch more than rank 1.
+UNEQUAL = """
+import os, sys
+import torch, torch.distributed as dist, torch.distributed.nn
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from snippets.clinic.rank_by_rank import by_rank, own_parts
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+net = nn.ModuleDict({"frozen": nn.Linear(3, 3), "used": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
+net["frozen"].requires_grad_(False)
+net.forward = lambda x: net["used"](net["frozen"](x))
+ddp = DistributedDataParallel(net, find_unused_parameters=True)
+loss_of = lambda model, batch: model(batch).square().mean()
+batches = [torch.full((2, 3), 1.0 + i + rank) for i in range(3 - rank)]
+
+expected = []
+for value in (1.0, 2.0):
+    net["used"].zero_grad()
+    loss_of(net.forward, torch.full((2, 3), value)).backward()
+    expected.append(net["used"].weight.grad.clone())
+source = iter(batches)
+steps = [own_parts(ddp, source, loss_of)]
+torch.testing.assert_close(net["used"].weight.grad, sum(expected) / 2)
+assert net["frozen"].weight.grad is None and not net["unused"].weight.grad.any()
+steps.append(own_parts(ddp, source, loss_of))
+try:
+    own_parts(ddp, source, loss_of)
+except StopIteration as end:
+    stops = str(end)
+assert len(by_rank(steps)["loader"]) == 2
+try:
+    by_rank([])
+except ValueError as error:
+    with open(f"{sys.argv[1]}/{rank}", "w") as file:
+        file.write(f"{stops}; {error}")
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="two ranks on the CPU")
+def test_frozen_and_unused_parameters_and_unequal_batches_hang_no_rank(tmp_path):
+    runner = tmp_path / "runner.py"
+    runner.write_text(UNEQUAL)
+    on_ranks(2, str(runner), str(tmp_path))
+    for rank in range(2):
+        told = (tmp_path / str(rank)).read_text()
+        assert told == "a rank has no batch left; there is no step to take the median of"
+
+
 def test_the_latest_rank_is_named_with_what_sets_it_apart():
     ms = {"loader": [1.0, 9.0, 1.0], "passes": [10.0, 6.0, 10.0], "all_reduce": [5.0, 1.0, 5.0]}
     assert rank_by_rank.latest(ms) == {"rank": 1, "part": "loader", "late_ms": 4.0}

@@ -241,6 +241,7 @@ if __name__ == "__main__":
 '''
 #: What stands for torch on a machine with so many GPUs; it does not know torchrun.
 TORCH = """
+__version__ = "2.13"
 class cuda:
     device_count = staticmethod(lambda: {})
 class distributed:
@@ -254,8 +255,8 @@ TORCHRUN = 'launcher = "torchrun"'
     [
         ("gpus = [0, 1]", GUARDED, 0, False, ""),
         ("gpus = [0, 1]", GUARDED, None, False, "b.py needs torch: pip install torch numpy, or uv run b.py"),
-        ("gpus = [1, 2]", GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch sees 0"),
-        ("gpus = [4, 2]", GUARDED, 1, False, "b.py needs 2 CUDA GPUs; torch sees 1"),
+        ("gpus = [1, 2]", GUARDED, 0, False, "b.py needs 1 CUDA GPU; torch 2.13 sees 0"),
+        ("gpus = [4, 2]", GUARDED, 1, False, "b.py needs 2 CUDA GPUs; torch 2.13 sees 1"),
         ("gpus = [4, 2]", GUARDED, 2, False, ""),
         ("gpus = [1]\n" + TORCHRUN, GUARDED, 1, False, "start it with torchrun --nproc-per-node gpu b.py"),
         ("gpus = [1]\n" + TORCHRUN, "# is_torchelastic_launched\n" + GUARDED, 1, False, ""),
@@ -371,6 +372,17 @@ assert taken("strays")(torch.nn.Linear(2, 2), torch.device("cpu")) is not None
 torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
 alone = torch.ones(3)
 taken("ring_all_reduce")(alone)
+with taken("label")("a part"):
+    x @ x
+assert taken("lanes")(lambda: x @ x) == []
+with taken("PowerMeter")(every_s=0.01) as meter:
+    pass
+assert meter.missing and not meter.rows["watt"]
+assert taken("snapshot_on_oom")("nowhere.pickle") == []
+model = torch.nn.Linear(4, 1)
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+ms = taken("own_parts")(ddp, iter([x]), lambda net, batch: net(batch).sum())
+assert taken("latest")(taken("by_rank")([ms]))["rank"] == 0
 assert alone.tolist() == [1, 1, 1]
 print(json.dumps(sorted(done)))
 """
@@ -405,7 +417,9 @@ def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_pat
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout.splitlines()[-1])) >= 12
+    assert len(json.loads(done.stdout.splitlines()[-1])) >= 20
+    on_cpu = {name for snippet, _ in PIECES for name in snippet.options["take_on_cpu"]}
+    assert on_cpu <= set(json.loads(done.stdout.splitlines()[-1])), "each of them ran here"
 
 
 def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
@@ -415,10 +429,30 @@ def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     assert text.partition("\n")[2].startswith(head)
     assert text.count("def ") == 1 and len(text.splitlines()) < 25
     assert "\n# Needs Python alone\n" in download.piece(SNIPPETS["clinic/which_bound"], "bound")
+    assert "\n# Needs torch>=2.11\n" in download.piece(SNIPPETS["timing/labels"], "label")
+    assert "\n# Needs torch>=2.11, nvidia-ml-py\n" in download.piece(
+        SNIPPETS["timing/power_meter"], "PowerMeter"
+    )
     text = download.piece(SNIPPETS["memory/snapshot_reading"], "held_by")  # only its docstring names CUDA
     assert "\n# Needs Python alone\n" in text
     text = download.piece(SNIPPETS["asynchrony/waits"], "waits")
     assert [node.name for node in ast.parse(text).body if hasattr(node, "name")] == ["held", "waits"]
+
+
+def test_each_function_to_take_home_says_what_it_is_for():
+    for snippet, name in PIECES:
+        summary = download.summary(snippet, name)
+        assert 20 < len(summary) < 110 and summary.count("`") % 2 == 0, (name, summary)
+        assert not summary.endswith((".", ":", ";"))
+    assert download.summary(SNIPPETS["timing/labels"], "no_such") == ""
+
+
+def test_a_header_without_what_the_book_alone_reads():
+    head = download.program(SNIPPETS["training/ddp_any_loss"]).partition("# From the book")[0]
+    assert (
+        head
+        == '# /// script\n# requires-python = ">=3.11"\n# dependencies = ["torch>=2.11", "numpy"]\n# ///\n'
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, snippet in SNIPPETS.items() if "torch" in snippet.text])
@@ -441,9 +475,13 @@ def typed(tmp_path_factory):
     return folder
 
 
-def test_what_is_offered_is_typed_for_mypy(typed):
+#: Strict, but for what PyTorch itself leaves without types.
+STRICT = ("--strict", "--allow-untyped-calls", "--no-warn-return-any", "--no-warn-unused-ignores")
+
+
+def test_what_is_offered_is_typed_for_strict_mypy(typed):
     pytest.importorskip("mypy")
-    options = ["--ignore-missing-imports", "--check-untyped-defs", "--cache-dir", os.devnull]
+    options = [*STRICT, "--ignore-missing-imports", "--cache-dir", os.devnull]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, "."], cwd=typed, capture_output=True, text=True
     )

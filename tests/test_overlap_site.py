@@ -346,7 +346,13 @@ def test_what_a_reader_can_take_home(built):
     trace = json.loads((home / "traces/cpu/a/number.json").read_text())["traceEvents"]
     assert {"ph": "X", "pid": 0, "tid": 1, "ts": 0, "dur": 2.5, "name": "copy"} in trace
     with zipfile.ZipFile(home / "downloads/overlap.zip") as everything:
-        assert everything.namelist() == ["overlap/a/hostile.py", "overlap/a/number.py"]
+        programs = ["overlap/programs/a/hostile.py", "overlap/programs/a/number.py"]
+        function = "overlap/functions/a/number/times.py"
+        assert everything.namelist() == ["overlap/README.md", function, *programs]
+        readme = everything.read("overlap/README.md").decode()
+        assert "has 2 programs" in readme and "has 1 function " in readme
+        assert "\n- `functions/a/number/times.py`\n" in readme
+        assert everything.read(function).decode() == piece
     notebook = nbformat.read(home / "downloads/a.ipynb", as_version=4)
     nbformat.validate(notebook)
     printed = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]

@@ -90,6 +90,7 @@ def test_a_good_header(options, changes):
         "missing": {},
         "ranks": None,
         "take": [],
+        "take_on_cpu": [],
         "gpu_gib": 0,
         "small": "",
     }
@@ -104,6 +105,7 @@ def test_a_good_header(options, changes):
         ("gpu = [1]", "gpu is unknown (did you mean gpus?); gpus must be"),
         ("gpus = [0]\nxyz = 1", "xyz is unknown (there are gpus, "),
         ("gpus = [0]\ntimeout = 0", "timeout must be seconds up to 3600"),
+        ("gpus = [0]\ntake_on_cpu = ['times']", "take_on_cpu: times is not in take"),
         ("gpus = [0]\nlauncher = 'mpirun'", "launcher must be 'python' or 'torchrun'"),
         (
             "gpus = [0]\nlauncher = 'torchrun'",

@@ -1,5 +1,6 @@
 """The tools that snippets share: whom they wait for, how they take turns, what they draw."""
 
+from asyncio import Future
 from types import SimpleNamespace
 
 import pytest
@@ -72,6 +73,7 @@ def test_measure_waits_before_each_clock_reading(diary):
 )
 def test_devices_may_be_named_in_any_way(diary, monkeypatch, devices, waits):
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
     timing = any_device.measure(lambda: diary.append("work"), devices, warmup=1, trials=2)
     assert diary == ["work"] + 2 * [*waits, "clock", "work", *waits, "clock"]
     assert timing.trials == [1.0, 1.0]
@@ -86,6 +88,51 @@ def test_no_device_named_is_all_that_are_in_use(diary, monkeypatch):
 def test_what_names_no_device_is_refused_before_the_work(diary):
     with pytest.raises(RuntimeError, match="device"):
         any_device.measure(lambda: diary.append("work"), "gpu 0")
+    assert diary == []
+
+
+@pytest.mark.parametrize("devices", [2, "cuda:2", [0, torch.device("cuda", 2)], "cuda"])
+def test_a_gpu_that_is_not_there_is_refused_before_the_work(diary, monkeypatch, devices):
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 2)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="there is no GPU 2; PyTorch sees 2"):
+        any_device.measure(lambda: diary.append("work"), devices)
+    assert diary == []
+
+
+@pytest.mark.parametrize("counts", [{"trials": 0}, {"calls": 0}, {"trials": -1}])
+def test_no_trials_and_no_calls_are_refused_before_the_work(diary, counts):
+    with pytest.raises(ValueError, match="at least 1 of each"):
+        any_device.measure(lambda: diary.append("work"), "cpu", **counts)
+    assert diary == []
+
+
+async def coroutine():
+    raise AssertionError("nobody awaits it")
+
+
+def generator():
+    yield 1
+
+
+async def asynchronous_generator():
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("work", "kind"),
+    [
+        (coroutine, "coroutine"),
+        (lambda: coroutine(), "coroutine"),
+        (generator, "generator"),
+        (lambda: (i for i in range(3)), "generator"),
+        (asynchronous_generator, "async_generator"),
+        (Future, "Future"),
+    ],
+)
+def test_work_that_has_not_run_is_not_timed(diary, work, kind):
+    with pytest.raises(TypeError, match=f"returns a {kind}, and nothing has run"):
+        any_device.measure(work, "cpu")
     assert diary == []
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,8 +107,38 @@ def test_shapes_that_are_alike_fit(output, y):
 @pytest.mark.parametrize(("output", "y"), [((8, 3), (8,)), ((8, 3, 5, 5), (8, 5, 5)), ((3, 3), (3,))])
 def test_classes_fit_an_output_with_a_number_for_each(output, y):
     ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y, dtype=torch.long))
-    with pytest.raises(ValueError, match="gives"):
-        ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y))
+
+
+@pytest.mark.parametrize(
+    ("output", "y"),
+    [((4, 7, 50), (4, 7)), ((7, 7, 7), (7, 7)), ((8, 3), (8, 1)), ((8, 3), (24,))],
+)
+@pytest.mark.parametrize("kind", [torch.float, torch.long])
+def test_what_is_not_spread_is_for_the_loss_to_judge(output, y, kind):
+    ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y, dtype=kind))
+    ddp_any_loss.check_shapes((torch.zeros(output), None), torch.zeros(y))
+
+
+class Odd(torch.utils.data.IterableDataset):
+    """Three rows that have no number."""
+
+    def __iter__(self):
+        for i in range(3):
+            yield torch.full((2,), float(i)), torch.zeros(1)
+
+
+def test_data_without_a_length_and_arguments_of_ddp_and_a_model_that_did_not_train(alone):
+    model = nn.Linear(2, 1).eval()
+    model.unused = nn.Linear(2, 1)
+    options = {"loss": nn.functional.mse_loss, "batch_size": 2, "epochs": 2}
+    options["optimizer"] = partial(torch.optim.SGD, lr=0.0)
+    train = partial(ddp_any_loss.train, model, device=torch.device("cpu"), **options)
+    losses = train(Odd(), find_unused_parameters=True)
+    assert len(losses) == 2 and losses[0] == losses[1] and model.training
+    with pytest.raises(TypeError, match="no_such"):
+        train(Odd(), no_such=True)
+    with pytest.raises(ValueError, match="no row for this rank"):
+        train(torch.utils.data.TensorDataset(torch.ones(0, 2), torch.ones(0, 1)), find_unused_parameters=True)
 
 
 @pytest.mark.parametrize(

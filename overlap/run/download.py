@@ -29,7 +29,7 @@ Files = list[tuple[Snippet, list[Part]]]
 
 def program(snippet: Snippet) -> str:
     """The file that the site offers, with checks that say in a sentence what a machine lacks."""
-    head = [snippet.header.rstrip(), _ORIGIN.format(snippet.path), *_docstring(snippet)]
+    head = [_header(snippet), _ORIGIN.format(snippet.path), *_docstring(snippet)]
     files = _files(snippet, _without_plot(snippet))
     imports = _imports(files)
     lacks_gpus = []
@@ -60,7 +60,8 @@ def piece(snippet: Snippet, name: str) -> str:
     if "numpy" in needs and "numpy" not in packages:
         needs.remove("numpy")  # a program has it because torch warns where it is not installed
     uses_cuda = any("cuda" in part.text for _, parts in files for part in parts)
-    if uses_cuda and 0 not in snippet.options["gpus"]:
+    runs_on_cpu = 0 in snippet.options["gpus"] or name in snippet.options["take_on_cpu"]
+    if uses_cuda and not runs_on_cpu:
         needs.append("a CUDA GPU")
     needs = needs or ["Python alone"]
     origin, line, code = text.partition("\n")
@@ -228,6 +229,29 @@ def _without_plot(snippet: Snippet) -> list[Part]:
     return fingerprint.used(snippet.parts, names, annotations=True)
 
 
+def _header(snippet: Snippet) -> str:
+    """The header without `[tool.overlap]`, which means nothing outside the book."""
+    lines = []
+    table = ""
+    for line in snippet.header.splitlines():
+        if line.startswith("# ["):
+            table = line
+        if line == "# ///":
+            table = ""
+        if not table.startswith("# [tool.overlap"):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def summary(snippet: Snippet, name: str) -> str:
+    """What a function or class is for: the first sentence of its docstring."""
+    for node in snippet.tree.body:
+        if getattr(node, "name", "") == name:
+            text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+            return re.split(r"(?<=[.;])\s", text)[0].rstrip(".:;")
+    return ""
+
+
 def _docstring(snippet: Snippet) -> list[str]:
     """The lines of the module's docstring, if it has one."""
     first = snippet.tree.body[0]
@@ -299,7 +323,8 @@ def _gpu_checks(snippet: Snippet) -> list[str]:
     if least:
         needs = f"{file} needs {plural(least, 'CUDA GPU')}"
         lines.append(f"    if torch.cuda.device_count() < {least}:")
-        lines.append(_stop(2, f'f"{needs}; torch sees {{torch.cuda.device_count()}}"'))
+        sees = "torch {torch.__version__} sees {torch.cuda.device_count()}"
+        lines.append(_stop(2, f'f"{needs}; {sees}"'))
     # one that asks for itself can do without torchrun
     does_without = "is_torchelastic_launched" in snippet.text
     if snippet.options["launcher"] == "torchrun" and not does_without:

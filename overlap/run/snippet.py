@@ -29,6 +29,7 @@ _OPTIONS = {
     "take": ([], lambda names: isinstance(names, list), "a list of functions to take home"),
     "gpu_gib": (0, lambda size: type(size) in (int, float) and size >= 0, "GiB that must be free on a GPU"),
     "small": ("", lambda name: isinstance(name, str), "a snippet that measures the same with less memory"),
+    "take_on_cpu": ([], lambda names: isinstance(names, list), "a list of those of `take` that need no GPU"),
 }
 _REMEDY = "see docs/contributing.md, 'A snippet'"
 
@@ -95,6 +96,9 @@ class Snippet:
         runs_on_cpu = not problems and 0 in options["gpus"]
         if runs_on_cpu and options["launcher"] == "torchrun" and not options["ranks"]:
             problems.append("torchrun on the CPU needs to know how many processes: add ranks = 2")
+        elsewhere = [name for name in options["take_on_cpu"] if name not in options["take"]]
+        if elsewhere:
+            problems.append(f"take_on_cpu: {', '.join(elsewhere)} is not in take")
         if problems:
             raise OverlapError(f"{self.path}: header: {'; '.join(problems)}; {_REMEDY}")
         return options

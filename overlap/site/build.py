@@ -19,6 +19,7 @@ from overlap.book.book import Book
 from overlap.book.mine import edition
 from overlap.cache import digest, write
 from overlap.run import download, machine
+from overlap.run.text import plural
 from overlap.site import app, trace
 from overlap.site.cards import Cards
 from overlap.site.notebook import Notebook
@@ -105,13 +106,16 @@ def digest_of_files(root: Path) -> str:
 def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple[str, bytes]]:
     """Every file with its path below the folder."""
     programs = {name: download.program(snippet) for name, snippet in book.snippets.items()}
-    yield "downloads/overlap.zip", _archive(programs)
+    pieces = {}
+    for name, snippet in book.snippets.items():
+        for function in snippet.options["take"]:
+            pieces[f"{name}/{function}"] = download.piece(snippet, function)
+    yield "downloads/overlap.zip", _archive(book, programs, pieces)
     for name, text in programs.items():
         yield f"downloads/{name}.py", text.encode()
     yield "downloads/overlap.pyz", app.build(book)
-    for name, snippet in book.snippets.items():
-        for function in snippet.options["take"]:
-            yield f"downloads/{name}/{function}.py", download.piece(snippet, function).encode()
+    for name, text in pieces.items():
+        yield f"downloads/{name}.py", text.encode()
     picker = [f"var overlapMachines = {json.dumps(book.machines())}"]
     picker.append(f"var overlapEdition = {json.dumps(edition(book))}")
     yield "machines.js", "".join(f"{line}\n" for line in picker).encode()
@@ -143,12 +147,36 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
             yield f"charts/{place}.json", json.dumps(picture["chart"], ensure_ascii=False)
 
 
-def _archive(programs: dict[str, str]) -> bytes:
-    """All downloads in one file, the same bytes each time."""
+_README = """\
+# Code of the book Overlap: how PyTorch really runs on GPUs
+
+`programs/` has {programs}, each of which runs alone: `python programs/timing/take_turns.py`.
+`functions/` has {functions} for your own code. Each is a file with what it needs, and nothing else:
+
+{list}
+
+The licence of the code is MIT, see LICENSE.
+"""
+
+
+def _archive(book: Book, programs: dict[str, str], pieces: dict[str, str]) -> bytes:
+    """All downloads in one file with the licences, the same bytes each time."""
+    rows = []
+    for name in pieces:
+        snippet, _, function = name.rpartition("/")
+        summary = download.summary(book.snippets[snippet], function)
+        rows.append(f"- `functions/{name}.py`: {summary}".removesuffix(": "))
+    counts = {"programs": plural(len(programs), "program"), "functions": plural(len(pieces), "function")}
+    files = {"README.md": _README.format(**counts, list="\n".join(rows))}
+    for licence in ("LICENSE", "NOTICE"):
+        if (book.root / licence).exists():
+            files[licence] = (book.root / licence).read_text(encoding="utf-8")
+    files |= {f"functions/{name}.py": text for name, text in pieces.items()}
+    files |= {f"programs/{name}.py": text for name, text in programs.items()}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in programs.items():
-            entry = zipfile.ZipInfo(f"overlap/{name}.py", (2026, 1, 1, 0, 0, 0))
+        for name, text in files.items():
+            entry = zipfile.ZipInfo(f"overlap/{name}", (2026, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, text)
     return file.getvalue()

@@ -20,8 +20,12 @@ from snippets.asynchrony.training_blockers import optimizer_lines
 from snippets.asynchrony.waits import waits
 
 
-def warned(function: Callable) -> int:
-    """How often the debug mode warns that `function()` synchronises."""
+def warned(function: Callable[[], object]) -> int:
+    """How often PyTorch's debug mode warns that `function()` synchronises.
+
+    The mode and Python's filter of warnings are set meanwhile for all threads, and put
+    back. Not all that waits is warned of: `waits` measures it.
+    """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

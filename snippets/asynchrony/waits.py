@@ -14,7 +14,7 @@ from statistics import median
 import torch
 
 
-def held(function: Callable, busy_ms: float = 15.0) -> tuple[float, float]:
+def held(function: Callable[[], object], busy_ms: float = 15.0) -> tuple[float, float]:
     """Milliseconds until `function()` is back, and of the kernel that runs before it.
 
     The kernel keeps the current stream of the current GPU busy for about `busy_ms`.
@@ -32,7 +32,7 @@ def held(function: Callable, busy_ms: float = 15.0) -> tuple[float, float]:
     return 1e3 * (back - start), begin.elapsed_time(end)
 
 
-def waits(function: Callable) -> bool:
+def waits(function: Callable[[], object]) -> bool:
     """Whether `function()` waits for what the current stream was given before it.
 
     It is called three times: the first call may load kernels, the second shows how long

@@ -16,7 +16,7 @@ from snippets.clinic.where_time_goes import account, without_closing_waits
 from snippets.timing.lanes import lanes
 
 
-def account_of(work: Callable) -> dict[str, float]:
+def account_of(work: Callable[[], object]) -> dict[str, float]:
     """Milliseconds of what `work` does: kernels, copies, all-reduces, the CPU's waits.
 
     It is called twice, and the second time counts. For work on one GPU: where it uses

@@ -3,12 +3,12 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# take = ["read_ahead"]
 # ///
 """Batches for a training step: read when they are asked for, or ahead of it."""
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class Photos(IterableDataset):
             yield self.pixels.clone(), self.labels.clone()
 
 
-def read_ahead(data: IterableDataset, pin: bool) -> Iterator:
+def read_ahead(data: IterableDataset[Any], pin: bool) -> Iterator[Any]:
     """Batches of `data` from workers that read ahead, pinned if asked for.
 
     Each worker reads all of `data`: let finite data give each a part of its own, by

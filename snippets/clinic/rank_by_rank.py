@@ -6,17 +6,20 @@
 # timeout = 120
 # launcher = "torchrun"
 # take = ["own_parts", "by_rank", "latest"]
+# take_on_cpu = ["own_parts"]
 # [tool.overlap.missing]
+# 4 = "not recorded yet"
 # 8 = "not recorded yet"
 # ///
 """Find the straggler by what each rank says of itself, then cure it."""
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -33,24 +36,36 @@ PATCHES = SIZES[1]
 ROWS, MOST, CHECK_ROWS = 128, 192, 8  # an equal share, the largest share, and to check
 READ_S = 0.05  # the slow loader's pause, which is our choice
 STEPS = 7
+Batch = TypeVar("Batch")
 PARTS = ("loader", "passes", "all_reduce")
 
 
-def average(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """Average gradients over ranks by one all-reduce; no parameter may lack one.
+def average(model: nn.Module, group: dist.ProcessGroup | None, ended: bool) -> bool:
+    """Average gradients over ranks by one all-reduce; whether a rank has `ended`.
 
-    It copies them into one tensor, so it holds as much again as all gradients.
+    It copies them into one tensor, so it holds as much again as all gradients. Frozen
+    parameters are left out; where another has no gradient, it counts as zeros.
     """
-    gradients: list = [parameter.grad for parameter in model.parameters()]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat.div_(group.size()), group=group)
-    parts = flat.split([gradient.numel() for gradient in gradients])
+    trained = [each for each in model.parameters() if each.requires_grad]
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [each.grad for each in trained if each.grad is not None]
+    ends = gradients[0].new_full((1,), float(ended))
+    flat = torch.cat([gradient.flatten() for gradient in gradients] + [ends])
+    dist.all_reduce(flat.div_(dist.get_world_size(group)), group=group)
+    sizes = [gradient.numel() for gradient in gradients]
+    *parts, ends = torch.split(flat, [*sizes, 1])
     for gradient, part in zip(gradients, parts, strict=True):
         gradient.copy_(part.view_as(gradient))
+    return ends.item() > 0
 
 
 def own_parts(
-    ddp: DistributedDataParallel, batches: Iterator, loss_of: Callable, group
+    ddp: DistributedDataParallel,
+    batches: Iterator[Batch],
+    loss_of: Callable[[nn.Module, Batch], Tensor],
+    group: dist.ProcessGroup | None = None,
 ) -> dict[str, float]:
     """Milliseconds of this rank's own parts of a step; it leaves averaged gradients.
 
@@ -58,33 +73,45 @@ def own_parts(
     "passes" are forward and backward under `no_sync`, "all_reduce" is the exchange
     with the wait for ranks that come later. It waits for the GPU after each part, so
     the step as a whole is slower than without: do this seldom. The exchange copies all
-    gradients into one tensor: memory for a further model at the peak.
+    gradients into one tensor: memory for a further model at the peak. A parameter that
+    the loss does not use gets a gradient of zeros. StopIteration on all ranks if one
+    of them has no batch left. `group` is that of the model; by default all ranks.
     """
     wait_for()
     clock = [time.perf_counter()]
-    batch = next(batches)
+    batch = next(batches, None)
     clock.append(time.perf_counter())
-    with ddp.no_sync():
-        ddp.zero_grad()
-        loss_of(ddp, batch).backward()
+    ddp.zero_grad()
+    if batch is not None:
+        with ddp.no_sync():
+            loss_of(ddp, batch).backward()
     wait_for()
     clock.append(time.perf_counter())
-    average(ddp, group)
+    one_has_ended = average(ddp, group, batch is None)
     wait_for()
     clock.append(time.perf_counter())
+    if one_has_ended:
+        raise StopIteration("a rank has no batch left")
     ms = [1e3 * (end - start) for start, end in pairwise(clock)]
     return dict(zip(PARTS, ms, strict=True))
 
 
-def by_rank(steps: list[dict[str, float]]) -> dict[str, list[float]]:
-    """Of each part the median of this rank's steps, gathered: [rank 0's, rank 1's …]"""
+def by_rank(
+    steps: Sequence[Mapping[str, float]], group: dist.ProcessGroup | None = None
+) -> dict[str, list[float]]:
+    """Of each part the median of this rank's steps, gathered: [rank 0's, rank 1's …]
+
+    `steps` are what `own_parts` gives, some for each rank of the group (default: all).
+    """
+    if not steps:
+        raise ValueError("there is no step to take the median of")
     mine = {part: median(step[part] for step in steps) for part in PARTS}
-    every: list = [None] * dist.get_world_size()
-    dist.all_gather_object(every, mine)
+    every: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(every, mine, group)
     return {part: [each[part] for each in every] for part in PARTS}
 
 
-def latest(ms: dict[str, list[float]]) -> dict:
+def latest(ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """The rank that needs longest before the exchange, and what sets it apart.
 
     "late_ms" is how much longer it needs than the fastest rank: with a few per cent of

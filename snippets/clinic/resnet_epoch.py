@@ -64,7 +64,7 @@ def train(model: nn.Module, x: Tensor, labels: Tensor) -> None:
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     model, nccl = resnet().to("cuda"), dist.new_group(backend="nccl")
     x = torch.randn(ranks * ROWS, 1, 28, 28, device="cuda")
     labels = torch.randint(10, (len(x),), device="cuda")

@@ -68,7 +68,7 @@ def kernels_ms(rows: list[list]) -> float:
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     steps = treated(rank, ranks)
     result = {"ranks": ranks, "faults": list(FAULTS), "loss": first_losses(steps)}
     # DDP itself waits in its first ten steps, for its statistics: so it is warmed up

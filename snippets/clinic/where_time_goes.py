@@ -6,6 +6,8 @@
 # ///
 """Where does a step's time go? Kernels, copies, all-reduces, a CPU that waits."""
 
+from typing import Any
+
 import torch
 
 from snippets.timing.lanes import draw_lanes, lanes
@@ -15,14 +17,14 @@ GPU = {"nccl": "all-reduce", "HtoD": "copies", "DtoH": "copies"}
 CPU = {"Synchronize": "CPU waits", "Memcpy": "CPU copies", "LaunchKernel": "launches"}
 
 
-def kind(row: list) -> str:
+def kind(row: list[Any]) -> str:
     """What a row of `lanes` is: a word of GPU or CPU, "compute" or "calls"."""
     lane, _, _, name = row
     parts, other = (CPU, "calls") if lane.startswith("CPU") else (GPU, "compute")
     return next((parts[part] for part in parts if part in name), other)
 
 
-def union_us(rows: list[list]) -> float:
+def union_us(rows: list[list[Any]]) -> float:
     """Microseconds in which at least one of these rows of `lanes` runs."""
     total = end = 0.0
     for _, start, us, _ in sorted(rows, key=lambda row: row[1]):
@@ -31,7 +33,7 @@ def union_us(rows: list[list]) -> float:
     return total
 
 
-def account(rows: list[list]) -> dict[str, float]:
+def account(rows: list[list[Any]]) -> dict[str, float]:
     """Milliseconds in which each kind runs; "exposed": all-reduces beside no kernel.
 
     The waits at the end of a profile count, too: leave them out before, as `account_of`
@@ -48,7 +50,7 @@ def account(rows: list[list]) -> dict[str, float]:
     return {name.translate(as_keys): value for name, value in ms.items()}
 
 
-def without_closing_waits(rows: list[list]) -> list[list]:
+def without_closing_waits(rows: list[list[Any]]) -> list[list[Any]]:
     """Rows of `lanes` without the last two waits, which no work asked for.
 
     `lanes` waits for the GPU when the work has returned, and the profiler when it ends.
@@ -59,7 +61,7 @@ def without_closing_waits(rows: list[list]) -> list[list]:
     return [row for row in rows if row not in waits[-2:]]
 
 
-def joined(rows: list[list], gap_us: float = 3.0) -> list[list]:
+def joined(rows: list[list[Any]], gap_us: float = 3.0) -> list[list[Any]]:
     """Fewer rows for a picture: neighbours of a kind with small gaps between."""
     found, last = [], {}
     for row in sorted(rows, key=lambda row: row[1]):

@@ -30,7 +30,7 @@ def line(sizes: list[int], seconds: list[float]) -> tuple[float, float]:
 
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
-    torch.cuda.set_device(dist.get_rank())
+    torch.cuda.set_device(dist.get_rank())  # on one node; else LOCAL_RANK
     group, works = dist.new_group(backend="nccl"), {}
     x = torch.zeros(SIZES[-1] // 4, device="cuda")  # sums of zeros never overflow
     for size in SIZES:

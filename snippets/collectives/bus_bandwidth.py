@@ -52,7 +52,7 @@ def five(x: torch.Tensor, y: torch.Tensor, group) -> dict[str, tuple]:
 
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
-    torch.cuda.set_device(dist.get_rank())
+    torch.cuda.set_device(dist.get_rank())  # on one node; else LOCAL_RANK
     group, trials = dist.new_group(backend="nccl"), {}
     buffers = torch.empty(2, SIZES[-1] // 4, dtype=torch.int32, device="cuda")
     for size in SIZES:

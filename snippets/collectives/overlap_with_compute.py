@@ -51,7 +51,7 @@ def busy(events: list[list]) -> dict[str, float]:
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     group, timelines = dist.new_group(backend="nccl"), {}
     x = torch.full((2**28,), rank + 1.0, device="cuda")  # 1 GiB
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)

@@ -64,7 +64,7 @@ def via_cpu(xs: list[torch.Tensor], rooms: list[torch.Tensor]) -> None:
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     group, works = dist.new_group(backend="nccl"), {}
     x = torch.empty(BYTES // 4, device="cuda")
     ways = {"gpu0": via_gpu0, "parts": in_parts, "nccl": dist.all_reduce}

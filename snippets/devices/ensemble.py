@@ -26,6 +26,7 @@ def ensemble(models: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
 
     Call `eval()` of each model before: Dropout and BatchNorm give other outputs while
     they train, and BatchNorm would also learn from x. A model that trains is refused.
+    Each model has a parameter, which tells its device.
     """
     if any(model.training for model in models):
         raise ValueError("a model is in training mode: call its eval() first")

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 300
-# take = ["least_bytes"]
 # ///
 """Ways to make the next token: what launches take, and how far memory's speed is."""
 

@@ -10,6 +10,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -34,14 +35,14 @@ def four(a, b, c, d):
     return (a + b) + (c + d)
 
 
-def graphs_of(work: Callable, *args) -> list[list[str]]:
+def graphs_of(work: Callable[..., object], *args: Any) -> list[list[str]]:
     """The operators of each graph that `torch.compile` makes of one call of `work`.
 
     Nothing is compiled but the graphs that this call runs; earlier ones are forgotten.
     """
     graphs = []
 
-    def keep(module: torch.fx.GraphModule, _) -> Callable:
+    def keep(module: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
         graphs.append([n.name for n in module.graph.nodes if n.op.startswith("call")])
         return module.forward
 

@@ -26,7 +26,11 @@ COUNTS = (1, 2, 4, 8, 16)  # of buckets
 IGNORED = -100  # a target that the loss leaves out
 
 
-def bucketed(step: Callable, sizes: list[int], example: Callable) -> Callable:
+def bucketed(
+    step: Callable[[Tensor, Tensor], Tensor],
+    sizes: list[int],
+    example: Callable[[int], tuple[Tensor, Tensor]],
+) -> Callable[[Tensor, Tensor], Tensor]:
     """`step(tokens, targets)` as graphs, one for each size of its second dimension.
 
     `example(size)` gives a batch to warm up with: a real step for each size, which
@@ -96,7 +100,9 @@ def padded_share(lengths: list[int], sizes: list[int]) -> float:
     return 1 - sum(lengths) / padded
 
 
-def epoch(step: Callable, batches: list[tuple[Tensor, Tensor]]) -> None:
+def epoch(
+    step: Callable[[Tensor, Tensor], Tensor], batches: list[tuple[Tensor, Tensor]]
+) -> None:
     for batch in batches:
         step(*batch)
 

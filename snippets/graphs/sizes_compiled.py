@@ -10,6 +10,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,9 @@ WIDTH, TOKENS = 64, 16
 SIZES = (32, 28, 24, 20, 16, 12, 8, 6, 4, 3, 2, 1)  # sequences of a batch
 
 
-def compilations(work: Callable, batches: Iterable[Tensor], **options) -> list[int]:
+def compilations(
+    work: Callable[[Tensor], Any], batches: Iterable[Tensor], **options: Any
+) -> list[int]:
     """How many graphs of `work` are compiled after a call with each of the batches.
 
     `options` are those of `torch.compile`. No code is made: each graph runs as it was
@@ -26,7 +29,7 @@ def compilations(work: Callable, batches: Iterable[Tensor], **options) -> list[i
     """
     graphs, counts = [], []
 
-    def keep(graph: torch.fx.GraphModule, _) -> Callable:
+    def keep(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
         graphs.append(graph)
         return graph.forward
 
@@ -45,7 +48,7 @@ def of_any_size(batch: Tensor) -> Tensor:
     return marked
 
 
-def refuses_a_new_size(work: Callable, batches: list[Tensor]) -> bool:
+def refuses_a_new_size(work: Callable[[Tensor], Any], batches: list[Tensor]) -> bool:
     """Whether a size that was not compiled is an error, if you ask for that."""
     torch.compiler.reset()
     compiled = torch.compile(work, backend="eager")

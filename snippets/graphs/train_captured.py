@@ -10,6 +10,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,7 +37,7 @@ def network() -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(256, 1)).cuda()
 
 
-def training_step(net: nn.Module, **options) -> Callable:
+def training_step(net: nn.Module, **options: Any) -> Callable[..., torch.Tensor]:
     """A function of inputs and targets: it trains `net` on them, returns the loss.
 
     `options` are Adam's. A graph needs `capturable=True`: it keeps the optimizer's
@@ -54,7 +55,9 @@ def training_step(net: nn.Module, **options) -> Callable:
     return step
 
 
-def graphed(step: Callable, *first: torch.Tensor) -> Callable:
+def graphed(
+    step: Callable[..., torch.Tensor], *first: torch.Tensor
+) -> Callable[..., torch.Tensor]:
     """`step` as one CUDA graph, for batches like `first`, on which it trains once.
 
     What it returns is overwritten by the next call. ValueError for other shapes, as

@@ -47,7 +47,11 @@ def accelerator_or_cpu() -> torch.device:
 
 
 def usable_cores() -> int | None:
-    """Cores this process may run on, which can be fewer than the machine has."""
+    """Cores this process may run on, which can be fewer than the machine has.
+
+    None where that is unknown. A container's limit of CPU time is not seen: where there
+    is one, the file /sys/fs/cgroup/cpu.max tells it.
+    """
     asks = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if asks else os.cpu_count()
 

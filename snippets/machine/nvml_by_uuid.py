@@ -10,11 +10,12 @@
 
 from contextlib import suppress
 from itertools import permutations
+from typing import Any
 
 import torch
 
 
-def nvml_handle(index: int):
+def nvml_handle(index: int) -> Any:
     """NVML's handle of the GPU that PyTorch calls `index`: NVML has its own numbers."""
     import pynvml
 
@@ -23,7 +24,7 @@ def nvml_handle(index: int):
     return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
 
-def nvlinks_up(handle) -> int:
+def nvlinks_up(handle: Any) -> int:
     """How many NVLinks of this GPU are active."""
     import pynvml
 

@@ -28,7 +28,7 @@ def saved_bytes(forward: Callable[[], Tensor], apart: Iterable[Tensor] = ()) -> 
     """Bytes that `forward()` keeps for the backward pass of its result.
 
     Memory that several operations keep counts once; that of the tensors in `apart`,
-    such as parameters, does not count.
+    such as parameters, does not count. On "meta" memory has no address: use the CPU.
     """
     sizes = {}
 

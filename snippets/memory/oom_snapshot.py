@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # take = ["snapshot_on_oom"]
+# take_on_cpu = ["snapshot_on_oom"]
 # ///
 """Let PyTorch write a memory snapshot at the moment when memory runs out."""
 

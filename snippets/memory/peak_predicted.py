@@ -4,10 +4,13 @@
 # [tool.overlap]
 # gpus = [1]
 # take = ["predicted"]
+# take_on_cpu = ["predicted"]
 # ///
 """Predict a training step's peak of memory by a dry run that allocates nothing."""
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +32,9 @@ class Peak(TorchDispatchMode):
         self.device, self.bytes, self.by = torch.device(device).type, 0, ""
         self.sizes = WeakIdKeyDictionary()  # a storage that dies takes its entry along
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = func(*args, **kwargs)  # type: ignore
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device:
@@ -40,7 +45,7 @@ class Peak(TorchDispatchMode):
         return result
 
 
-def predicted(work, device: str = "cuda") -> tuple[int, str]:
+def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, str]:
     """Peak of `work()` in bytes, and by whom; nothing is allocated or computed. Use:
 
         def step():
@@ -54,7 +59,8 @@ def predicted(work, device: str = "cuda") -> tuple[int, str]:
         peak, operation = predicted(step)
 
     `work` makes its model, optimizer and data itself: real tensors from outside are
-    refused, and so is reading a value, as `.item()` does. Say `foreach=True` (or
+    refused, and so is reading a value, as `.item()` does. No GPU is needed. `device` is
+    the kind whose memory counts: say "cpu" for work on the CPU. Say `foreach=True` (or
     `fused=True`) to the optimizer: its default is another for fake tensors.
     """
     with FakeTensorMode(), Peak(device) as peak:
@@ -62,7 +68,7 @@ def predicted(work, device: str = "cuda") -> tuple[int, str]:
     return peak.bytes, peak.by
 
 
-def measured(work) -> int:
+def measured(work: Callable[[], object]) -> int:
     """Peak of `work()` in bytes, by the allocator's counter."""
     gc.collect()  # a model and its optimizer hold each other
     before = torch.cuda.memory_allocated()

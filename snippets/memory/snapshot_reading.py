@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ OLDER = "older than the history"
 DEEPER = 30  # frames below a tensor, as in a model of many modules
 
 
-def owner(frames: list[dict]) -> str:
+def owner(frames: list[dict[str, Any]]) -> str:
     """The innermost function of a stack that is not in a file of PyTorch's own.
 
     `NO_FRAME` for what autograd's threads allocate, or what is older than the recording.
@@ -40,7 +41,7 @@ def owner(frames: list[dict]) -> str:
     return NO_FRAME
 
 
-def blocks_of(snapshot: dict, device: int = 0) -> list[dict]:
+def blocks_of(snapshot: dict[str, Any], device: int = 0) -> list[dict[str, Any]]:
     """Every block that PyTorch has on a GPU, by address: its bytes and its owner.
 
     `asked` is what the tensor needs of the block. The owner is "" if the block is free.
@@ -68,7 +69,7 @@ def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
-def held_by(snapshot: dict, device: int = 0) -> dict[str, int]:
+def held_by(snapshot: dict[str, Any], device: int = 0) -> dict[str, int]:
     """Bytes that are held now, by the function that allocated them.
 
     `snapshot` is what `torch.cuda.memory._snapshot()` gave, or `pickle.load` of a file
@@ -80,7 +81,7 @@ def held_by(snapshot: dict, device: int = 0) -> dict[str, int]:
     )
 
 
-def older_blocks(snapshot: dict, device: int = 0) -> dict[int, int]:
+def older_blocks(snapshot: dict[str, Any], device: int = 0) -> dict[int, int]:
     """Bytes asked for, by address, that were held before the first recorded event."""
     allocated: set[int] = set()
     older: dict[int, int] = {}
@@ -99,7 +100,7 @@ def older_blocks(snapshot: dict, device: int = 0) -> dict[int, int]:
     return older
 
 
-def at_peak(snapshot: dict, device: int = 0) -> dict[str, int]:
+def at_peak(snapshot: dict[str, Any], device: int = 0) -> dict[str, int]:
     """Bytes asked for, by function, at the moment when most was held.
 
     Replays the recorded events: the newest `max_entries` of them. What was held before
@@ -133,7 +134,7 @@ def at_peak(snapshot: dict, device: int = 0) -> dict[str, int]:
     return summed(live.values())
 
 
-def free_memory(snapshot: dict, device: int = 0) -> dict[str, float]:
+def free_memory(snapshot: dict[str, Any], device: int = 0) -> dict[str, float]:
     """Bytes that PyTorch keeps and no tensor holds, and the largest piece of them.
 
     `in_pieces` is the share that lies outside the largest: 0 if there is one piece.
@@ -305,7 +306,7 @@ def main() -> dict:
     return result
 
 
-def drawn(snapshot: dict) -> list[list]:
+def drawn(snapshot: dict[str, Any]) -> list[list]:
     """[number of the segment, MiB, owner] of each block, by address."""
     rows, numbers = [], {}
     for block in blocks_of(snapshot):

@@ -45,7 +45,9 @@ class Timing:
 
 
 def wall_clock(
-    work: Callable, calls: int = 1, devices: Iterable[int] | None = None
+    work: Callable[[], object],
+    calls: int = 1,
+    devices: Iterable[int] | None = None,
 ) -> float:
     """Seconds of one of `calls` calls; the devices are idle before and after them.
 
@@ -60,7 +62,7 @@ def wall_clock(
 
 
 def measure(
-    work: Callable,
+    work: Callable[[], object],
     devices: Iterable[int] | None = None,
     warmup: int = 2,
     trials: int = 7,

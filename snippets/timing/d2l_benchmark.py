@@ -30,7 +30,7 @@ class Benchmark:
         self.start = time.perf_counter()
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         wait_for(self.devices)
         self.seconds = time.perf_counter() - self.start
         print(f"{self.description}: {self.seconds:.4f} sec")

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ BATCHES, ROWS, WIDTH, STEPS = 12, 128, 512, 2
 LABELS = ("load", "forward", "backward", "optimizer")
 
 
-def traced(train: Callable, path: Path, steps: int = 2) -> None:
+def traced(train: Callable[[profile], object], path: Path, steps: int = 2) -> None:
     """Run `train(profiler)`, and write a trace of so many of its steps to `path`.
 
     `train` calls `profiler.step()` at the end of each step. The first three steps are
@@ -44,7 +45,7 @@ def traced(train: Callable, path: Path, steps: int = 2) -> None:
         train(profiler)
 
 
-def events_of(path: Path) -> list[dict]:
+def events_of(path: Path) -> list[dict[str, Any]]:
     """What a trace has bars for, in order of time.
 
     Of each: its name, its category, its lane, and start and duration in µs.

@@ -8,6 +8,7 @@
 """Time kernels without their launches: queue them behind a spin, or capture them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ SPIN_CYCLES = 100_000  # for each call, 50 µs at 2 GHz: longer than its launche
 
 
 def gpu_clock(
-    work: Callable,
+    work: Callable[[], object],
     calls: int = 20,
     spin_cycles: int = SPIN_CYCLES,
 ) -> float:
@@ -43,7 +44,7 @@ def gpu_clock(
     raise RuntimeError("the GPU overtook the launches: work waits for the GPU")
 
 
-def repeated(work: Callable, times: int) -> Callable[[], None]:
+def repeated(work: Callable[[], object], times: int) -> Callable[[], None]:
     """A function that calls `work` so many times."""
 
     def call() -> None:
@@ -53,7 +54,7 @@ def repeated(work: Callable, times: int) -> Callable[[], None]:
     return call
 
 
-def captured(work: Callable) -> Callable:
+def captured(work: Callable[[], Any]) -> Callable[[], Any]:
     """A function that launches all kernels of `work` at once, as one CUDA graph.
 
     It returns what `work` returned: the same tensors each time, with new contents.
@@ -70,7 +71,7 @@ def captured(work: Callable) -> Callable:
     with torch.cuda.graph(graph, stream=aside):
         result = work()
 
-    def replay():
+    def replay() -> Any:
         graph.replay()
         return result
 

@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # take = ["label"]
+# take_on_cpu = ["label"]
 # ///
 """Name the parts of a loop for both profilers, and time the names when nobody looks."""
 

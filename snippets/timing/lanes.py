@@ -4,18 +4,20 @@
 # [tool.overlap]
 # gpus = [1]
 # take = ["lanes"]
+# take_on_cpu = ["lanes"]
 # ///
 """See what the CPU and the GPU did when: a profile as lanes, one for each of them."""
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import torch
 
 from snippets.timing.wait_for import wait_for
 
 
-def profiled(work: Callable) -> list:
+def profiled(work: Callable[[], object]) -> list[Any]:
     """Events of the profiler while `work` runs, GPU work included, in order of time.
 
     It runs twice, and the second time counts.
@@ -27,7 +29,7 @@ def profiled(work: Callable) -> list:
     return sorted(profiler.events(), key=lambda event: event.time_range.start)  # type: ignore
 
 
-def lanes(work: Callable) -> list[list]:
+def lanes(work: Callable[[], object]) -> list[list[Any]]:
     """[lane, start_us, duration_us, name] of what `work` does; the first starts at 0.
 
     It is called twice, and the rows are of the second call. Lane "CPU" has the calls of
@@ -55,7 +57,7 @@ def lanes(work: Callable) -> list[list]:
     return rows
 
 
-def is_on_gpu(event) -> bool:
+def is_on_gpu(event: Any) -> bool:
     """Whether the profiler saw this on a GPU."""
     return event.device_type == torch.autograd.DeviceType.CUDA  # type: ignore
 

@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # take = ["PowerMeter"]
+# take_on_cpu = ["PowerMeter"]
 # ///
 """Read the clock and the power of a GPU while it works, and what holds it back."""
 
@@ -37,14 +38,15 @@ class PowerMeter:
     see REASONS) and `busy_percent`. NVML itself renews what it says about ten times a
     second; on H100 and H200 `watt` is a mean over about one second, `watt_now` is not,
     and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing` says why and
-    the lists stay empty. `device` counts as PyTorch does. A meter is used once.
+    the lists stay empty. `device` counts as PyTorch does. A meter is used once. NVML
+    stays open until the process ends, as others may use it.
     """
 
     COLUMNS = ("s", "mhz", "watt", "watt_now", "capped", "reasons", "busy_percent")
 
     def __init__(self, device: int = 0, every_s: float = 0.02):
         self.device, self.every_s, self.missing = device, every_s, ""
-        self.rows: dict[str, list] = {name: [] for name in self.COLUMNS}
+        self.rows: dict[str, list[float]] = {name: [] for name in self.COLUMNS}
         self._ended, self._thread = Event(), Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "PowerMeter":
@@ -65,7 +67,7 @@ class PowerMeter:
         self._thread.start()
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
         if not self.missing:
             self._thread.join()

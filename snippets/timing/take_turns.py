@@ -19,12 +19,12 @@ PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6}
 
 
 def take_turns(
-    works: Mapping[str, Callable],
+    works: Mapping[str, Callable[[], object]],
     warmup: int = 2,
     trials: int = 11,
     calls: int = 1,
     rest_s: float = 0.0,
-    clock: Callable[[Callable, int], float] = wall_clock,
+    clock: Callable[[Callable[[], object], int], float] = wall_clock,
 ) -> dict[str, Timing]:
     """Time one trial of each in turn, so that what disturbs one disturbs all alike.
 
@@ -38,7 +38,7 @@ def take_turns(
     return {name: Timing(each[warmup:]) for name, each in seconds.items()}
 
 
-def both_orders(works: Mapping[str, Callable], **how) -> dict[str, Timing]:
+def both_orders(works: Mapping[str, Callable[[], object]], **how) -> dict[str, Timing]:
     """Take turns forwards and then backwards: nothing always follows the same other."""
     there = take_turns(works, **how)
     back = take_turns(dict(reversed(works.items())), **how)

@@ -30,7 +30,10 @@ def used_devices() -> list[int]:
 
 
 def wait_for(devices: Iterable[int] | None = None) -> None:
-    """Block until these devices (default: all in use) have finished all their work."""
+    """Block until these devices, by number, have finished all their work.
+
+    By default all that are in use; `[0]` is the first GPU alone.
+    """
     for device in used_devices() if devices is None else devices:
         torch.accelerator.synchronize(device)
 

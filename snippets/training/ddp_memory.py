@@ -54,7 +54,7 @@ def of_all_ranks(number: float) -> list[float]:
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     nccl, peak = dist.new_group(backend="nccl"), {}
     model_gb = sum(p.nbytes for p in mlp().parameters()) / 1e9
     peak["one_gpu"] = peaks_gb(mlp(), ROWS, [rank])[:1]

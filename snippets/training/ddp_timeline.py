@@ -58,7 +58,7 @@ def timelines_of(model: nn.Module, rows: torch.Tensor, trials: int = 5) -> list[
 
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
-    torch.cuda.set_device(dist.get_rank())
+    torch.cuda.set_device(dist.get_rank())  # on one node; else LOCAL_RANK
     torch.set_float32_matmul_precision("high")  # TF32
     each = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
     model = nn.Sequential(*each).to("cuda")

@@ -64,7 +64,7 @@ def steps_of(layers: int, width: int, rows: int, nccl) -> dict:
 def main() -> dict:
     dist.init_process_group("gloo")  # a rank that waits in NCCL keeps its GPU spinning
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     torch.set_float32_matmul_precision("high")  # TF32
     nccl, results = dist.new_group(backend="nccl"), {"ranks": ranks}
     for name, (layers, width, rows) in MODELS.items():

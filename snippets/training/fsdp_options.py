@@ -13,6 +13,7 @@
 
 import time
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -46,10 +47,15 @@ FSDP = {
 
 
 def sharded(
-    model: nn.Sequential, mesh: DeviceMesh, blocks: int = 1, ahead: int = 0, **options
+    model: nn.Sequential,
+    mesh: DeviceMesh,
+    blocks: int = 1,
+    ahead: int = 0,
+    **options: Any,
 ) -> nn.Module:
     """Shard a model, so many of its blocks in a group, and gather a group at a time.
 
+    `model` is a Sequential of blocks; of another model shard the blocks where they are.
     ahead: how many blocks each block asks for before it begins. The options are those
     of `fully_shard`; a `mp_policy` in bf16 that names no `reduce_dtype` also sums
     gradients in bf16.

@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # timeout = 180
 # launcher = "torchrun"
-# take = ["scheduled"]
 # [tool.overlap.missing]
 # 8 = "not recorded yet"
 # ///

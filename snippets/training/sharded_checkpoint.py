@@ -43,7 +43,10 @@ LAYERS, WIDTH, ROWS, TOKENS = 2, 1536, 2, 128
 
 
 def save(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
-    """Save model and optimizer, by all ranks together: each writes its own part."""
+    """Save model and optimizer, by all ranks together: each writes its own part.
+
+    The optimizer may be of any kind; `folder` is one that all ranks can reach.
+    """
     weights, moments = get_state_dict(model, adam)
     dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # type: ignore
 
@@ -51,7 +54,8 @@ def save(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
 def load(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
     """Load what `save` wrote, by all ranks together, each the part that it now holds.
 
-    They may be other ranks than those that saved, and hold other parts.
+    They may be other ranks than those that saved, and hold other parts. The optimizer
+    may be of any kind, but of the one that was saved.
     """
     weights, moments = get_state_dict(model, adam)
     dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # type: ignore

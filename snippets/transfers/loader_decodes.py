@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,11 +76,12 @@ def picture(seed: int) -> np.ndarray:
     return (smooth + draw.normal(0, 4, smooth.shape)).clip(0, 255).astype(np.uint8)
 
 
-def in_threads(data: Dataset, batch: int, threads: int) -> Iterator[Tensor]:
-    """Batches of `data` in order, whose images are made in threads of this process.
+def in_threads(data: Dataset[Any], batch: int, threads: int) -> Iterator[Any]:
+    """Batches of `data` in order, whose rows are made in threads of this process.
 
     A thread helps where zlib, numpy and PyTorch compute, which release Python's lock.
-    The images of one batch are made side by side; nothing is made ahead.
+    The rows of one batch are made side by side; nothing is made ahead. `data` has a
+    length, and its rows are what PyTorch can collate: tensors, numbers, tuples, dicts.
     """
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(data), batch):  # type: ignore[arg-type]  # as all of torch's own

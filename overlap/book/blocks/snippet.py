@@ -203,6 +203,11 @@ class SnippetBlock(Block):
             return "runs on a laptop"
         return "needs a GPU" if least == 1 else f"needs {least} GPUs"
 
+    @staticmethod
+    def what_for(snippet: Snippet, function: str) -> str:
+        """What a function to take home is for, in a line."""
+        return download.summary(snippet, function).replace("`", "")
+
     def _pieces(self, view: "View", snippet: Snippet) -> list[tuple[str, str, int]]:
         """Functions to take home that are shown here: name, address of the file, number of its lines."""
         pieces = []

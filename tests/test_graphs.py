@@ -20,6 +20,7 @@ from snippets.graphs import (
     blocks_compiled,
     capture_beside_threads,
     capture_refused,
+    compile_by_depth,
     compile_cold_start,
     compiled_call,
     cuda_graph_capture,
@@ -288,6 +289,20 @@ def test_fusion_compares_both_chains(gpu, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda work, dynamic: lambda x, length: x)
     with pytest.raises(AssertionError, match="not close"):
         fusion_bytes.main()
+
+
+def test_networks_of_each_depth_are_called_in_each_way(gpu, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda net, mode=None: net)
+    monkeypatch.setattr(compile_by_depth, "take_turns", turns)
+    rows = compile_by_depth.main()["rows"]
+    assert [row["depth"] for row in rows] == list(compile_by_depth.DEPTHS)
+    assert all(row["us"] == rows[0]["us"] for row in rows) and len(rows[0]["us"]) == 4
+    assert rows[1]["kernels"]["eager"] == 3 * rows[0]["kernels"]["eager"]
+    (ax,) = compile_by_depth.plot({"rows": rows}, {}).axes
+    assert ax.lines[0].get_ydata().tolist() == [1.0] * len(rows), "eager is what all are compared with"
+    monkeypatch.setattr(torch, "compile", lambda net, mode=None: lambda x: net(x) + 1)
+    with pytest.raises(AssertionError, match="not close"):
+        compile_by_depth.main()
 
 
 @pytest.mark.parametrize("module", [hybridize_now, network_in_a_file, compiled_call])

@@ -15,6 +15,8 @@ from fake_cuda import H200
 from overlap.run.snippet import Snippet
 from snippets.machine import (
     about_cuda_devices,
+    clock_beside_matmuls,
+    clock_by_data,
     clock_of_each_sm,
     clock_under_load,
     cpu_peak,
@@ -394,6 +396,61 @@ def test_each_sm_counts_its_clocks(gpu, monkeypatch):
         ((132, 1, 1), (1, 1, 1), clock_of_each_sm.SPIN_NS),
         ((132, 1, 1), (1, 1, 1), clock_of_each_sm.BESIDE_NS),
     }
+
+
+def watching(asked: list):
+    """Kernels that find three times of the GPU, and a clock of 1,500 MHz before the last and then 1,800."""
+
+    def compiled(source, name):
+        def stamp(grid, block, args):
+            asked.append(name)
+            args[0].fill_(1_000_000 * [5, 10, 20][asked.count(name) % 3 - 1])
+
+        def watch(grid, block, args):
+            asked.append(name)
+            out, samples, ns = args
+            for number in range(samples):
+                end = (number + 1) * ns
+                mhz = 1500 if end <= 20_000_000 else 1800
+                out[number] = torch.tensor([end, mhz * ns // 1000, ns])
+
+        return stamp if name == "stamp" else watch
+
+    return compiled
+
+
+def test_a_clock_is_counted_while_the_matmuls_run_and_after_them(gpu, nvml, monkeypatch):
+    nvml(answers=10**6)
+    asked = []
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", watching(asked), raising=False)
+    monkeypatch.setattr(clock_beside_matmuls, "SHAPES", {"few": ((4, 2, 8), 2)})
+    monkeypatch.setattr(clock_beside_matmuls, "SAMPLES", 200)
+    monkeypatch.setattr(clock_beside_matmuls, "REST_S", 0.0)
+    result = clock_beside_matmuls.main()
+    row = result["rows"]["few"]
+    assert (row["mhz"], row["after_mhz"], row["nvml_mhz"]) == (1500, 1800, 1500)
+    assert row["tflop_s"] == row["alone_tflop_s"] == pytest.approx(2 * 4 * 2 * 8 / 10e6 / 1e3)
+    assert "alone_mhz" not in row, "without the counter no clock is counted"
+    assert asked.count("watch") == clock_beside_matmuls.ROUNDS
+    (ax,) = clock_beside_matmuls.plot(result, {"clock_mhz": 1980}).axes
+    assert max(ax.lines[0].get_ydata()) == pytest.approx(1800) and ax.lines[0].get_xdata()[0] < 0
+
+
+def test_only_samples_that_lie_between_two_times_count():
+    samples = [[10, 9000, 5], [20, 15, 10], [30, 30, 10], [40, 9000, 10]]
+    assert clock_beside_matmuls.mhz(samples, 10, 30) == pytest.approx(1e3 * 45 / 20)
+
+
+def test_rate_and_power_by_the_share_of_zeros(gpu, nvml, monkeypatch):
+    monkeypatch.setattr(clock_by_data, "N", 32)
+    monkeypatch.setattr(clock_by_data, "REST_S", 0.0)
+    seen = []
+    monkeypatch.setattr(torch, "mm", lambda a, b, out=None: seen.append(float((a == 0).float().mean())))
+    nvml(answers=10**6)
+    result = clock_by_data.main()
+    shares = sorted({round(each, 1) for each in seen})
+    assert shares[0] == 0 and shares[-1] == 1 and sorted(shares) == shares and len(shares) >= 4
+    assert len(result["tflop_s"]) == len(clock_by_data.SHARES) == len(result["tflop_s_trials"])
 
 
 def test_clocks_stand_in_the_order_of_the_sms():

@@ -27,6 +27,7 @@ from snippets.timing import (
     kernel_shapes,
     labels,
     profile_reading,
+    short_kernels,
     unwaited_broken,
     unwaited_fixed,
     warmup_curve,
@@ -177,6 +178,19 @@ def test_clocks_are_drawn_as_multiples_of_what_the_kernel_counts():
     (ax,) = clocks_compared.plot(result, {}).axes
     drawn = [dots.get_offsets()[:, 0].tolist() for dots in ax.collections]
     assert drawn == [[20.0, 80.0, 200.0], [2.0, 8.0, 20.0], [1.0, 4.0, 10.0]], "by the long kernel"
+
+
+def test_what_each_clock_adds_to_a_kernel_is_where_its_line_begins(gpu, monkeypatch):
+    monkeypatch.setattr(short_kernels, "profiler", lambda work, calls: 0.5e-6 + 1e-9 * work.args[0] / 2)
+    monkeypatch.setattr(short_kernels, "events", lambda work, calls: 9e-6)
+    result = short_kernels.main()
+    assert result["lines"]["profiler"] == pytest.approx({"adds_us": 0.5, "mhz": 2000})
+    assert result["us"]["profiler"][0] == pytest.approx(0.5)
+    assert set(result["us"]) == {"profiler", "graph", "gpu_clock", "events"}
+    assert result["lines"]["graph"] == pytest.approx({"adds_us": 0, "mhz": 2000}), "the imitation has no gaps"
+    (ax,) = short_kernels.plot(result, {}).axes
+    dashed = ax.lines[-1]
+    assert dashed.get_xdata()[-1] == dashed.get_ydata()[-1] > 0
 
 
 @pytest.mark.gpu

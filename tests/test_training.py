@@ -6,6 +6,7 @@ import threading
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,6 +31,7 @@ from snippets.training import (
     models,
     precisions,
     scaling_residual,
+    steps_for_seconds,
 )
 
 
@@ -561,3 +563,16 @@ def test_zeros_among_gradients_are_counted():
     net = nn.Linear(2, 1)
     net.weight.grad, net.bias.grad = torch.tensor([[0.0, 1.0]]), torch.tensor([2.0])
     assert precisions.underflow(net) == pytest.approx(1 / 3)
+
+
+def test_of_a_profile_only_matmuls_on_the_gpu_count():
+    on_gpu, on_cpu = torch.autograd.DeviceType.CUDA, torch.autograd.DeviceType.CPU
+    names = ["nvjet_tst", "ProfilerStep#3", "flash_fprop_gemm", "elementwise"]
+    events = [SimpleNamespace(name=n, device_type=on_gpu, self_device_time_total=3000) for n in names]
+    events.append(SimpleNamespace(name="aten::gemm", device_type=on_cpu, self_device_time_total=9000))
+    assert steps_for_seconds.matmuls_ms(events) == 3.0 / steps_for_seconds.PROFILED
+
+
+def test_flop_of_a_step_are_those_of_its_matmuls():
+    net, x = nn.Linear(4, 2, bias=False), torch.ones(3, 4)
+    assert steps_for_seconds.flop_of(lambda x: net(x).sum().backward(), [x]) == 2 * (2 * 3 * 4 * 2)

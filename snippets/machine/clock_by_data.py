@@ -1,0 +1,97 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
+# [tool.overlap]
+# gpus = [1]
+# timeout = 120
+# ///
+"""Multiply matrices with more and more zeros: does power alone decide the clock?"""
+
+import time
+from statistics import median
+
+import torch
+
+from snippets.timing.power_meter import PowerMeter
+
+SHARES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97, 1.0)  # of zeros, the rest random
+N, PART, PARTS = 8192, 100, 4  # bf16 matmuls: some 0.6 s
+ROUNDS, REST_S = 2, 0.3
+
+
+def settled(x: torch.Tensor) -> dict[str, float]:
+    """Rate, clock, power and the share of time at the power limit, of the last part.
+
+    Where the driver cannot be asked, only the rate.
+    """
+    y = torch.empty_like(x)
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    torch.cuda.synchronize()
+    time.sleep(REST_S)
+    with PowerMeter(every_s=0.01) as meter:
+        for part in range(PARTS):
+            if part == PARTS - 1:
+                marks[0].record()
+            for _ in range(PART):
+                torch.mm(x, x, out=y)
+        marks[1].record()
+        torch.cuda.synchronize()
+    last_s = marks[0].elapsed_time(marks[1]) / 1e3
+    row = {"tflop_s": 2 * N**3 * PART / last_s / 1e12}
+    rows = meter.rows
+    if rows["s"]:
+        late = [i for i, s in enumerate(rows["s"]) if s >= rows["s"][-1] - last_s]
+        for name, column in (
+            ("mhz", "mhz"),
+            ("watt", "watt_now"),
+            ("capped", "capped"),
+        ):
+            row[name] = median(rows[column][i] for i in late)
+    return row
+
+
+def main() -> dict:
+    torch.manual_seed(0)
+    random = torch.randn(N, N, device="cuda", dtype=torch.bfloat16)
+    place = torch.rand(N, N, device="cuda")
+    fills = {share: torch.where(place < share, 0, random) for share in SHARES}
+    torch.mm(random, random)  # cuBLAS sets itself up
+    bursts = {share: [] for share in SHARES}
+    for _ in range(ROUNDS):
+        for share, found in bursts.items():
+            found.append(settled(fills[share]))
+    result = {"zeros": SHARES}
+    for key in bursts[SHARES[0]][0]:
+        trials = [[each[key] for each in bursts[share]] for share in SHARES]
+        result |= {key: [median(each) for each in trials], f"{key}_trials": trials}
+    for i, share in enumerate(SHARES):
+        row = f"{share:5.0%} zeros {result['tflop_s'][i]:5.0f} TFLOP/s"
+        if "mhz" in result:
+            row += f" {result['mhz'][i]:6,.0f} MHz {result['watt'][i]:5.0f} W"
+        print(row)
+    return result
+
+
+def plot(results: dict, ceilings: dict):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    ax.plot(results["watt"], results["mhz"], marker="o", label="bf16 matmuls")
+    for share, watt, mhz in zip(
+        *(results[k] for k in ("zeros", "watt", "mhz")), strict=True
+    ):
+        near = {"xytext": (6, 6), "textcoords": "offset points"}
+        ax.annotate(f"{share:.0%} zeros", (watt, mhz), **near)
+    lines = {"color": "gray", "linestyle": "--"}
+    if "clock_mhz" in ceilings:
+        ax.axhline(ceilings["clock_mhz"], label="highest clock", **lines)
+    if "power_limit_w" in ceilings:
+        lines["linestyle"] = ":"
+        ax.axvline(ceilings["power_limit_w"], label="power limit", **lines)
+    ax.set(xlabel="W", ylabel="MHz, by the driver")
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -28,9 +29,11 @@ from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
+from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
 from overlap.site.background import Background  # noqa: E402
+from overlap.site.build import prepare  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
 from overlap.site.view import Site  # noqa: E402
 
@@ -640,3 +643,34 @@ def test_a_taken_port_is_told_before_anything_is_made():
         taken.listen()
         with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
             plugin._refuse_taken_port("127.0.0.1", port)
+
+
+def test_pictures_that_were_cleared_away_are_drawn_again(template, tmp_path, monkeypatch, capsys):
+    book = SmallBook(tmp_path)
+    draws = """
+        def main():
+            return {"n": 3}
+
+
+        def plot(results, ceilings):
+            from matplotlib import pyplot
+
+            figure, ax = pyplot.subplots()
+            ax.bar([0], results["n"])
+            return figure
+    """
+    book.snippet("a/number", dedent(draws))
+    book.page("index", "# Small\n\n```snippet a/number\n```\n")
+    book.commit("a/number", template, {"n": 3})
+    monkeypatch.chdir(book.root)
+    main(["check"])
+    assert (
+        "nothing tried these `plot` functions: a/number; `overlap build` draws them"
+        in capsys.readouterr().out
+    )
+    assert prepare(book.book("never"))[1] == 1
+    main(["check"])
+    assert "Not drawn yet" not in capsys.readouterr().out
+    assert prepare(book.book("never"))[1] == 0
+    shutil.rmtree(book.root / ".cache")  # as `zensical build --clean` does
+    assert prepare(book.book("never"))[1] == 1

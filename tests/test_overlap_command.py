@@ -126,7 +126,7 @@ def test_list_tells_what_runs_here(here, capsys):
 def test_the_books_list_fits_a_terminal_however_fresh_it_is(grade, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     if grade != "as it is":
-        grades = itertools.cycle([grade, recording.FRESH])
+        grades = itertools.cycle([grade, recording.OTHER])
         monkeypatch.setattr("overlap.book.library.grade", lambda *args: next(grades))
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -653,7 +653,7 @@ class FakePycuda:
         self.package.driver, self.package.compiler = self.driver, self.compiler
         self.driver.init = lambda: None
         self.driver.Device = partial(self.device)
-        self.driver.Device.count = lambda: 2
+        vars(self.driver.Device)["count"] = lambda: 2
         self.driver.mem_get_info = lambda: (self.top() + 1, 100)
         self.driver.Stream = lambda: SimpleNamespace(handle=7, context=self.top())
         self.compiler.SourceModule = lambda *args, **options: SimpleNamespace(get_function=self.kernel)

@@ -204,7 +204,7 @@ def test_measurements_run_alone_and_the_rest_side_by_side(lab, tmp_path):
     assert sorted(spans) == list("abcdef")
     for one in "ace":
         assert not any(overlaps(spans[one], spans[other]) for other in spans if other != one)
-    assert any(overlaps(spans[a], spans[b]) for a, b in ("bd", "bf", "df"))
+    assert any(overlaps(spans[a], spans[b]) for a, b in (("b", "d"), ("b", "f"), ("d", "f")))
 
 
 @pytest.mark.parametrize("exclusive", ["true", "false"])

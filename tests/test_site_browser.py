@@ -42,8 +42,8 @@ KINDS = ("", *CHAPTERS, "claims/", "snippets/", "glossary/", f"{NOTEBOOKS}first_
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
     """Folder of the site."""
-    if folder := os.environ.get("OVERLAP_SITE"):
-        return Path(folder)
+    if built := os.environ.get("OVERLAP_SITE"):
+        return Path(built)
     folder = tmp_path_factory.mktemp("site")
     environment = os.environ | {
         "OVERLAP_EXECUTE": "never",

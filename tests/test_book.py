@@ -376,7 +376,7 @@ ARTICLE_ITEMS = [
     for letter, count in zip("ABCDE", (13, 10, 6, 21, 9), strict=True)
     for n in range(1, count + 1)
 ]
-VERDICTS = ("holds with limits", "holds", "dated", "wrong")
+VERDICTS = ("holds with limits", "holds", "dated", "wrong", "no verdict")
 
 
 def test_every_item_of_the_articles_has_a_row_with_a_verdict_and_a_place():
@@ -420,7 +420,13 @@ def test_each_chapter_has_a_table_of_values_beside_their_ceilings(page, book):
 
 
 #: What a verdict of docs/sources.md is in docs/zh.md.
-CHINESE = {"holds with limits": "有条件成立", "holds": "成立", "dated": "已过时", "wrong": "错误"}
+CHINESE = {
+    "holds with limits": "有条件成立",
+    "holds": "成立",
+    "dated": "已过时",
+    "wrong": "错误",
+    "no verdict": "不作结论",
+}
 
 
 def item_rows(page: str) -> dict[str, list[str]]:

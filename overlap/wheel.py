@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools.command.build_py import build_py
 
 #: What the package needs of a checkout: pages, snippets, recordings; the version and the book's own machines.
-_PARTS = ("pyproject.toml", "LICENSE", "docs/*.md", "docs/recordings/**/*.json", "snippets/**/*.py")
+_PARTS = ("pyproject.toml", "LICENSE", "NOTICE", "docs/*.md", "docs/recordings/**/*.json", "snippets/**/*.py")
 
 
 class BuildWithBook(build_py):

@@ -127,7 +127,7 @@ def installed(tmp_path_factory) -> Path:
     left_out = shutil.ignore_patterns("generated", "assets", "__pycache__")
     for name in ("overlap", "snippets", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=left_out)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copyfile(ROOT / name, source / name)
     wheels = tmp_path_factory.mktemp("wheels")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -450,3 +451,42 @@ def test_the_chinese_guide_says_of_each_item_what_the_table_of_sources_says(item
 
 def test_the_chinese_guide_has_the_items_in_their_order():
     assert list(item_rows("zh.md")) == ARTICLE_ITEMS
+
+
+def credits_of_notice() -> dict[str, list[str]]:
+    """What NOTICE says of each file: whose code it follows."""
+    credits, line_of = {}, ""
+    for line in (ROOT / "NOTICE").read_text(encoding="utf-8").splitlines():
+        if line.startswith("After "):
+            line_of = line
+        elif line.startswith("    snippets/"):
+            credits[line.strip()] = [line_of]
+    return credits
+
+
+def test_notice_and_the_files_themselves_say_whose_code_they_follow(book):
+    credited = {snippet.path: snippet.credits for snippet in book.snippets.values() if snippet.credits}
+    assert credits_of_notice() == credited
+    assert len({credit for credits in credited.values() for credit in credits}) == 4
+
+
+def test_a_download_says_whose_code_it_follows_once(book):
+    credits = credits_of_notice()
+    for snippet in book.snippets.values():
+        text = download.program(snippet)
+        for credit in credits.get(snippet.path, []):
+            assert text.count(credit) == 1, f"{snippet.path}: {credit}"
+        for function in snippet.options["take"]:
+            piece = download.piece(snippet, function)
+            for credit in credits.get(snippet.path, []):
+                assert f"\n# {credit}\n" in piece, f"{snippet.path}: {function}"
+    (benchmark,) = credits["snippets/timing/d2l_benchmark_broken.py"]
+    borrower = download.program(book.snippets["devices/two_gpus_broken"])
+    assert f"\n# {benchmark}\n" in borrower  # of a file that it folds in
+
+
+def test_the_package_and_the_licence_name_the_notice():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"LICENSE", "NOTICE"} <= set(project["license-files"])
+    assert "NOTICE" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Copyright (c) 2018 Puneet Grover" in (ROOT / "NOTICE").read_text(encoding="utf-8")

@@ -29,8 +29,9 @@ Files = list[tuple[Snippet, list[Part]]]
 
 def program(snippet: Snippet) -> str:
     """The file that the site offers, with checks that say in a sentence what a machine lacks."""
-    head = [_header(snippet), _ORIGIN.format(snippet.path), *_docstring(snippet)]
     files = _files(snippet, _without_plot(snippet))
+    origin = _origin(snippet, files, snippet.credits)
+    head = [_header(snippet), *origin, *_docstring(snippet)]
     imports = _imports(files)
     lacks_gpus = []
     if any(fingerprint.is_guard(node) for node in snippet.tree.body):
@@ -46,13 +47,14 @@ def program(snippet: Snippet) -> str:
 def cell(snippet: Snippet) -> str:
     """The file as the cell of a notebook: without header and checks."""
     files = _files(snippet, _without_plot(snippet))
-    return _text([_ORIGIN.format(snippet.path), *_docstring(snippet)], files, _imports(files)).strip()
+    origin = _origin(snippet, files, snippet.credits)
+    return _text([*origin, *_docstring(snippet)], files, _imports(files)).strip()
 
 
 def piece(snippet: Snippet, name: str) -> str:
     """One function or class with what it needs, as a file to import."""
     files = _files(snippet, fingerprint.used(snippet.parts, {name}, annotations=True))
-    text = _text([_ORIGIN.format(snippet.path)], files, _imports(files))
+    text = _text(_origin(snippet, files), files, _imports(files))
     needs = []
     packages = _packages(text)
     if packages:
@@ -250,6 +252,15 @@ def summary(snippet: Snippet, name: str) -> str:
             text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
             return re.split(r"(?<=[.;])\s", text)[0].rstrip(".:;")
     return ""
+
+
+def _origin(snippet: Snippet, files: Files, in_docstring: Iterable[str] = ()) -> list[str]:
+    """Comments: the book and its licence, and whose code the files follow unless the docstring says it."""
+    credits: dict[str, None] = {}
+    for file, _ in files:
+        credits |= dict.fromkeys(file.credits)
+    others = [f"# {credit}" for credit in credits if credit not in in_docstring]
+    return [_ORIGIN.format(snippet.path), *others]
 
 
 def _docstring(snippet: Snippet) -> list[str]:

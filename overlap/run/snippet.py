@@ -135,6 +135,12 @@ class Snippet:
         """First line of the module docstring."""
         return (ast.get_docstring(self.tree) or "").partition("\n")[0]
 
+    @property
+    def credits(self) -> list[str]:
+        """The lines of the module docstring that begin with "After": whose code this follows."""
+        lines = (ast.get_docstring(self.tree) or "").split("\n")
+        return [line for line in lines if line.startswith("After ")]
+
     @cached_property
     def functions(self) -> dict[str, tuple[int, int]]:
         """Top-level functions and classes by name, with their first and last line."""

@@ -91,7 +91,7 @@ def build(book: Book) -> bytes:
 def _files(book: Book) -> Iterator[tuple[str, bytes]]:
     """What measuring and comparing needs: code, snippets, pages, and recordings of the headline rates."""
     root = book.root
-    for name in ("pyproject.toml", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE", "NOTICE"):
         if (root / name).exists():
             yield name, (root / name).read_bytes()
     for folder in ("overlap", "snippets"):

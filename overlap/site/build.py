@@ -91,7 +91,7 @@ def facts(book: Book) -> list:
 def digest_of_files(root: Path) -> str:
     """A digest of the files that a site is made from, but for its pages; the code that makes it included."""
     docs = root / "docs"
-    files = [root / "pyproject.toml", root / "LICENSE"]
+    files = [root / "pyproject.toml", root / "LICENSE", root / "NOTICE"]
     for folder in (Path(overlap.__file__).parent, root / "snippets", docs):
         files += sorted(folder.rglob("*.*"))
     content = hashlib.sha256()
@@ -155,7 +155,7 @@ _README = """\
 
 {list}
 
-The licence of the code is MIT, see LICENSE.
+The licence of the code is MIT, see LICENSE. Some of it follows code of others, see NOTICE.
 """
 
 

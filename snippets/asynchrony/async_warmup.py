@@ -5,7 +5,10 @@
 # gpus = [0, 1]
 # timeout = 120
 # ///
-"""Ten squares of (random) 1000 by 1000 matrices, numpy to PyTorch: what is the gap?"""
+"""Ten squares of (random) 1000 by 1000 matrices, numpy to PyTorch: what is the gap?
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import time
 from functools import partial

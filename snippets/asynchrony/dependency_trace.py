@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""`z = x * y + 2`, `print(z)`: what CPU and GPU do meanwhile, and where one waits."""
+"""`z = x * y + 2`, `print(z)`: what CPU and GPU do meanwhile, and where one waits.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import torch
 

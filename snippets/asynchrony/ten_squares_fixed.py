@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Fixed: ten squares of one matrix, in one type, warm, and waited for."""
+"""Fixed: ten squares of one matrix, in one type, warm, and waited for.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import numpy
 import torch

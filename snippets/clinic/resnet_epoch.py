@@ -8,7 +8,10 @@
 # [tool.overlap.missing]
 # 8 = "not recorded yet"
 # ///
-"""An epoch of D2L's ResNet-18: one GPU, DataParallel, and DDP; SGD by hand."""
+"""An epoch of D2L's ResNet-18: one GPU, DataParallel, and DDP; SGD by hand.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 from copy import deepcopy
 from functools import partial

@@ -5,7 +5,10 @@
 # gpus = [2, 4, 8]
 # timeout = 120
 # ///
-"""The classic demonstration of automatic parallelism: as printed, then waited for."""
+"""The classic demonstration of automatic parallelism: as printed, then waited for.
+
+After Dive into DL PyTorch, by ShusenTang; Apache License 2.0.
+"""
 
 import time
 from functools import partial

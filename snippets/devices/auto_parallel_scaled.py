@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [2, 4, 8]
 # ///
-"""The same loop with large products: one thread keeps every GPU busy."""
+"""The same loop with large products: one thread keeps every GPU busy.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import time
 from functools import partial

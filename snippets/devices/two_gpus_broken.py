@@ -7,6 +7,8 @@
 """Broken on purpose: time a loop on one GPU, on another, and on both; cold, waiting for one.
 
 Without two GPUs both tensors are on one device, where nothing can run side by side.
+
+After Dive into DL PyTorch, by ShusenTang; Apache License 2.0.
 """
 
 import torch

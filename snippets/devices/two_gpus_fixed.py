@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [0, 2]
 # ///
-"""Fixed: warm, waiting for all devices, in a loop that alternates between them."""
+"""Fixed: warm, waiting for all devices, in a loop that alternates between them.
+
+After Dive into DL PyTorch, by ShusenTang; Apache License 2.0.
+"""
 
 import torch
 

@@ -5,7 +5,10 @@
 # gpus = [0, 1]
 # exclusive = false
 # ///
-"""Where is this tensor? The article's calls beside today's."""
+"""Where is this tensor? The article's calls beside today's.
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 import warnings
 

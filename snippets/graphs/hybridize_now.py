@@ -5,7 +5,10 @@
 # gpus = [1]
 # timeout = 180
 # ///
-"""D2L's small network, as PyTorch can call it today: what a call costs, and does."""
+"""D2L's small network, as PyTorch can call it today: what a call costs, and does.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import warnings
 from collections.abc import Callable

@@ -5,7 +5,10 @@
 # gpus = [0]
 # exclusive = false
 # ///
-"""Three additions, imperative and written down: who knows what, and when?"""
+"""Three additions, imperative and written down: who knows what, and when?
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import dis
 import io

@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Broken on purpose: a notebook's loop over the elements, as it was written."""
+"""Broken on purpose: a notebook's loop over the elements, as it was written.
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 from collections import Counter
 from functools import partial

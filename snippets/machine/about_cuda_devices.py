@@ -5,7 +5,10 @@
 # gpus = [0, 1]
 # exclusive = false
 # ///
-"""What the CUDA driver says of each GPU, by pycuda: a class to take home."""
+"""What the CUDA driver says of each GPU, by pycuda: a class to take home.
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 from snippets.machine.pycuda_context import pycuda_driver, torch_context
 

@@ -5,7 +5,10 @@
 # gpus = [1]
 # timeout = 120
 # ///
-"""Broken: one block of 4 × 4 threads doubles 16 of 10⁸ elements, and nothing fails."""
+"""Broken: one block of 4 × 4 threads doubles 16 of 10⁸ elements, and nothing fails.
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 import torch
 

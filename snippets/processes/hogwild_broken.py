@@ -6,7 +6,10 @@
 # exclusive = false
 # timeout = 240
 # ///
-"""Broken on purpose: train a shared model in four processes, and read no exit code."""
+"""Broken on purpose: train a shared model in four processes, and read no exit code.
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 import io
 import sys

@@ -6,7 +6,10 @@
 # exclusive = false
 # timeout = 360
 # ///
-"""Fixed: train a shared model in four processes; a child that dies is an error."""
+"""Fixed: train a shared model in four processes; a child that dies is an error.
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 import torch
 import torch.multiprocessing as mp

@@ -5,7 +5,10 @@
 # gpus = [0]
 # timeout = 120
 # ///
-"""Square many numbers in a Python loop: from which size on do two processes pay?"""
+"""Square many numbers in a Python loop: from which size on do two processes pay?
+
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
+"""
 
 from functools import partial
 from multiprocessing import get_context

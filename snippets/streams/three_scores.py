@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Three scores in three lines: when do the lines return, and when are the scores there?"""
+"""Three scores in three lines: when do the lines return, and when are the scores there?
+
+After a post by u_16099226 on 51CTO, which names no licence.
+"""
 
 import time
 

@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Broken on purpose: three scores on three streams that wait for nobody."""
+"""Broken on purpose: three scores on three streams that wait for nobody.
+
+After a post by u_16099226 on 51CTO, which names no licence.
+"""
 
 import torch
 

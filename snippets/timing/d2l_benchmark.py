@@ -5,7 +5,10 @@
 # gpus = [0, 1]
 # take = ["Benchmark"]
 # ///
-"""D2L's `with Benchmark():` as it should be: every device is waited for, twice."""
+"""D2L's `with Benchmark():` as it should be: every device is waited for, twice.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import time
 from collections.abc import Iterable

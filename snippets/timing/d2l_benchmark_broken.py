@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # ///
-"""Broken on purpose: D2L's `with Benchmark():`, which waits for nobody."""
+"""Broken on purpose: D2L's `with Benchmark():`, which waits for nobody.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import time
 

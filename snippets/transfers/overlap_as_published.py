@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""D2L's overlap with its own calls, `.to("cpu")`, blocking or not: what costs time?"""
+"""D2L's overlap with its own calls, `.to("cpu")`, blocking or not: what costs time?
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 import torch
 from torch import Tensor

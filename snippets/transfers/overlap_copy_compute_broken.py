@@ -4,7 +4,10 @@
 # [tool.overlap]
 # gpus = [1]
 # ///
-"""Broken on purpose: matmuls and non-blocking copies in one stream, as D2L has it."""
+"""Broken on purpose: matmuls and non-blocking copies in one stream, as D2L has it.
+
+After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
+"""
 
 from collections.abc import Callable
 from functools import partial

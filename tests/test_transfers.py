@@ -209,6 +209,54 @@ def test_a_piece_that_is_missing_is_noticed(gpu, monkeypatch):
         chunked_copy.main()
 
 
+# the loop at the top of the page
+
+
+LOOP = (ROOT / "docs/transfers.md").read_text().split("```python\n")[1].split("```")[0]
+GUARD = "    sent.synchronize()\n"
+
+
+def looped(code: str, numbers: range, size: int, work) -> list[torch.Tensor]:
+    """Its results on batches that hold one number each, in memory that is used again."""
+    batch = torch.full((size,), float(numbers[0]))
+    pinned = batch.pin_memory()
+    names = {
+        "torch": torch,
+        "work": work,
+        "batches": (batch.fill_(number) for number in numbers[1:]),
+        "pinned": pinned,
+        "on_gpu": pinned.cuda(),
+        "free": torch.empty_like(pinned, device="cuda"),
+        "working": torch.cuda.current_stream(),
+        "copying": torch.cuda.Stream(),
+        "sent": torch.cuda.Event(),
+        "results": [],
+    }
+    exec(code, names)
+    return names["results"]
+
+
+def test_the_loop_of_the_page_sees_each_batch_and_needs_its_wait(unfair):
+    right = [[number] * 2 for number in range(6)]
+    results = looped(LOOP, range(6), 2, lambda on_gpu: on_gpu + 0)
+    assert torch.stack(results).tolist() == right
+    assert GUARD in LOOP
+    unguarded = looped(LOOP.replace(GUARD, ""), range(6), 2, lambda on_gpu: on_gpu + 0)
+    assert torch.stack(unguarded).tolist() != right
+
+
+def test_the_loop_of_the_page_copies_beside_the_work(late):
+    done = []
+
+    def work(on_gpu: torch.Tensor) -> torch.Tensor:
+        late.launch(work=lambda: done.append(1))
+        return on_gpu
+
+    looped(LOOP, range(2), 2, work)
+    late.streams[1].run()
+    assert not done, "the copy in the side stream waits for no work of this round"
+
+
 # prefetching
 
 
@@ -622,6 +670,19 @@ def test_a_copy_is_read_too_early_and_in_time():
     on_host, landed = fetch_later.fetch_later(on_gpu, torch.cuda.Stream())
     landed.synchronize()
     assert torch.equal(on_host, on_gpu.cpu())
+
+
+@pytest.mark.gpu
+def test_the_loop_of_the_page_on_a_gpu():
+    x = torch.randn(4096, 4096, device="cuda")
+
+    def work(on_gpu: torch.Tensor) -> torch.Tensor:
+        for _ in range(8):
+            torch.mm(x, x)
+        return torch.stack([on_gpu.min(), on_gpu.max()])
+
+    right = [[number] * 2 for number in range(20)]
+    assert torch.stack(looped(LOOP, range(20), 2**22, work)).tolist() == right
 
 
 @pytest.mark.gpu

@@ -1166,7 +1166,7 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
-    "first batch slow": "symptoms/#the-first-cuda-call-is-slow",
+    "first batch slow": "symptoms/#the-first-cuda-call-is-slow symptoms/#the-first-batch-of-each",
     "first batch of every epoch slow": "symptoms/#the-first-batch-of-each-epoch",
     "not reproducible": "symptoms/#results-differ-from-run-to-run",
     "Error 802: system not yet initialized": "symptoms/#error-802",
@@ -1293,7 +1293,7 @@ SEARCHED = {
     "torch.compile small model": "symptoms/#is-torchcompile-worth-it",
     "does torch.compile help small model": "symptoms/#is-torchcompile-worth-it",
     "time GPU code": "timing/",
-    "how much memory will my model need": "memory/",
+    "how much memory will my model need": "symptoms/#where-does-the-memory-of memory/",
     "first iteration slow": "symptoms/#the-first-cuda-call",
     "cudagraph": "symptoms/#my-training-step-makes glossary/#cuda-graph",
     "pinmemory": "symptoms/#pin_memory",
@@ -1318,7 +1318,7 @@ SEARCHED = {
     "CUDA error: invalid device ordinal": "symptoms/#cuda-error-invalid",
     "gpu 0 uses more memory": "symptoms/#dataparallel-is-slow",
     "one rank slower": "symptoms/#one-all-reduce",
-    "first epoch slow": "symptoms/#the-first-cuda-call",
+    "first epoch slow": "symptoms/#the-first-cuda-call timing/#the-first-call",
     "compile time long": "symptoms/#torchcompile-of-a-deep",
     "train on 2 gpus": "training/",
     "nvlink vs pcie": "glossary/#nvlink",

@@ -148,10 +148,10 @@ def test_the_newest_runs_are_kept(book, template):
 
 
 VALUES = {
-    "{a/b: us}": ("80", "60 to 100", "60 to 100, 3 runs on 2 hosts"),
+    "{a/b: us}": ("80", "60–100", "60 to 100, 3 runs on 2 hosts"),
     "{a/b: us + 1000:,.0f}": ("1,080", "", "1,060 to 1,100, 3 runs on 2 hosts"),
     "{a/b: name}": ("80.0", "", "3 runs on 2 hosts"),
-    "{a/b: rows[0].x}": ("80", "60 to 100", "60 to 100, 3 runs on 2 hosts"),
+    "{a/b: rows[0].x}": ("80", "60–100", "60 to 100, 3 runs on 2 hosts"),
     "{a/b: max(us_trials)}": ("80", "", ""),
 }
 

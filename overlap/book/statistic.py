@@ -102,10 +102,10 @@ class Statistic:
 
     @property
     def wide_range(self) -> str:
-        """The range, where the number alone would mislead."""
+        """The range, where the number alone would mislead: `60–106`, which every language reads."""
         if not self.range or max(self.values) - min(self.values) <= WIDE * abs(self.middle):
             return ""
-        return self.range
+        return self.range.replace(" to ", "–")
 
     @property
     def origin(self) -> str:

@@ -217,7 +217,7 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         assert found["announced"] == told + "which is named there."
         return told
 
-    page = visit("graphs/")
+    page = visit("asynchrony/")
     assert not elsewhere("1 × H200")
     page = visit("devices/")
     opened = page.evaluate(FOLLOWERS)["announced"]

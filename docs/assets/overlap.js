@@ -643,7 +643,9 @@
       if (name?.nodeType === Node.TEXT_NODE) name.data = name.data.replace(/^(\d+) × (?=\S)/, "$1\u00a0×\u00a0")
     }
     for (const source of document.querySelectorAll(".ov-twin source")) source.media = "all"  // beside each other they are narrow
-    if (narrow.matches) for (const tabs of document.querySelectorAll(".tabbed-labels")) tabs.tabIndex = 0  // they scroll
+    for (const tabs of document.querySelectorAll(".tabbed-labels")) {
+      if (narrow.matches || tabs.childElementCount > 5) tabs.tabIndex = 0  // they scroll
+    }
   }
 
   /* The reader's machine, where there is one: it is put into the page first, as one more of the book's. */

@@ -153,7 +153,7 @@ def plot(results: dict, ceilings: dict):
     figure, ax = plt.subplots()
     for name, row in results["rows"].items():
         ms = [each - row["end_ms"] for each in row["trace"]["ms"]]
-        ax.plot(ms, row["trace"]["mhz"], label=f"matmuls on {name}")
+        ax.plot(ms, row["trace"]["mhz"], label=f"matmuls: {name}")
     if "clock_mhz" in ceilings:
         highest = {
             "color": "gray",

@@ -61,7 +61,6 @@ def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 
     labels = {
-        "events": "events, idle GPU",
         "gpu_clock": "gpu_clock: start to start in a queue",
         "profiler": "profiler",
         "graph": "start to start in a graph",

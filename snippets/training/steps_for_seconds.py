@@ -110,7 +110,7 @@ def plot(results: dict, ceilings: dict):
         ax.plot(meter["s"], meter[column])
         if limit in ceilings:
             ax.axhline(ceilings[limit], color="gray", linestyle="--")
-        ax.set(ylabel=unit, ylim=(0, None))
+        ax.set(ylabel=unit, ylim=(0, 1.15 * max(meter[column])))
     axes[1].set_xlabel("s of training")
     return figure
 

@@ -122,6 +122,8 @@ def test_kernels_serve_later_gpus_of_the_same_major_number(capability, runs, mon
     targets = ["sm_75", "sm_80", "sm_90a", "sm_100f", "compute_120"]
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: targets)
     assert which_gpu.has_kernels(capability) is runs
+    pair = tuple(int(number) for number in capability.split("."))  # as get_device_capability() gives it
+    assert which_gpu.has_kernels(pair) is runs
 
 
 def test_a_kernel_without_an_image_does_not_run(monkeypatch):

@@ -1,5 +1,6 @@
 """The timing chapter: what each way to fool oneself does, and what a clock includes."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -409,6 +410,29 @@ def test_a_trace_has_the_steps_that_the_schedule_keeps(monkeypatch, tmp_path):
     first_trace.traced(first_trace.loop, path, steps=1)
     steps = [e["name"] for e in first_trace.events_of(path) if e["name"].startswith("ProfilerStep")]
     assert steps == ["ProfilerStep#3"]
+
+
+def test_a_trace_is_read_compressed_and_by_a_text_and_without_categories(tmp_path):
+    bar = {"ph": "X", "name": "mm", "cat": "cpu_op", "pid": 1, "tid": 2, "ts": 5, "dur": 3}
+    bare = {"ph": "X", "name": "range", "pid": 1, "tid": 2, "ts": 4, "dur": 9}
+    trace = json.dumps({"traceEvents": [bar, bare, {"name": "no phase"}, bar | {"cat": "Trace"}]})
+    (tmp_path / "trace.json").write_text(trace)
+    with gzip.open(tmp_path / "trace.json.gz", "wt") as file:
+        file.write(trace)
+    for path in (tmp_path / "trace.json", str(tmp_path / "trace.json.gz")):
+        rows = [(row["name"], row["category"], row["lane"]) for row in first_trace.events_of(path)]
+        assert rows == [("range", "", "1 2"), ("mm", "cpu_op", "1 2")]
+
+
+def test_a_training_that_ends_before_its_trace_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    path = tmp_path / "trace.json.gz"
+
+    with pytest.raises(RuntimeError, match="before its fourth step"):
+        first_trace.traced(lambda profiler: profiler.step(), path)
+    assert not path.exists()
+    first_trace.traced(lambda profiler: [profiler.step() for _ in range(5)], str(path))
+    assert isinstance(first_trace.events_of(str(path)), list)
 
 
 def test_a_process_that_traces_is_told_nothing_of_it_by_pytorch():

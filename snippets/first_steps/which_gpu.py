@@ -23,13 +23,17 @@ def gpu_cards() -> list[dict]:
     return cards
 
 
-def has_kernels(capability: str) -> bool:
-    """Whether this PyTorch brings kernels for GPUs of this capability, such as "9.0".
+def has_kernels(capability: str | tuple[int, int]) -> bool:
+    """Whether this PyTorch brings kernels for GPUs of this capability.
 
+    It is a text such as "9.0", or what `torch.cuda.get_device_capability()` gives.
     Kernels serve all later GPUs of the same major number; those of a target with an
     "a", such as "sm_90a", only GPUs of this very capability. Code in PTX is left aside.
     """
-    major, minor = map(int, capability.split("."))
+    if isinstance(capability, str):
+        major, minor = map(int, capability.split("."))
+    else:
+        major, minor = capability
     for target in torch.cuda.get_arch_list():  # such as "sm_90" or "compute_90"
         kind, _, number = target.partition("_")
         if kind != "sm":

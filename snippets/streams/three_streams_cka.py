@@ -50,9 +50,11 @@ def similarity(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tens
 def fork_join(
     branches: list[Callable[[], torch.Tensor]], streams: list[torch.cuda.Stream]
 ) -> list[torch.Tensor]:
-    """What the branches return, each launched on a stream of its own.
+    """What the branches return, one tensor each, launched on streams of their own.
 
-    It may be used on the current stream at once.
+    It may be used on the current stream at once. Tensors and streams are of the current
+    GPU. If a branch raises, nothing is joined: `torch.cuda.synchronize()` before you go
+    on, or memory that another branch still reads may be used again.
     """
     main, results = torch.cuda.current_stream(), []
     for branch, stream in zip(branches, streams, strict=True):

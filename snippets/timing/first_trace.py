@@ -7,6 +7,7 @@
 # ///
 """A first trace of a training loop: two steps of many, with your own labels."""
 
+import gzip
 import json
 import os
 import tempfile
@@ -25,12 +26,16 @@ BATCHES, ROWS, WIDTH, STEPS = 12, 128, 512, 2
 LABELS = ("load", "forward", "backward", "optimizer")
 
 
-def traced(train: Callable[[profile], object], path: Path, steps: int = 2) -> None:
+def traced(
+    train: Callable[[profile], object], path: Path | str, steps: int = 2
+) -> None:
     """Run `train(profiler)`, and write a trace of so many of its steps to `path`.
 
     `train` calls `profiler.step()` at the end of each step. The first three steps are
-    not in the trace: in two the profiler is off, in the third it warms up.
+    not in the trace: in two the profiler is off, in the third it warms up. RuntimeError
+    if there are no more. A path that ends in ".gz" is compressed.
     """
+    written = []
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
@@ -38,23 +43,30 @@ def traced(train: Callable[[profile], object], path: Path, steps: int = 2) -> No
 
     def write(profiler: profile) -> None:
         profiler.export_chrome_trace(str(path))
+        written.append(path)
 
     with profile(
         activities=activities, schedule=plan, on_trace_ready=write
     ) as profiler:
         train(profiler)
+    if not written:
+        raise RuntimeError("train ended before its fourth step: there is no trace")
 
 
-def events_of(path: Path) -> list[dict[str, Any]]:
-    """What a trace has bars for, in order of time.
+def events_of(path: Path | str) -> list[dict[str, Any]]:
+    """What a trace has bars for, in order of time; the file may be compressed (".gz").
 
     Of each: its name, its category, its lane, and start and duration in µs.
     """
+    opened = gzip.open if str(path).endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        trace = json.load(file)
     rows = []
-    for event in json.loads(path.read_text())["traceEvents"]:
-        if event["ph"] != "X" or event["cat"] == "Trace":
+    for event in trace["traceEvents"]:
+        category = event.get("cat", "")
+        if event.get("ph") != "X" or category == "Trace":
             continue
-        row = {"name": event["name"], "category": event["cat"]}
+        row: dict[str, Any] = {"name": event["name"], "category": category}
         row |= {"lane": f"{event['pid']} {event['tid']}"}
         rows.append(row | {"start": event["ts"], "us": event["dur"]})
     return sorted(rows, key=lambda row: row["start"])

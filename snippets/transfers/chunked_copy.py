@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# take = ["in_pieces"]
 # ///
 """One matmul, one copy: nothing to overlap with, until you cut them in pieces."""
 

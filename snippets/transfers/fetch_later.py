@@ -28,6 +28,7 @@ def fetch_later(
 
     Read the tensor only after the event's `synchronize()`, and do not write into
     `on_gpu` before that; dropping it is safe. `copying` is a stream of its GPU.
+    A tensor with a graph keeps it: pass `loss.detach()` if the number is all you want.
     Results that you keep take new pinned memory each, which holds the caller.
     """
     copying.wait_stream(torch.cuda.current_stream(on_gpu.device))

@@ -21,7 +21,7 @@ COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
 def pack(tensors: list[Tensor]) -> Tensor:
     """The values of tensors of one type, in one piece of pinned memory.
 
-    TypeError if the tensors' types differ. The pinned memory is PyTorch's, which does
+    TypeError if the tensors' types differ, KeyError without any. The pinned memory is PyTorch's, which does
     not lend it again before it has left.
     """
     types = {tensor.dtype for tensor in tensors}
@@ -34,7 +34,11 @@ def pack(tensors: list[Tensor]) -> Tensor:
 
 
 def send_packed(tensors: list[Tensor]) -> list[Tensor]:
-    """The values of tensors on the GPU, by one copy; they share its memory there."""
+    """The values of tensors of the host on the current GPU, by one copy.
+
+    They share its memory there, so each begins where the one before it ends: not at a
+    multiple of 16 bytes, as some kernels want it. Then clone it.
+    """
     if not tensors:
         return []
     on_gpu = pack(tensors).to("cuda", non_blocking=True)

@@ -37,7 +37,8 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
         made = nbformat.reads(text, as_version=4)
         nbformat.validate(made)
         cells = made.cells
-        assert sum(cell.cell_type == "code" for cell in cells) >= 1, path
+        runs = [cell for cell in cells if cell.cell_type == "code"]
+        assert runs or path == "check.md", f"{path}: only this page shows no output"
         assert all(
             cell.get("outputs")
             for cell in cells

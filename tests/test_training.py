@@ -7,6 +7,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -134,7 +135,7 @@ def test_data_without_a_length_and_arguments_of_ddp_and_a_model_that_did_not_tra
     model.unused = nn.Linear(2, 1)
     options = {"loss": nn.functional.mse_loss, "batch_size": 2, "epochs": 2}
     options["optimizer"] = partial(torch.optim.SGD, lr=0.0)
-    train = partial(ddp_any_loss.train, model, device=torch.device("cpu"), **options)
+    train: Any = partial(ddp_any_loss.train, model, device=torch.device("cpu"), **options)
     losses = train(Odd(), find_unused_parameters=True)
     assert len(losses) == 2 and losses[0] == losses[1] and model.training
     with pytest.raises(TypeError, match="no_such"):

@@ -10,6 +10,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -327,7 +328,11 @@ class Tokens(UserDict):
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_mappings_keep_their_kind(late, device):
-    given = [Tokens(x=torch.ones(2)), OrderedDict(x=torch.ones(2)), defaultdict(list, x=torch.ones(2))]
+    given: list[Any] = [
+        Tokens(x=torch.ones(2)),
+        OrderedDict(x=torch.ones(2)),
+        defaultdict(list, x=torch.ones(2)),
+    ]
     arrived = list(prefetcher.prefetched(given, device))
     torch.cuda.synchronize()
     assert [type(batch) for batch in arrived] == [Tokens, OrderedDict, defaultdict]
@@ -371,7 +376,8 @@ class Frozen:
 def test_a_dataclass_keeps_its_kind_and_each_field_and_batches_their_order(late):
     batches = [Sample(torch.full((2,), i), f"{i}.jpg", 2) for i in range(3)]
     batches[1].seen.append("by the loader")
-    *moved, frozen = prefetcher.prefetched([*batches, Frozen(torch.ones(2))])
+    given: list[Any] = [*batches, Frozen(torch.ones(2))]
+    *moved, frozen = prefetcher.prefetched(given)
     torch.cuda.synchronize()
     assert [type(batch) for batch in moved] == [Sample] * 3
     assert [(batch.x.tolist(), batch.name) for batch in moved] == [
@@ -407,7 +413,7 @@ class Colour(Enum):
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_what_is_no_batch_is_passed_on_and_what_moves_itself_moves_itself(late, device):
     plain = [Path("a.png"), Colour.RED, range(3), {1}, slice(3), np.bool_(True), np.int64(3), np.ones(2), 1j]
-    batch = [Graph(torch.ones(2)), plain]
+    batch: list[Any] = [Graph(torch.ones(2)), plain]
     (arrived,) = prefetcher.prefetched([batch], device)
     assert all(a is b for a, b in zip(arrived[1], plain, strict=True))
     assert type(arrived[0]) is Graph and arrived[0] is not batch[0]

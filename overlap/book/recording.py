@@ -73,7 +73,10 @@ class Recording:
     def _spread_in_words(self) -> str:
         """`, typically 4% apart`; nothing where no number differs."""
         apart = spread(self.runs)
-        return "" if apart is None else f", typically {apart:.{0 if apart >= 0.01 else 1}%} apart"
+        if apart is None:
+            return ""
+        digits = 0 if apart >= 0.01 else 1
+        return f", typically {apart:.{digits}%} apart"
 
     @property
     def freshness(self) -> str:

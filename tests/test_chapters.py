@@ -43,7 +43,8 @@ CHAPTERS = (
     "devices",
 )
 #: Not imitated as a whole: they ask NVML, pycuda, the compiler, a profiler, another process, or on
-#: which device a tensor is, or they read what only CUDA's allocator records. A language
+#: which device a tensor is, or they read what only CUDA's allocator records, or they compute on the
+#: CPU until a clock has gone on, which an imitated one does not do. A language
 #: model is imitated smaller, by a test of its own, and so is a twin with large constants.
 ELSEWHERE = [
     "asynchrony/async_warmup",
@@ -119,6 +120,7 @@ ELSEWHERE = [
     "streams/hardware_queues",
     "streams/kernel_waves",
     "streams/race_under_sanitizer",
+    "timing/core_pace",
     "timing/duty_cycle",
     "timing/first_trace",
     "timing/kernel_shapes",

@@ -427,7 +427,7 @@ def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     imports = "from collections.abc import Callable\n\nimport torch"
     head = f"# Needs torch>=2.11, a CUDA GPU\n\n{imports}\n\n\ndef fork_join("
     assert text.partition("\n")[2].startswith(head)
-    assert text.count("def ") == 1 and len(text.splitlines()) < 25
+    assert text.count("def ") == 1
     assert "\n# Needs Python alone\n" in download.piece(SNIPPETS["clinic/which_bound"], "bound")
     assert "\n# Needs torch>=2.11\n" in download.piece(SNIPPETS["timing/labels"], "label")
     assert "\n# Needs torch>=2.11, nvidia-ml-py\n" in download.piece(

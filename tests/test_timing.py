@@ -489,3 +489,16 @@ def test_the_pace_of_a_core_is_watched_on_one_core_and_then_on_all():
     pieces = core_pace.watch(0.05)
     assert len(pieces) > 3 and all(ms > 0 for ms in pieces)
     assert os.sched_getaffinity(0) == before
+
+
+def test_a_cores_pace_is_compared_with_the_launches_between_two_looks(gpu, monkeypatch, capsys):
+    pieces = iter([1.0] * 30 + [2.0] * 30)  # calm before the first two launches, slow before the third
+    monkeypatch.setattr(core_pace, "watch", lambda seconds: [1.0] * 60 + [2.0] * 20)
+    monkeypatch.setattr(core_pace, "piece_ms", lambda: next(pieces, 2.0))
+    monkeypatch.setattr(core_pace, "launch_us", lambda x, seconds: 5.0)
+    result = json.loads(json.dumps(core_pace.main(), allow_nan=False))
+    assert (result["fast_ms"], result["slow_ms"], result["stays"]) == (1.0, 2.0, 0)
+    assert result["slow_share"] == 0.4
+    assert (result["short"]["calm"], result["short"]["slow"]) == (1, 59)
+    assert (result["long"]["calm"], result["long"]["slow"]) == (0, 24)
+    assert "slow for 40% of the time" in capsys.readouterr().out

@@ -38,7 +38,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     limits         what is LOW, and what is above a ceiling
     blocks/        one module for each kind of block, with its HTML in templates/
     check          what is wrong with a book
-    record         the commands `record` and `import`; compare, rename: those of these names
+    record         the commands `record` and `import`; compare: that of this name
     verify         the command `verify`; diagnosis: what holds down what is low; report: its text for people;
                    mine: the file mine.json
 

@@ -17,7 +17,6 @@ from overlap import PACKED, OverlapError, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.library import SECONDS
-from overlap.book.rename import rename
 from overlap.book.report import as_text, is_off
 from overlap.book.verify import verify
 from overlap.run import machine, recording
@@ -46,10 +45,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     try:
         root = root or find_root()
         _refuse_in_a_copy(root, options)
-        about = root
-        if options.command is not _rename:  # which mends what cannot be read as a book
-            about = Book(root)
-        code = options.command(about, options)
+        code = options.command(Book(root), options)
         sys.stdout.flush()
         return code
     except OverlapError as error:
@@ -74,7 +70,7 @@ def _refuse_in_a_copy(root: Path, options: argparse.Namespace) -> None:
     if options.command is _record and not options.bundle:
         reason = "this copy of the book stays as it is"
         raise OverlapError(f"{reason}; record with --bundle FILE, and import that file in a checkout")
-    if options.command in (_import, _build, _rename) or (options.command is _check and lacks_recordings):
+    if options.command in (_import, _build) or (options.command is _check and lacks_recordings):
         raise OverlapError("this is a copy of the book to measure with; that command needs a checkout")
 
 
@@ -127,11 +123,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("check", _check, text, names=False)
     text = "also which claims do not hold, or barely, on machines that are not the book's own"
     sub.add_argument("--all", action="store_true", help=text)
-
-    text = "give a snippet another name: its file, imports, mentions in pages and tests, recordings"
-    sub = add("rename", _rename, text, names=False)
-    sub.add_argument("old", metavar="OLD", help="chapter/snippet")
-    sub.add_argument("new", metavar="NEW", help="chapter/snippet")
 
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
 
@@ -299,13 +290,6 @@ def _undrawn(book: Book) -> list[str]:
     from overlap.site.pictures import Pictures
 
     return sorted({recording.snippet for recording in Pictures(book).missing()})
-
-
-def _rename(root: Path, options) -> int:
-    changed = rename(root, options.old, options.new)
-    count = plural(len(changed), "file")
-    _print(*changed, f"{count} changed; `ruff check --fix . && ruff format .` puts imports in order")
-    return 0
 
 
 def _compare(book: Book, options) -> int:

@@ -103,7 +103,6 @@ def test_without_torch_it_says_how_to_get_it(application):
         (["record", "timing/wait_for"], "record with --bundle FILE, and import that file in a checkout"),
         (["import", "bundle.jsonl"], "that command needs a checkout"),
         (["build"], "that command needs a checkout"),
-        (["rename", "timing/wait_for", "timing/waited"], "that command needs a checkout"),
         (["check"], "that command needs a checkout"),
     ],
 )
@@ -172,7 +171,7 @@ def test_an_installed_book_verifies_without_a_checkout(installed, tmp_path):
     assert overlap(installed, tmp_path, "--version").stdout.startswith("overlap ")
 
 
-@pytest.mark.parametrize("command", ["record graphs", "import mine.json", "rename a/b a/c"])
+@pytest.mark.parametrize("command", ["record graphs", "import mine.json"])
 def test_an_installed_book_stays_as_it_is(installed, tmp_path, command):
     done = overlap(installed, tmp_path, *command.split())
     assert done.returncode == 1

@@ -71,13 +71,6 @@ class Library:
         """The snippet of this name; a wrong name is an error that says why."""
         return self.snippets.get(name) or Snippet.read(self.root, name)
 
-    def _remedy(self, data: dict) -> str:
-        """What to do with a recording whose snippet is not there: it may have another name."""
-        for name, snippet in self.snippets.items():
-            if snippet.hash == data["source"]["sha256"]:
-                return f"{snippet.path} is the same code, so run `overlap rename {data['snippet']} {name}`"
-        return "remove the recording"
-
     def _recording(self, path: Path) -> Recording:
         data = read(path)
         where = path.relative_to(self.root).as_posix()
@@ -86,6 +79,6 @@ class Library:
             reason = f"says it is {data['snippet']} on {data['profile']}"
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
-            raise OverlapError(f"{where}: there is no snippets/{name}.py; {self._remedy(data)}")
+            raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
         fresh = grade(data, self.snippets[name], machine.here(), self.profiles_here)
         return Recording(data, where, is_local=False, grade=fresh)

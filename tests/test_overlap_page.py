@@ -9,7 +9,6 @@ from overlap.book import limits, page, value
 from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock
 from overlap.book.blocks.block import Text
 from overlap.book.blocks.index import in_reading_order
-from overlap.book.blocks.scoreboard import Score
 from overlap.book.verdict import State
 from overlap.cli import main
 from overlap.run import recording
@@ -77,10 +76,6 @@ BAD_PAGES = {
     "a claim's name": (
         "```claim a/b\nx\nname: No Gain\nText.\n```",
         "docs/a.md:1: `name: No Gain` is no option of a claim; write one `name: no-gain",
-    ),
-    "an empty board": (
-        "```scoreboard\n\n```",
-        "docs/a.md:1: a scoreboard has rows, and its picture a caption; write `label |",
     ),
     "a limit of the code": (
         "Some\ntext: {limit: nearly}.\n",
@@ -482,41 +477,6 @@ def test_measured_looking_numbers_that_are_typed_in(measured, text):
     assert not any("contributing" in problem for problem in measured.book().check())
 
 
-ROW = "The example | ms | 5 | a/b: x | x / 2 | x / 3 | holds"
-BOARDS = {
-    ROW: "",
-    ROW.replace("x / 2 | x / 3", "a/b: x / 2 | -"): "",
-    ROW.replace("a/b: x | x / 2 | x / 3", "- | - | -"): "",
-    ROW.replace("5", "five"): "docs/a.md:5: `five` is no amount above zero; write `label | unit | printed |",
-    "The example | 5": "docs/a.md:5: not a row of a scoreboard; write `label",
-    ROW.replace("5", "inf"): "docs/a.md:5: `inf` is no amount above zero",
-    ROW.replace("a/b: x |", "x |"): "docs/a.md:5: `x` is no value of a snippet; write `label",
-    ROW.replace("x / 2", "x /"): "docs/a.md:5: `x /` is not an expression",
-    ROW.replace("a/b: x", "a/b: lost"): "docs/a.md:5: a/b: `lost` has no value on",
-    ROW.replace("x / 2", "zero"): "docs/a.md:5: a/b: `zero` is 0 on cpu, no amount above zero; mend the",
-    ROW.replace("x / 3", "name"): "docs/a.md:5: a/b: `name` is stream on cpu, no amount above zero",
-    ROW.replace("x / 3", "x"): "docs/a.md:5: `a/b: x / 2` is better than its ceiling on ",
-    ROW.replace("ms", "GB/s"): "docs/a.md:5: `a/b: x / 2` is better than its ceiling on ",
-    ROW.replace("ms", "GB/s").replace("x / 3", "x"): "",
-    ROW.replace("holds", "takes 5 ms"): "docs/a.md:5: `5 ms` is typed in by hand",
-}
-
-
-@pytest.mark.parametrize("row", BOARDS)
-def test_scoreboards(measured, row):
-    measured.page("a", f"# A\n\n```scoreboard\nFirst | ms | 1 | a/b: x | - | - | holds\n{row}\n```\n")
-    problems = measured.book().check()
-    assert len(problems) == bool(BOARDS[row])
-    assert all(map(has_remedy, problems)) and all(problem.startswith(BOARDS[row]) for problem in problems)
-
-
-def test_the_picture_of_a_scoreboard_needs_a_caption(measured):
-    measured.page("a", "# A\n\n```scoreboard picture\nIt shows.\n```\n")
-    assert measured.book().check() == []
-    measured.page("a", "# A\n\n```scoreboard picture\n```\n")
-    assert "a scoreboard has rows, and its picture a caption; write" in measured.book().check()[0]
-
-
 def test_what_a_builder_reads_at_the_top_of_a_page_is_none_of_its_text(measured):
     measured.page("a", "---\nsearch:\n  boost: 2\n---\n\n# A\n\nIt takes 7 ms.\n")
     book = measured.book()
@@ -552,11 +512,6 @@ def test_bars_are_of_the_machines_that_the_condition_speaks_of(measured):
         "h200": [("all", 4.0, 0.5), ("half", 2.0, 1)],
         "h200-x2": [("all", 8.0, 0.5), ("half", 4.0, 1)],
     }
-
-
-@pytest.mark.parametrize(("unit", "times"), [("ms", 0.5), ("B", 0.5), ("-", 0.5), ("×", 2), ("GB/s", 2)])
-def test_less_is_better_but_for_factors_and_rates(unit, times):
-    assert Score(1, "a", unit, "4", None, None, None, "holds").gain(8) == times
 
 
 CALCULATOR = """launch = x | 1 to 100 | a launch

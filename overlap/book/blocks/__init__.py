@@ -13,7 +13,6 @@ from overlap.book.blocks.guess import Guess
 from overlap.book.blocks.headlines import Headlines
 from overlap.book.blocks.index import ClaimIndex, SnippetIndex, Tally
 from overlap.book.blocks.pair import Pair
-from overlap.book.blocks.scoreboard import Scoreboard
 from overlap.book.blocks.snippet import SnippetBlock
 
 _CLASSES = (
@@ -24,7 +23,6 @@ _CLASSES = (
     Claim,
     Diagram,
     Bars,
-    Scoreboard,
     Headlines,
     Calculator,
     Tally,

@@ -47,7 +47,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     markdown, view a page's blocks and values as HTML; tables, glossary: parts of it
     pictures       all pictures, in a pool; picture: one of them
     series         what a picture shows as numbers; restyle, layout: its looks, and how it fits a page
-    svg, chart, shared   its other forms
+    svg, shared    its other forms
     notebook, trace, cards, app, front   files to take home or to share
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
                    lean: styles and scripts made small; quiet: without Material's notice

@@ -345,9 +345,9 @@ def test_two_machines_beside_each_other(visit):
 
 
 def test_two_machines_are_compared_on_the_same_axes(visit):
-    """Also those whose picture became a chart; the CPU, which is far slower, keeps axes of its own."""
+    """The CPU, which is far slower, keeps axes of its own."""
     page = visit("machine/", width=1440)
-    views = page.locator(".ov-views:has(.ov-figure[data-kind=lines] picture[data-shared])").first
+    views = page.locator(".ov-views:has(picture[data-shared])").first
     views.scroll_into_view_if_needed()
     choice = views.locator(".ov-beside select")
     choice.select_option("h100-80gb-hbm3")
@@ -355,7 +355,6 @@ def test_two_machines_are_compared_on_the_same_axes(visit):
     pictures = views.locator(".ov-picture svg:visible")
     pictures.nth(1).wait_for()
     assert pictures.count() == 2
-    assert views.locator(".ov-sweep:visible").count() == 0
     words = [pictures.nth(i).locator("text").all_text_contents() for i in range(2)]
     axes = [sorted(word for word in drawn if re.fullmatch(r"[\d,.]+", word)) for drawn in words]
     assert axes[0] == axes[1] != []
@@ -772,31 +771,6 @@ def test_marks_of_a_plot_tell_their_value(visit):
     assert told.inner_text() == "" and figure.locator(".ov-point.ov-at").count() == 0
 
 
-def test_a_chart_takes_the_place_of_a_picture_that_one_scrolls_to(visit):
-    """Its script comes then; nothing moves; paper has the picture, and a button brings it back."""
-    page = visit("collectives/")
-    asked = []
-    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
-    figure = page.locator(".ov-figure[data-kind=lines]:visible").first
-    page.evaluate("""window.moved = 0
-      new PerformanceObserver(list => {
-        for (const entry of list.getEntries()) moved += entry.value
-      }).observe({ type: "layout-shift" })""")
-    assert not figure.locator(".ov-chart").count() and "sweep.js" not in asked
-    place = figure.evaluate("figure => figure.getBoundingClientRect().top + scrollY")
-    page.mouse.wheel(0, place - 700)
-    figure.locator(".ov-chart").wait_for()
-    assert {"sweep.js", "observable-plot-0.6.17.js"} <= set(asked)
-    assert not figure.locator("picture, .ov-picture").filter(visible=True).count()
-    assert page.evaluate("moved") < 0.01
-    page.emulate_media(media="print")
-    assert figure.locator("picture, .ov-picture").filter(visible=True).count() == 1
-    page.emulate_media(media="screen")
-    figure.get_by_role("button", name="Show the drawn picture").click()
-    assert figure.locator("picture, .ov-picture").filter(visible=True).count() == 1
-    assert page.evaluate("document.activeElement.innerText") == "Explore these numbers"
-
-
 @pytest.mark.parametrize(
     ("path", "lanes"),
     [
@@ -819,12 +793,10 @@ def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
 
 
-def test_what_explores_pictures_is_fetched_by_pages_with_charts_alone(site, visits):
-    parts = ("timeline.js", "sweep.js", "fault.js", "vendor/")
+def test_what_explores_timelines_is_fetched_when_a_reader_asks(visits):
+    parts = ("timeline.js", "fault.js", "vendor/")
     for path, seen in visits.items():
-        urls = [url for url in seen["asked"] if any(part in url for part in parts)]
-        has = 'data-kind="lines"' in (site / path / "index.html").read_text()
-        assert bool(urls) <= has, path
+        assert [url for url in seen["asked"] if any(part in url for part in parts)] == [], path
 
 
 #: What is seen of the first snippet with a picture.
@@ -1031,15 +1003,7 @@ def test_twins_stand_beside_each_other_or_one_above_the_other(visit, axe, width)
     assert violations(page, axe, {"serious", "critical", "moderate"}) == []
 
 
-def test_the_numbers_of_twins_are_explored_on_one_axis(visit):
-    page = visit("timing/")
-    pair = page.locator(".ov-pair").first
-    pair.get_by_role("button", name="Explore these numbers").first.click()
-    chart = pair.locator(".ov-sweep")
-    chart.press("ArrowRight")  # a chart says no value until somebody asks it for one
-    playwright.expect(chart).to_have_attribute(
-        "aria-valuetext", re.compile("1 × H200, broken: .*1 × H200, fixed: ")
-    )
+def test_twins_have_a_timeline_each(visit):
     race = visit("streams/").locator(".ov-pair").first
     assert race.get_by_role("button", name="Explore this timeline").count() == 2
 

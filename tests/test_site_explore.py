@@ -1,4 +1,4 @@
-"""Timelines and sweeps that can be explored: what they say of their data, by pointer and by keyboard."""
+"""Timelines that can be explored: what they say of their data, by pointer and by keyboard."""
 
 import gzip
 import json
@@ -7,7 +7,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,33 +28,17 @@ EVENTS = [
     ["stream 7", 80.0, 20.0, "<b>add</b>"],
 ]
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
-<body data-md-color-scheme="default" class="md-typeset"><p id="place"></p>%s</body>"""
-FIGURE = """<figure class="ov-figure" style="width: 700px">
-<picture hidden></picture><svg class="ov-picture" viewBox="0 0 2 1" height="350"></svg>
-<p class="ov-explorable"><button>Explore</button></p></figure><p id="after">After it.</p>"""
-
-
-def chart(*rates: float, **changes) -> str:
-    """The panels of a chart of one line over sizes, and of its limit."""
-    points = [list(pair) for pair in zip((1024, 2048, 4096, 8192), rates, strict=True)]
-    line = {"name": "bf16", "points": points, "colour": 1, "dash": "", "line": True, "dots": True}
-    panel: dict[str, Any] = {"kind": "lines", "title": "", "series": [line], "edges": [], "names": []}
-    panel["x"] = {"label": "n", "log": False, "low": 1024, "ticks": []}
-    panel["y"] = {"label": "TFLOP/s", "log": False, "low": 0, "ticks": []}
-    panel["limits"] = [{"name": "peak", "at": 1000}]
-    return json.dumps([panel | changes])
+<body data-md-color-scheme="default" class="md-typeset"><p id="place"></p></body>"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """The assets, a trace and a page."""
     root = tmp_path_factory.mktemp("explore")
-    for name in ("timeline.js", "sweep.js", "fault.js", "overlap.css", "vendor"):
+    for name in ("timeline.js", "fault.js", "overlap.css", "vendor"):
         (root / name).symlink_to(ASSETS / name)
     (root / "trace.json").write_text(chrome_trace({"timelines": {"slow": EVENTS, "quick": EVENTS[:1]}}))
-    (root / "h200.json").write_text(chart(349.7, 710, 797.3, 799))
-    (root / "h100.json").write_text(chart(328.9, 700.4, 791.3, 798.1))
-    (root / "index.html").write_text(PAGE % FIGURE)
+    (root / "index.html").write_text(PAGE)
     return root
 
 
@@ -248,101 +231,12 @@ def test_another_timeline_of_the_trace_is_chosen_and_the_explorer_closes(page):
     assert page.locator(".ov-explore").count() == 0
 
 
-def sweep(page, own: str = "h200.json"):
-    """The chart of the figure's own numbers; another machine's are there to be chosen."""
-    page.evaluate(
-        """async url => {
-        const { explore } = await import("./sweep.js")
-        const charts = [{ machine: "H200", url }, { machine: "H100", url: "h100.json" }]
-        await explore(document.querySelector("figure"), charts)
-    }""",
-        own,
-    )
-    return page.get_by_role("slider")
-
-
-def read_off(page) -> str:
-    """What a chart tells of the step at its line."""
-    return page.get_by_role("slider").get_attribute("aria-valuetext")
-
-
-def test_a_sweep_is_read_off_on_several_machines(page):
-    slider = sweep(page)
-    assert read_off(page) == "nothing read off"
-    assert not any(page.locator(".ov-legend b").all_inner_texts()) and not page.locator(".ov-now").count()
-    slider.focus()
-    page.keyboard.press("End")
-    assert read_off(page) == "n 8,192: bf16 799 · peak 1,000"
-    page.keyboard.press("Home")
-    assert read_off(page) == "n 1,024: bf16 349.7 · peak 1,000"
-    page.get_by_label("H100").check()
-    page.locator(".ov-others", has_text="H100").wait_for()  # its numbers are fetched now
-    assert read_off(page) == "n 1,024: H200: bf16 349.7 · peak 1,000; H100: bf16 328.9 · peak 1,000"
-    page.get_by_label("peak").uncheck()
-    page.get_by_label("H200").uncheck()
-    assert read_off(page) == "n 1,024: bf16 328.9"
-    box = slider.bounding_box()
-    page.mouse.move(box["x"] + 0.98 * box["width"], box["y"] + 100)
-    assert read_off(page) == "n 8,192: bf16 798.1"
-
-
-def test_a_chart_takes_the_place_of_its_picture_and_gives_it_back(page):
-    after = "document.getElementById('after').getBoundingClientRect().top"
-    before = page.evaluate(after)
-    sweep(page)
-    assert page.evaluate(after) == pytest.approx(before, abs=1)  # nothing moves
-    assert not page.locator(".ov-picture").is_visible()
-    page.emulate_media(media="print")
-    assert page.locator(".ov-picture").is_visible() and not page.locator(".ov-chart").is_visible()
-    page.emulate_media(media="screen")
-    page.get_by_role("button", name="Show the drawn picture").click()
-    assert page.locator(".ov-picture").is_visible() and page.locator(".ov-chart").count() == 0
-    assert page.evaluate(after) == pytest.approx(before, abs=1)
-
-
-def test_a_chart_that_cannot_be_fetched_leaves_the_picture(page):
-    with pytest.raises(Exception, match="404"):
-        sweep(page, "none.json")
-    assert page.locator(".ov-picture").is_visible() and page.locator(".ov-chart").count() == 0
-
-
-def test_an_operation_of_ones_own_stands_in_the_roofline(page, folder):
-    line = json.loads(chart(1, 2, 3, 4))[0]["series"][0] | {"line": False}
-    x = {"label": "FLOP for each byte", "log": True, "low": 1, "ticks": []}
-    (folder / "roof.json").write_text(
-        chart(1, 2, 3, 4, kind="dots", series=[line], x=x, limits=[], names=[[1024, 1, "add"]])
-    )
-    slider = sweep(page, "roof.json")
-    slider.focus()
-    page.keyboard.press("Home")
-    assert read_off(page) == "add, bf16: 1,024 FLOP for each byte, 1 TFLOP/s"
-    for unit, value in {"GFLOP": "20", "MB": "10", "ms": "5"}.items():
-        page.get_by_label(unit, exact=True).fill(value)
-    mine, places = page.locator(".ov-mine"), page.locator(".ov-sweep [aria-label=dot] > *")
-    assert mine.count() == 1 and places.count() == 4
-    # 2,000 FLOP for each byte at 4 TFLOP/s: beside the second dot, as high as the last
-    assert page.get_by_text("mine", exact=True).is_visible()
-    assert read_off(page).endswith("mine: 2,000 FLOP for each byte, 4 TFLOP/s")
-
-
-@pytest.mark.parametrize("opened", [timeline, sweep])
-def test_axe_finds_nothing_serious_in_what_is_opened(page, opened):
+def test_axe_finds_nothing_serious_in_a_timeline(page):
     package = find_spec("axe_playwright_python") or pytest.skip("axe-playwright-python is not installed")
     page.add_script_tag(path=Path(package.origin).parent / "axe.min.js")
-    opened(page)
+    timeline(page)
     violations = page.evaluate("async () => (await axe.run('.ov-explore')).violations")
     assert [item["id"] for item in violations if item["impact"] in ("serious", "critical")] == []
-
-
-def test_scales_of_a_sweep_are_chosen(page):
-    sweep(page)
-    places = """[...document.querySelectorAll(".ov-sweep [aria-label=dot] > *")].map(dot =>
-        Number((dot.getAttribute("cx") ?? dot.getAttribute("transform").match(/[\\d.]+/)[0])))"""
-    linear = page.evaluate(places)
-    page.get_by_label("log x").check()
-    logarithmic = page.evaluate(places)
-    assert linear[3] - linear[2] == pytest.approx(4 * (linear[1] - linear[0]), rel=0.01)
-    assert logarithmic[3] - logarithmic[2] == pytest.approx(logarithmic[1] - logarithmic[0], rel=0.01)
 
 
 FAULTS = """<table id="faults"><thead><tr><th>fault</th><th>written</th></tr></thead><tbody>
@@ -388,7 +282,7 @@ def test_faults_are_found_in_their_order(page, folder):
 def test_what_is_vendored_is_small_and_names_its_licence():
     scripts = sorted(ASSETS.glob("vendor/*.js"))
     weight = sum(len(gzip.compress(script.read_bytes())) for script in scripts)
-    assert scripts and weight <= 120_000
+    assert scripts and weight <= 25_000
     licences = "".join(file.read_text() for file in ASSETS.glob("vendor/LICENSE-*.txt"))
     for script in scripts:
         name, _, version = script.stem.rpartition("-")

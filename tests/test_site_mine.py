@@ -181,21 +181,6 @@ def test_what_reads_tables_begins_with_the_readers_numbers(visit, data, tmp_path
     assert re.findall(r"\d+", run.locator("b").first.text_content()) == ["10"]
 
 
-def test_a_sweep_is_drawn_from_the_readers_numbers_and_beside_the_books(visit, written):  # noqa: F811
-    page = visit("check/")
-    drop(page, written)
-    page.goto("machine/")
-    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
-    figure = page.locator(f".ov-run[data-machine='{SHOWN}']:visible .ov-mine[data-chart]").first
-    figure.scroll_into_view_if_needed()
-    if not figure.locator(".ov-explore").count():
-        figure.locator(".ov-explorable button").click()
-    figure.locator(".ov-sweep svg").first.wait_for()
-    assert figure.locator(".ov-sweep svg path").count() > 2
-    tools = figure.locator(".ov-tools").inner_text()
-    assert "your 1 × H100 80GB HBM3" in tools and "1 × H200" in tools
-
-
 def test_forgotten_it_is_gone(visit, written):  # noqa: F811
     page = visit("check/")
     before = picked(page)

@@ -269,24 +269,11 @@ def readers_file(site) -> dict:
             "headings": [next(texts), next(texts)],
             "series": [{"name": next(texts), "points": [[next(texts), 1]]}],
         }
-        axis = {"label": next(texts), "log": False, "low": 0, "ticks": [[1, next(texts)]]}
-        line = {"name": next(texts), "points": [[1, 2], [3, 4]], "colour": 1, "dash": "6 3"}
-        panel = {
-            "kind": "lines",
-            "title": next(texts),
-            "x": axis,
-            "y": axis,
-            "limits": [{"name": next(texts), "at": 3}],
-            "edges": [{"name": next(texts), "at": 2}],
-            "names": [[1, 2, next(texts)]],
-            "series": [line | {"line": True, "dots": True}],
-        }
         ran = {
             "provenance": next(texts),
             "outputs": [[0, "stdout", next(texts)], [1, next(texts)[:20], next(texts)]],
             "tables": [table],
             "more": 3,
-            "chart": [panel] * (number % 2),
         }
         machines[f"gpu-{number}"] = {
             "label": next(texts)[:100],

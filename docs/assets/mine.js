@@ -69,7 +69,7 @@ const drawn = ({ headings, series }) => {
 
 /* A run as a page shows it: the numbers stand in the place of its picture. What it printed is left out where a page shows
    the picture alone. */
-const shownRun = (profile, { provenance: line, outputs, tables, more, chart }, pictured, alone) => {
+const shownRun = (profile, { provenance: line, outputs, tables, more }, pictured, alone) => {
   const run = make("div", "ov-run")
   run.dataset.machine = profile
   if (pictured && tables.length) {
@@ -79,11 +79,6 @@ const shownRun = (profile, { provenance: line, outputs, tables, more, chart }, p
     if (more) box.append(make("p", "", `${more} more in your file.`))
     data.append(box)
     figure.append(make("p", "ov-no-picture", "No picture of your machine: the numbers are in the table."))
-    if (chart.length) {
-      figure.dataset.chart = URL.createObjectURL(new Blob([JSON.stringify(chart)], { type: "application/json" }))
-      figure.dataset.kind = chart.length === 1 && chart[0].kind === "lines" ? "lines" : "other"
-      figure.append(make("p", "ov-explorable"))
-    }
     figure.append(data)
     run.append(figure)
   } else if (pictured) run.append(make("p", "ov-no-picture", "No picture of your machine, and no table of its numbers: what it printed is below."))

@@ -391,41 +391,21 @@
     }
   }
 
-  /* Pictures of lanes and of numbers can be explored. What that needs is loaded when a reader asks for it;
-     a chart of lines, which shows all that its picture shows, takes the picture's place when one scrolls there. */
-  const nearby = new IntersectionObserver(seen => {
-    for (const { isIntersecting, target } of seen) {
-      if (!isIntersecting) continue
-      nearby.unobserve(target)
-      exploreFigure(target).catch(() => {})  // then the picture stays
-    }
-  }, { rootMargin: "300px" })
-
-  const exploreFigure = async figure => {
-    if (figure.querySelector(".ov-explore")) return
-    const row = figure.querySelector(".ov-explorable"), button = row.querySelector("button")
-    if (figure.dataset.trace) {
-      const { explore } = await import(new URL("timeline.js", ASSETS))
-      return explore(row, figure.dataset.trace)
-    }
-    const { explore } = await import(new URL("sweep.js", ASSETS))
-    await explore(figure, charts(figure), () => button.focus({ preventScroll: true }))
-  }
-
+  /* Timelines can be explored. What that needs is loaded when a reader asks for it. */
   const exploring = () => {
-    nearby.disconnect()
     for (const row of document.querySelectorAll(".ov-run .ov-explorable:empty")) {
       const figure = row.parentElement, button = document.createElement("button")
       button.type = "button"
-      button.textContent = figure.dataset.trace ? "Explore this timeline" : "Explore these numbers"
+      button.textContent = "Explore this timeline"
       button.addEventListener("click", async () => {
-        await exploreFigure(figure)
-        figure.querySelector(":is(.ov-timeline, .ov-sweep)")?.focus({ preventScroll: true })
+        if (!figure.querySelector(".ov-explore")) {
+          const { explore } = await import(new URL("timeline.js", ASSETS))
+          await explore(row, figure.dataset.trace)
+        }
+        figure.querySelector(".ov-timeline")?.focus({ preventScroll: true })
       })
       row.append(button)
     }
-    if (navigator.connection?.saveData) return
-    for (const figure of document.querySelectorAll(".ov-run .ov-figure[data-kind=lines]:not(:has(.ov-explore), .ov-summary *, .ov-twin *)")) nearby.observe(figure)
   }
 
   /* The clinic's game begins when a reader asks for it; the picked machine's trace is played. */
@@ -444,16 +424,6 @@
       })
       place.replaceChildren(button)
     }
-  }
-
-  /* The charts of all machines of a figure, its own first; twins are shown together. */
-  const charts = figure => {
-    const run = figure.closest(".ov-run"), place = run.closest(".tabbed-set") ?? run
-    const others = [...place.querySelectorAll(".ov-figure[data-chart]")].filter(other => other !== figure)
-    return [figure, ...others].map(one => {
-      const machine = label[one.closest(".ov-run").dataset.machine], twin = one.closest(".ov-twin")?.querySelector(".ov-which").textContent
-      return { machine: twin ? `${machine}, ${twin.toLowerCase()}` : machine, url: one.dataset.chart, shown: twin && run.contains(one) }
-    })
   }
 
   /* The copy buttons of notebook pages. */

@@ -7,7 +7,7 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
     machines    by profile: `label`; by key, made by `overlap.book.value.key`, `values` [text, range, note],
                 `claims` [state, figures], `headlines` [text, range, share, ceiling, origin], `bars`
                 [[length, share], …] and `calculators` {input: number}; by name `snippets` with `provenance`,
-                `outputs` [[rank, stream, text], …], `tables`, `more` and `chart` of their pictures
+                `outputs` [[rank, stream, text], …], `tables` and `more` of their pictures
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
 
@@ -44,7 +44,7 @@ _LONGEST_OUTPUT = 20_000
 
 #: Recordings of what was measured here, by snippet and profile.
 Measured = dict[str, dict[str, Recording]]
-#: Numbers of the pictures that recordings give, by snippet and profile; `tables`, `more` and `chart` each.
+#: Numbers of the pictures that recordings give, by snippet and profile; `tables` and `more` each.
 Tables = Callable[[list[Recording]], dict[tuple[str, str], dict]]
 
 
@@ -126,7 +126,7 @@ class Mine:
             for recording in self.all_recordings:
                 if recording.profile == profile:
                     name = recording.snippet
-                    picture = pictured.get((name, profile), {"tables": [], "more": 0, "chart": []})
+                    picture = pictured.get((name, profile), {"tables": [], "more": 0})
                     snippets[name] = _of_snippet(recording) | picture
             machines[profile] = _of_machine(now, profile) | {"snippets": snippets}
         return machines

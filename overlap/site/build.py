@@ -133,7 +133,7 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
 
 
 def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, str]]:
-    """Recordings of this machine, timelines, pictures and charts of a snippet."""
+    """Recordings of this machine, timelines and pictures of a snippet."""
     for recording in book.recordings(name).values():
         place = f"{recording.profile}/{name}"
         if recording.is_local:
@@ -143,8 +143,6 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
         picture = pictures.of(recording)
         for variant in picture.get("sizes", {}):
             yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
-        if picture and picture["chart"]:
-            yield f"charts/{place}.json", json.dumps(picture["chart"], ensure_ascii=False)
 
 
 _README = """\

@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import svg
-from overlap.site.chart import chart
 from overlap.site.layout import Layout
 from overlap.site.restyle import restyle
 from overlap.site.series import Series, read
@@ -73,8 +72,8 @@ def draw(
 ) -> dict[str, dict]:
     """Call `plot(results, ceilings)` of the file at `path` with the numbers of each machine.
 
-    Returns by machine, for all or for those `wanted`, SVG texts and sizes of the variants, tables of numbers,
-    and the panels of a chart. Ids in a picture are made of `name` and the machine.
+    Returns by machine, for all or for those `wanted`, SVG texts and sizes of the variants, and tables of
+    numbers. Ids in a picture are made of `name` and the machine.
     Where other machines give pictures of the same kind there is one more variant, `shared`, on axes that hold
     for all of them. With a `twin`, the path and the numbers of another snippet, the axes have room for what
     that shows on the same machine.
@@ -145,7 +144,7 @@ class Drawing:
         self.name = name
         self.kinds = kinds(figure)
         self.series = read(figure)
-        self.picture = {"sizes": {}, "chart": chart(figure, self.series)}
+        self.picture = {"sizes": {}}
         restyle(figure, self.series)
         self.layout = Layout(figure, self.series)
 

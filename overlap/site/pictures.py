@@ -61,7 +61,7 @@ class Pictures:
         return twin if twin in self.book.snippets and self.book.snippets[twin].draws else ""
 
     def of(self, recording: Recording) -> dict:
-        """SVG texts and `sizes` of the variants, `tables` of numbers, panels of a `chart`.
+        """SVG texts and `sizes` of the variants, `tables` of numbers.
 
         Empty where the snippet draws none.
         """
@@ -140,7 +140,7 @@ def _numbers(recordings: list[Recording]) -> dict[str, tuple[dict, dict]]:
 
 
 def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], dict]:
-    """`tables`, `more` and `chart` of the pictures that these recordings give, by snippet and profile.
+    """`tables` and `more` of the pictures that these recordings give, by snippet and profile.
 
     A picture that cannot be drawn has none.
     """
@@ -157,7 +157,7 @@ def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], di
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
                 for profile, picture in future.result().items():
-                    kept = {key: picture[key] for key in ("tables", "more", "chart")}
+                    kept = {key: picture[key] for key in ("tables", "more")}
                     read[futures[future], profile] = kept
     return read
 
@@ -212,6 +212,6 @@ def typical(results: list):
 
 def _style() -> str:
     """Hash of what makes a picture: a change of style draws all of them again."""
-    names = ("chart.py", "layout.py", "picture.py", "restyle.py", "series.py", "shared.py", "svg.py")
+    names = ("layout.py", "picture.py", "restyle.py", "series.py", "shared.py", "svg.py")
     sources = [Path(__file__).with_name(name).read_bytes() for name in names]
     return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

@@ -187,9 +187,6 @@ class View:
         names = {"title": title, "at_once": at_once, "trace": self.trace(recording)}
         names["tables"] = picture["tables"] if numbers and not names["trace"] else []
         names["more"] = picture["more"]
-        kinds = {panel["kind"] for panel in picture["chart"]}
-        names["kind"] = "lines" if kinds == {"lines"} and len(picture["chart"]) == 1 else "other"
-        names["chart"] = self.link(f"charts/{recording.profile}/{name}.json")
         names["shared"] = shared["source"] if shared else ""
         return self.file("figure", **variants, **names)
 

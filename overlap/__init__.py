@@ -52,22 +52,20 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
                    lean: styles and scripts made small; quiet: without Material's notice
 
-`cli` has the commands, `cache` writes files whole or not at all, `wheel` builds the package.
+`cli` has the commands, `cache` writes files whole or not at all.
 """
 
 from pathlib import Path
+
+__version__ = "0.1.0"
 
 
 class OverlapError(Exception):
     """Something a person must mend: the message names the file, the reason and the remedy."""
 
 
-#: The book within an installed package, which has no checkout.
-PACKED = Path(__file__).with_name("data")
-
-
 def find_root(start: Path | None = None) -> Path:
-    """Return the nearest folder upwards that holds snippets/ and docs/, else the book within the package."""
+    """Return the nearest folder upwards that holds snippets/ and docs/."""
     try:
         start = (start or Path.cwd()).resolve()
     except FileNotFoundError:
@@ -75,6 +73,4 @@ def find_root(start: Path | None = None) -> Path:
     for folder in (start, *start.parents):
         if (folder / "snippets").is_dir() and (folder / "docs").is_dir():
             return folder
-    if PACKED.is_dir():
-        return PACKED
     raise OverlapError(f"{start}: no snippets/ and docs/ here or above; run inside a checkout of the book")

@@ -7,13 +7,12 @@ import os
 import signal
 import sys
 import textwrap
-import tomllib
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from overlap import PACKED, OverlapError, find_root
+from overlap import OverlapError, __version__, find_root
 from overlap.book import compare, mine, record
 from overlap.book.book import Book
 from overlap.book.library import SECONDS
@@ -63,14 +62,13 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
 
 
 def _refuse_in_a_copy(root: Path, options: argparse.Namespace) -> None:
-    """The book within a package, and that of `overlap.pyz`, stay as they are: they measure and compare."""
-    lacks_recordings = (root / SECONDS).exists()
-    if root != PACKED and not lacks_recordings:
+    """The book within `overlap.pyz` stays as it is: it measures and compares."""
+    if not (root / SECONDS).exists():
         return
     if options.command is _record and not options.bundle:
         reason = "this copy of the book stays as it is"
         raise OverlapError(f"{reason}; record with --bundle FILE, and import that file in a checkout")
-    if options.command in (_import, _build) or (options.command is _check and lacks_recordings):
+    if options.command in (_import, _build, _check):
         raise OverlapError("this is a copy of the book to measure with; that command needs a checkout")
 
 
@@ -84,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="overlap", description="Run the book's snippets and keep what they gave."
     )
-    parser.add_argument("--version", action="version", version=f"overlap {_version()}")
+    parser.add_argument("--version", action="version", version=f"overlap {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help="each has a --help of its own")
 
     def add(name: str, command: Callable, text: str, names: bool = True) -> argparse.ArgumentParser:
@@ -136,12 +134,6 @@ def _parser() -> argparse.ArgumentParser:
     text = "exit with 1 if a rate is LOW, a claim false, or a run failed"
     sub.add_argument("--strict", action="store_true", help=text)
     return parser
-
-
-def _version() -> str:
-    folder = PACKED if PACKED.is_dir() else Path(__file__).resolve().parents[1]
-    pyproject = folder / "pyproject.toml"
-    return tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"]
 
 
 def _counts(text: str) -> set[int]:

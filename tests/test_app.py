@@ -1,9 +1,8 @@
-"""The book away from its checkout, tried from an empty folder: `overlap.pyz`, one file, and the wheel."""
+"""The book away from its checkout, tried from an empty folder: `overlap.pyz`, one file."""
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -117,62 +116,3 @@ def test_it_records_a_bundle_for_a_checkout(application):
     recorded = {json.loads(line)["snippet"] for line in made.read_text().splitlines()}
     assert recorded == {"timing/wait_for"}
     made.unlink()
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
-    """A folder with what a wheel of this checkout puts into site-packages."""
-    source = tmp_path_factory.mktemp("source")
-    left_out = shutil.ignore_patterns("generated", "assets", "__pycache__")
-    for name in ("overlap", "snippets", "docs"):
-        shutil.copytree(ROOT / name, source / name, ignore=left_out)
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
-        shutil.copyfile(ROOT / name, source / name)
-    wheels = tmp_path_factory.mktemp("wheels")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", str(wheels), str(source)], check=True)
-    (wheel,) = wheels.iterdir()
-    folder = tmp_path_factory.mktemp("site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return folder
-
-
-def overlap(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Run the installed command in a folder."""
-    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    environment |= {"XDG_CACHE_HOME": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
-    environment |= {"PYTHONPATH": str(installed)}
-    command = [sys.executable, "-m", "overlap", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
-def test_a_wheel_has_the_book_as_data_and_one_name(installed):
-    names = {path.name for path in installed.iterdir()}
-    assert {name.partition("-")[0] for name in names} == {"overlap", "overlap_book"}
-    data = installed / "overlap/data"
-    book = Book(ROOT, "never")
-    assert set(Book(data, "never").snippets) == set(book.snippets)
-    assert mine.edition(Book(data, "never")) == mine.edition(book)
-    assert len(list(data.rglob("*.json"))) == len(list((ROOT / "docs/recordings").rglob("*.json")))
-    about = next(installed.glob("*.dist-info/METADATA")).read_text()
-    needs = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", about, re.M)
-    assert set(needs) == {"torch", "numpy", "matplotlib"}
-
-
-def test_an_installed_book_verifies_without_a_checkout(installed, tmp_path):
-    before = sorted(path for path in installed.rglob("*") if "__pycache__" not in path.parts)
-    done = overlap(installed, tmp_path, "verify", "--all", "--json", "graphs/imperative_symbolic")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert [claim["state"] for claim in report["claims"]] == ["holds"] and report["failures"] == []
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cache", "mine.json"]
-    assert sorted(path for path in installed.rglob("*") if "__pycache__" not in path.parts) == before
-    assert overlap(installed, tmp_path, "--version").stdout.startswith("overlap ")
-
-
-@pytest.mark.parametrize("command", ["record graphs", "import mine.json"])
-def test_an_installed_book_stays_as_it_is(installed, tmp_path, command):
-    done = overlap(installed, tmp_path, *command.split())
-    assert done.returncode == 1
-    assert "this copy of the book stays as it is" in done.stderr or "needs a checkout" in done.stderr

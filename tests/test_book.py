@@ -68,7 +68,7 @@ ABOVE += " pydantic"
 def test_imports_go_one_way(path):
     floor = path.relative_to(ROOT / "overlap").parts[0]
     ours = {module.split(".")[1] for module in imported(path) if module.startswith("overlap.")}
-    assert ours - {"OverlapError", "PACKED", "find_root"} <= FLOORS[floor]
+    assert ours - {"OverlapError", "find_root"} <= FLOORS[floor]
 
 
 BARE = """

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from overlap import PACKED
 from overlap.book.library import Library
 from overlap.book.recording import Recording
 from overlap.cache import Cache, digest, is_writable, write
@@ -20,12 +19,10 @@ CACHE = ".cache/overlap"
 
 
 def cache_folder(root: Path) -> Path:
-    """The cache of a book: in its checkout. Where that cannot be written, and for the book within a package,
-    it is in the user's cache, or else among temporary files.
-    """
-    if root != PACKED and is_writable(root / CACHE):
+    """The cache of a book: in its checkout, or else in the user's cache, or among temporary files."""
+    if is_writable(root / CACHE):
         return root / CACHE
-    name = "overlap" if root == PACKED else f"overlap-{digest(str(root))[:12]}"
+    name = f"overlap-{digest(str(root))[:12]}"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / name
     if is_writable(folder):
         return folder

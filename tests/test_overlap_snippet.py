@@ -278,7 +278,7 @@ from overlap.run import fingerprint
 from overlap.run.snippet import Snippet
 asked = Snippet(Path("/"), "a/b", Path(sys.argv[1]).read_text(encoding="utf-8"))
 parts = asked.parts
-names = [(sorted(part.binds), sorted(part.uses), sorted(part.unhashed_uses)) for part in parts]
+names = [(sorted(part.binds), sorted(part.uses), sorted(part.annotation_uses)) for part in parts]
 print(asked.hash, fingerprint.of_parts(parts), names)
 """
 
@@ -289,7 +289,7 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
     (tmp_path / "b.py").write_text(HEADER + EVERY_SYNTAX)
     parts = Snippet(Path("/"), "a/b", HEADER + EVERY_SYNTAX).parts
     assert fingerprint.of_parts(parts) == KNOWN_PARTS
-    names = [(sorted(part.binds), sorted(part.uses), sorted(part.unhashed_uses)) for part in parts]
+    names = [(sorted(part.binds), sorted(part.uses), sorted(part.annotation_uses)) for part in parts]
     for version in ("3.11", "3.12", "3.13", "3.14"):
         installed = (Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python")
         python = next(map(str, installed), None) or shutil.which(f"python{version}")

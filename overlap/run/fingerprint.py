@@ -39,19 +39,24 @@ class Part:
     """A statement at the top of a file; of an import, one of its names; or the main guard.
 
     `binds` are the names it defines; without any it always counts. `uses` are the names that its code takes
-    from outside; `unhashed_uses` those of its annotations, and all names that `plot` takes.
+    from outside, `annotation_uses` those of its annotations.
     """
 
     node: ast.stmt
     binds: frozenset[str]
     uses: frozenset[str]
-    unhashed_uses: frozenset[str]
+    annotation_uses: frozenset[str]
     borrows: tuple[Borrow, ...]
 
     @property
     def is_import(self) -> bool:
         """Whether it imports a name."""
         return isinstance(self.node, _IMPORTS)
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether it is anything but `plot`."""
+        return PLOT not in self.binds
 
     @cached_property
     def text(self) -> str:
@@ -94,13 +99,16 @@ def code_parts(parts: list[Part]) -> list[Part]:
     uses = set()
     unhashed = set()
     for part in parts:
-        uses |= part.uses
-        unhashed |= part.unhashed_uses
+        unhashed |= part.annotation_uses
+        if part.is_hashed:
+            uses |= part.uses
+        else:
+            unhashed |= part.uses
     idle = unhashed - uses
     code = []
     for part in parts:
         is_idle = part.is_import and part.binds and part.binds <= idle
-        if not is_idle and PLOT not in part.binds:
+        if part.is_hashed and not is_idle:
             code.append(part)
     return code
 
@@ -117,7 +125,7 @@ def used(parts: list[Part], names: Iterable[str], annotations: bool = False) -> 
                 needed.add(number)
                 wanted |= part.uses
                 if annotations:
-                    wanted |= part.unhashed_uses
+                    wanted |= part.annotation_uses
     return [parts[number] for number in sorted(needed)]
 
 
@@ -161,15 +169,10 @@ def first_line(node: ast.stmt) -> int:
 
 
 def _part(node: ast.stmt, origin: str) -> Part:
-    uses = _uses(node)
-    unhashed = set()
+    annotation_uses = set()
     for annotation in _annotations(node):
-        unhashed |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
-    binds = _bound(node)
-    if PLOT in binds:
-        unhashed |= uses
-        uses = set()
-    names = (frozenset(binds), frozenset(uses), frozenset(unhashed))
+        annotation_uses |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
+    names = (frozenset(_bound(node)), frozenset(_uses(node)), frozenset(annotation_uses))
     return Part(node, *names, tuple(borrows(node, origin)))
 
 

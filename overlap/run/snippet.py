@@ -12,6 +12,7 @@ from pathlib import Path
 from overlap import OverlapError
 from overlap.run import fingerprint
 from overlap.run.fingerprint import Borrow, Part
+from overlap.run.pure import Executed
 
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 #: How the names of twins end.
@@ -209,6 +210,11 @@ class Snippet:
                 where = f"{self.path}:{borrow.line}"
                 raise OverlapError(f"{where}: imports what cannot be read: {error}") from None
         return self.known[name]
+
+    @cached_property
+    def executed(self) -> Executed:
+        """What of this file was executed in this process; its `main` never is."""
+        return Executed(self)
 
     def show(self, names: list[str]) -> str:
         """Source of the named functions, or of the file without header and main guard."""

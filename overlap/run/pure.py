@@ -1,0 +1,84 @@
+"""A function of a snippet, such as `plot`, without importing the snippet: only what it reaches is executed.
+
+    results → function(snippet, "plot")(results, ceilings)
+
+By the syntax tree (see `fingerprint`) these are the definitions, constants and imports that it names, also
+through another and in the snippets that it imports from. So torch is imported only where the function reaches
+it. Annotations are not evaluated. Tracebacks have the file and its lines.
+
+What was executed is kept with the snippet: its functions share it, and those of snippets that import from it.
+"""
+
+import __future__
+
+import ast
+import builtins
+import sys
+from collections.abc import Callable, Iterable
+from threading import RLock
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING
+
+from overlap import OverlapError
+from overlap.run import fingerprint
+from overlap.run.fingerprint import Part
+
+if TYPE_CHECKING:
+    from overlap.run.snippet import Snippet
+
+_NO_ANNOTATIONS = __future__.annotations.compiler_flag
+_lock = RLock()
+
+
+def function(snippet: "Snippet", name: str) -> Callable:
+    """The function of this name at the top of a snippet; what fails while it is defined raises as it is."""
+    if name not in snippet.functions:
+        raise OverlapError(f"{snippet.path}: has no function {name}; it has {', '.join(snippet.functions)}")
+    _ = snippet.drawing_hashes  # all that it imports is read
+    snippet.executed.need([name])
+    return getattr(snippet.executed.module, name)
+
+
+class Executed:
+    """What was executed of a snippet, in a module of its own, which is no `snippets.chapter.snippet`."""
+
+    def __init__(self, snippet: "Snippet"):
+        self._snippet = snippet
+        self._begun: set[int] = set()
+        self.module = ModuleType(f"{__name__}.{snippet.name.replace('/', '.')}")
+        self.module.__file__ = str(snippet.root / snippet.path)
+        self.module.__builtins__ = vars(builtins) | {"__import__": self._import}
+        sys.modules[self.module.__name__] = self.module  # a dataclass looks there for `ClassVar`
+
+    def need(self, names: Iterable[str]) -> None:
+        """Execute what these names need and what was not executed, in the order of the file.
+
+        A statement has begun before it is executed: files may import each other.
+        """
+        with _lock:
+            for part in self._parts(set(names)):
+                if id(part) not in self._begun:
+                    self._begun.add(id(part))
+                    try:
+                        exec(self._compiled(part.node), vars(self.module))
+                    except BaseException:
+                        self._begun.remove(id(part))
+                        raise
+
+    def _parts(self, names: set[str]) -> list[Part]:
+        """What these names need, and what a dataclass looks up of the annotations of its fields."""
+        parts = fingerprint.used(self._snippet.parts, names)
+        classes = [part for part in parts if isinstance(part.node, ast.ClassDef)]
+        return fingerprint.used(self._snippet.parts, names.union(*(part.annotation_uses for part in classes)))
+
+    def _compiled(self, node: ast.stmt) -> CodeType:
+        code = ast.Module([node], [])
+        return compile(code, self.module.__file__, "exec", _NO_ANNOTATIONS, dont_inherit=True)
+
+    def _import(self, name: str, globals=None, locals=None, fromlist=(), level: int = 0) -> ModuleType:
+        """What `import` does in a snippet: of other snippets it executes what the imported names need."""
+        if name.partition(".")[0] != "snippets":
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        executed = self._snippet.known[name.removeprefix("snippets.").replace(".", "/")].executed
+        executed.need(fromlist)
+        return executed.module

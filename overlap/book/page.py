@@ -12,21 +12,21 @@ from overlap.book.blocks.block import Block, Source, Text
 from overlap.book.limits import BY_NAME
 from overlap.run.snippet import NAME
 
-#: What a builder reads at the top of a page, such as how much it weighs in a search.
+#: The page that a reader sees first.
+FIRST = "index.md"
+#: What a builder reads at the top of a page: what the page is, and how much it weighs in a search.
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
-_DESCRIPTION = re.compile(r'^description: "(.+)"$', re.M)
 _LIMIT = re.compile(r"(?<!`)\{limit:\s*([^{}\n]*?)\s*\}")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A file of docs/, by its path there, and what it is made of, in order; perhaps a sentence about it."""
+    """A file of docs/, by its path there, and what it is made of, in order."""
 
     path: str
     text: str
     blocks: list[Block]
-    description: str = ""
 
     @classmethod
     def read(cls, path: Path, docs: Path) -> "Page":
@@ -36,10 +36,8 @@ class Page:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise OverlapError(f"docs/{name}: not UTF-8 ({error.reason}); save it as UTF-8 text") from None
-        front = _FRONT.match(text)
-        description = _DESCRIPTION.search(front[0]) if front else None
         text = _FRONT.sub(lambda front: "\n" * front[0].count("\n"), text)  # lines keep their numbers
-        return cls(name, text, parse(text, name), description[1] if description else "")
+        return cls(name, text, parse(text, name))
 
     @property
     def name(self) -> str:

@@ -21,7 +21,6 @@ from overlap.cache import digest, write
 from overlap.run import download, machine
 from overlap.run.text import plural
 from overlap.site import app, trace
-from overlap.site.cards import Cards
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures, drawing_pool
 from overlap.site.svg import in_file
@@ -73,7 +72,7 @@ def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
 
 def _inputs(book: Book, notebook_page: str) -> str:
     """A digest of all that the generated files are made from, the code that makes them included."""
-    pages = {page.path: [page.description, page.text] for page in book.pages.values()}
+    pages = {page.path: page.text for page in book.pages.values()}
     lost = [*book.library.unreadable_pages, *book.library.unreadable_recordings]
     return digest([notebook_page, facts(book), digest_of_files(book.root), pages, lost])
 
@@ -128,8 +127,6 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
             yield f"downloads/{page.name}.ipynb", text
             if page.name == notebook_page:
                 yield f"notebooks/{page.name}.ipynb", text
-    if not pictures.lazy:
-        yield from Cards(book).files()
 
 
 def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, str]]:

@@ -11,9 +11,9 @@ from overlap import find_root
 from overlap.book import select
 from overlap.book.blocks.bars import Bars
 from overlap.book.book import Book
+from overlap.book.page import FIRST
 from overlap.cache import write
 from overlap.run import machine
-from overlap.site.cards import FIRST
 
 #: Below docs/.
 PICTURE = "assets/first-page.svg"

@@ -15,12 +15,11 @@ from overlap import OverlapError, find_root
 from overlap.book import select
 from overlap.book.blocks import Block, Claim
 from overlap.book.book import Book
-from overlap.book.page import parse
+from overlap.book.page import FIRST, parse
 from overlap.book.value import CITED, PRINTED, VALUE, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.run.text import plain
-from overlap.site.cards import FIRST
 from overlap.site.glossary import Glossary
 from overlap.site.pictures import Pictures
 from overlap.site.tables import Tables

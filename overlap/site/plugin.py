@@ -6,7 +6,6 @@ What stands in pages is inserted by the Markdown extension; this is all that nee
 import re
 import socket
 import threading
-from html import escape
 from pathlib import Path
 
 from mkdocs.config import base
@@ -20,7 +19,6 @@ from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
-from overlap.site.cards import SIZE, Cards
 from overlap.site.lean import make_lean
 from overlap.site.pictures import Pictures
 from overlap.site.rendered import RenderedPages
@@ -68,7 +66,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.serving = False
         self.background: Background | None = None
         self.site: Site | None = None
-        self.cards: Cards | None = None
         #: A digest of all files but pages, before the book was read.
         self.files_before = ""
         #: Claims that this machine's own runs contradict and that were listed: a served book lists each once.
@@ -99,7 +96,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         book = Book(root, execute, library=library)
         self.files_before = files
         self.site = Site(book, Pictures(book), self.config.notebook_page)
-        self.cards = Cards(book)
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
@@ -127,21 +123,15 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """All pages are rendered: keep them."""
         self.rendered.keep()
 
-    def on_page_markdown(self, markdown: str, page, config, files) -> None:
-        """A chapter has its description; search leaves out the notebook: it says what its chapter says."""
-        description = self.cards.description(_chapter(page))
-        if description:
-            page.meta.setdefault("description", escape(description))
-        if page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
-            page.meta["search"] = {"exclude": True}
-            if chapter := self.cards.entries.get(_chapter(page)):
-                page.meta["title"] = f"{chapter['title']}: the notebook"
-
     @event_priority(100)
     def _page_context(self, context, page, config, nav) -> None:
-        """Tell the templates where the page's card is; give search what it reads."""
-        context["card"] = self.cards.of(_chapter(page))
-        context["card_size"] = SIZE
+        """Give search what it reads. It leaves out the notebook, which is what its chapter is."""
+        if _is_notebook(page):
+            page.meta["search"] = {"exclude": True}
+            for chapter in nav.pages:
+                if chapter.file.src_uri == f"{page.file.name}.md":
+                    page.meta["title"] = f"{chapter.title}: the notebook"
+                    page.meta["description"] = chapter.meta.get("description")
         self.content = page.content
         for pattern, words in _TO_SEARCH:
             page.content = pattern.sub(words, page.content)
@@ -165,7 +155,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         unknown = anchors.pop("", set())  # of a page that was saved after the book was read
         inserted = anchors.get(page.file.src_uri, set()) | unknown
         page.present_anchor_ids = (page.present_anchor_ids or set()) | inserted
-        if not page.file.src_uri.startswith(f"{FOLDER}/notebooks/"):
+        if not _is_notebook(page):
             return html
         up = "../" * page.url.count("/")
         back = f'<p class="ov-back"><a href="{up}{page.file.name}/">Back to the chapter</a></p>'
@@ -212,10 +202,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
 
 
-def _chapter(page) -> str:
-    """A page's path; of a notebook that of its chapter."""
-    path = page.file.src_uri
-    return f"{page.file.name}.md" if path.startswith(f"{FOLDER}/notebooks/") else path
+def _is_notebook(page) -> bool:
+    return page.file.src_uri.startswith(f"{FOLDER}/notebooks/")
 
 
 def _tell_problems(book: Book) -> None:

@@ -17,6 +17,7 @@ from pygments.token import Name, Punctuation, Text, Token
 from overlap.book import select
 from overlap.book.blocks import Claim
 from overlap.book.book import Book
+from overlap.book.page import FIRST
 from overlap.book.recording import Recording, span
 from overlap.book.statistic import show
 from overlap.book.verdict import Verdict
@@ -132,8 +133,8 @@ class View:
     @property
     def legend(self) -> str:
         """Address of the place on the first page that explains marks; empty where it has none."""
-        index = self.book.pages.get("index.md")
-        return self.page("index.md", "marks") if index and "{ #marks }" in index.text else ""
+        index = self.book.pages.get(FIRST)
+        return self.page(FIRST, "marks") if index and "{ #marks }" in index.text else ""
 
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""

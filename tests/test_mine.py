@@ -107,7 +107,7 @@ def test_it_holds_what_pages_ask_for(book, capsys):
     assert all("on your CPU" in note for _, _, note in here["values"].values())
     assert here["claims"][first.key] == ["holds", "n = 3 ≥ 3"]
     assert here["claims"][second.key] == ["false", "n = 2, not ≥ 4"]
-    assert here["headlines"] == {by_kind["headlines"].rows[0].key: ["3", "", "", "", "1 run"]}
+    assert here["headlines"] == {by_kind["headlines"].rows[0].key: ["3", "", "", "1 run"]}
     assert here["bars"] == {by_kind["bars"].key: [[3, 0.5]]}
     assert here["calculators"] == {by_kind["calculator"].key: {"n": 2}}
     one = here["snippets"]["a/one"]

@@ -77,6 +77,10 @@ BAD_PAGES = {
         "```claim a/b\nx\nname: No Gain\nText.\n```",
         "docs/a.md:1: `name: No Gain` is no option of a claim; write one `name: no-gain",
     ),
+    "headlines of a kind": (
+        "```headlines list\n```",
+        "docs/a.md:1: headlines have no argument 'list'; leave it out",
+    ),
     "a limit of the code": (
         "Some\ntext: {limit: nearly}.\n",
         "docs/a.md:2: no limit is named 'nearly'; write one of near, far, above",

@@ -644,11 +644,12 @@ def test_headlines_are_a_table_on_the_page_and_in_the_notebook(bench):
     assert list(block.check(book)) == []
     html = block.html(View(Site(book, None)))
     assert (
-        '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87%</small></td>' in html
+        '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87% of 63</small></td>'
+        in html
     )
     (cell,) = block.cells(Notebook(book, None))
     assert cell["source"].splitlines()[2:] == [
-        "| copy, GB/s | 55 (54 to 56 · 87%) |",
-        "| product, TFLOP/s | 710 (700 to 720 · 66%) |",
+        "| copy, GB/s | 55 (54 to 56 · 87% of 63) |",
+        "| product, TFLOP/s | 710 (700 to 720 · 66% of 1,071) |",
         "| launch, µs | 7 (6.5 to 7.5) |",
     ]

@@ -226,18 +226,3 @@ def test_what_is_kept_of_an_older_edition_is_not_used(visit, written):  # noqa: 
     page.goto("check/")
     page.wait_for_selector("text=Forget my machine")
     assert "is not used. The file is of another edition" in page.inner_text(".ov-drop .ov-told")
-
-
-def test_rates_are_sorted_by_a_click(visit):  # noqa: F811
-    page = visit("check/")
-    head = page.locator(".ov-sorted th", has_text="of its ceiling")
-
-    def column() -> list[float]:
-        texts = page.locator(".ov-sorted tbody tr td:nth-child(4)").all_inner_texts()
-        return [float(text.rstrip("%")) for text in texts if text]
-
-    before = column()
-    head.locator("button").click()
-    assert column() == sorted(before, reverse=True) and head.get_attribute("aria-sort") == "descending"
-    head.locator("button").click()
-    assert column() == sorted(before) != before and head.get_attribute("aria-sort") == "ascending"

@@ -192,24 +192,12 @@ export const insert = ({ machines }) => {
     for (const rates of document.querySelectorAll(".ov-rates")) {
       if (![...rates.rows].some(({ dataset }) => Object.hasOwn(mine.headlines, dataset.key ?? ""))) continue
       addColumn(rates, profile, title, (cell, { dataset: { key } }) => {
-        const [said, range, share, , origin] = Object.hasOwn(mine.headlines, key) ? mine.headlines[key] : ["–", "", "", "", "did not run there"]
+        const [said, range, share, origin] = Object.hasOwn(mine.headlines, key) ? mine.headlines[key] : ["–", "", "", "did not run there"]
         const more = [range, share].filter(Boolean).join(" · ")
         cell.textContent = said
         cell.title = origin
         if (more) cell.append(make("br"), make("small", "", more))
       })
-    }
-    for (const body of document.querySelectorAll(".ov-sorted tbody")) {
-      const rows = [...body.rows], last = new Map(rows.map(line => [line.dataset.key, line]))
-      for (const [key, line] of last) {
-        if (!Object.hasOwn(mine.headlines, key)) continue
-        const own = line.cloneNode(true), [said, range, share, ceiling, origin] = mine.headlines[key]
-        for (const [i, words] of [title, said, share, ceiling].entries()) own.cells[i + 1].textContent = words
-        if (range) own.cells[2].append(make("br"), make("small", "", range))
-        own.cells[2].title = origin
-        own.dataset.machine = profile
-        line.after(own)
-      }
     }
     for (const table of document.querySelectorAll(".ov-claims:not(.ov-counts) > table")) {
       addColumn(table, profile, title, (cell, { dataset: { key } }) => {

@@ -560,31 +560,6 @@
     show()
   }
 
-  /* The table of rates can be sorted by each column: from the largest on, and at the second click from the smallest. */
-  const sorting = () => {
-    for (const table of document.querySelectorAll(".ov-sorted table")) {
-      const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells]
-      for (const [i, head] of heads.entries()) {
-        if (head.querySelector("button")) continue
-        const button = document.createElement("button")
-        button.type = "button"
-        button.append(...head.childNodes)
-        head.append(button)
-        button.addEventListener("click", () => {
-          const again = head.ariaSort === "descending"
-          const text = row => row.cells[i].firstChild?.textContent ?? ""
-          const number = row => parseFloat(text(row).replaceAll(",", ""))
-          const numbers = [...body.rows].some(row => !Number.isNaN(number(row)))
-          const rows = [...body.rows].sort((a, b) => numbers ? (number(b) || 0) - (number(a) || 0) : text(b).localeCompare(text(a)))
-          if (again) rows.reverse()
-          for (const other of heads) other.ariaSort = null
-          head.ariaSort = again ? "ascending" : "descending"
-          body.append(...rows)
-        })
-      }
-    }
-  }
-
   /* The theme gives each code block a landmark when it comes near, all of one name. */
   const nameCode = () => {
     for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = `Code ${i + 1}`
@@ -645,7 +620,6 @@
     if (document.querySelector(".ov-drop") || localStorage.getItem(MINE) !== null) await owning().catch(console.error)
     build()
     filter()
-    sorting()
     mend()
     watch()
     beside()

@@ -5,7 +5,7 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
     overlap     the number of this form
     edition     fingerprint of the book: its snippets, and all that pages compute
     machines    by profile: `label`; by key, made by `overlap.book.value.key`, `values` [text, range, note],
-                `claims` [state, figures], `headlines` [text, range, share, ceiling, origin], `bars`
+                `claims` [state, figures], `headlines` [text, range, share, origin], `bars`
                 [[length, share], …] and `calculators` {input: number}; by name `snippets` with `provenance`,
                 `outputs` [[rank, stream, text], …], `tables` and `more` of their pictures
     lacks       by name, why a snippet did not run

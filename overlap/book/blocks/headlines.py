@@ -28,12 +28,11 @@ _CEILINGS = {"arithmetic": r"ceiling\.\w+_tflop_s", "memory": r"ceiling\.hbm_", 
 
 
 class Rate(NamedTuple):
-    """What is measured on one machine, as text: median, range, share of the ceiling, this, how many runs."""
+    """What is measured on one machine, as text: median, range, share of which ceiling, how many runs."""
 
     text: str
     range: str
     share: str
-    ceiling: str
     origin: str
 
     @property
@@ -43,7 +42,7 @@ class Rate(NamedTuple):
 
 
 #: Where a machine has no value.
-_NONE = Rate("–", "", "", "", "did not run there")
+_NONE = Rate("–", "", "", "did not run there")
 
 
 class Headline(NamedTuple):
@@ -120,12 +119,9 @@ class Headline(NamedTuple):
             if values:
                 runs = recording.runs
                 statistic = Statistic(tuple(values), hosts(runs), disturbed=disturbed(runs))
-                share = ceiling = ""
-                if shares:
-                    share = f"{middle(shares):.0%}"
-                    ceiling = show(ceilings[0])
+                share = f"{middle(shares):.0%} of {show(ceilings[0])}" if shares else ""
                 origin = statistic.origin or "1 run"
-                rates[profile] = Rate(statistic.text, statistic.range, share, ceiling, origin)
+                rates[profile] = Rate(statistic.text, statistic.range, share, origin)
         return rates
 
 
@@ -133,12 +129,10 @@ class Headline(NamedTuple):
 class Headlines(Block):
     """```` ```headlines ````: rows of `label | unit | snippet: expression | ceiling, or -`.
 
-    Without rows it shows those of another page. `headlines list` has a line for each rate on each machine,
-    which a reader can sort.
+    Without rows it shows those of all pages.
     """
 
     rows: tuple[Headline, ...]
-    is_list: bool = False
 
     kind: ClassVar[str] = "headlines"
 
@@ -146,13 +140,12 @@ class Headlines(Block):
     def read(cls, source: Source) -> "Headlines":
         """Read the rows."""
         rows = tuple(Headline.read(place, cells) for place, cells in source.numbered_rows())
-        if source.argument not in ("", "list"):
-            remedy = "write `headlines`, or `headlines list`"
-            raise source.refuse(f"headlines are no {source.argument}", remedy)
-        return cls(source.page, source.line, rows, source.argument == "list")
+        if source.argument:
+            raise source.refuse(f"headlines have no argument {source.argument!r}", "leave it out")
+        return cls(source.page, source.line, rows)
 
     def shown(self, book: "Book") -> list[Headline]:
-        """Its rows, or those of another page."""
+        """Its rows, or those of all pages."""
         return list(self.rows) or all_headlines(book)
 
     def check(self, book: "Book") -> Iterator[str]:
@@ -181,14 +174,11 @@ class Headlines(Block):
         return profiles, table
 
     def html(self, view: "View") -> str:
-        """A table with one column per machine, or with a line for each rate of each."""
+        """A table with one column per machine."""
         profiles, table = self.table(view.book)
         keys = {row.title: row.key for row in self.shown(view.book)}
         names = {"view": view, "profiles": profiles, "table": table, "keys": keys}
-        template = "headlines"
-        if self.is_list:
-            template = "rates"
-        return view.render(read_template(template), **names)
+        return view.render(read_template("headlines"), **names)
 
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The table in Markdown."""

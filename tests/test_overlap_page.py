@@ -8,7 +8,6 @@ from conftest import ROOT
 from overlap.book import limits, page, value
 from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock
 from overlap.book.blocks.block import Text
-from overlap.book.blocks.index import in_reading_order
 from overlap.book.verdict import State
 from overlap.cli import main
 from overlap.run import recording
@@ -563,24 +562,3 @@ def test_an_unknown_function_or_snippet_to_show(measured):
         "docs/a.md:4: snippets/a/lost.py: there is no such file",
         "docs/a.md:6: '../x': a snippet is named <chapter>/<snippet>, lower case, inside snippets/",
     ]
-
-
-def test_indexes_have_the_pages_as_the_navigation_has_them(small_book):
-    small_book.snippet("a/number")
-    for name in ("index", "z", "a", "other"):
-        small_book.page(name, f"# {name}\n")
-    navigation = "nav:\n  - Start:\n      - First: index.md\n      - z.md\n  - The end: a.md\n  - gone.md\n"
-    (small_book.root / "mkdocs.yml").write_text(
-        f'plugins:\n  - jupyter:\n      ignore: ["*.md"]\n{navigation}'
-    )
-    pages = in_reading_order(small_book.book("never"))
-    assert {title: page.name for title, page in pages.items()} == {
-        "First": "index",
-        "z": "z",
-        "The end": "a",
-        "other": "other",
-    }
-    assert list(pages) == ["First", "z", "The end", "other"]
-    (small_book.root / "mkdocs.yml").unlink()
-    pages = in_reading_order(small_book.book("never"))
-    assert list(pages) == ["a", "index", "other", "z"]

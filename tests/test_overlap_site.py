@@ -28,12 +28,14 @@ from mkdocs.config import load_config  # noqa: E402
 from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
+from overlap.book.blocks.index import in_reading_order  # noqa: E402
 from overlap.book.blocks.snippet import opening  # noqa: E402
 from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
 from overlap.site.background import Background  # noqa: E402
 from overlap.site.build import prepare  # noqa: E402
+from overlap.site.navigation import read_nav, titles  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
 from overlap.site.view import Site  # noqa: E402
 
@@ -182,6 +184,25 @@ def built(on_cpu, template, tmp_path_factory):
     book = write_book(tmp_path_factory.mktemp("site"), template)
     book.site = build(book, "auto")
     return book
+
+
+def test_indexes_have_the_pages_as_the_navigation_has_them(small_book):
+    small_book.snippet("a/number")
+    for name in ("index", "z", "a", "other"):
+        small_book.page(name, f"# {name}\n")
+    (small_book.root / "mkdocs.yml").write_text(
+        "site_url: !ENV URL\nextra: {quiet: !!python/name:no.such.NAME }\n"
+        "nav:\n  - Start: [First: index.md, z.md]\n  - The end: a.md\n  - gone.md\n"
+    )
+    nav = read_nav(small_book.root)
+    assert nav == [{"Start": [{"First": "index.md"}, "z.md"]}, {"The end": "a.md"}, "gone.md"]
+    book = small_book.book("never")
+    pages = in_reading_order(Site(book, None, titles=titles(nav)))
+    found = [(title, page.name) for title, page in pages.items()]
+    assert found == [("First", "index"), ("z", "z"), ("The end", "a"), ("other", "other")]
+    (small_book.root / "mkdocs.yml").unlink()
+    pages = in_reading_order(Site(book, None, titles=titles(read_nav(small_book.root))))
+    assert list(pages) == ["a", "index", "other", "z"]
 
 
 @pytest.fixture

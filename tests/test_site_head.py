@@ -24,7 +24,7 @@ CONFIG = f"""INHERIT: {ROOT}/mkdocs.yml
 site_name: Small
 extra_css: []
 extra_javascript: []
-nav: [index.md, a.md]
+nav: [index.md, Letter A: a.md, snippets.md]
 """
 
 
@@ -45,13 +45,14 @@ class Metas(HTMLParser):
 
 @pytest.fixture
 def shared(small_book, template) -> SmallBook:
-    """A first page, and a chapter that says what it is."""
+    """A first page, a chapter that says what it is, and an index of it."""
     small_book.snippet("a/number")
     small_book.commit("a/number", template, {"n": 3})
     small_book.page("index", "# Small\n")
     small_book.page(
         "a", '---\ndescription: "Is one enough? No: take two."\n---\n\n# A\n\n```snippet a/number\n```\n'
     )
+    small_book.page("snippets", "# Snippets\n\n```snippets\n```\n")
     return small_book
 
 
@@ -65,12 +66,13 @@ def test_a_page_says_what_it_is_shared_with(shared, address, monkeypatch):
     mkdocs_build(config)
     metas = Metas(shared.root / "site/a/index.html").by_name
     assert metas["description"] == metas["og:description"] == "Is one enough? No: take two."
-    assert metas["og:title"] == "A"
+    assert metas["og:title"] == "Letter A"
     first = Metas(shared.root / "site/index.html").by_name
     assert first["description"] == first["og:description"] == config.site_description
     notebook = Metas(shared.root / "site/generated/notebooks/a/index.html").by_name
     assert notebook["description"] == notebook["og:description"] == metas["description"]
-    assert notebook["og:title"] == "A: the notebook"
+    assert notebook["og:title"] == "Letter A: the notebook"
+    assert '<h2 id="letter-a">' in (shared.root / "site/snippets/index.html").read_text()
     assert "og:title" not in Metas(shared.root / "site/404.html").by_name
     if not address:
         assert "og:image" not in metas

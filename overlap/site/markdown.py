@@ -21,6 +21,7 @@ from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.run.text import plain
 from overlap.site.glossary import Glossary
+from overlap.site.navigation import read_nav, titles
 from overlap.site.pictures import Pictures
 from overlap.site.tables import Tables
 from overlap.site.view import Site, View
@@ -94,7 +95,7 @@ class OverlapExtension(Extension):
 def _site_here(root: Path, execute: str) -> Site:
     """The book in a folder, read once for all pages of a builder that has no plugin of ours."""
     book = Book(root, execute)
-    return Site(book, Pictures(book))
+    return Site(book, Pictures(book), titles=titles(read_nav(root)))
 
 
 def makeExtension(**options) -> OverlapExtension:

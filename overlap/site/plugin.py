@@ -20,6 +20,7 @@ from overlap.book.verdict import State
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
 from overlap.site.lean import make_lean
+from overlap.site.navigation import titles
 from overlap.site.pictures import Pictures
 from overlap.site.rendered import RenderedPages
 from overlap.site.view import Site
@@ -95,7 +96,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             library = self.site.book.library.with_pages_of_now()
         book = Book(root, execute, library=library)
         self.files_before = files
-        self.site = Site(book, Pictures(book), self.config.notebook_page)
+        self.site = Site(book, Pictures(book), self.config.notebook_page, titles(config.nav))
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config

@@ -36,6 +36,8 @@ class Site:
     pictures: Pictures
     #: The chapter whose notebook the builder makes a page of.
     notebook_page: str = ""
+    #: What the navigation calls each page, by its path; in reading order.
+    titles: dict[str, str] = field(default_factory=dict)
     #: The ids that blocks gave to places, by page.
     anchors: dict[str, set[str]] = field(default_factory=dict)
     #: What a served page says of the runs behind it.

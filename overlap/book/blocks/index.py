@@ -1,6 +1,5 @@
 """Overviews of the whole book: how many claims hold, all claims, all snippets."""
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,13 +8,9 @@ from overlap.book.blocks.claim import Claim
 from overlap.book.verdict import Counts, State
 
 if TYPE_CHECKING:
-    from overlap.book.book import Book
     from overlap.book.page import Page
     from overlap.site.notebook import Notebook
-    from overlap.site.view import View
-
-#: A page in the navigation of mkdocs.yml, which stands there on a line of its own: its title and path.
-_ENTRY = re.compile(r"^ +- (?:([^:\n]+): )?([\w/-]+\.md)\s*$", re.M)
+    from overlap.site.view import Site, View
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class ClaimIndex(Block):
         machines = view.book.machines()
         verdicts = {claim: view.book.verdicts(claim) for claim in view.book.claims}
         sections = {}
-        for title, page in in_reading_order(view.book).items():
+        for title, page in in_reading_order(view.site).items():
             claims = [block for block in page.blocks if isinstance(block, Claim)]
             if claims:
                 sections[title] = claims
@@ -76,7 +71,7 @@ class SnippetIndex(Block):
     def markdown(self, view: "View") -> str:
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
-        for title, page in in_reading_order(view.book).items():
+        for title, page in in_reading_order(view.site).items():
             snippets = [snippet for block in page.blocks for snippet in block.snippets]
             blocks = [snippet for snippet in snippets if view.book.places[snippet.snippet] == snippet]
             if blocks:
@@ -85,11 +80,8 @@ class SnippetIndex(Block):
         return "\n\n".join([*parts, ""])
 
 
-def in_reading_order(book: "Book") -> dict[str, "Page"]:
-    """The pages by title, as the navigation of mkdocs.yml has them, then the others by their paths."""
-    file = book.root / "mkdocs.yml"
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    titles = {path: title for title, path in _ENTRY.findall(text) if path in book.pages}
-    paths = [*titles, *(path for path in book.pages if path not in titles)]
-    pages = [book.pages[path] for path in paths]
-    return {titles.get(page.path) or page.name: page for page in pages}
+def in_reading_order(site: "Site") -> dict[str, "Page"]:
+    """The pages by title, as the navigation of the site has them, then the others by their paths."""
+    pages = site.book.pages
+    paths = dict.fromkeys([*(path for path in site.titles if path in pages), *pages])
+    return {site.titles.get(path) or pages[path].name: pages[path] for path in paths}

@@ -13,8 +13,11 @@ import __future__
 
 import ast
 import builtins
+import importlib.util
 import sys
 from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
 from threading import RLock
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
@@ -37,6 +40,16 @@ def function(snippet: "Snippet", name: str) -> Callable:
     _ = snippet.drawing_hashes  # all that it imports is read
     snippet.executed.need([name])
     return getattr(snippet.executed.module, name)
+
+
+@cache
+def _declared(root: Path) -> ModuleType:
+    """What pictures are declared with, of this book: its root need not be where Python looks."""
+    spec = importlib.util.spec_from_file_location("snippets.pictures", root / "snippets/pictures.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks there for its module
+    spec.loader.exec_module(module)
+    return module
 
 
 class Executed:
@@ -77,6 +90,8 @@ class Executed:
 
     def _import(self, name: str, globals=None, locals=None, fromlist=(), level: int = 0) -> ModuleType:
         """What `import` does in a snippet: of other snippets it executes what the imported names need."""
+        if name == "snippets.pictures":
+            return _declared(self._snippet.root)
         if name.partition(".")[0] != "snippets":
             return builtins.__import__(name, globals, locals, fromlist, level)
         executed = self._snippet.known[name.removeprefix("snippets.").replace(".", "/")].executed

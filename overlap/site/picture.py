@@ -17,7 +17,9 @@ from matplotlib.figure import Figure
 
 from overlap import OverlapError
 from overlap.run.text import plain
-from overlap.site import svg
+from overlap.site import numbers, svg
+from overlap.site.draw import WIDTHS as PIXELS
+from overlap.site.draw import draw as draw_declared
 from overlap.site.layout import Layout
 from overlap.site.restyle import restyle
 from overlap.site.series import Series, read
@@ -87,10 +89,14 @@ def draw(
             plot = _module(path).plot
             twin_path, of_twin = twin or ("", {})
             plot_twin = _module(twin_path).plot if twin else None
-            for profile, numbers in machines.items():
-                figure = plot(*numbers)
-                if profile in of_twin:
-                    share(figure, [plot_twin(*of_twin[profile])])
+            for profile, given in machines.items():
+                figure = plot(*given)
+                beside = [plot_twin(*of_twin[profile])] if profile in of_twin else []
+                if type(figure).__name__ == "Picture":
+                    drawings[profile] = Declared(figure, beside)
+                    continue
+                if beside:
+                    share(figure, beside)
                 drawings[profile] = Drawing(figure, f"{name}-{profile}")
             wanted = list(wanted or machines)
             for profile in wanted:
@@ -130,6 +136,27 @@ def _take_snippets() -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in names}
 
 
+class Declared:
+    """A declared picture of one machine, with those that it stands beside."""
+
+    def __init__(self, declared, beside: list):
+        self.declared = declared
+        self.beside = beside
+        self.kinds = None
+        self.picture = {"sizes": {}}
+
+    def draw(self, variants: Iterable[str]) -> None:
+        """Put variants into the picture, and its numbers."""
+        for variant in variants:
+            drawn, *size = draw_declared(self.declared, PIXELS[variant], self.beside)
+            self.picture[variant] = drawn
+            self.picture["sizes"][variant] = size
+        self.picture["tables"], self.picture["more"] = numbers.tables(numbers.read(self.declared))
+
+    def draw_shared(self, drawings: Iterable) -> None:
+        """It has none: its axes are given room where it stands beside another."""
+
+
 class Drawing:
     """The figure of one machine, and the `picture` that is made of it."""
 
@@ -156,7 +183,8 @@ class Drawing:
 
     def draw_shared(self, drawings: Iterable["Drawing"]) -> None:
         """Put the variant into the picture whose axes hold for all of these that show the same."""
-        others = [other.figure for other in drawings if other is not self and other.kinds == self.kinds]
+        others = [other for other in drawings if other is not self and other.kinds == self.kinds]
+        others = [other.figure for other in others]
         if others:
             share(self.figure, others)
             self._add("shared", WIDTHS["narrow"])

@@ -34,7 +34,7 @@ class Pictures:
         #: Whether pages do without what is not drawn yet.
         self.lazy = lazy
         self._cache = Cache(book.cache)
-        self._style = _style()
+        self._style = _style(book.root)
         self._read: dict[Path, dict] = {}
 
     def path(self, recording: Recording) -> Path:
@@ -210,8 +210,19 @@ def typical(results: list):
     return middle([first, *filter(is_number, others)]) if is_number(first) else first
 
 
-def _style() -> str:
+def _style(root: Path) -> str:
     """Hash of what makes a picture: a change of style draws all of them again."""
-    names = ("layout.py", "picture.py", "restyle.py", "series.py", "shared.py", "svg.py")
+    names = (
+        "draw.py",
+        "layout.py",
+        "numbers.py",
+        "picture.py",
+        "restyle.py",
+        "series.py",
+        "shared.py",
+        "svg.py",
+    )
     sources = [Path(__file__).with_name(name).read_bytes() for name in names]
+    declared = root / "snippets/pictures.py"
+    sources += [declared.read_bytes()] if declared.exists() else []
     return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

@@ -16,8 +16,8 @@ from functools import partial
 import numpy as np
 import torch
 
+from snippets.pictures import bars
 from snippets.timing.benchmark import Timing
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 

@@ -11,7 +11,8 @@ After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affilia
 
 import torch
 
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import timelines
+from snippets.timing.lanes import lanes
 
 KERNELS = ("earlier", "multiply", "add")  # a stream keeps their order
 
@@ -64,7 +65,7 @@ def plot(results: dict, ceilings: dict):
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start, us, name])
-    return draw_lanes({"z = x * y + 2, then str(z)": events})
+    return timelines({"z = x * y + 2, then str(z)": events})
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import bars
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, take_turns
 
 ELEMENTS = (1, 2**20, 2**22, 2**24, 2**25)  # of a float32 tensor

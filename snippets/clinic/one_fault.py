@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from snippets.clinic.patient import SIZES, Classifier, normalised
 from snippets.clinic.photos import Photos, known_loss, read_ahead
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 #: in the order in which they will be taken out

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from snippets.clinic.six_faults import slowest_s
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 IMAGES, ROWS = 60_000, 256  # images of an epoch, and in a batch for each GPU

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from snippets.collectives.bus_bandwidth import slowest
 from snippets.collectives.collectives_zoo import all_gather
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 

@@ -19,7 +19,7 @@ from snippets.collectives.bus_bandwidth import slowest
 from snippets.collectives.captured_all_reduces import meet
 from snippets.collectives.collectives_zoo import all_gather, reduce_scatter
 from snippets.collectives.parameter_server import BYTES, in_parts, via_cpu, via_gpu0
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 IN_A_ROW = 8

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snippets.devices.p2p_copy import through_host
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import take_turns
 from snippets.timing.wait_for import wait_for
 

@@ -16,7 +16,7 @@ import torch
 
 from snippets.devices.launch_bound_crossover import feed, graph_of, replay
 from snippets.devices.worker_per_gpu import job, on_all, workers
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
 

@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import both_orders, ratios, recorded
 
 LAYERS, WIDTH, STEPS, MATMULS = 100, 64, 20, 2000

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 

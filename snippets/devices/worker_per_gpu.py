@@ -13,7 +13,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 N, PRODUCTS = 128, 2000

@@ -16,8 +16,8 @@ from statistics import median
 import torch
 
 from snippets.devices.worker_per_gpu import N, job, on_all, workers
+from snippets.pictures import bars
 from snippets.timing.benchmark import Timing
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 MATMULS = 5000

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from snippets.graphs.language_model import LanguageModel, successors
+from snippets.pictures import bars
 from snippets.timing.kernel_time import captured
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, BLOCKS, BATCH, TOKENS, STEPS = 256, 4, 4, 128, 60

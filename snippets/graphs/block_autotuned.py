@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from snippets.graphs.language_model import Block
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, TOKENS = 1024, 1024

@@ -12,9 +12,9 @@ from functools import partial
 import torch
 from torch import nn
 
+from snippets.pictures import sweep
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 DEPTHS, WIDTH = (1, 3, 10, 30), 256

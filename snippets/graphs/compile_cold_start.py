@@ -16,9 +16,9 @@ from functools import partial
 
 import torch
 
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 N = 4096

@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 from snippets.graphs.network_in_a_file import mlp
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 CALLS = 40  # few, for short rounds: hosts change from minute to minute

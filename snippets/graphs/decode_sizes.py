@@ -24,8 +24,8 @@ from snippets.graphs.decode_step import (
 )
 from snippets.graphs.language_model import parameters
 from snippets.graphs.static_cache import Static, generate
+from snippets.pictures import sweep
 from snippets.timing.kernel_time import captured
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTHS, WIDTH, TEXTS = (512, 1024, 2048, 4096), 1024, (8, 32)

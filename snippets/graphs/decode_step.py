@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from snippets.graphs.hybridize_now import handed_over
 from snippets.graphs.language_model import LanguageModel, parameters
 from snippets.graphs.static_cache import Growing, Static, generate
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, BLOCKS, CONTEXT, PROMPT, STEPS = 1024, 12, 1024, 512, 64

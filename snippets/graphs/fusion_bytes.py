@@ -11,9 +11,9 @@ from functools import partial
 
 import torch
 
+from snippets.pictures import sweep
 from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 ELEMENTS, LENGTHS = 2**28, (1, 2, 5, 10)  # float32: 1 GiB

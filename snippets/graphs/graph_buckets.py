@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from snippets.graphs.language_model import LanguageModel, successors
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, BLOCKS, BATCH, LONGEST, BATCHES = 256, 4, 8, 512, 32

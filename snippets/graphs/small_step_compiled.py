@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from snippets.graphs.language_model import LanguageModel, successors
 from snippets.graphs.step_compiled import training_step
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import captured, gpu_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, BLOCKS, BATCH, TOKENS, STEPS = 256, 4, 4, 128, 5

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from snippets.graphs.language_model import LanguageModel, successors
+from snippets.pictures import bars
 from snippets.timing.benchmark import Timing, wall_clock
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 WIDTH, BLOCKS, BATCH, TOKENS = 768, 4, 64, 1024

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from snippets.pictures import bars
 from snippets.timing.kernel_time import captured
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 STEPS = 30

@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.wait_for import wait_for
 
 

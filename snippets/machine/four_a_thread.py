@@ -15,8 +15,8 @@ import torch
 
 from snippets.machine.kernel_from_source import SOURCE, by_pycuda
 from snippets.machine.pycuda_context import torch_context
+from snippets.pictures import bars
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import take_turns
 
 FOUR = """

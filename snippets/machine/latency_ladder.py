@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import take_turns
 from snippets.timing.wait_for import wait_for
 

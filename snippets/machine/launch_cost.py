@@ -11,9 +11,9 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import captured, gpu_clock, repeated
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import both_orders, take_turns
 from snippets.timing.wait_for import wait_for
 

@@ -13,8 +13,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from snippets.pictures import bars
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import take_turns
 
 TOUCHED = 2**31  # bytes that each call reads and writes in all

@@ -12,9 +12,9 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import bars
 from snippets.timing.kernel_time import gpu_clock, repeated
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import take_turns
 
 SIZES = (64, 100, 128, 256)  # n of the products (n, n)

@@ -11,9 +11,9 @@ from multiprocessing.reduction import ForkingPickler
 
 import torch
 
+from snippets.pictures import bars
 from snippets.processes.share_memory import child, send
 from snippets.timing.benchmark import measure
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded
 
 FLOATS = 2**28  # 1 GiB

@@ -16,7 +16,7 @@ from statistics import median
 import torch
 import torch.multiprocessing as mp
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 
 TRIALS = {"fork": 7, "forkserver": 7, "spawn": 3}
 CODES = {"python": "pass", "python and torch": "import torch"}

@@ -50,7 +50,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    from snippets.timing.pictures import bars
+    from snippets.pictures import bars
 
     crowds = {"idle": "idle GPU", "short_blocks": "beside\nshort blocks"}
     crowds["long_blocks"] = "beside\nlong blocks"

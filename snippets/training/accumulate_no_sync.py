@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_equality import farthest, gradients, of_all_ranks
 from snippets.training.dp_vs_ddp import slowest_rank

@@ -22,7 +22,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.training.waiting_ranks import meet
 
 LAYERS, WIDTH = 16, 2048

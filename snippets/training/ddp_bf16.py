@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import both_orders, ratios, recorded
 from snippets.training.ddp_equality import gradients
 from snippets.training.dp_vs_ddp import slowest_rank

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import both_orders, ratios, recorded
 from snippets.training.ddp_equality import farthest, gradients
 from snippets.training.dp_vs_ddp import slowest_rank

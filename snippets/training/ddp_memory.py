@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.wait_for import wait_for
 
 LAYERS, WIDTH, ROWS = 24, 4096, 128  # few rows: parameters and gradients decide

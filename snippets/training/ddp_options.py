@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from snippets.pictures import bars
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_equality import farthest, gradients
 from snippets.training.dp_vs_ddp import mlp, slowest_rank, step

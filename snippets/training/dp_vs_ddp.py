@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from snippets.pictures import bars
 from snippets.timing.benchmark import wall_clock
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 #: layers, their width, and rows for each GPU

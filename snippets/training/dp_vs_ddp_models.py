@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.models import densenet, tiny, transformer

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.models import densenet, transformer
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank
 from snippets.training.fsdp_options import (

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import take_turns
 from snippets.training.ddp_equality import farthest, gradients, of_all_ranks
 from snippets.training.dp_vs_ddp import mlp, slowest_rank

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from snippets.pictures import bars
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import bars
 from snippets.training.models import transformer
 
 LAYERS, WIDTH, BATCH, TOKENS, VOCABULARY = 6, 1024, 32, 512, 512

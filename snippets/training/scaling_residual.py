@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_timeline import account, timelines_of
 from snippets.training.dp_vs_ddp import mlp, slowest_rank, step

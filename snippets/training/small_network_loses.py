@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import ratios, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.dp_vs_ddp_models import steps_with

@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.fsdp_options import memory_gb, new_model

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 ROWS, N = 16384, 8192  # bf16 (ROWS, N) times (N, N): a result of 256 MiB

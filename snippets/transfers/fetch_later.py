@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 N, ELEMENTS = 8192, 32 * 2**20  # bf16 matmuls; float32, 128 MiB

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 
 LOAD_S, SLOW_S, STEP_S = 0.004, 0.1, 0.008  # slept, so cores do not matter

@@ -11,8 +11,8 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from snippets.pictures import bars
 from snippets.timing.benchmark import Timing, measure
-from snippets.timing.pictures import bars
 from snippets.timing.take_turns import recorded
 
 LOAD_S, SHAPE = 0.012, (256, 1024)  # float32: 1 MiB

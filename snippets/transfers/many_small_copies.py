@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(12, 29, 2)]  # bytes: 4 KiB to 256 MiB

@@ -11,7 +11,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 ELEMENTS = 32 * 2**20  # float32: 128 MiB

@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import bars
+from snippets.pictures import bars
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 BYTES, THREADS = 128 * 2**20, (1, 2, 4, 8)

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 ROWS, N, OUT = 2048, 8192, 2048  # a batch is bf16 (ROWS, N): 32 MiB

@@ -1,0 +1,186 @@
+"""What a picture shows as numbers: the rows of its table, and the words that a pointer shows at a mark."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from overlap import OverlapError
+from overlap.run.text import plain
+
+_ROWS = 100  # of numbers on a page; the rest is in the raw recording
+#: Units, as they stand at the beginning of an axis' label, or at its end behind a comma or in brackets.
+_UNIT = r"(?:[nµm]?s|[KMGT]i?B(?:/s)?|TFLOP/s|[MG]Hz|W|%)(?![\w/])"
+_COUNTS = re.compile(rf"{_UNIT}|times\b|images\b")
+_OF_UNIT = re.compile(rf"(?P<what>.+?)(?:, | \()(?P<unit>{_UNIT}[^,()]*)\)?")
+
+
+@dataclass
+class Series:
+    """What one mark of a panel says: a row [where, what] for each of its values."""
+
+    mark: object
+    name: str
+    headings: tuple[str, str]
+    rows: list[list]
+
+
+def read(picture) -> list[Series]:
+    """All that a picture (`snippets.pictures.Picture`) shows, in its order."""
+    labels = [panel.x.label for panel in reversed(picture.panels) if panel.x.label]
+    series = []
+    for panel in picture.panels:
+        x_label = panel.x.label or (labels[0] if labels else "")
+        for mark in panel.marks:
+            kind = type(mark).__name__
+            if kind in _READ:
+                headings, rows = _READ[kind](mark, panel, x_label)
+                _check_finite(rows, mark.name)
+                if rows:
+                    name = " · ".join(filter(None, (panel.title, mark.name)))
+                    series.append(Series(mark, name, headings, rows))
+    return series
+
+
+def tables(series: list[Series]) -> tuple[list[dict], int]:
+    """A table for each pair of headings, with a block of rows for each series; how many rows are left out."""
+    made = []
+    left = _ROWS
+    for headings, group in groupby(series, key=lambda item: item.headings):
+        blocks = []
+        for item in group:
+            rows = [[rounded(cell) for cell in row] for row in item.rows[: max(left, 0)]]
+            left -= len(item.rows)
+            if rows:
+                blocks.append({"name": item.name, "points": rows})
+        if blocks:
+            made.append({"headings": [plain(heading) for heading in headings], "series": blocks})
+    return made, max(-left, 0)
+
+
+def _bars(mark, panel, x_label):
+    rows = [[row.replace("\n", " "), value] for row, value in mark.values.items()]
+    return (panel.y.label, x_label), rows
+
+
+def _points(mark, panel, x_label):
+    places = zip(mark.x, mark.y, strict=True)
+    return (x_label, panel.y.label), [[at(panel.x, x), at(panel.y, y)] for x, y in places]
+
+
+def _spans(mark, panel, x_label):
+    rows = [[start, length] for start, length in mark.spans]
+    return (x_label or "from", extent(x_label)), rows
+
+
+def _cells(mark, panel, x_label):
+    rows = []
+    for name, values in zip(mark.rows, mark.values, strict=True):
+        for column, value in zip(mark.columns, values, strict=True):
+            where = ", ".join(filter(None, (name, column)))
+            rows.append([where.replace("\n", " "), value])
+    return (", ".join(filter(None, (panel.y.label, x_label))), mark.name), rows
+
+
+def _rule(mark, panel, x_label):
+    along, label = (panel.y, panel.y.label) if mark.axis == "x" else (panel.x, x_label)
+    where = "all"
+    if mark.part:
+        low, high = (at(along, place) for place in mark.part)
+        where = low if low == high else f"{text(low)} to {text(high)}"
+    own = x_label if mark.axis == "x" else panel.y.label
+    return (label, own), [[where, mark.at]]
+
+
+_READ = {
+    "Bars": _bars,
+    "Columns": _points,
+    "Line": _points,
+    "Dots": _points,
+    "Spans": _spans,
+    "Cells": _cells,
+    "Rule": _rule,
+}
+
+
+def at(axis, place: float | str | None) -> float | str | None:
+    """The words that stand at a place of an axis, else the place."""
+    if isinstance(place, str):
+        return place.replace("\n", " ")
+    words = (axis.ticks or {}).get(place, "").replace("\n", " ")
+    is_number = re.fullmatch(r"[\d,.]+", words)
+    return words if words and not is_number else place
+
+
+def extent(x_label: str) -> str:
+    """What the length of a span is called: most are times, some are bytes."""
+    return "size" if re.match(r"[KMG]iB\b", x_label) else "lasts"
+
+
+def told(series: Series, rows: list[list]) -> str:
+    """What a mark says, in words and with the units of the axes; of cells the name is the unit."""
+    kind = type(series.mark).__name__
+    name = series.mark.name
+    headings = series.headings
+    parts = [name] if name not in headings and kind != "Cells" else []
+    if kind == "Spans":
+        unit = _unit(headings[0])
+        end = rows[-1][0] + rows[-1][1]
+        total = text(sum(length for _, length in rows)) + unit
+        parts.append(f"{text(rows[0][0])} to {text(end)}{unit}")
+        parts.append(f"{headings[1]} {total}" if len(rows) == 1 else f"{len(rows)} together: {total}")
+    elif kind == "Cells":
+        where, value = rows[0]
+        parts += [f"{headings[0]}: {where}".removeprefix(": "), f"{text(value)} {name}".strip()]
+    else:
+        parts += map(said, headings, rows[0])
+    return plain(" · ".join(filter(None, parts)).replace("\n", " ").replace(" %", "%"))
+
+
+def said(heading: str, value: float | str | None) -> str:
+    """A coordinate with its axis: `11.6 ms per step`, `time of one send: 139 µs`, `step: 3`."""
+    heading = heading.partition("; ")[0]
+    number = text(value)
+    if isinstance(value, str) or value is None:
+        return f"{heading}: {number}".removeprefix(": ")
+    if _COUNTS.match(heading):
+        return f"{number} {heading}"
+    if match := _OF_UNIT.fullmatch(heading):
+        return f"{match['what']}: {number} {match['unit']}"
+    return f"{heading}: {number}".removeprefix(": ")
+
+
+def _unit(heading: str) -> str:
+    """The unit of an axis, with a space before it; empty where it names none."""
+    match = re.search(rf"(?:^|, | \()({_UNIT})", heading)
+    return f" {match[1]}" if match else ""
+
+
+def _check_finite(rows: list[list], name: str) -> None:
+    """Refuse infinity, which only a mistake gives; NaN says that something was not measured: a gap."""
+    for number in _numbers(rows):
+        if math.isinf(number):
+            raise OverlapError(f"draws infinity in {name!r}; draw NaN or None where nothing was measured")
+
+
+def _numbers(rows: list[list]) -> Iterator[float]:
+    for row in rows:
+        yield from (cell for cell in row if isinstance(cell, (int, float)))
+
+
+def text(value: float | str | None) -> str:
+    """A coordinate as text; a gap is a dash."""
+    value = rounded(value)
+    if isinstance(value, str):
+        return value
+    return "–" if value is None else f"{value:,g}"
+
+
+def rounded(value: float | str | None) -> float | str | None:
+    """Four digits; None for what is no number."""
+    if isinstance(value, str):
+        return value
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.4g}")

@@ -1,0 +1,172 @@
+"""Declared pictures: what they show as numbers, and their SVG."""
+
+import math
+import re
+
+import pytest
+
+from overlap import OverlapError
+from overlap.site import numbers
+from overlap.site.draw import Scale, draw, log_ticks, round_ticks, text_width, wrapped
+from snippets.pictures import (
+    Axis,
+    Bars,
+    Cells,
+    Columns,
+    Dots,
+    Line,
+    Note,
+    Panel,
+    Picture,
+    Rule,
+    Spans,
+    bars,
+    stacked,
+    sweep,
+    timelines,
+)
+
+EVENTS = [["CPU", 0.0, 10.0, "launch"], ["stream 7", 12.0, 40.0, "kernel"], ["CPU waits", 10.0, 42.0, "wait"]]
+EVERY_MARK = Picture(
+    [
+        Panel([Bars({"a": 1.0, "b": 2.0}, "bars"), Rule("x", 1.5, "limit")], Axis("ms")),
+        Panel([Columns([1, 2], [3.0, 4.0], "columns", texts=["3", "4"])], Axis("step"), Axis("GB")),
+        Panel([Line([1, 10, 100], [1.0, None, 3.0], "line", step=True)], Axis("n", log=True), Axis("s")),
+        Panel([Dots([1.0, 2.0], ["r", "s"], "dots", diamond=True), Note(1.0, "r", "here")], Axis("W")),
+        Panel([Spans("GPU", [(0.0, 1.0), (2.0, 3.0)], "work", apart=True)], Axis("ms")),
+        Panel([Cells(["1", "2"], ["x"], [[1.0, 2.0]], "times", [["1.0", "2.0"]])], Axis("streams")),
+    ]
+)
+
+
+def told(picture, width=504) -> list[str]:
+    return re.findall(r"<title>(.*?)</title>", draw(picture, width)[0])
+
+
+def heights(picture) -> list[float]:
+    return [
+        float(h) for h in re.findall(r'height="([\d.]+)" style="fill:var\(--ov-series', draw(picture, 504)[0])
+    ]
+
+
+@pytest.mark.parametrize("width", [504, 266])
+def test_each_mark_is_drawn_within_the_picture_and_tells_its_value(width):
+    text, wide, high = draw(EVERY_MARK, width)
+    assert wide == width and high > 400 and text.startswith("<svg") and text.endswith("</svg>")
+    assert "nan" not in text.lower() and "inf" not in text
+    places = [float(x) for x in re.findall(r'(?: x|x1|x2|cx)="(-?[\d.]+)"', text)]
+    assert min(places) >= -6 and max(places) <= width + 6
+    words = told(EVERY_MARK, width)
+    assert {
+        "bars · a · 1 ms",
+        "limit · all · 1.5 ms",
+        "columns · step: 1 · 3 GB",
+        "line · n: 1 · 1 s",
+    } <= set(words)
+    assert {
+        "line · n: 1 · 1 s",
+        "dots · 1 W · r",
+        "streams: x, 2 · 2 times",
+        "work · 2 to 5 ms · lasts 3 ms",
+    } <= set(words)
+
+
+def test_what_was_not_measured_is_a_gap_in_the_line_and_a_dash_in_the_table():
+    picture = sweep([1, 2, 3, 4], {"y": [1.0, math.nan, 3.0, 4.0]}, {}, xlabel="n", ylabel="ms")
+    (table,), more = numbers.tables(numbers.read(picture))
+    assert table["series"][0]["points"] == [[1, 1.0], [2, None], [3, 3.0], [4, 4.0]] and more == 0
+    assert len(told(picture)) == 3
+    assert draw(picture, 504)[0].count("<path") == 1  # the lone point has no line
+    with pytest.raises(OverlapError, match="draws infinity in 'y'; draw NaN or None"):
+        draw(sweep([1, 2], {"y": [1.0, math.inf]}, {}), 504)
+
+
+def test_bars_beside_each_other_stand_apart_and_stacked_ones_in_one_row():
+    beside = bars({"a": {"x": 1.0, "y": 2.0}}, {}, "ms")
+    assert heights(beside) == [9.0, 9.0, 10.0, 10.0]  # of the legend, and of the bars, which have a gap
+    whole = stacked({"x": {"a": 1.0}, "y": {"a": 2.0}}, "ms")
+    text = draw(whole, 504)[0]
+    assert text.count('height="14" style="fill:var(--ov-series') == 2
+    assert ">3</text>" in text  # the sum, behind the last
+    ends = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="14" style', text)
+    (x, wide), (next_x, _) = ((float(a), float(b)) for a, b in ends)
+    assert next_x == pytest.approx(x + wide, abs=0.11)
+
+
+def test_bars_on_a_logarithmic_axis_are_dots_and_none_of_its_texts_leaves_the_picture():
+    picture = bars({"a": 1e-4, "b": 123_456.0}, {"limit": 10.0}, "s", log=True)
+    text = draw(picture, 266)[0]
+    assert text.count("<circle") == 2 and ">123,000</text>" in text
+    (x,) = re.findall(r'<text x="([\d.]+)" y="[\d.]+">123,000<', text)
+    assert float(x) + text_width("123,000") <= 266
+
+
+def test_a_text_behind_a_bar_covers_the_line_that_would_strike_it():
+    assert "var(--ov-paper)" in draw(bars({"a": 9.9}, {"limit": 10.0}, "ms"), 504)[0]
+    assert "var(--ov-paper)" not in draw(bars({"a": 1.0}, {"limit": 10.0}, "ms"), 504)[0]
+
+
+def test_lanes_have_their_colours_and_panels_one_scale_where_the_shortest_can_be_seen():
+    picture = timelines({"one": EVENTS, "two": [["CPU", 0.0, 26.0, "x"]]})
+    text = draw(picture, 504)[0]
+    assert "fill:var(--ov-ceiling);fill-opacity:.35" in text  # waiting
+    assert text.count(">µs</text>") == 1  # the label of the time scale that both share
+    far = timelines({"one": EVENTS, "two": [["CPU", 0.0, 2.0, "x"]]})
+    assert draw(far, 504)[0].count(">µs</text>") == 2
+    assert "CPU · 0 to 10 µs · lasts 10 µs" in told(picture)
+
+
+def test_short_spans_that_follow_each_other_are_told_together():
+    spans = [["stream 7", float(i), 1.0, "k"] for i in range(400)]
+    words = told(timelines({"many": spans}))
+    assert len(words) < 80 and sum(int(word.split(" · ")[2].split()[0]) for word in words) == 400
+
+
+def test_a_picture_that_stands_beside_another_has_room_for_it():
+    small, large = bars({"a": 1.0}, {}, "ms"), bars({"a": 10.0}, {}, "ms")
+
+    def length(text: str) -> float:
+        return float(re.search(r'width="([\d.]+)" height="14" style="fill', text)[1])
+
+    alone = length(draw(small, 504)[0])
+    assert length(draw(small, 504, [large])[0]) == pytest.approx(alone / 10, rel=0.1)
+    assert length(draw(large, 504, [small])[0]) == pytest.approx(alone, rel=0.1)
+
+
+def test_the_legend_leaves_out_what_an_axis_or_a_note_says():
+    marks = [Line([1, 2], [1, 2], "GB/s"), Line([1, 2], [2, 3], "noted"), Line([1, 2], [3, 4], "new")]
+    picture = Picture([Panel([*marks, Note(1, 2, "noted")], Axis("n"), Axis("GB/s"))])
+    text = draw(picture, 504)[0]
+    assert [text.count(f">{name}</text>") for name in ("GB/s", "noted", "new")] == [1, 1, 1]
+
+
+def test_what_is_no_picture_is_refused():
+    with pytest.raises(OverlapError, match=r"must return a Picture of snippets/pictures.py, not dict"):
+        draw({}, 504)
+    with pytest.raises(OverlapError, match="empty panel"):
+        draw(Picture([Panel([])]), 504)
+
+
+def test_text_from_outside_is_escaped_and_long_names_are_wrapped():
+    text = draw(bars({"<b>a very long name of a row & more of it</b>": 1.0}, {}, "ms"), 266)[0]
+    assert "<b>" not in text and "&lt;b&gt;" in text
+    assert all(
+        text_width(line) <= 0.42 * 266 + 10
+        for line in wrapped("a very long name of a row", 0.42 * 266).split("\n")
+    )
+
+
+def test_ticks_are_round_numbers_within_the_axis():
+    assert round_ticks(0, 10, 5) == [0, 2, 4, 6, 8, 10]
+    assert round_ticks(0.13, 0.37, 4) == [0.2, 0.3]
+    assert log_ticks(1, 1000) == [1, 10, 100, 1000]
+    assert log_ticks(3, 60) == [5, 10, 20, 50]
+    scale = Scale(1, 100, 0, 200, log=True)
+    assert scale(10) == 100 and scale.shows(50) and not scale.shows(0) and not scale.shows(500)
+
+
+def test_the_words_of_an_axis_stand_in_the_table():
+    picture = sweep([0, 1], {"y": [1.0, 2.0]}, {}, xlabel="turn", ylabel="times")
+    picture.panels[0].x.ticks = {0: "first\none", 1: "again"}
+    (table,), _ = numbers.tables(numbers.read(picture))
+    assert table["series"][0]["points"] == [["first one", 1.0], ["again", 2.0]]

@@ -52,7 +52,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     svg, shared    its other forms
     notebook, trace, app, front   files to take home
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
-                   lean: styles and scripts made small; quiet: without Material's notice
+                   quiet: without Material's notice
 
 `cli` has the commands, `cache` writes files whole or not at all.
 """

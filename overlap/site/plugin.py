@@ -19,7 +19,6 @@ from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
-from overlap.site.lean import make_lean
 from overlap.site.navigation import titles
 from overlap.site.pictures import Pictures
 from overlap.site.rendered import RenderedPages
@@ -182,14 +181,12 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             raise Abort(f"{error.filename}: {error.strerror}; mend this and build again") from None
 
     def on_post_build(self, config) -> None:
-        """Mend the search, make styles small; list claims that runs of this machine contradict.
+        """Mend the search; list claims that runs of this machine contradict.
 
         An author is told what is not in order.
         """
         for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
             worker.write_text(worker.read_text(encoding="utf-8").replace(*_LUNR), encoding="utf-8")
-        if not self.serving:
-            make_lean(Path(config.site_dir), Path(config.docs_dir, "assets"))
         book = self.site.book
         for claim in book.claims:
             if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):

@@ -407,7 +407,7 @@ def test_the_extension_works_without_mkdocs(built, monkeypatch):
     )
 
 
-def test_a_thin_margin_stops_an_author_and_no_build(small_book, template):
+def test_a_thin_claim_stops_an_author_and_no_build(small_book, template):
     small_book.snippet("a/number")
     runs = []
     for second, n in enumerate((9.0, 10.0, 11.0)):

@@ -1208,7 +1208,6 @@ SEARCHED = {
     "what does ✓ 3/3 mean": "glossary/#claim",
     "✓": "glossary/#claim",
     "how to read it": "glossary/#claim",
-    "margin": "glossary/#claim",
     "do two streams run in parallel": "symptoms/#cuda-streams",
     "how do I profile": "symptoms/#how-do-i-find-out glossary/#profiler-trace",
     "memory leak": "symptoms/#memory-grows",

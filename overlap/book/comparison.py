@@ -67,27 +67,6 @@ def is_close(comparison: Comparison) -> bool:
     return not (by_difference or by_ratio)
 
 
-def distance(comparisons: Iterator[Comparison]) -> str:
-    """How far apart the nearest two sides are, as a share of the right one: `15%`; or nothing.
-
-    Counts and bytes that are as good as equal, and in each run the same, are not near: they are exact.
-    """
-    shares = []
-    for comparison in comparisons:
-        if all(right > 0 for right in comparison.right):
-            ratios = [left / right for left, right in zip(comparison.left, comparison.right, strict=True)]
-            share = abs(median(ratios) - 1)
-            if round(share, 2) or not _is_exact(comparison):
-                shares.append(share)
-    return f"{min(shares):.0%}" if shares else ""
-
-
-def _is_exact(comparison: Comparison) -> bool:
-    """Whether both sides are whole numbers, and the same in each run."""
-    sides_of_runs = {*zip(comparison.left, comparison.right, strict=True)}
-    return len(sides_of_runs) == 1 and all(float(number).is_integer() for number in sides_of_runs.pop())
-
-
 def _has_room(sign: str, distances: list[float]) -> bool:
     """Whether the median, moved against the comparison by three spreads, is still on its side of zero."""
     lower, centre, upper = quantiles(distances, n=4, method="inclusive")

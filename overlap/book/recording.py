@@ -60,14 +60,11 @@ class Recording:
 
     @property
     def runs_in_words(self) -> str:
-        """`3 runs, 1 of them disturbed, typically 4% apart`; nothing of a single calm one."""
-        count, other_work = len(self.runs), disturbed(self.runs)
-        if count == 1:
+        """`3 runs on one host, 1 of them disturbed, typically 4% apart`; nothing of a single calm one."""
+        other_work = disturbed(self.runs)
+        if len(self.runs) == 1:
             return "disturbed" if other_work else ""
-        text = f"{count} runs"
-        if other_work:
-            text += f", {other_work} of them disturbed"
-        return text + self._spread_in_words
+        return counted(len(self.runs), hosts(self.runs), other_work) + self._spread_in_words
 
     @property
     def _spread_in_words(self) -> str:
@@ -91,9 +88,6 @@ class Recording:
         software = self.data["software"]
         verb = "run by this build" if self.is_local else "recorded"
         when = f"{verb} {self.day} in {self.seconds:.1f} s"
-        if len(self.runs) > 1:
-            runs = counted(len(self.runs), hosts(self.runs), disturbed(self.runs))
-            when += f", one of {runs}{self._spread_in_words}"
         parts = [self._device, f"torch {software['torch']}, Python {software['python']}", when]
         if self.grade not in (FRESH, OTHER):
             parts.append(self.grade)

@@ -35,9 +35,8 @@ class State(Enum):
 class Verdict:
     """A state on one machine, with the recording that decides it, and its figures.
 
-    It is `true` in so many of its `runs`; `margin` is the distance of what is nearest to its bound: `15%`.
-    `busy` is what other work did to the host in such a run, in figures. `torch` names the torch of the runs
-    and the recorded one, where the claim is false and they differ.
+    It is `true` in so many of its `runs`. `busy` is what other work did to the host in such a run.
+    `torch` names the torch of the runs and the recorded one, where the claim is false and they differ.
     """
 
     recording: Recording
@@ -45,7 +44,6 @@ class Verdict:
     figures: str
     true: int = 1
     runs: int = 1
-    margin: str = ""
     busy: str = ""
     torch: str = ""
 

@@ -33,8 +33,8 @@ _STAMP = ".inputs"
 def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
     """All that a builder needs: check, run what this machine can, draw, generate.
 
-    Returns how many runs and pictures were made. Where no input has changed nothing is done. A thin margin
-    stops an author, not a reader who builds.
+    Returns how many runs and pictures were made. Where no input has changed nothing is done. A claim that
+    holds too narrowly stops an author, not a reader who builds.
     """
     ran = book.run()
     stamp = book.docs / FOLDER / _STAMP

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.comparison import SPREADS, compared, distance, is_close, sides
+from overlap.book.comparison import SPREADS, compared, is_close, sides
 from overlap.book.evaluation import speaks_of
 from overlap.book.expression import Undecided, evaluate, over, over_some
 from overlap.book.limits import ABOVE
@@ -137,13 +137,9 @@ class Claim(Block):
         figures = " · ".join([sides(self.expression, able), *(limit.figures(able) for limit in self.limits)])
         if 0 < true < len(able):
             figures += f" · true in {true} of {len(able)} runs"
-        if 2 * true <= len(able) or any(limit.is_beaten(able) for limit in self.limits):
-            state = State.FALSE
-            apart = ""
-        else:
-            state = State.HOLDS
-            apart = distance(compared(self.expression, able))
-        return Verdict(recording, state, figures, true, len(able), apart, disturbed)
+        is_false = 2 * true <= len(able) or any(limit.is_beaten(able) for limit in self.limits)
+        state = State.FALSE if is_false else State.HOLDS
+        return Verdict(recording, state, figures, true, len(able), disturbed)
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, figures, recording and remedy.

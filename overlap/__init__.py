@@ -17,7 +17,8 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
 `run`: a snippet becomes a recording. It needs torch alone.
     snippet        a file under snippets/: its header, functions, inputs
     fingerprint    what its code means, as a hash: by it a recording is fresh or stale
-    pure           its `plot`, without importing it: only what that reaches is executed
+    pure           its `plot` or `derive`, without importing it: only what that reaches is executed
+    derived        what `derive` adds to the result of a run
     machine        what a machine is called, and all that a recording says of it
     worker         processes that run snippets, with time limits and captured output
     runner         runs snippets in workers, and makes recordings of what they gave

@@ -59,6 +59,7 @@ class Book:
 
     def _forget(self) -> None:
         self._recordings: dict[str, dict[str, Recording]] = {}
+        self._results: dict[tuple, dict] = {}
         self._scopes: dict[tuple, dict] = {}
         self._statistics: dict[Value, dict[str, Statistic]] = {}
         self._verdicts: dict[Claim, list[Verdict]] = {}
@@ -181,6 +182,13 @@ class Book:
                 if shown.output and not known.output:
                     places[shown.snippet] = shown
         return places
+
+    def result(self, recording: Recording, number: int = 0) -> dict:
+        """What `main()` returned in a run of a recording, and what `derive` adds to it."""
+        key = (recording.path, number)
+        if key not in self._results:
+            self._results[key] = evaluation.result(self, recording, number)
+        return self._results[key]
 
     def scope(self, recording: Recording, number: int = 0) -> dict:
         """Names an expression over one run of a recording can use; run 0 is the one that is shown."""

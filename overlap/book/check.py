@@ -8,6 +8,7 @@ from overlap import OverlapError
 from overlap.book.blocks import Block
 from overlap.book.verdict import State
 from overlap.run import download
+from overlap.run.derived import NotDerived
 from overlap.run.recording import CODE, MISSING, is_intact
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
@@ -31,6 +32,7 @@ def problems(book: "Book") -> list[str]:
     for snippet in book.snippets.values():
         lines += _freshness(book, snippet)
         lines += _small(book, snippet)
+        lines += _underived(book, snippet)
     for block in book.blocks:
         lines += _of_block(block, block.check(book))
     for snippet in book.snippets.values():
@@ -55,9 +57,11 @@ def remarks(book: "Book") -> list[str]:
 
 
 def _of_block(block: Block, lines: Iterator[str]) -> Iterator[str]:
-    """The lines; an error that stops them is one more."""
+    """The lines; an error that stops them is one more, but for that of a `derive`, which stands alone."""
     try:
         yield from lines
+    except NotDerived:
+        return
     except OverlapError as error:
         yield f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}"
 
@@ -114,6 +118,16 @@ def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
         except OverlapError:  # `problems` has it
             continue
         yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
+
+
+def _underived(book: "Book", snippet: Snippet) -> Iterator[str]:
+    """What is wrong with its `derive`, on the first machine where it is."""
+    try:
+        for recording in book.committed.get(snippet.name, {}).values():
+            for number in range(len(recording.runs)):
+                book.result(recording, number)
+    except NotDerived as error:
+        yield str(error)
 
 
 def _downloads(snippet: Snippet) -> Iterator[str]:

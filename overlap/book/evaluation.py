@@ -14,6 +14,7 @@ from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import State, Verdict
 from overlap.run import machine
+from overlap.run.derived import NotDerived, derived
 
 if TYPE_CHECKING:
     from overlap.book.blocks import Claim
@@ -47,6 +48,13 @@ def speaks_of(condition: str, recording: Recording) -> bool:
     return bool(evaluate(condition, machine_scope(recording.profile, recording.data["machine"])))
 
 
+def result(book: "Book", recording: Recording, number: int) -> dict:
+    """What `main()` returned in a run of a recording, and what `derive` adds to it."""
+    measured = recording.runs[number]["result"]
+    run = f"{recording.profile}: {recording.path}, run {number + 1}"
+    return measured | derived(book.snippet(recording.snippet), measured, run)
+
+
 def scope(book: "Book", recording: Recording, number: int) -> dict:
     """Names that an expression over one run of a recording can use; keys of the run's result come first."""
     run = recording.runs[number]
@@ -55,15 +63,17 @@ def scope(book: "Book", recording: Recording, number: int) -> dict:
         """Result of another snippet, on the same host where there is one."""
         if other not in book.snippets or recording.profile not in book.recordings(other):
             raise Undecided(f"no run of {other} on {recording.profile}")
-        runs = book.recordings(other)[recording.profile].runs
+        of_other = book.recordings(other)[recording.profile]
+        recorded_on = [candidate["machine"].get("host") for candidate in of_other.runs]
         host = run["machine"].get("host")
-        of_host = [candidate for candidate in runs if candidate["machine"].get("host") == host]
-        return (of_host or runs)[0]["result"]
+        return book.result(of_other, recorded_on.index(host) if host in recorded_on else 0)
 
     chapters = {snippet.chapter for snippet in book.snippets.values()}
     names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
     names |= machine_scope(recording.profile, run["machine"])
-    return names | {key: wrap(value, f"{recording.snippet}.{key}") for key, value in run["result"].items()}
+    for key, value in book.result(recording, number).items():
+        names[key] = wrap(value, f"{recording.snippet}.{key}")
+    return names
 
 
 def statistics(book: "Book", value: Value) -> dict[str, Statistic]:
@@ -98,6 +108,8 @@ def _statistic(book: "Book", value: Value, recording: Recording) -> Statistic:
             raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
         except OverlapError as error:
             wanted = value.profile or book.is_reference(recording.profile)
+            if wanted and isinstance(error, NotDerived):
+                raise
             if wanted and not isinstance(error, Undecided):
                 raise OverlapError(f"{error}, in {recording.path}; mend the expression") from None
             why = why or str(error)
@@ -129,6 +141,8 @@ def verdict(book: "Book", claim: "Claim", recording: Recording, strict: bool = F
     try:
         decided = claim.verdict(book.scopes(recording), recording)
     except OverlapError as error:
+        if strict and isinstance(error, NotDerived):
+            raise
         if strict:
             reason = f"claim {claim.snippet}: {error}, in {recording.path}"
             raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None

@@ -134,7 +134,9 @@ class Mine:
 
 def edition(book: Book) -> str:
     """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
-    parts = [f"{name} {snippet.hash} {snippet.input_hashes}" for name, snippet in book.snippets.items()]
+    parts = []
+    for name, snippet in book.snippets.items():
+        parts.append(f"{name} {snippet.hash} {snippet.input_hashes} {snippet.derive_hash}")
     parts += [value.key for value in _asked(book)]
     keyed = [*all_headlines(book), *book.of_kind(Bars), *book.of_kind(Calculator), *book.claims]
     parts += [item.key for item in keyed]

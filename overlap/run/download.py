@@ -1,7 +1,7 @@
 """A snippet as one file that runs alone: what a borrower takes home.
 
 A download has the snippet's header, all imports, what it uses of other snippets, and its own code without
-`plot`. A function can be taken alone, too, with what it needs.
+`plot` and `derive`. A function can be taken alone, too, with what it needs.
 """
 
 import ast
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from overlap import OverlapError
 from overlap.run import fingerprint
-from overlap.run.fingerprint import GUARD, PLOT, Part
+from overlap.run.fingerprint import AFTERWARDS, GUARD, Part
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
@@ -29,7 +29,7 @@ Files = list[tuple[Snippet, list[Part]]]
 
 def program(snippet: Snippet) -> str:
     """The file that the site offers, with checks that say in a sentence what a machine lacks."""
-    files = _files(snippet, _without_plot(snippet))
+    files = _files(snippet, _recorded(snippet))
     origin = _origin(snippet, files, snippet.credits)
     head = [_header(snippet), *origin, *_docstring(snippet)]
     imports = _imports(files)
@@ -46,7 +46,7 @@ def program(snippet: Snippet) -> str:
 
 def cell(snippet: Snippet) -> str:
     """The file as the cell of a notebook: without header and checks."""
-    files = _files(snippet, _without_plot(snippet))
+    files = _files(snippet, _recorded(snippet))
     origin = _origin(snippet, files, snippet.credits)
     return _text([*origin, *_docstring(snippet)], files, _imports(files)).strip()
 
@@ -221,12 +221,12 @@ def _renamed(file: Snippet, parts: list[Part], names: dict[str, str]) -> tuple[S
     return renamed, [renamed.parts[file.parts.index(part)] for part in parts]
 
 
-def _without_plot(snippet: Snippet) -> list[Part]:
-    """The parts of the snippet but for `plot` and what nothing else uses."""
-    for_plot = fingerprint.used(snippet.parts, {PLOT}, annotations=True)
+def _recorded(snippet: Snippet) -> list[Part]:
+    """The parts of the snippet but for `plot`, `derive` and what nothing else uses."""
+    afterwards = fingerprint.used(snippet.parts, AFTERWARDS, annotations=True)
     names = {GUARD}
     for part in snippet.parts:
-        if part not in for_plot:
+        if part not in afterwards:
             names |= part.binds
     return fingerprint.used(snippet.parts, names, annotations=True)
 

@@ -1,11 +1,11 @@
-"""What Python code means, as hashes: a change of comments, annotations, layout or `plot` makes nothing stale.
+"""What Python code means, as hashes: comments, annotations, layout, `plot` and `derive` may change.
 
 A file is hashed by its syntax tree. Of a file that others import only the statements they use are hashed, so
 that a new helper beside them makes nobody stale. The hashes stand in recordings and must not change, whatever
 Python version computes them.
 
-Docstrings and annotations are not hashed, and neither are imports that only `plot` or annotations use. What a
-class or a decorator may read is: the annotations of a class's fields, and those of a decorated function.
+Docstrings and annotations are not hashed, and neither are imports that only these, `plot` or `derive` use.
+What a class or a decorator may read is: annotations of a class's fields, and those of a decorated function.
 """
 
 import ast
@@ -21,8 +21,10 @@ from overlap import OverlapError
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
-#: What the main guard and the function that draws are called.
-GUARD, PLOT = "__main__", "plot"
+#: What the main guard is called, the function that draws, and the one that adds to the result.
+GUARD, PLOT, DERIVE = "__main__", "plot", "derive"
+#: What is computed from a recording, and never recorded.
+AFTERWARDS = frozenset({PLOT, DERIVE})
 _NOT_HASHED = ("annotation", "returns", "kind", "type_comment", "ctx")
 
 
@@ -55,8 +57,8 @@ class Part:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether it is anything but `plot`."""
-        return PLOT not in self.binds
+        """Whether it is part of what was recorded: neither `plot` nor `derive`."""
+        return not self.binds & AFTERWARDS
 
     @cached_property
     def text(self) -> str:
@@ -95,7 +97,7 @@ def parts_of(tree: ast.Module, origin: str) -> list[Part]:
 
 
 def code_parts(parts: list[Part]) -> list[Part]:
-    """The parts that are hashed: without `plot`, and without imports for `plot` and annotations alone."""
+    """The parts that are hashed: without `plot`, `derive`, and imports for these and annotations alone."""
     uses = set()
     unhashed = set()
     for part in parts:

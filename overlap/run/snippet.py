@@ -156,7 +156,7 @@ class Snippet:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of what the code means: no comments, docstrings, annotations, layout or `plot`."""
+        """SHA-256 of what the code means: no comments, docstrings, annotations, layout, `plot`, `derive`."""
         return fingerprint.of_file(self.parts, self.options["launcher"])
 
     @cached_property
@@ -169,7 +169,7 @@ class Snippet:
 
     @cached_property
     def imports(self) -> list[Borrow]:
-        """What this file imports of other snippets, `plot` included."""
+        """What this file imports of other snippets, `plot` and `derive` included."""
         return [borrow for part in self.parts for borrow in part.borrows]
 
     @cached_property
@@ -181,8 +181,19 @@ class Snippet:
         return _hashes(self.borrowed_by(borrows))
 
     @cached_property
+    def derive_hash(self) -> str:
+        """SHA-256 of `derive` and what it uses, also of other files; empty where there is none."""
+        if fingerprint.DERIVE not in self.functions:
+            return ""
+        parts = list(fingerprint.used(self.parts, {fingerprint.DERIVE}))
+        borrows = [borrow for part in parts for borrow in part.borrows]
+        for borrowed in self.borrowed_by(borrows).values():
+            parts += borrowed
+        return fingerprint.of_parts(parts)
+
+    @cached_property
     def drawing_hashes(self) -> dict[str, str]:
-        """Hash of what is used of each imported project file, by `plot` too, by path."""
+        """Hash of what is used of each imported project file, by `plot` and `derive` too, by path."""
         return _hashes(self.borrowed_by(self.imports))
 
     def borrowed_by(self, borrows: list[Borrow], annotations: bool = False) -> dict[str, list[Part]]:

@@ -1,7 +1,8 @@
 """Text: what came from outside made safe, numbers with their noun, tables for a terminal."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 #: Characters as they stand between the brackets of a regular expression: control characters but tab and
 #: newline, and halves of characters; marks that turn the direction of what follows.
@@ -51,3 +52,18 @@ def aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         yield "  ".join(cells).rstrip()
+
+
+def unfit(value: object, place: str) -> str:
+    """The place of the innermost thing in a value that JSON cannot hold."""
+    parts: Iterable = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, (list, tuple)):
+        parts = enumerate(value)
+    for key, inner in parts:
+        try:
+            json.dumps(inner, allow_nan=False)
+        except (TypeError, ValueError):
+            return unfit(inner, f"{place}[{key!r}]")
+    return place

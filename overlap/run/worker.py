@@ -31,10 +31,12 @@ import traceback
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+
+from overlap.run.text import unfit
 
 #: Whether jobs fork from a process that has imported torch; elsewhere that is not safe, and each imports it.
 PRELOADS = sys.platform == "linux"
@@ -291,23 +293,8 @@ def _keep(folder: Path, result: object) -> None:
         text = json.dumps(result, allow_nan=False)
     except (TypeError, ValueError) as error:
         remedy = "return numbers, texts, lists and dicts"
-        sys.exit(f"{_unfit(result, 'the result of main()')} is no plain data: {error}; {remedy}")
+        sys.exit(f"{unfit(result, 'the result of main()')} is no plain data: {error}; {remedy}")
     (folder / "result.json").write_text(text)
-
-
-def _unfit(value: object, place: str) -> str:
-    """The place of the innermost thing in a value that JSON cannot hold."""
-    parts: Iterable = ()
-    if isinstance(value, dict):
-        parts = value.items()
-    elif isinstance(value, (list, tuple)):
-        parts = enumerate(value)
-    for key, inner in parts:
-        try:
-            json.dumps(inner, allow_nan=False)
-        except (TypeError, ValueError):
-            return _unfit(inner, f"{place}[{key!r}]")
-    return place
 
 
 def _write_to(folder: Path, writer: str) -> None:

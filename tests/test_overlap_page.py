@@ -24,6 +24,21 @@ PLAIN = [
 ]
 
 
+def test_a_page_knows_its_headings_and_what_stands_below_them(tmp_path):
+    file = tmp_path / "a.md"
+    file.write_text(
+        "---\ndescription: No # heading.\n---\n\n# A: `x`\nOne.\n\n```python\n# no heading\n```\n"
+        "## B {a/b: n} { #b data-search-exclude }\n\nTwo.\n### C · 丙 {: #c }\n#no heading\n"
+    )
+    sections = page.Page.read(file, tmp_path).sections
+    assert [(item.depth, item.title, item.anchor) for item in sections] == [
+        (1, "A: `x`", ""),
+        (2, "B {a/b: n}", "b"),
+        (3, "C · 丙", "c"),
+    ]
+    assert [item.lines for item in sections] == [["One.", ""], ["", "Two."], ["#no heading"]]
+
+
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_is_no_block_is_left_as_it_is(text):
     (part,) = page.parse(text, "a.md")

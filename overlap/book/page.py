@@ -2,8 +2,8 @@
 
 import difflib
 import re
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 
 from overlap import OverlapError
@@ -18,6 +18,17 @@ FIRST = "index.md"
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _LIMIT = re.compile(r"(?<!`)\{limit:\s*([^{}\n]*?)\s*\}")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)$")
+_HEADING = re.compile(r"(?P<marks>#{1,6}) +(?P<title>.+?)(?: *\{[^{}#]*#(?P<anchor>[\w-]+)[^{}]*\})?")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading: how deep it is, its words, its id if it states one; and the lines up to the next heading."""
+
+    depth: int
+    title: str
+    anchor: str
+    lines: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,22 @@ class Page:
     def name(self) -> str:
         """Path without its ending: also the name of the chapter."""
         return self.path.removesuffix(".md")
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """In order; what stands above the first heading, and in code, is in none of them."""
+        sections: list[Section] = []
+        lines = self.text.splitlines()
+        i = 0
+        while i < len(lines):
+            if fence := _FENCE.match(lines[i]):
+                i = _end(lines, i, fence["marks"])
+            elif heading := _HEADING.fullmatch(lines[i]):
+                sections.append(Section(len(heading["marks"]), heading["title"], heading["anchor"] or ""))
+            elif sections:
+                sections[-1].lines.append(lines[i])
+            i += 1
+        return sections
 
 
 def parse(text: str, page: str) -> list[Block]:

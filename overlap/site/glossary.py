@@ -5,7 +5,8 @@ Markdown's own abbreviations would mark every use of `stream` and `event`, and i
 
 import re
 import xml.etree.ElementTree as etree
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from markdown import Markdown
 from markdown.extensions.toc import slugify
@@ -15,18 +16,27 @@ from overlap.book.blocks.block import HOUSE_RULES
 from overlap.book.book import Book
 
 FILE = "glossary.md"
-#: A term, with its translation and its anchor where it has them, and the first paragraph below.
-_ENTRY = re.compile(r"^## (.+?)(?: · .+)?\n+((?:[^#\n].*\n?)*)", re.M)
 #: Where text is prose: a term in a heading, in code, in a link or in a value is left alone.
 _PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
 
 
-def terms(book: Book) -> dict[str, str]:
-    """Headings of the glossary, and the first paragraph below each, without marks and addresses."""
-    meanings = {}
-    for term, meaning in _ENTRY.findall(book.pages[FILE].text if FILE in book.pages else ""):
-        meanings[term] = " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", meaning).split())
-    return meanings
+@dataclass(frozen=True)
+class Term:
+    """A heading of the glossary before its Chinese words, and the first paragraph below it, as plain text."""
+
+    name: str
+    anchor: str
+    meaning: str
+
+
+def terms(book: Book) -> Iterator[Term]:
+    """All that the glossary explains."""
+    for section in book.pages[FILE].sections if FILE in book.pages else ():
+        if section.depth == 2:
+            name = section.title.partition(" · ")[0]
+            paragraph = "\n".join(section.lines).strip().partition("\n\n")[0]
+            meaning = " ".join(re.sub(r"\]\([^)]*\)|[`*\[]", "", paragraph).split())
+            yield Term(name, section.anchor or slugify(section.title, "-"), meaning)
 
 
 class Glossary(Treeprocessor):
@@ -45,11 +55,10 @@ class Glossary(Treeprocessor):
                 heading.set("translate", "no")  # a browser that translates leaves terms alone
         if page in ("", FILE, HOUSE_RULES):
             return
-        meanings = terms(self._book())
-        if meanings:
-            words = "|".join(map(re.escape, sorted(meanings, key=len, reverse=True)))
+        self._left = {term.name.lower(): term for term in terms(self._book())}
+        if self._left:
+            words = "|".join(map(re.escape, sorted(self._left, key=len, reverse=True)))
             self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)
-            self._left = {term.lower(): (term, meaning) for term, meaning in meanings.items()}
             self._walk(root)
 
     def _walk(self, element: etree.Element) -> None:
@@ -79,10 +88,10 @@ class Glossary(Treeprocessor):
                 return
 
     def _linked(self, match: re.Match) -> etree.Element:
-        term, meaning = self._left.pop(match[1].lower())
-        link = etree.Element("a", {"href": f"{FILE}#{slugify(term, '-')}"})
-        if meaning:
-            link.set("title", meaning)
+        term = self._left.pop(match[1].lower())
+        link = etree.Element("a", {"href": f"{FILE}#{term.anchor}"})
+        if term.meaning:
+            link.set("title", term.meaning)
         link.set("translate", "no")
         link.text = match[0]
         return link

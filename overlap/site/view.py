@@ -136,7 +136,8 @@ class View:
     def legend(self) -> str:
         """Address of the place on the first page that explains marks; empty where it has none."""
         index = self.book.pages.get(FIRST)
-        return self.page(FIRST, "marks") if index and "{ #marks }" in index.text else ""
+        explained = index and any(section.anchor == "marks" for section in index.sections)
+        return self.page(FIRST, "marks") if explained else ""
 
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""

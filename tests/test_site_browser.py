@@ -344,24 +344,6 @@ def test_two_machines_beside_each_other(visit):
     assert figures.count() == 1
 
 
-def test_two_machines_are_compared_on_the_same_axes(visit):
-    """The CPU, which is far slower, keeps axes of its own."""
-    page = visit("machine/", width=1440)
-    views = page.locator(".ov-views:has(picture[data-shared])").first
-    views.scroll_into_view_if_needed()
-    choice = views.locator(".ov-beside select")
-    choice.select_option("h100-80gb-hbm3")
-    assert views.locator(".ov-beside span").inner_text() == "on the same axes"
-    pictures = views.locator(".ov-picture svg:visible")
-    pictures.nth(1).wait_for()
-    assert pictures.count() == 2
-    words = [pictures.nth(i).locator("text").all_text_contents() for i in range(2)]
-    axes = [sorted(word for word in drawn if re.fullmatch(r"[\d,.]+", word)) for drawn in words]
-    assert axes[0] == axes[1] != []
-    choice.select_option("")
-    assert views.locator(".ov-beside span").is_hidden()
-
-
 # Claims
 
 

@@ -233,9 +233,9 @@
 
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const two = picture.closest(".ov-two"), small = narrow.matches || two || picture.closest(".ov-twin")
+    const small = narrow.matches || picture.closest(".ov-two, .ov-twin")
     const drawn = small ? picture.querySelector("source").srcset : image.src
-    const answer = await fetch(two?.matches(".ov-same-axes") ? picture.dataset.shared : drawn).catch(() => null)
+    const answer = await fetch(drawn).catch(() => null)
     if (!answer?.ok || picture.hidden) return
     const text = (await answer.text()).replace(/<style\b.*?<\/style>/s, "")  // the page has a style of its own for it
     const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement
@@ -300,7 +300,7 @@
     scrollBy({ top: set.getBoundingClientRect().top - top, behavior: "instant" })
   })
 
-  /* Two machines beside each other in one figure, on the same axes where both have such a picture. */
+  /* Two machines beside each other in one figure. */
   const beside = () => {
     for (const set of document.querySelectorAll(".tabbed-set:has(.ov-run .ov-figure):not([data-beside], .ov-summary *)")) {
       set.dataset.beside = ""
@@ -308,8 +308,7 @@
       if (blocks.length < 2) continue
       const row = document.createElement("label"), select = document.createElement("select")
       row.className = "ov-beside"
-      const words = document.createTextNode(""), scales = document.createElement("span")
-      scales.hidden = true
+      const words = document.createTextNode("")
       select.ariaLabel = "Compare with"
       select.add(new Option("Compare with …", ""))
       for (const block of blocks) {
@@ -321,13 +320,7 @@
         for (const block of blocks) {
           block.classList.toggle("ov-second", block.querySelector(".ov-run").dataset.machine === select.value)
         }
-        const inputs = [...set.querySelectorAll(":scope > input")]
-        const pictures = blocks.filter((block, i) => inputs[i].checked || block.matches(".ov-second")).map(block => block.querySelector("picture"))
-        const same = pictures.length === 2 && pictures.every(picture => picture?.dataset.shared)
         set.classList.toggle("ov-two", Boolean(select.value))
-        set.classList.toggle("ov-same-axes", same)
-        scales.textContent = same ? "on the same axes" : "each on axes of its own"
-        scales.hidden = pictures.length < 2
         words.data = select.value ? "compared with" : ""
         redraw(set)
       }
@@ -343,7 +336,7 @@
         offer()
         if (select.value) compare()
       })
-      row.append(words, select, scales)
+      row.append(words, select)
       const choice = set.closest(".ov-views")?.querySelector(".ov-choice")
       choice ? choice.append(row) : set.before(row)
     }

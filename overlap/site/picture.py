@@ -23,7 +23,7 @@ from overlap.site.draw import draw as draw_declared
 from overlap.site.layout import Layout
 from overlap.site.restyle import restyle
 from overlap.site.series import Series, read
-from overlap.site.shared import kinds, share
+from overlap.site.shared import share
 
 #: What `plot` gets: results and ceilings.
 Numbers = tuple[dict, dict]
@@ -68,20 +68,17 @@ def draw(
     path: str,
     name: str,
     machines: dict[str, Numbers],
-    wanted: Iterable[str] | None = None,
     twin: tuple[str, dict[str, Numbers]] | None = None,
     variants: Iterable[str] = tuple(WIDTHS),
 ) -> dict[str, dict]:
     """Call `plot(results, ceilings)` of the file at `path` with the numbers of each machine.
 
-    Returns by machine, for all or for those `wanted`, SVG texts and sizes of the variants, and tables of
-    numbers. Ids in a picture are made of `name` and the machine.
-    Where other machines give pictures of the same kind there is one more variant, `shared`, on axes that hold
-    for all of them. With a `twin`, the path and the numbers of another snippet, the axes have room for what
-    that shows on the same machine.
+    Returns by machine SVG texts and sizes of the variants, and tables of numbers. Ids in a picture are made
+    of `name` and the machine. With a `twin`, the path and the numbers of another snippet, the axes have room
+    for what that shows on the same machine.
     """
     profile, *_ = machines
-    drawings: dict[str, Drawing] = {}
+    pictures: dict[str, dict] = {}
     with plt.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a page cannot help what matplotlib warns of
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -93,16 +90,11 @@ def draw(
                 figure = plot(*given)
                 beside = [plot_twin(*of_twin[profile])] if profile in of_twin else []
                 if type(figure).__name__ == "Picture":
-                    drawings[profile] = Declared(figure, beside)
+                    pictures[profile] = _declared(figure, beside, variants)
                     continue
-                if beside:
-                    share(figure, beside)
-                drawings[profile] = Drawing(figure, f"{name}-{profile}")
-            wanted = list(wanted or machines)
-            for profile in wanted:
-                drawings[profile].draw(variants)
-            for profile in wanted:
-                drawings[profile].draw_shared(drawings.values())
+                for other in beside:
+                    share(figure, other)
+                pictures[profile] = Drawing(figure, f"{name}-{profile}").draw(variants)
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error} (with the numbers of {profile})") from None
         except (Exception, SystemExit) as error:
@@ -114,7 +106,7 @@ def draw(
             raise OverlapError(f"{place}: {why}; {remedy}") from None
         finally:
             plt.close("all")
-    return {profile: drawings[profile].picture for profile in wanted}
+    return pictures
 
 
 def _module(path: str) -> ModuleType:
@@ -136,25 +128,15 @@ def _take_snippets() -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in names}
 
 
-class Declared:
-    """A declared picture of one machine, with those that it stands beside."""
-
-    def __init__(self, declared, beside: list):
-        self.declared = declared
-        self.beside = beside
-        self.kinds = None
-        self.picture = {"sizes": {}}
-
-    def draw(self, variants: Iterable[str]) -> None:
-        """Put variants into the picture, and its numbers."""
-        for variant in variants:
-            drawn, *size = draw_declared(self.declared, PIXELS[variant], self.beside)
-            self.picture[variant] = drawn
-            self.picture["sizes"][variant] = size
-        self.picture["tables"], self.picture["more"] = numbers.tables(numbers.read(self.declared))
-
-    def draw_shared(self, drawings: Iterable) -> None:
-        """It has none: its axes are given room where it stands beside another."""
+def _declared(declared, beside: list, variants: Iterable[str]) -> dict:
+    """The picture of a declared one, with room for those that it stands beside."""
+    picture = {"sizes": {}}
+    for variant in variants:
+        drawn, *size = draw_declared(declared, PIXELS[variant], beside)
+        picture[variant] = drawn
+        picture["sizes"][variant] = size
+    picture["tables"], picture["more"] = numbers.tables(numbers.read(declared))
+    return picture
 
 
 class Drawing:
@@ -169,28 +151,20 @@ class Drawing:
             )
         self.figure = figure
         self.name = name
-        self.kinds = kinds(figure)
         self.series = read(figure)
         self.picture = {"sizes": {}}
         restyle(figure, self.series)
         self.layout = Layout(figure, self.series)
 
-    def draw(self, variants: Iterable[str]) -> None:
-        """Put variants into the picture, and its numbers."""
+    def draw(self, variants: Iterable[str]) -> dict:
+        """The picture with these variants, and its numbers."""
         for variant in variants:
-            self._add(variant, WIDTHS[variant])
+            self._add(variant)
         self.picture["tables"], self.picture["more"] = _tables(self.series)
+        return self.picture
 
-    def draw_shared(self, drawings: Iterable["Drawing"]) -> None:
-        """Put the variant into the picture whose axes hold for all of these that show the same."""
-        others = [other for other in drawings if other is not self and other.kinds == self.kinds]
-        others = [other.figure for other in others]
-        if others:
-            share(self.figure, others)
-            self._add("shared", WIDTHS["narrow"])
-
-    def _add(self, variant: str, inches: float) -> None:
-        self.layout.fit(inches)
+    def _add(self, variant: str) -> None:
+        self.layout.fit(WIDTHS[variant])
         file = io.StringIO()
         canvas = self.figure.canvas
         with plt.rc_context({"svg.hashsalt": f"{self.name}-{variant}"}):

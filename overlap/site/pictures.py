@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
@@ -44,16 +45,10 @@ class Pictures:
         for other in filter(None, (name, self._twin(name))):
             snippet = self.book.snippets[other]
             inputs.append([snippet.text, snippet.drawing_hashes])
-            for drawn in self.comparable(other, recording):
+            drawn = self.book.recordings(other).get(recording.profile)
+            if drawn:
                 inputs.append([drawn.data["digest"], ceilings(drawn.data["machine"])])
         return self._cache.path("pictures", f"{name}-{recording.profile}", inputs, ".json")
-
-    def comparable(self, name: str, recording: Recording) -> list[Recording]:
-        """A snippet's recordings whose pictures can be on the same axes as this machine's: all with GPUs."""
-        recordings = self.book.recordings(name)
-        if recording.gpus:
-            return [other for other in recordings.values() if other.gpus]
-        return [other for other in recordings.values() if other.profile == recording.profile]
 
     def _twin(self, name: str) -> str:
         """The snippet that is drawn on the same scale on each machine; empty where there is none."""
@@ -92,18 +87,14 @@ class Pictures:
     def draw(self, pool: Executor, wanted: list[Recording] | None = None) -> int:
         """Draw the pictures of these, or what is missing, and say how far it is; return how many.
 
-        Pictures that can be on the same axes are one task: each is drawn with the numbers of the others.
+        Those of one snippet are one task.
         """
         if wanted is None:
             wanted = self.missing()
-        tasks: dict[tuple[str, ...], list[Recording]] = {}
+        tasks: dict[str, list[Recording]] = {}
         for recording in wanted:
-            name = recording.snippet
-            machines = [other.profile for other in self.comparable(name, recording)]
-            tasks.setdefault((name, *machines), []).append(recording)
-        futures = {}
-        for (name, *_), of_task in tasks.items():
-            futures[pool.submit(_draw, *self._task(name, of_task))] = name
+            tasks.setdefault(recording.snippet, []).append(recording)
+        futures = {pool.submit(_draw, *self._task(name, of_task)): name for name, of_task in tasks.items()}
         problems = []
         count = 0
         for future in as_completed(futures):
@@ -125,12 +116,11 @@ class Pictures:
     def _task(self, name: str, wanted: list[Recording]) -> tuple:
         """What `picture.draw` needs."""
         twin = self._twin(name)
-        beside = (self._file(twin), _numbers(self.comparable(twin, wanted[0]))) if twin else None
-        machines = _numbers(self.comparable(name, wanted[0]))
-        return self._file(name), name, machines, [one.profile for one in wanted], beside
+        beside = (self._file(twin), _numbers(self.book.recordings(twin).values())) if twin else None
+        return self._file(name), name, _numbers(wanted), beside
 
 
-def _numbers(recordings: list[Recording]) -> dict[str, tuple[dict, dict]]:
+def _numbers(recordings: Iterable[Recording]) -> dict[str, tuple[dict, dict]]:
     """What `plot` gets on each machine: results and ceilings."""
     by_profile = {}
     for recording in recordings:
@@ -151,8 +141,7 @@ def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], di
             snippet = book.snippets[recording.snippet]
             if snippet.draws:
                 path = str(book.root / snippet.path)
-                machines = _numbers([recording])
-                drawing = pool.submit(_draw, path, snippet.name, machines, list(machines), None, ())
+                drawing = pool.submit(_draw, path, snippet.name, _numbers([recording]), None, ())
                 futures[drawing] = snippet.name
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):

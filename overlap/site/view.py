@@ -186,12 +186,10 @@ class View:
             uri = f"pictures/{recording.profile}/{name}-{variant}.svg"
             source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
-        shared = variants.pop("shared", None)
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(recording.profile)}."
         names = {"title": title, "at_once": at_once, "trace": self.trace(recording)}
         names["tables"] = picture["tables"] if numbers and not names["trace"] else []
         names["more"] = picture["more"]
-        names["shared"] = shared["source"] if shared else ""
         return self.file("figure", **variants, **names)
 
 

@@ -87,7 +87,7 @@ INDEX = """# Small
 
 The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{a/number: n}` is code. \
 It said {a/hostile: said}.
-A source printed {printed: 5 <ms>}. A widget waits for the other widget.
+A source printed {printed: 5 <ms>}: {verdict: holds with limits} once. A widget waits for the other widget.
 
 ```diagram lanes
 ```
@@ -242,6 +242,7 @@ def test_values_of_all_machines_are_on_the_page(built):
 def test_what_else_is_inserted(built):
     index = (built.site / "index.html").read_text()
     assert re.search('<span class="ov-printed"[^>]*>5 &lt;ms&gt;</span>', index)
+    assert '<span class="ov-chip ov-limits">holds with limits</span> once.' in index
     assert (
         index.count('<a href="glossary/#widget" title="A thing, of some kind." translate="no">widget</a>')
         == 1
@@ -585,6 +586,7 @@ def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path):
     {
         "snippet": ("```snippet a/lost\n```", "snippets/a/lost.py: there is no such file"),
         "diagram": ("\n```diagram lost\n```", "2: no diagram 'lost' in docs/assets/diagrams/"),
+        "verdict": ("{verdict: holdz}", "'holdz' is no verdict; write one of holds, holds with limits"),
         "leaving": ("```diagram ../overlap\n```", "1: no diagram '../overlap' in docs/assets/diagrams/"),
         "not recorded": (
             "```snippet a/rare\n```",

@@ -12,6 +12,9 @@ from overlap.run.snippet import NAME
 VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
 CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
+#: What the book says of a source's statement; of these words.
+VERDICT = re.compile(r"\{verdict:\s*(?P<words>[^{}\n]+?)\s*\}")
+VERDICTS = ("holds", "holds with limits", "dated", "wrong")
 _CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
 _UNITS = (
     "ns|[µμ]s|us|ms|s|(?:milli|micro|nano)?seconds?|[kMGT]?B/s|[kMGT]iB|[kMG]?Hz|W|[MGT]FLOP(?:/s|S)"

@@ -16,7 +16,7 @@ from overlap.book import select
 from overlap.book.blocks import Block, Claim
 from overlap.book.book import Book
 from overlap.book.page import FIRST, parse
-from overlap.book.value import CITED, PRINTED, VALUE, Value, cited
+from overlap.book.value import CITED, PRINTED, VALUE, VERDICT, VERDICTS, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.run.text import plain
@@ -83,6 +83,7 @@ class OverlapExtension(Extension):
         md.preprocessors.register(_Blocks(md, self), "overlap", 27)
         md.inlinePatterns.register(_Values(VALUE.pattern, md, self), "overlap", 185)
         md.inlinePatterns.register(_Printed(PRINTED.pattern, md), "overlap-printed", 184)
+        md.inlinePatterns.register(_Verdict(VERDICT.pattern, md, self), "overlap-verdict", 182)
         # before sentences are taken apart, at 20
         md.treeprocessors.register(Tables(md), "overlap-tables", 25)
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
@@ -191,6 +192,23 @@ class _Printed(InlineProcessor):
         title = "printed by a source, not measured here"
         element = etree.Element("span", {"class": "ov-printed", "title": title})
         element.text = AtomicString(match["text"])
+        return element, match.start(0), match.end(0)
+
+
+class _Verdict(InlineProcessor):
+    """What the book says of a source's statement, as a mark."""
+
+    def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
+        super().__init__(pattern, md)
+        self.extension = extension
+
+    def handleMatch(self, match: re.Match, data: str):
+        words = match["words"]
+        if words not in VERDICTS:
+            reason = f"{words!r} is no verdict; write one of {', '.join(VERDICTS)}"
+            raise OverlapError(f"docs/{self.extension.view.path}: {reason}")
+        element = etree.Element("span", {"class": f"ov-chip ov-{words.split()[-1]}"})
+        element.text = words
         return element, match.start(0), match.end(0)
 
 

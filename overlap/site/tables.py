@@ -1,4 +1,4 @@
-"""Tables of a page: rows of symptoms and of what the sources say become entries, verdicts have a mark.
+"""Tables of a page: rows of symptoms and of what the sources say become entries.
 
 Headings of statements and of terms may end in Chinese words. A symptom may end in other words for it, also
 Chinese ones: the search finds them, and the page does not show them.
@@ -12,8 +12,6 @@ from markdown.treeprocessors import Treeprocessor
 
 #: Headings of the second column of a table of what the sources say, whose first column has ids.
 _STATEMENTS = ("what it says", "文章的说法")
-#: How a verdict on a source begins.
-_VERDICT = re.compile(r"(holds with limits|holds|dated|wrong)(?![\w-])[:;,]?\s*")
 #: A heading in English, its Chinese words, and its anchor.
 _CHINESE = re.compile(r"([^\u4e00-\u9fff]+) · ([^·{]*[\u4e00-\u9fff][^·{]*?)(\s*\{.*)?$")
 _HAN = re.compile("[\u4e00-\u9fff]")
@@ -25,7 +23,7 @@ class Tables(Treeprocessor):
     """An entry is a place to link to and to find: a heading, and a paragraph for each further cell."""
 
     def run(self, root: etree.Element) -> None:
-        """Replace tables whose rows are entries; mark verdicts in the others."""
+        """Replace tables whose rows are entries."""
         taken: set[str] = set()
         for parent in list(root.iter()):
             for at, table in enumerate(list(parent)):
@@ -39,9 +37,6 @@ class Tables(Treeprocessor):
                     parent[at] = self._symptoms(table, columns, taken)
                 elif len(columns) > 1 and columns[1] in _STATEMENTS:
                     parent[at] = self._statements(table, columns)
-                elif "verdict" in columns:
-                    for row in table.find("tbody"):
-                        _mark_verdict(row[columns.index("verdict")])
         for heading in root.iter():
             if heading.tag in ("h2", "h3"):
                 _mark_chinese(heading)
@@ -98,16 +93,3 @@ def _add_cells(entry: etree.Element, columns: list[str], cells: list[etree.Eleme
     for column, cell in zip(columns, cells, strict=True):
         paragraph = etree.SubElement(entry, "p", {"data-label": column})
         paragraph.text = cell.text
-        if column == "verdict":
-            _mark_verdict(paragraph)
-
-
-def _mark_verdict(cell: etree.Element) -> None:
-    """Let a verdict begin with a mark."""
-    verdict = _VERDICT.match(cell.text or "")
-    if verdict:
-        mark = etree.Element("span", {"class": f"ov-chip ov-{verdict[1].split()[-1]}"})
-        mark.text = verdict[1]
-        mark.tail = f" {cell.text[verdict.end() :]}"
-        cell.text = ""
-        cell.insert(0, mark)

@@ -170,3 +170,16 @@ def test_the_words_of_an_axis_stand_in_the_table():
     picture.panels[0].x.ticks = {0: "first\none", 1: "again"}
     (table,), _ = numbers.tables(numbers.read(picture))
     assert table["series"][0]["points"] == [["first one", 1.0], ["again", 2.0]]
+
+
+def test_whole_numbers_are_told_with_all_digits_and_measured_ones_with_four():
+    picture = sweep([16384, 65536], {"a": [1.23456, 2.0]}, {}, xlabel="KiB", ylabel="ms")
+    (table,), _ = numbers.tables(numbers.read(picture))
+    assert table["series"][0]["points"][0] == [16384, 1.235]
+    assert "a · 16,384 KiB · 1.235 ms" in told(picture)
+
+
+def test_a_lane_that_waits_takes_no_colour_from_the_next():
+    rows = [["CPU", 0.0, 1.0, "launch"], ["CPU waits", 1.0, 2.0, "wait"], ["main", 1.0, 2.0, "kernel"]]
+    text, *_ = draw(timelines({"": rows}), 504)
+    assert "fill:var(--ov-series-2)" in text and "fill:var(--ov-series-3)" not in text

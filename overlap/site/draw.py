@@ -675,7 +675,8 @@ def _colors(picture) -> dict[int, int]:
             key, color = mark.name, count % _COLORS + 1
             if kind == "Spans":
                 key = re.sub(r"^CPU \d+$", "CPU", key.rpartition(", ")[2])
-                color = "ceiling" if key.endswith(" waits") else _LANES.get(key, len(by_name) % _COLORS + 1)
+                known = sum(color != "ceiling" for color in by_name.values())
+                color = "ceiling" if key.endswith(" waits") else _LANES.get(key, known % _COLORS + 1)
             if not key or key not in by_name:
                 by_name[key] = color
             colors[id(mark)] = by_name[key]

@@ -174,12 +174,14 @@ def text(value: float | str | None) -> str:
     value = rounded(value)
     if isinstance(value, str):
         return value
+    if isinstance(value, int):
+        return f"{value:,}"
     return "–" if value is None else f"{value:,g}"
 
 
 def rounded(value: float | str | None) -> float | str | None:
-    """Four digits; None for what is no number."""
-    if isinstance(value, str):
+    """Four digits, of whole numbers all; None for what is no number."""
+    if isinstance(value, (int, str)):
         return value
     if value is None or not math.isfinite(value):
         return None

@@ -12,6 +12,7 @@ import torch
 from conftest import ROOT, run_alone
 from fake_cuda import imitated
 
+from snippets.pictures import Dots, Spans
 from snippets.streams import (
     branch_times,
     event_never_recorded,
@@ -178,12 +179,14 @@ def test_write_and_sum_are_drawn_in_their_lanes():
     names["sum x"] = "void at::native::reduce_kernel<5"
     events = [["stream 7", start, 2700.0, "void cutlass::Kernel2<cut"] for start in (0.0, 2750.0)]
     events += [["stream 7", 5500.0, 1.5, names["write x"]], ["stream 13", 90.0, 3.0, names["sum x"]]]
-    ax, near = race_broken.plot({"events": events}, {}).axes
-    assert [bars.get_paths()[0].get_extents().x1 for bars in ax.collections] == [2.7, 5.45]
-    drawn = {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()}
-    assert drawn == {"write x": [[5.5, 0.0]], "sum x": [[0.09, 1.0]]}
-    starts = [bars.get_paths()[0].get_extents().x0 for bars in near.collections]
-    assert starts == [-5500.0, -2750.0, 0.0, -5410.0], "from the write on"
+    whole, near = race_broken.plot({"events": events}, {}).panels
+    spans = {(mark.name, mark.row): mark.spans for mark in whole.marks if isinstance(mark, Spans)}
+    assert spans["matmuls", "main"] == [(0.0, 2.7), (2.75, 2.7)]
+    dots = {mark.name: (mark.x, mark.y) for mark in whole.marks if isinstance(mark, Dots)}
+    assert dots == {"write x": ([5.5], ["main"]), "sum x": ([0.09], ["side"])}
+    starts = {(mark.name, mark.row): [start for start, _ in mark.spans] for mark in near.marks}
+    assert starts["matmuls", "main"] == [-5500.0, -2750.0], "from the write on"
+    assert starts["write x", "main"] == [0.0] and starts["sum x", "side"] == [-5410.0]
 
 
 def test_the_fixed_race_has_one_line_more():

@@ -18,6 +18,8 @@ from subprocess import PIPE, run
 
 import numpy as np
 
+from snippets.pictures import Rule, stacked
+
 MIB, TRIALS, STAGES = 16, 11, ("dumps", "pipe", "loads", "copy")
 # glibc: ask for much at once, and give nothing back
 KEEP = {"MALLOC_TOP_PAD_": "268435456", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
@@ -81,23 +83,15 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots(layout="constrained")
     titles = {"as it is": "by default", "memory kept": "glibc keeps memory"}
-    names = list(results["ms"])
-    at = [0.0] * len(names)
-    for stage in STAGES[:3]:
-        ms = [results["ms"][name][stage] for name in names]
-        drawn = ax.barh([titles[name] for name in names], ms, left=at, label=stage)
-        at = [one + other for one, other in zip(at, ms, strict=True)]
-    ax.bar_label(drawn, [f"{end:.3g}" for end in at], padding=3)
-    copy = results["ms"]["memory kept"]["copy"]
-    ax.axvline(copy, color="gray", linestyle="--", label="one copy")
-    ax.set(xlabel="ms for one message", xmargin=0.15)
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=4)
-    return figure
+    ms = results["ms"]
+    parts = {
+        stage: {title: ms[name][stage] for name, title in titles.items() if name in ms}
+        for stage in STAGES[:3]
+    }
+    picture = stacked(parts, "ms for one message")
+    picture.panels[0].marks.append(Rule("x", ms["memory kept"]["copy"], "one copy"))
+    return picture
 
 
 if __name__ == "__main__":

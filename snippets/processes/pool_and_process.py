@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 CONTEXT, WORKERS = get_context("forkserver"), 2

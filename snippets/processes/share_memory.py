@@ -13,8 +13,8 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 import torch.multiprocessing as mp
 
+from snippets.pictures import sweep
 from snippets.timing.benchmark import measure
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import recorded
 
 SIZES_KIB, WRITTEN = [4, 32, 256, 2048, 16384], -1.0

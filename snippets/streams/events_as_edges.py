@@ -12,7 +12,8 @@ from functools import partial
 
 import torch
 
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import Note, Rule, timelines
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -81,7 +82,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     titles = {"chain": "one stream", "event": "events", "synchronize": "synchronize"}
     panels, ms = {}, results["ms"]
     for way, title in titles.items():
@@ -93,19 +93,16 @@ def plot(results: dict, ceilings: dict):
         for lane, start, us, name in events:
             lane = "CPU waits" if "Synchronize" in name else lanes.get(lane, lane)
             panels[title].append([lane, start, us, name])
-    figure = draw_lanes(panels)
-    for ax, events in zip(figure.axes, panels.values(), strict=True):
-        rows = sorted({event[0] for event in events})
+    picture = timelines(panels, "µs (profiled)")
+    least = 1e3 * (ms["chain"] - ms["b"])
+    for panel, events in zip(picture.panels, panels.values(), strict=True):
         first, *middle, last = (event for event in events if "spin" in event[3])
         b, c = sorted(middle, key=lambda event: event[2])  # b spins for a shorter time
         for name, (lane, start, us, _) in zip("abcd", (first, b, c, last), strict=True):
-            place = (start + us / 2, rows.index(lane))
-            ax.text(*place, name, ha="center", va="center", color="white")
-        ax.axvline(
-            1e3 * (ms["chain"] - ms["b"]), color="gray", linestyle="--", zorder=0
-        )
-    figure.axes[-1].set_xlabel("µs (profiled); dashed: one stream without b")
-    return figure
+            note = Note(start + us / 2, lane, name, "center", color="paper")
+            panel.marks.append(note)
+        panel.marks.append(Rule("x", least, "one stream without b"))
+    return picture
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Note, sweep
 from snippets.timing.kernel_time import captured
 from snippets.timing.take_turns import take_turns
 
@@ -69,8 +70,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    from snippets.timing.pictures import sweep
-
     streams = results["streams"]
     names = {"q1": "1 queue", "q8": "8 queues", "q32": "32 queues"}
     lines = {name: results["eager"][case] for case, name in names.items()}
@@ -79,10 +78,12 @@ def plot(results: dict, ceilings: dict):
     model = {"formula, 8 queues": [2 * n / (-(-n // 8) + 1) for n in streams]}
     model["as many as streams"] = streams
     labels = {"xlabel": "streams", "ylabel": "times as fast as in one stream"}
-    figure = sweep(streams, lines, model, xlog=True, ylog=True, **labels)
-    figure.axes[0].text(7.5, 12, "as many as streams", ha="right")
-    figure.axes[0].text(32, 5.5, "formula, 8 queues", ha="right", va="top")
-    return figure
+    picture = sweep(streams, lines, model, xlog=True, ylog=True, **labels)
+    picture.panels[0].marks += [
+        Note(7.5, 12, "as many as streams", "right"),
+        Note(32, 5.5, "formula, 8 queues", "right"),
+    ]
+    return picture
 
 
 if __name__ == "__main__":

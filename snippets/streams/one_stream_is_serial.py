@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from snippets.pictures import Axis, Note, Panel, Picture, Spans
 from snippets.timing.benchmark import measure
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
@@ -48,26 +49,26 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
+    def ms(events: list) -> list:
+        return [(start / 1e3, us / 1e3) for _, start, us, _ in events]
 
-    figure, ax = plt.subplots()
     on_gpu = [event for event in results["events"] if event[0] != "CPU"]
     calls = [e for e in results["events"] if e[0] == "CPU" and "Launch" in e[3]]
-    first = 0
+    launched = sum(ms(calls)[-1])
+    marks = [
+        Spans("CPU", ms(calls), "CPU"),
+        Note(launched, "CPU", "the CPU has launched all", dx=6),
+    ]
     titles = {"mlp": "MLP", "cnn": "CNN", "resnet": "ResNet"}
-    for color, name in zip(("C1", "C2", "C3"), WIDTHS, strict=True):
+    first = 0
+    for name in WIDTHS:
         last = first + results["kernels"][name]
-        spans = [(start / 1e3, us / 1e3) for _, start, us, _ in on_gpu[first:last]]
-        ax.broken_barh(spans, (0.6, 0.8), label=titles[name], color=color)
+        spans = ms(on_gpu[first:last])
         middle = (spans[0][0] + sum(spans[-1])) / 2
-        ax.text(middle, 1, titles[name], color="white", ha="center", va="center")
+        marks.append(Spans("GPU", spans, titles[name]))
+        marks.append(Note(middle, "GPU", titles[name], "center", color="paper"))
         first = last
-    spans = [(start / 1e3, us / 1e3) for _, start, us, _ in calls]
-    ax.broken_barh(spans, (-0.4, 0.8), color="C0")
-    ax.text(sum(spans[-1]) + 0.5, 0, "the CPU has launched all", va="center")
-    ax.set_yticks([0, 1], ["CPU", "GPU"])
-    ax.set(xlabel="ms (profiled: launches take longer)", ylim=(1.6, -0.6))
-    return figure
+    return Picture([Panel(marks, Axis("ms (profiled: launches take longer)"))])
 
 
 if __name__ == "__main__":

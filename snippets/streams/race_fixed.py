@@ -8,6 +8,7 @@
 
 import torch
 
+from snippets.pictures import Axis, Dots, Note, Panel, Picture, Spans
 from snippets.timing.lanes import lanes
 from snippets.timing.wait_for import wait_for
 
@@ -46,35 +47,31 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
-    import matplotlib.pyplot as plt
-
-    figure, (whole, near) = plt.subplots(2)
-    parts = {"sum x": "reduce_kernel", "write x": "elementwise_kernel", "product": ""}
-    drawn = {role: [] for role in parts}
+    parts = {"sum x": "reduce_kernel", "write x": "elementwise_kernel", "matmuls": ""}
+    colors = {"matmuls": 1, "write x": 2, "sum x": 3}
+    drawn = {role: {"main": [], "side": []} for role in colors}
     main = results["events"][0][0]  # the lane of the first product
     for lane, start, us, name in results["events"]:
         role = next(role for role, part in parts.items() if part in name)
-        drawn[role].append((start, us, int(lane != main)))
-    written = drawn["write x"][0][0]
-    for color, role in (("C0", "product"), ("C1", "write x"), ("C2", "sum x")):
-        for start, us, row in drawn[role]:
-            place = (row - 0.4, 0.8)
-            near.broken_barh([(start - written, us)], place, color=color)
-            if role == "product":
-                whole.broken_barh([(start / 1e3, us / 1e3)], place, color=color)
-            else:  # too short for a bar
-                whole.plot(start / 1e3, row, "D", markersize=8, color=color, label=role)
-    for ax in (whole, near):
-        ax.set_yticks([0, 1], ["main", "side"])
-        ax.set_ylim(1.6, -0.6)
-    first, last = drawn["product"][0], drawn["product"][-1]
+        drawn[role]["main" if lane == main else "side"].append((start, us))
+    (written,) = [start for row in drawn["write x"].values() for start, _ in row]
+    whole, near = [], []
+    for role, rows in drawn.items():
+        for row, spans in rows.items():
+            shifted = [(start - written, us) for start, us in spans]
+            near.append(Spans(row, shifted, role, colors[role]))
+            if role == "matmuls":
+                ms = [(start / 1e3, us / 1e3) for start, us in spans]
+                whole.append(Spans(row, ms, role, colors[role]))
+            elif spans:  # too short for a bar
+                ms = [start / 1e3 for start, _ in spans]
+                dots = Dots(ms, [row] * len(ms), role, colors[role], diamond=True)
+                whole.append(dots)
+    (first, *_, last) = drawn["matmuls"]["main"]
     middle = (first[0] + last[0] + last[1]) / 2e3
-    whole.text(middle, 0, "matmuls", color="white", ha="center", va="center")
-    whole.set(xlabel="ms")
-    near.set(xlabel="µs before and after the write", xlim=(-6, 6))
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+    whole.append(Note(middle, "main", "matmuls", "center", color="paper"))
+    around = Axis("µs before and after the write", low=-6, high=6)
+    return Picture([Panel(whole, Axis("ms")), Panel(near, around)])
 
 
 if __name__ == "__main__":

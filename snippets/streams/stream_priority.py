@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+from snippets.pictures import bars
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -50,8 +51,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    from snippets.pictures import bars
-
     crowds = {"idle": "idle GPU", "short_blocks": "beside\nshort blocks"}
     crowds["long_blocks"] = "beside\nlong blocks"
     ways = {"same": "the same stream", "other": "another stream"}

@@ -14,6 +14,7 @@ from statistics import median
 import torch
 from torch import nn
 
+from snippets.pictures import Axis, Panel, Picture, Spans
 from snippets.streams.kernels_side_by_side import on_gpu
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
@@ -92,9 +93,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
-    import matplotlib.pyplot as plt
-
     panels = {"serial": "one stream, launched from Python"}
     panels |= {"forked": "three streams, launched from Python"}
     panels |= {"forked_graph": "three streams, in a CUDA graph"}
@@ -106,8 +104,8 @@ def plot(results: dict, ceilings: dict):
         zip(map(len, branches.values()), ("MLP", "CNN", "ResNet"), strict=False)
     )
     rows = ["CPU", "CPU waits", *models.values()]
-    figure, axes = plt.subplots(len(panels))
-    for ax, (way, title) in zip(axes, panels.items(), strict=True):
+    drawn = []
+    for way, title in panels.items():
         spans, streams = {row: [] for row in rows}, {}
         for lane, start, us, name in results["timelines"][way]:
             if lane == "CPU":
@@ -123,12 +121,10 @@ def plot(results: dict, ceilings: dict):
             for kernels in streams.values():
                 alike = min(models, key=lambda count: abs(count - len(kernels)))
                 spans[models[alike]] = kernels
-        for y, row in enumerate(rows):
-            ax.broken_barh(spans[row], (y - 0.4, 0.8), label=row)
-        ax.set_yticks(range(len(rows)), rows)
-        ax.set(title=title, xlabel="ms (profiled: launches take longer)")
-        ax.set_ylim(len(rows) - 0.4, -0.6)
-    return figure
+        marks = [Spans(row, spans[row], row) for row in rows]
+        x = Axis("ms (profiled: launches take longer)")
+        drawn.append(Panel(marks, x, title=title))
+    return Picture(drawn)
 
 
 if __name__ == "__main__":

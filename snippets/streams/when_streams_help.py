@@ -12,6 +12,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Cells, Panel, Picture
 from snippets.timing.kernel_time import captured
 from snippets.timing.take_turns import ratios, take_turns
 
@@ -76,32 +77,20 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import ListedColormap
-
-    (figure, axes), streams = plt.subplots(1, 2, sharey=True), results["streams"]
     names = [name.replace("_", " ") for name in results["kernels"]]
     names = [name.replace("bf16 mm", "bf16").replace("mm", "matmul") for name in names]
     titles = {"eager": "times as fast,\nfrom Python"}
     titles |= {"graph": "times as fast,\nin a graph"}
-    for ax, (way, title) in zip(axes, titles.items(), strict=True):
+    columns = [str(n) for n in results["streams"]]
+    most = results["streams"][-1] - 1
+    panels = []
+    for way, title in titles.items():
         rows = [results[way][kernel]["speedup"] for kernel in results["kernels"]]
-        most = streams[-1] - 1
-        depth = [[0.05 + 0.5 * max(x - 1, 0) / most for x in row] for row in rows]
-        look = {
-            "cmap": ListedColormap(["C0"]),
-            "alpha": depth,
-            "label": "times as fast",
-        }
-        ax.pcolormesh([str(n) for n in streams], names, rows, **look)
-        for y, row in enumerate(rows):
-            for x, value in enumerate(row):
-                ax.text(x, y + 0.05, f"{value:.1f}", ha="center", va="center")
-        ax.set(title=title, xlabel="number of streams")
-        ax.spines[:].set_visible(False)
-        ax.grid(False)
-    axes[0].invert_yaxis()
-    return figure
+        texts = [[f"{value:.1f}" for value in row] for row in rows]
+        shades = [[(value - 1) / most for value in row] for row in rows]
+        cells = Cells(columns, names, rows, "times as fast", texts, shades)
+        panels.append(Panel([cells], Axis("number of streams"), title=title))
+    return Picture(panels, columns=2)
 
 
 if __name__ == "__main__":

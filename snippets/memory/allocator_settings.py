@@ -156,6 +156,19 @@ def main() -> dict:
     return result | {"furthest_mib": furthest()}
 
 
+def derive(results: dict) -> dict:
+    """By setting, how many holes are left, and how many results lie beside another."""
+    holes, beside = {}, {}
+    for name, run in results["settings"].items():
+        segments = [segment for *_, segment in run["blocks"]]
+        holes[name] = len(run["holes_mib"])
+        beside[name] = sum(
+            owner == "result_of" and segments.count(segment) > 1
+            for _, owner, _, segment in run["blocks"]
+        )
+    return {"holes": holes, "results_beside_others": beside}
+
+
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 

@@ -48,6 +48,15 @@ def main() -> dict:
     return results | {"scores": torch.stack(three()).tolist(), "events": lanes(three)}
 
 
+def derive(results: dict) -> dict:
+    """How long kernels ran, and how long it was from the first to the end of the last."""
+    if "events" not in results:
+        return {}
+    kernels = [(start, us) for lane, start, us, _ in results["events"] if lane != "CPU"]
+    span = max(start + us for start, us in kernels) - min(start for start, _ in kernels)
+    return {"kernels_us": sum(us for _, us in kernels), "span_us": span}
+
+
 def plot(results: dict, ceilings: dict):
     def ms(events: list) -> list:
         return [(start / 1e3, us / 1e3) for _, start, us, _ in events]

@@ -46,6 +46,16 @@ def main() -> dict:
     return results | {"events": [event for event in events if event[0] != "CPU"]}
 
 
+def derive(results: dict) -> dict:
+    """When the sum began, and when the write was over."""
+    if "events" not in results:
+        return {}
+    events = results["events"]
+    sums = [start for _, start, _, call in events if "reduce_kernel" in call]
+    ends = [start + us for _, start, us, call in events if "elementwise_kernel" in call]
+    return {"sum_begins_us": min(sums), "write_ends_us": max(ends)}
+
+
 def plot(results: dict, ceilings: dict):
     parts = {"sum x": "reduce_kernel", "write x": "elementwise_kernel", "matmuls": ""}
     colors = {"matmuls": 1, "write x": 2, "sum x": 3}

@@ -9,6 +9,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from statistics import median
 
 import torch
@@ -90,6 +91,23 @@ def main() -> dict:
     results["kernel_us"] = {name: median(each) for name, each in trials.items()}
     results["kernel_us_trials"] = trials
     return results | {"timelines": {name: traces[name][-1] for name in SHOWN}}
+
+
+def derive(results: dict) -> dict:
+    """In how many lanes kernels ran, and how early a model began before the last ended."""
+    if "timelines" not in results:
+        return {}
+    lanes = {
+        name: len({lane for lane, *_ in events})
+        for name, events in results["timelines"].items()
+    }
+    begins, ends = {}, {}
+    for lane, start, us, _ in results["timelines"]["forked"]:
+        begins[lane] = min(start, begins.get(lane, start))
+        ends[lane] = max(start + us, ends.get(lane, start + us))
+    models = ["stream 13", "stream 17", "stream 21"]
+    early = [ends[lane] - begins[later] for lane, later in pairwise(models)]
+    return {"lanes": lanes, "early_us": early}
 
 
 def plot(results: dict, ceilings: dict):

@@ -163,6 +163,11 @@ def main() -> dict:
     return result | {"step_ms": 1e3 * plain.median / BATCHES}
 
 
+def derive(results: dict) -> dict:
+    """How long the GPU worked in the traced steps."""
+    return {"gpu_us": sum(us for lane, _, us in results["bars"] if lane == "GPU")}
+
+
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 

@@ -78,6 +78,33 @@ def main() -> dict:
     return {"layers": LAYERS, "ms": ms, "ms_trials": ms_trials, "timelines": timelines}
 
 
+def derive(results: dict) -> dict:
+    """Milliseconds of the step's parts on the GPU, with DDP and without it."""
+    if "timelines" not in results:
+        return {}
+    kinds = {"back_from_buckets": "DtoD", "elementwise": "vectorized"}
+    kinds |= {"input_matmuls": "_nn_n_", "weight_matmuls": "_nt_n_"}
+    parts = {}
+    for name, events in results["timelines"].items():
+        on_gpu = [event for event in events if "stream" in event[0]]
+        others = [(start, us) for _, start, us, call in on_gpu if "nccl" not in call]
+        reduces = [(start, us) for _, start, us, call in events if "nccl" in call]
+        hidden = sum(
+            max(0, min(start + us, at + other) - max(start, at))
+            for start, us in reduces
+            for at, other in others
+        )
+        end = max(start + us for _, start, us, _ in on_gpu)
+        parts[name] = {
+            "whole": (end - min(start for _, start, _, _ in on_gpu)) / 1e3,
+            "exposed": (sum(us for _, us in reduces) - hidden) / 1e3,
+            "others": sum(us for _, us in others) / 1e3,
+        }
+        for kind, word in kinds.items():
+            parts[name][kind] = sum(us for *_, us, call in events if word in call) / 1e3
+    return {"part_ms": parts}
+
+
 def plot(results: dict, ceilings: dict):
 
     titles = {"one_gpu": "one GPU", "ddp": "DDP, rank 0"}

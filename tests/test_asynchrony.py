@@ -208,8 +208,8 @@ def test_sizes_are_launched_in_another_order_each_round(monkeypatch):
     row = result["sweep"]["n8192"]
     assert row["ratio"] == row["ratio_trials"][0] == row["finish_us"] / 12
     assert result["launch_us"] == 12 and result["crossover_n"] ** 3 / 4e8 == pytest.approx(12)
-    finished, *_ = launch_vs_finish.plot(result, {}).axes[0].lines
-    assert list(finished.get_xdata()) == sizes, "whatever the order in the file"
+    finished, *_ = launch_vs_finish.plot(result, {}).panels[0].marks
+    assert list(finished.x) == sizes, "whatever the order in the file"
 
 
 EVENTS = [
@@ -241,10 +241,10 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch):
     assert result["gpu"]["earlier"]["end"] == 505.0 and result["gpu"]["add"] == {"start": 509.0, "end": 511.0}
     assert result["first_wait"] == {"start": 110.0, "end": 560.0}
     assert (result["waits"], result["gpu_events_for_text"]) == (2, 1)
-    axes = dependency_trace.plot(result, {}).axes[0]
+    (panel,) = dependency_trace.plot(result, {}).panels
     work = ["1. earlier work", "2. x * y", "3. + 2", "4. text of z"]
     lanes = ["CPU", "CPU waits", *(f"GPU: {each}" for each in work)]
-    assert [label.get_text() for label in axes.get_yticklabels()] == lanes
+    assert [spans.row for spans in panel.marks] == lanes
 
 
 def test_a_step_waits_or_does_not(gpu):

@@ -310,7 +310,8 @@ def test_reading_and_writing_have_rates_and_a_picture(gpu, monkeypatch):
     monkeypatch.setattr(read_or_write, "gpu_clock", lambda work, calls: work() is None or 1e-6)
     result = read_or_write.main()
     assert len(result["gb_s"]) == 9 and all(len(row) == 11 for row in result["gb_s_trials"].values())
-    assert read_or_write.plot(result, {}).axes[0].patches
+    (bars,) = read_or_write.plot(result, {}).panels[0].marks
+    assert len(bars.values) == 6 and bars.values["only reads: sum"] == result["gb_s"]["read: sum"]
 
 
 # The clock

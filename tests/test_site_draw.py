@@ -161,6 +161,8 @@ def test_ticks_are_round_numbers_within_the_axis():
     assert round_ticks(0.13, 0.37, 4) == [0.2, 0.3]
     assert log_ticks(1, 1000) == [1, 10, 100, 1000]
     assert log_ticks(3, 60) == [5, 10, 20, 50]
+    across, up = Scale(0, 400, 0, 170), Scale(0, 400, 170, 0)
+    assert across.ticks() == [0, 200, 400] and up.ticks() == [0, 100, 200, 300, 400]
     scale = Scale(1, 100, 0, 200, log=True)
     assert scale(10) == 100 and scale.shows(50) and not scale.shows(0) and not scale.shows(500)
 

@@ -23,6 +23,7 @@ _FONT = 10
 _LINE = 12  # of text
 _NARROW = 300  # below, panels stand one above the other
 _NEAR = 3  # places nearer than this share a box
+_MANY = 40  # above, a line has no dots, and dots are small
 #: Panels of which one lasts so many times as long as another have time scales of their own.
 _APART = 8
 #: Colours of lanes that have one on all pages.
@@ -99,11 +100,10 @@ class Scale:
 
     def ticks(self) -> list[float]:
         """Round numbers, as many as there is room for."""
-        return (
-            log_ticks(self.low, self.high)
-            if self.log
-            else round_ticks(self.low, self.high, max(2, int(abs(self.end - self.start) / 55)))
-        )
+        if self.log:
+            return log_ticks(self.low, self.high)
+        apart = 55 if self.start < self.end else 34  # numbers need less room above each other
+        return round_ticks(self.low, self.high, max(2, int(abs(self.end - self.start) / apart)))
 
 
 def round_ticks(low: float, high: float, most: int) -> list[float]:
@@ -490,7 +490,7 @@ class _Drawing:
                 dash = f" stroke-dasharray:{mark.dash};" if mark.dash else ""
                 style = f"fill:none;stroke:{color};stroke-width:1.8;{dash}"
                 self.parts.append(f'<path d="M{path}" style="{style}"/>')
-        self._points(plot, mark, color, mark.dots and len(mark.x) <= 40)
+        self._points(plot, mark, color, mark.dots and len(mark.x) <= _MANY)
 
     def dots(self, plot: _Plot, mark) -> None:
         """Points."""
@@ -498,13 +498,14 @@ class _Drawing:
 
     def _points(self, plot: _Plot, mark, color: str, visible: bool) -> None:
         series = _of(plot, mark)
+        radius = 2.8 if len(mark.x) <= _MANY else 1.8
         last = None
         for (x, y), row in zip(zip(mark.x, mark.y, strict=True), series.rows, strict=True):
             if not plot.x.shows(x) or not (isinstance(y, str) or plot.y.shows(y)):
                 continue
             place = plot.x(x), plot.across(y)
             if visible:
-                self._dot(*place, color, getattr(mark, "diamond", False))
+                self._dot(*place, color, getattr(mark, "diamond", False), radius)
             if last and abs(place[0] - last[0]) < _NEAR and abs(place[1] - last[1]) < _NEAR:
                 continue
             last = place
@@ -620,11 +621,11 @@ class _Drawing:
         opacity = ";fill-opacity:.35" if light else ""
         self.parts.append(f'<rect {size} style="fill:{color}{opacity}"/>')
 
-    def _dot(self, x: float, y: float, color: str, diamond=False) -> None:
+    def _dot(self, x: float, y: float, color: str, diamond=False, radius=2.8) -> None:
         if diamond:
             self.parts.append(f'<path d="M{_p(x)},{_p(y - 4)}l4,4l-4,4l-4,-4z" style="fill:{color}"/>')
         else:
-            self.parts.append(f'<circle cx="{_p(x)}" cy="{_p(y)}" r="2.8" style="fill:{color}"/>')
+            self.parts.append(f'<circle cx="{_p(x)}" cy="{_p(y)}" r="{radius}" style="fill:{color}"/>')
 
     def text(self, x: float, y: float, text: str, anchor="start", color="", weight=False) -> None:
         """Lines of text."""

@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import Note, sweep
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -68,16 +68,16 @@ def plot(results: dict, ceilings: dict):
         peak = ceilings["bf16_tflop_s"]
         floor = {"least possible": [2 * n**3 / peak / 1e6 for n in sizes]}
     labels = {"xlabel": "n (matrices of n × n)", "ylabel": "µs per matmul"}
-    figure = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
-    ax, launch, (*_, n, last) = figure.axes[0], results["launch_us"], sizes
-    ax.set_ylim(bottom=launch / 5)
-    ax.text(0.9 * n, rows[-2]["finish_us"], "finished", ha="right", color="C0")
-    ax.text(last, 1.3 * launch, "launched", ha="right", color="C1")
+    picture = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
+    panel, launch, (*_, n, last) = picture.panels[0], results["launch_us"], sizes
+    panel.y.low = launch / 5
+    finished = Note(n, rows[-2]["finish_us"], "finished", "right", dx=-8, color=1)
+    panel.marks += [finished, Note(last, launch, "launched", "right", dy=-10, color=2)]
     for label, (*_, least) in floor.items():
         # the line has a third of a launch at this n
         n = last * (launch / 3 / least) ** (1 / 3)
-        ax.text(1.2 * n, launch / 3, label, color="gray")
-    return figure
+        panel.marks.append(Note(n, launch / 3, label, dx=10, color="ceiling"))
+    return picture
 
 
 if __name__ == "__main__":

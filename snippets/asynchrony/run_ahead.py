@@ -12,6 +12,8 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Line, Note, Panel, Picture
+
 LAUNCHES = 1_500
 
 
@@ -44,16 +46,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    ax.plot(range(0, LAUNCHES, 10), results["slowest_of_ten_us"])
-    full = 10 * results["slowest_of_ten_us"].index(max(results["slowest_of_ten_us"]))
-    ax.text(full - 30, 5e4, "the queue is full", ha="right")
-    ax.set(xlabel="launches made behind a long kernel", ylabel="µs for a launch")
-    ax.set(yscale="log", ylim=(1, 5e5))
-    ax.yaxis.set_major_formatter("{x:,.0f}")
-    return figure
+    slowest = results["slowest_of_ten_us"]
+    line = Line(range(0, LAUNCHES, 10), slowest, dots=False)
+    full = 10 * slowest.index(max(slowest))
+    note = Note(full, 5e4, "the queue is full", "right", dx=-8)
+    x = Axis("launches made behind a long kernel")
+    y = Axis("µs for a launch", log=True, low=1, high=5e5)
+    return Picture([Panel([line, note], x, y)])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from snippets.clinic.patient import SIZES, Classifier
 from snippets.clinic.photos import CLASSES, PATCH
+from snippets.pictures import stacked
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
@@ -249,31 +250,17 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     titles = {"more_rows": "more rows", "slow_loader": "slow loader"}
     titles["cured"] = "no fault"
     names = {"loader": "loader", "passes": "forward, backward"}
     names |= {"all_reduce": "all-reduce and wait"}
-    groups, last = {}, results["ranks"] - 1
+    parts = {name: {} for name in names.values()}
     for case, title in titles.items():
-        ms = results["by_rank_ms"][case]
-        for rank in (0, last):
-            groups[f"{title}, rank {rank}"] = {
-                n: ms[part][rank] for part, n in names.items()
-            }
-    figure, ax = plt.subplots()
-    ends = [0.0] * len(groups)  # each part begins where the one before ends
-    for part in names.values():
-        widths = [group[part] for group in groups.values()]
-        drawn = ax.barh(range(len(groups)), widths, 0.7, left=ends, label=part)
-        ends = [end + width for end, width in zip(ends, widths, strict=True)]
-    ax.bar_label(drawn, [f"{end:.3g}" for end in ends], padding=3)
-    ax.set_yticks(range(len(groups)), list(groups))
-    ax.set(xlabel="ms", xmargin=0.15)
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        for rank in (0, results["ranks"] - 1):
+            for part, name in names.items():
+                ms = results["by_rank_ms"][case][part][rank]
+                parts[name][f"{title}, rank {rank}"] = ms
+    return stacked(parts, "ms")
 
 
 if __name__ == "__main__":

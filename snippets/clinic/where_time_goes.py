@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import timelines
+from snippets.timing.lanes import lanes
 
 #: what runs in a lane, by a part of its name; else "compute" or "calls"
 GPU = {"nccl": "all-reduce", "HtoD": "copies", "DtoH": "copies"}
@@ -93,9 +94,7 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     rows = [[row[0], row[1] / 1e3, row[2] / 1e3] for row in results["events"]]
-    figure = draw_lanes({"copy, 400 small kernels, a matmul, item": rows})
-    figure.axes[0].set_xlabel("ms")
-    return figure
+    return timelines({"copy, 400 small kernels, a matmul, item": rows}, "ms")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.collectives_zoo import all_gather, reduce_scatter
+from snippets.pictures import sweep
 from snippets.timing.benchmark import wall_clock
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(14, 31, 2)]
@@ -81,12 +81,12 @@ def plot(results: dict, ceilings: dict):
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]
     kib = [size // 2**10 for size in results["bytes"]]
     labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
-    figure = sweep(kib, lines, limits, xlog=True, **labels)
+    picture = sweep(kib, lines, limits, xlog=True, **labels)
     units = {2**20: "GiB", 2**10: "MiB", 1: "KiB"}
     unit_of = {size: max(unit for unit in units if unit <= size) for size in kib}
-    names = [f"{size // unit} {units[unit]}" for size, unit in unit_of.items()]
-    figure.axes[0].set_xticks(kib, names)
-    return figure
+    names = {size: f"{size // unit} {units[unit]}" for size, unit in unit_of.items()}
+    picture.panels[0].x.ticks = names
+    return picture
 
 
 if __name__ == "__main__":

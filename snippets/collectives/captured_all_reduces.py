@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.bus_bandwidth import slowest
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(10, 25, 2)]  # bytes
@@ -157,11 +157,13 @@ def plot(results: dict, ceilings: dict):
         shown = [each if each >= 0.5 else float("nan") for each in us]
         limits["its bytes at NVLink's rate"] = shown
     labels = {"xlabel": "size of the tensor", "ylabel": "µs for an all-reduce"}
-    figure = sweep(kib, lines, limits, xlog=True, ylog=True, **labels)
-    names = [f"{size // 1024} MiB" if size >= 1024 else f"{size} KiB" for size in kib]
-    figure.axes[0].set_xticks(kib, names)
-    figure.axes[0].set_ylim(bottom=0.5)
-    return figure
+    picture = sweep(kib, lines, limits, xlog=True, ylog=True, **labels)
+    panel = picture.panels[0]
+    panel.x.ticks = {
+        size: f"{size // 1024} MiB" if size >= 1024 else f"{size} KiB" for size in kib
+    }
+    panel.y.low = 0.5
+    return picture
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.bus_bandwidth import slowest
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import timelines
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
 
 PRODUCTS, CALLS = 10, 4  # about as long, so that most is to be gained
@@ -87,10 +88,7 @@ def plot(results: dict, ceilings: dict):
             elif "Synchronize" in call:
                 lane = "CPU waits"
             panels[title].append([lane, start / 1e3, us / 1e3, call])
-    figure = draw_lanes(panels)
-    for ax in figure.axes:
-        ax.set_xlabel("ms")
-    return figure
+    return timelines(panels, "ms")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.collectives_zoo import join
-from snippets.timing.lanes import draw_lanes
+from snippets.pictures import timelines
 from snippets.timing.wait_for import wait_for
 
 
@@ -61,9 +61,7 @@ def plot(results: dict, ceilings: dict):
         end = results["ms"][key]
         lanes.append([lane, start, end - start, key])
         start = end
-    figure = draw_lanes({"what the calling thread spends": lanes})
-    figure.axes[0].set_xlabel("ms")
-    return figure
+    return timelines({"what the calling thread spends": lanes}, "ms")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Bars, Panel, Picture, Rule
 from snippets.timing.benchmark import measure
 from snippets.timing.take_turns import take_turns
 from snippets.timing.wait_for import wait_for
@@ -88,20 +89,15 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     """Each GPU's turn, one after the other, above all of them together."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    turns, n = results["alone_s"], len(results["alone_s"])
-    ax.barh(range(n), turns, left=[sum(turns[:i]) for i in range(n)])
-    ax.barh([n], [results["together_s"]])
-    ax.axvline(
-        max(turns), color="gray", linestyle="--", label="if the GPUs ran side by side"
-    )
-    ax.set_yticks(range(n + 1), [*(f"GPU {i} alone" for i in range(n)), "all together"])
-    ax.invert_yaxis()
-    ax.set(xlabel="s")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
-    return figure
+    turns = results["alone_s"]
+    lengths = {f"GPU {i} alone": turn for i, turn in enumerate(turns)}
+    starts = {row: sum(turns[:i]) for i, row in enumerate(lengths)}
+    marks = [
+        Bars(lengths, starts=starts, texts={}),
+        Bars({"all together": results["together_s"]}, texts={}),
+        Rule("x", max(turns), "if the GPUs ran side by side"),
+    ]
+    return Picture([Panel(marks, Axis("s"))])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Bars, Panel, Picture, Rule
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -62,21 +63,15 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     """Each GPU's turn, one after the other, above all of them together."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     *turns, together = results["s"].values()
-    n = len(turns)
-    ax.barh(range(n), turns, left=[sum(turns[:i]) for i in range(n)])
-    ax.barh([n], [together])
-    ax.axvline(
-        max(turns), color="gray", linestyle="--", label="if the GPUs ran side by side"
-    )
-    ax.set_yticks(range(n + 1), [*(f"GPU {i} alone" for i in range(n)), "all together"])
-    ax.invert_yaxis()
-    ax.set(xlabel="s")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
-    return figure
+    lengths = {f"GPU {i} alone": turn for i, turn in enumerate(turns)}
+    starts = {row: sum(turns[:i]) for i, row in enumerate(lengths)}
+    marks = [
+        Bars(lengths, starts=starts, texts={}),
+        Bars({"all together": together}, texts={}),
+        Rule("x", max(turns), "if the GPUs ran side by side"),
+    ]
+    return Picture([Panel(marks, Axis("s"))])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Rule, sweep
 from snippets.timing.benchmark import measure
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
@@ -98,26 +99,22 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     """Speed-up over the length of the kernel, beside the model and the ceiling."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     gpus, ms = results["visible_gpus"], results["one_ms"]["graphs"]
     kernel = [1e3 * t / p for t, p in zip(ms, results["products"], strict=True)]
-    names = {"graphs": "CUDA graphs", "one_thread": "one thread, alternating"}
-    for way, label in names.items():
-        ax.semilogx(kernel, results["speedup"][way], marker="o", label=label)
+    lines = {"CUDA graphs": results["speedup"]["graphs"]}
+    lines["one thread, alternating"] = results["speedup"]["one_thread"]
     pairs = zip(kernel, results["launch_us"], strict=True)
     model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
-    ax.semilogx(
-        kernel, model, linestyle=":", marker="x", label="formula for one thread"
-    )
-    ax.axhline(gpus, color="gray", linestyle="--", label="number of GPUs")
-    ax.set(ylim=(0, 1.1 * gpus), xlabel="one kernel, µs", ylabel="speed, times one GPU")
-    ax.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
-    ax.set_yticks(range(gpus + 1))
-    ax.minorticks_off()
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    return figure
+    lines["formula for one thread"] = model
+    labels = {"xlabel": "one kernel, µs", "ylabel": "speed, times one GPU"}
+    picture = sweep(kernel, lines, {}, xlog=True, **labels)
+    panel = picture.panels[0]
+    panel.marks[-1].dash, panel.marks[-1].dots = "1 2", False
+    panel.marks.append(Rule("y", gpus, "number of GPUs"))
+    panel.x.ticks = {us: str(us) for us in (5, 10, 20, 50, 100, 200)}
+    panel.y.ticks = {n: str(n) for n in range(gpus + 1)}
+    panel.y.high = 1.1 * gpus
+    return picture
 
 
 if __name__ == "__main__":

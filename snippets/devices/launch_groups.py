@@ -13,6 +13,7 @@ from statistics import mean, median, pvariance, quantiles
 
 import torch
 
+from snippets.pictures import Axis, Dots, Panel, Picture
 from snippets.timing.benchmark import measure
 from snippets.timing.wait_for import wait_for
 
@@ -88,17 +89,14 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     """Each sample: a call on the CPU, and a launch in the same milliseconds."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     names = {"free": "any core", "one_core": "one core"}
     names["each_core"] = "each core in turn"
+    dots = []
     for plan, label in names.items():
         x, y = results[plan]["cpu_us_trials"], results[plan]["launch_us_trials"]
-        ax.scatter(x, y, s=12, label=label)
-    ax.set(xlabel="a call on the CPU, µs", ylabel="a launch, µs")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-    return figure
+        dots.append(Dots(x, y, label))
+    x, y = Axis("a call on the CPU, µs"), Axis("a launch, µs")
+    return Picture([Panel(dots, x, y)])
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
         ), path
 
 
+def test_what_is_written_of_sources_is_text_in_a_notebook():
+    cell = Notebook(Book(ROOT, "never"), None).prose("{printed: 5 <ms>}: {verdict: dated} now less")
+    assert cell["source"] == "5 &#60;ms&#62;: **dated** now less"
+
+
 @pytest.mark.parametrize(
     "chapter",
     [

@@ -8,7 +8,7 @@ from overlap.book import select
 from overlap.book.book import Book
 from overlap.book.page import Page
 from overlap.book.recording import Recording
-from overlap.book.value import CITED, PRINTED, Value, replace_values
+from overlap.book.value import CITED, PRINTED, VERDICT, Value, replace_values
 from overlap.run import machine
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
@@ -65,6 +65,7 @@ class Notebook:
         """A cell of the page's own Markdown, with values and printed numbers in their places."""
         text = replace_values(re.sub(rf"\s*{CITED.pattern}", "", text), self._value)
         text = PRINTED.sub(lambda match: self.text(match["text"]), text)
+        text = VERDICT.sub(lambda match: f"**{match['words']}**", text)
         return self.markdown(_as_notebooks_render(self._page, text))
 
     def _value(self, value: Value) -> str:

@@ -84,6 +84,39 @@ def main() -> dict:
     return result | {"device": device, "factors": factors, "flop": 2 * ROUNDS * N**3}
 
 
+def derive(results: dict) -> dict:
+    """How many times as fast each change makes the loop, in every order measured."""
+    ms = results["ms"]
+    changes = {
+        "device": [
+            ("numpy_f32", "torch_finished"),
+            ("numpy_f64", "torch_f64_finished"),
+            ("numpy_draw_f32", "torch_draw_finished"),
+        ],
+        "not_waiting": [
+            ("torch_finished", "torch_returned"),
+            ("torch_draw_finished", "torch_draw_returned"),
+            ("torch_f64_finished", "torch_f64_returned"),
+        ],
+        "float32": [
+            ("numpy_f64", "numpy_f32"),
+            ("numpy_draw", "numpy_draw_f32"),
+            ("torch_f64_finished", "torch_finished"),
+        ],
+        "not_drawing": [
+            ("numpy_draw", "numpy_f64"),
+            ("numpy_draw_f32", "numpy_f32"),
+            ("torch_draw_finished", "torch_finished"),
+            ("torch_draw_returned", "torch_returned"),
+        ],
+    }
+    faster = {
+        change: [ms[slow] / ms[fast] for slow, fast in pairs]
+        for change, pairs in changes.items()
+    }
+    return {"faster_by": faster}
+
+
 def plot(results: dict, ceilings: dict):
     ms = results["ms"]
     rows = {

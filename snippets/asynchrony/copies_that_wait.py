@@ -53,5 +53,20 @@ def main() -> dict:
     return result | {"kib": KIB, "small_kib": small, "safe_kib": safe}
 
 
+def derive(results: dict) -> dict:
+    """For what share of its time a copy of 16 MiB waits, ahead and in other ways."""
+    shares = {
+        line: row["share"]
+        for line, row in results["lines"].items()
+        if "KiB" not in line
+    }
+    ahead = {"pinned to GPU, non_blocking", "GPU to pinned, non_blocking"}
+    ahead.add("gpu.to('cpu', non_blocking=True)")
+    return {
+        "ahead_share": [share for line, share in shares.items() if line in ahead],
+        "waiting_share": [share for line, share in shares.items() if line not in ahead],
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -126,5 +126,27 @@ def main() -> dict:
     return {"rows": rows, "labelled": len(names), "right": right}
 
 
+def derive(results: dict) -> dict:
+    """The GPU's share of an operation's call, and a limit's share of the GPU's time."""
+    busy, roof, named = {"launch": [], "others": []}, {}, []
+    each = {}
+    for name, row in results["rows"].items():
+        if "wall_us_trials" not in row:
+            continue
+        of_call = row["gpu_us"] / min(row["wall_us_trials"])
+        of_gpu = max(row["least_us"].values()) / row["gpu_us"]
+        each[name] = {"busy": of_call, "roof": of_gpu}
+        label = row.get("label")
+        if label:
+            busy["launch" if label == "launch" else "others"].append(of_call)
+            roof.setdefault(label, []).append(of_gpu)
+        if label in ("memory", "compute", "copy"):
+            named.append(max(row["least_us"], key=row["least_us"].get) == label)
+    if not each:
+        return {}
+    shares = {"share": each, "busy_share": busy, "roof_share": roof}
+    return shares | {"roofs_are_named": all(named)}
+
+
 if __name__ == "__main__":
     main()

@@ -249,6 +249,15 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """What share of the first rank's time the last rank spends in the all-reduce."""
+    shares = {}
+    for name, parts in results["by_rank_ms"].items():
+        first, *_, last = parts["all_reduce"]
+        shares[name] = last / first
+    return {"last_rank_waits": shares}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"more_rows": "more rows", "slow_loader": "slow loader"}
     titles["cured"] = "no fault"

@@ -64,6 +64,25 @@ def main() -> dict:
     return {"ranks": ranks} | {name: [each[name] for each in every] for name in held}
 
 
+def derive(results: dict) -> dict:
+    """Whether each collective is what others would give."""
+    ranks, reduced = range(results["ranks"]), results["all_reduce"]
+    parts, gathered = results["reduce_scatter"], results["all_gather"]
+    firsts = [row[0] for row in results["before"]]
+    scattered = [row[0] for row in results["scatter"]]
+    whole = [value for part in parts for value in part]
+    return {
+        "agree": {
+            "reduce_scatter": [reduced[rank][rank] for rank in ranks]
+            == [part[0] for part in parts],
+            "all_reduce": all(each == whole for each in reduced),
+            "all_gather": all(each == results["gather"][0] for each in gathered),
+            "scatter": scattered == results["before"][0],
+            "all_to_all": results["all_to_all"][0] == firsts,
+        }
+    }
+
+
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
     from matplotlib.colors import BoundaryNorm, ListedColormap

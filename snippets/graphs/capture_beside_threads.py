@@ -148,5 +148,18 @@ def main() -> dict:
     return {"found": found}
 
 
+def derive(results: dict) -> dict:
+    """By mode, beside what a capture is right and silent, and what is told of it."""
+    modes = {mode: [] for row in results["found"].values() for mode in row}
+    unharmed, stopped = modes, {mode: [] for mode in modes}
+    for action, row in sorted(results["found"].items()):
+        for mode, outcome in row.items():
+            if outcome["right"] and outcome["thread"] == outcome["capture"] == "":
+                unharmed[mode].append(action)
+            if not outcome["right"] and "stream is capturing" in outcome["thread"]:
+                stopped[mode].append(action)
+    return {"unharmed": unharmed, "stopped": stopped}
+
+
 if __name__ == "__main__":
     main()

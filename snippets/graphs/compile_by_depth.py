@@ -61,6 +61,16 @@ def main() -> dict:
     return {"rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """The rows by depth, and whether compiled steps launch as many kernels."""
+    rows = results["rows"]
+    kernels = [row["kernels"] for row in rows]
+    return {
+        "us_of_depth": {row["depth"]: row["us"] for row in rows},
+        "as_many_kernels": all(each["compile"] == each["eager"] for each in kernels),
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows = results["rows"]
     labels = {

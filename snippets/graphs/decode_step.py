@@ -229,6 +229,16 @@ def main() -> dict:
     return result | {"blocks": BLOCKS, "steps": STEPS, "places": CONTEXT}
 
 
+def derive(results: dict) -> dict:
+    """By how much the scores of any way differ from those of float32."""
+    parts = ("uncompiled", "compiled", "reduce_overhead", "attention")
+    differ = [
+        max(results[part].get("differs_by", {}).values(), default=None)
+        for part in parts
+    ]
+    return {} if None in differ else {"most_differs_by": max(differ)}
+
+
 def plot(results: dict, ceilings: dict):
     labels = {
         "growing": ("uncompiled", "eager, growing cache"),

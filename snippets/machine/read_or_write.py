@@ -77,6 +77,21 @@ def main() -> dict:
     return {"gb_s": gb_s, "gb_s_trials": trials}
 
 
+def derive(results: dict) -> dict:
+    """The rates of kinds of access, and of mixes if reads and writes took turns."""
+    gb_s = results["gb_s"]
+    read, write = gb_s["read: sum"], gb_s["write: fill_"]
+    return {
+        "least_write_gb_s": min(write, gb_s["write: zero_"]),
+        "most_read_gb_s": max(read, gb_s["read: amax"]),
+        "most_half_gb_s": max(
+            gb_s["half and half: copy_"], gb_s["half and half, in place: neg_"]
+        ),
+        "half_in_turn_gb_s": 2 / (1 / read + 1 / write),
+        "add_in_turn_gb_s": 3 / (2 / read + 1 / write),
+    }
+
+
 def plot(results: dict, ceilings: dict):
     labels = {"write: fill_": "only writes: fill_"}
     labels["write: scattered bits"] = "only writes: random bits"

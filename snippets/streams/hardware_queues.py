@@ -69,6 +69,17 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """Speed with eight queues and with one, as a share of what the formula gives."""
+    shares = []
+    for queues in (8, 1):
+        measured = results["eager"][f"q{queues}"]
+        for n, times in zip(results["streams"], measured, strict=True):
+            in_turn = (n + queues - 1) // queues + 1
+            shares.append(times / (2 * n / in_turn))
+    return {"of_formula": shares}
+
+
 def plot(results: dict, ceilings: dict):
     streams = results["streams"]
     names = {"q1": "1 queue", "q8": "8 queues", "q32": "32 queues"}

@@ -151,6 +151,18 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """How many copies of a step an option saves, by model."""
+    saved = {}
+    for model in ("densenet", "wide"):
+        gpu = results[model]["gpu"]
+        count = gpu["default"]["copies"]["count"]
+        saved[model] = {
+            name: count - row["copies"]["count"] for name, row in gpu.items()
+        }
+    return {"copies_saved": saved}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"default": "DDP's default", "static_graph": "static_graph"}
     titles |= {"bucket_view": "gradient_as_bucket_view"}

@@ -75,6 +75,16 @@ def main() -> dict:
     return {"steps": STEPS, "bytes": on_gpu.nbytes, "rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """The gains, as shares of what two stages give that overlap but for one step."""
+    shares = []
+    for row in results["rows"]:
+        work, transfer = row["ms"]["work"], row["ms"]["transfer"]
+        stages = max(work, transfer) + min(work, transfer) / results["steps"]
+        shares.append(row["gain"] * stages / (work + transfer))
+    return {"of_two_stages": shares}
+
+
 def plot(results: dict, ceilings: dict):
     rows, steps = [row["ms"] for row in results["rows"]], results["steps"]
     pairs = [(ms["work"], ms["transfer"]) for ms in rows]

@@ -59,7 +59,7 @@ def test_each_mark_is_drawn_within_the_picture_and_tells_its_value(width):
     words = told(EVERY_MARK, width)
     assert {
         "bars · a · 1 ms",
-        "limit · all · 1.5 ms",
+        "limit · 1.5 ms",
         "columns · step: 1 · 3 GB",
         "line · n: 1 · 1 s",
     } <= set(words)
@@ -185,3 +185,23 @@ def test_a_lane_that_waits_takes_no_colour_from_the_next():
     rows = [["CPU", 0.0, 1.0, "launch"], ["CPU waits", 1.0, 2.0, "wait"], ["main", 1.0, 2.0, "kernel"]]
     text, *_ = draw(timelines({"": rows}), 504)
     assert "fill:var(--ov-series-2)" in text and "fill:var(--ov-series-3)" not in text
+
+
+def test_standing_bars_begin_at_zero_at_the_lower_end_of_their_axis():
+    text, *_ = draw(Picture([Panel([Columns([1, 2], [17.5, 10.0])], Axis("n"), Axis("%"))]), 504)
+    ticks = {word: float(y) for y, word in re.findall(r'y="([\d.]+)" text-anchor="end">([\d.]+)<', text)}
+    assert list(ticks) == ["0", "5", "10", "15"]
+    lower_ends = {
+        float(y) + float(high)
+        for y, high in re.findall(
+            r'y="([\d.]+)" width="[\d.]+" height="([\d.]+)" style="fill:var\(--ov-series', text
+        )
+    }
+    assert all(abs(ticks["0"] - 3.5 - end) < 0.2 for end in lower_ends) and lower_ends
+
+
+def test_a_limit_beyond_all_bars_does_not_stand_at_the_edge():
+    text, *_ = draw(bars({"a": 1.0}, {"limit": 9.0}, "ms"), 504)
+    (limit,) = re.findall(r'<line x1="([\d.]+)"[^>]*stroke:var\(--ov-ink\);stroke-width:1.4', text)
+    edge = max(float(x) for x in re.findall(r'x2="([\d.]+)"', text))
+    assert float(limit) < edge - 4

@@ -102,7 +102,7 @@ class Scale:
         """Round numbers, as many as there is room for."""
         if self.log:
             return log_ticks(self.low, self.high)
-        apart = 55 if self.start < self.end else 34  # numbers need less room above each other
+        apart = 55 if self.start < self.end else 28  # numbers need less room above each other
         return round_ticks(self.low, self.high, max(2, int(abs(self.end - self.start) / apart)))
 
 
@@ -345,6 +345,8 @@ class _Drawing:
                     behind.append((end, text_width(_bar_text(mark, row, length))))
             elif kind == "Note" and mark.align == "left" and isinstance(mark.y, str):
                 behind.append((mark.x, text_width(mark.text) + mark.dx))
+            elif kind == "Rule" and mark.axis == "x":
+                behind.append((mark.at, 0.0))
         return behind
 
     def _shares_x(self) -> bool:
@@ -747,7 +749,11 @@ def _extent(plot: _Plot, which: str) -> tuple[float, float]:
     else:
         has_spans = any(type(mark).__name__ == "Spans" for mark in plot.panel.marks)
         room = 0.04 * (high - low) or 0.5
-        low, high = (low, high) if has_spans and which == "x" else (low - room, high + room)
+        stands = which == "y" and any(type(mark).__name__ == "Columns" for mark in plot.panel.marks)
+        if stands:
+            low, high = low and low - room, high + 2.5 * room  # for the texts above them
+        elif not (has_spans and which == "x"):
+            low, high = low - room, high + room
         if has_spans and which == "x" and 0 <= low < 0.2 * high:
             low = 0.0
     low = low if axis.low is None else axis.low

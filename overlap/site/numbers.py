@@ -133,6 +133,8 @@ def told(series: Series, rows: list[list]) -> str:
     elif kind == "Cells":
         where, value = rows[0]
         parts += [f"{headings[0]}: {where}".removeprefix(": "), f"{text(value)} {name}".strip()]
+    elif kind == "Rule" and rows[0][0] == "all":
+        parts.append(said(headings[1], rows[0][1]))
     else:
         parts += map(said, headings, rows[0])
     return plain(" · ".join(filter(None, parts)).replace("\n", " ").replace(" %", "%"))

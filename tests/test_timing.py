@@ -72,9 +72,13 @@ def test_both_gpus_get_the_work_that_each_gets_alone(twin, two_gpus, monkeypatch
 def test_the_least_possible_time_is_that_of_the_ceiling(twin):
     flop = {"first": 10e12, "second": 40e12, "both": 40e12}
     results = {actor: {"ms": 5.0, "longest_flop": longest} for actor, longest in flop.items()}
-    axes = twin.plot(results, {"bf16_tflop_s": 1000}).axes[0]
-    assert [bar.get_width() for bar in axes.patches] == [5.0, 5.0, 5.0]
-    assert [segment[0][0] for segment in axes.collections[0].get_segments()] == [10.0, 40.0, 40.0]
+    bars, *limits = twin.plot(results, {"bf16_tflop_s": 1000}).panels[0].marks
+    assert bars.values == {"GPU 0": 5.0, "GPU 1": 5.0, "both": 5.0}
+    assert [(limit.at, limit.part[0]) for limit in limits] == [
+        (10.0, "GPU 0"),
+        (40.0, "GPU 1"),
+        (40.0, "both"),
+    ]
 
 
 @pytest.mark.gpu
@@ -117,9 +121,10 @@ def test_unwaited_rows_drop_the_warm_up(twin, monkeypatch, gpu):
 @pytest.mark.parametrize("twin", UNWAITED)
 def test_unwaited_is_drawn_against_the_ceiling(twin):
     rows = [{"n": n, "ms": 0.2, "flop": 1e9 * n} for n in (256, 4096)]
-    clock, least = twin.plot({"rows": rows}, {"bf16_tflop_s": 500}).axes[0].get_lines()
-    assert list(clock.get_ydata()) == [0.2, 0.2]
-    assert least.get_ydata()[1] == pytest.approx(4.096e12 / 500e12 * 1e3)
+    clock, least, note = twin.plot({"rows": rows}, {"bf16_tflop_s": 500}).panels[0].marks
+    assert clock.y == [0.2, 0.2]
+    assert least.y[1] == pytest.approx(4.096e12 / 500e12 * 1e3)
+    assert (note.x, note.y) == (4096, least.y[1]), "below the line"
 
 
 @pytest.mark.gpu
@@ -176,8 +181,9 @@ def test_clocks_take_turns(monkeypatch):
 def test_clocks_are_drawn_as_multiples_of_what_the_kernel_counts():
     size = {"us": {"profiler": 2.0, "unwaited": 8.0, "measure": 20.0}}
     result = dict.fromkeys(clocks_compared.CYCLES, size) | {"cycles": {"small": 1, "middle": 10, "large": 20}}
-    (ax,) = clocks_compared.plot(result, {}).axes
-    drawn = [dots.get_offsets()[:, 0].tolist() for dots in ax.collections]
+    *dots, counted = clocks_compared.plot(result, {}).panels[0].marks
+    assert counted.at == 1
+    drawn = [each.x for each in dots]
     assert drawn == [[20.0, 80.0, 200.0], [2.0, 8.0, 20.0], [1.0, 4.0, 10.0]], "by the long kernel"
 
 
@@ -189,9 +195,8 @@ def test_what_each_clock_adds_to_a_kernel_is_where_its_line_begins(gpu, monkeypa
     assert result["us"]["profiler"][0] == pytest.approx(0.5)
     assert set(result["us"]) == {"profiler", "graph", "gpu_clock", "events"}
     assert result["lines"]["graph"] == pytest.approx({"adds_us": 0, "mhz": 2000}), "the imitation has no gaps"
-    (ax,) = short_kernels.plot(result, {}).axes
-    dashed = ax.lines[-1]
-    assert dashed.get_xdata()[-1] == dashed.get_ydata()[-1] > 0
+    counted = short_kernels.plot(result, {}).panels[0].marks[-1]
+    assert counted.x == counted.y and counted.y[-1] > 0
 
 
 @pytest.mark.gpu
@@ -222,10 +227,10 @@ def test_warm_up_takes_medians_over_processes(monkeypatch):
 
 def test_the_ceiling_of_the_warm_up_curve_is_that_of_its_product():
     results = {"device": "cuda", "flop": 2e9, "calls_ms": [600.0, *[0.2] * 19]}
-    calls, least = warmup_curve.plot(results, {"fp32_tflop_s": 50}).axes[0].get_lines()
-    assert list(calls.get_ydata()) == results["calls_ms"] and least.get_ydata()[0] == pytest.approx(0.04)
+    calls, least = warmup_curve.plot(results, {"fp32_tflop_s": 50}).panels[0].marks
+    assert calls.y == results["calls_ms"] and least.at == pytest.approx(0.04)
     results["device"] = "cpu"
-    assert len(warmup_curve.plot(results, {"fp32_tflop_s": 50}).axes[0].get_lines()) == 1
+    assert len(warmup_curve.plot(results, {"fp32_tflop_s": 50}).panels[0].marks) == 1
 
 
 def test_buffers_are_the_same_one_again_or_each_once():
@@ -362,9 +367,10 @@ def test_duty_cycles_are_drawn_beside_the_definition():
         "short_6us": (34.0, 42),
     }
     results = {name: {"kernel_percent": runs, "busy_percent": nvml} for name, (runs, nvml) in shares.items()}
-    (ax,) = duty_cycle.plot(results, {}).axes
-    drawn = [[tuple(dot) for dot in dots.get_offsets().tolist()] for dots in ax.collections]
+    *dots, definition = duty_cycle.plot(results, {}).panels[0].marks
+    drawn = [list(zip(each.x, each.y, strict=True)) for each in dots]
     assert drawn == [[(50.0, 50), (99.0, 100)], [(14.0, 22), (34.0, 42)]]
+    assert definition.x == definition.y
 
 
 def event(name: str, category: str, start: float, us: float, lane: str = "1 1") -> dict:

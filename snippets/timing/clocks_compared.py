@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import torch
 from torch.utils.benchmark import Timer
 
+from snippets.pictures import Axis, Dots, Panel, Picture, Rule
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.lanes import lanes
@@ -88,29 +89,24 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     small = results["small"]["us"]
-    names = sorted(small, key=small.get)
     labels = {"timer": "Timer", "block": "measure, a block", "unwaited": "no wait"}
     labels |= {"measure": "measure, each call", "events": "events, idle GPU"}
+    names = sorted(small, key=small.get)
+    clocks = [labels.get(name, name) for name in names]
     cycles = results["cycles"]
     mhz = cycles["large"] / results["large"]["us"]["profiler"]  # of a long kernel
+    marks = []
     for size in CYCLES:
         us, counted_us = results[size]["us"], cycles[size] / mhz
         times = [us[name] / counted_us for name in names]
         length = f"{counted_us:.2g} µs"
         if counted_us >= 1000:
             length = f"{counted_us / 1e3:.0f} ms"
-        clocks = [labels.get(name, name) for name in names]
-        ax.scatter(times, clocks, label=f"a kernel of {length}")
-    ax.axvline(1, color="gray", linestyle="--", label="what the kernel counts")
-    ax.set(xscale="log", xlabel="reading / time that the kernel counts")
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        marks.append(Dots(times, clocks, f"a kernel of {length}"))
+    marks.append(Rule("x", 1, "what the kernel counts"))
+    x = Axis("reading / time that the kernel counts", log=True)
+    return Picture([Panel(marks, x)])
 
 
 if __name__ == "__main__":

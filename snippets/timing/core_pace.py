@@ -13,6 +13,8 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Columns, Panel, Picture
+
 ADDITIONS = 20_000
 #: A piece is slow if it takes this many times as long as the fastest twentieth.
 SLOW = 1.4
@@ -127,22 +129,16 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     pieces = results["piece_ms_trials"]
     edges = [round(0.3 + 0.05 * step, 2) for step in range(29)]
     time_in = [
         sum(ms for ms in pieces if edge <= ms < edge + 0.05) / sum(pieces)
         for edge in edges
     ]
-    figure, ax = plt.subplots()
-    ax.bar(
-        [edge + 0.025 for edge in edges],
-        [100 * share for share in time_in],
-        width=0.045,
-    )
-    ax.set(xlabel="ms for the same loop", ylabel="share of the time, %")
-    return figure
+    middles = [edge + 0.025 for edge in edges]
+    shares = Columns(middles, [100 * share for share in time_in], width=0.045)
+    axes = Axis("ms for the same loop"), Axis("share of the time, %")
+    return Picture([Panel([shares], *axes)])
 
 
 if __name__ == "__main__":

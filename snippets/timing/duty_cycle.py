@@ -13,6 +13,7 @@ from statistics import fmean, median
 
 import torch
 
+from snippets.pictures import DASHES, Axis, Dots, Line, Panel, Picture
 from snippets.timing.lanes import lanes
 from snippets.timing.power_meter import PowerMeter
 from snippets.timing.wait_for import wait_for
@@ -85,9 +86,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
+    marks = []
     for kernels in (LONG, SHORT):
         runs = [results[name]["kernel_percent"] for name in kernels]
         nvml = [results[name]["busy_percent"] for name in kernels]
@@ -95,15 +94,11 @@ def plot(results: dict, ceilings: dict):
         every = f"{period_us} µs"
         if period_us >= 1000:
             every = f"{period_us / 1e3:.0f} ms"
-        ax.scatter(runs, nvml, label=f"a kernel every {every}")
-    style = {"color": "gray", "linestyle": "--"}
-    ax.plot([0, 100], [0, 100], label="the definition", **style)
-    ax.set(
-        xlabel="share of time in which a kernel runs, %",
-        ylabel="utilisation by NVML, %",
-    )
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        marks.append(Dots(runs, nvml, f"a kernel every {every}"))
+    style = {"dots": False, "dash": DASHES[0], "color": "ceiling"}
+    marks.append(Line([0, 100], [0, 100], "the definition", **style))
+    x = Axis("share of time in which a kernel runs, %")
+    return Picture([Panel(marks, x, Axis("utilisation by NVML, %"))])
 
 
 if __name__ == "__main__":

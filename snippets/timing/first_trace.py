@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from snippets.pictures import Axis, Panel, Picture, Spans
 from snippets.timing.benchmark import measure
 
 BATCHES, ROWS, WIDTH, STEPS = 12, 128, 512, 2
@@ -169,22 +170,15 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     rows = [*LABELS, "operators"]
     if any(bar[0] == "GPU" for bar in results["bars"]):
         rows.append("GPU")
-    figure, ax = plt.subplots()
-    for place, row in enumerate(rows):
-        spans = [
-            (start / 1e3, us / 1e3)
-            for name, start, us in results["bars"]
-            if name == row
-        ]
-        ax.broken_barh(spans, (place - 0.4, 0.8), label=row)
-    ax.set_yticks(range(len(rows)), rows)
-    ax.set(xlabel="ms", ylim=(len(rows) - 0.4, -0.6))
-    return figure
+    marks = []
+    for row in rows:
+        bars = [bar for bar in results["bars"] if bar[0] == row]
+        spans = [(start / 1e3, us / 1e3) for _, start, us in bars]
+        marks.append(Spans(row, spans, row))
+    return Picture([Panel(marks, Axis("ms"))])
 
 
 if __name__ == "__main__":

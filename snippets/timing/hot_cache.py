@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import DASHES, Rule, sweep
 from snippets.timing.kernel_time import captured
 from snippets.timing.take_turns import ratios, take_turns
 
@@ -60,28 +61,20 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     rows = results["rows"]
-    sizes = [row["mib"] for row in rows]
     labels = {"hot": "the same buffer again", "cold": "another buffer each time"}
-    for way, label in labels.items():
-        tb_s = [row[f"{way}_gb_s"] / 1e3 for row in rows]
-        ax.plot(sizes, tb_s, marker="o", label=label)
+    lines = {
+        label: [row[f"{way}_gb_s"] / 1e3 for row in rows]
+        for way, label in labels.items()
+    }
+    axes = {"xlabel": "buffer, MiB", "ylabel": "read and written, TB/s"}
+    picture = sweep([row["mib"] for row in rows], lines, {}, xlog=True, **axes)
+    panel = picture.panels[0]
+    panel.x.ticks = {2**power: f"{2**power}" for power in range(2, 9)}
     if "hbm_gb_s" in ceilings:
-        memory = ceilings["hbm_gb_s"] / 1e3
-        ax.axhline(memory, color="gray", linestyle="--", label="memory, ceiling")
-    cache = results["l2_mib"]
-    ax.axvline(cache, color="gray", linestyle=":", label="size of the L2")
-    ax.set(xscale="log", xlabel="buffer, MiB", ylabel="read and written, TB/s")
-    ax.set_xticks(
-        [4, 8, 16, 32, 64, 128, 256], ["4", "8", "16", "32", "64", "128", "256"]
-    )
-    ax.minorticks_off()
-    ax.set_ylim(0, None)
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        panel.marks.append(Rule("y", ceilings["hbm_gb_s"] / 1e3, "memory, ceiling"))
+    panel.marks.append(Rule("x", results["l2_mib"], "size of the L2", DASHES[1]))
+    return picture
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from snippets.pictures import timelines
 from snippets.timing.wait_for import wait_for
 
 
@@ -92,13 +93,12 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     events = []
     for lane, start, us, name in results["events"]:
         lane = "GPU" if lane != "CPU" else lane
         lane = "CPU waits" if "Synchronize" in name else lane
         events.append([lane, start, us, name])
-    return draw_lanes({"matmul, relu, sum, item": events})
+    return timelines({"matmul, relu, sum, item": events})
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from itertools import cycle
 
 import torch
 
+from snippets.pictures import sweep as declared
 from snippets.timing.benchmark import measure
 
 DASHES = ("--", ":", "-.")  # a kind of line for each ceiling
@@ -79,7 +80,7 @@ def plot(results: dict, ceilings: dict):
     n, ms = results["n"], results["ms"]
     cubic = [ms[-1] * (each / n[-1]) ** 3 for each in n]
     lines, models = {"one matmul": ms}, {"as n³": cubic}
-    return sweep(n, lines, models, xlog=True, ylog=True, xlabel="n", ylabel="ms")
+    return declared(n, lines, models, xlog=True, ylog=True, xlabel="n", ylabel="ms")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import timelines
 from snippets.timing.benchmark import measure
 from snippets.timing.kernel_shapes import kernels_of
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.lanes import lanes
 
 SHAPES = {"tiny": (16, 128), "one_row": (1, 2**20), "many_rows": (8192, 2**14)}
 
@@ -47,7 +48,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     panels = {}
     for shape in SHAPES:
         events = panels[shape.replace("_", " ")] = []
@@ -55,9 +55,7 @@ def plot(results: dict, ceilings: dict):
             lane = "GPU" if lane != "CPU" else lane
             lane = "CPU waits" if "Synchronize" in name else lane
             events.append([lane, start, us, name])
-    figure = draw_lanes(panels)
-    figure.axes[-1].set_xlabel("µs (profiled: launches take longer)")
-    return figure
+    return timelines(panels, "µs (profiled: launches take longer)")
 
 
 if __name__ == "__main__":

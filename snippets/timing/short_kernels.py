@@ -11,6 +11,7 @@ from statistics import linear_regression
 
 import torch
 
+from snippets.pictures import sweep
 from snippets.timing.clocks_compared import events, profiler
 from snippets.timing.kernel_time import captured, gpu_clock, repeated
 from snippets.timing.take_turns import recorded, take_turns
@@ -58,22 +59,19 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     labels = {
         "gpu_clock": "gpu_clock: start to start in a queue",
         "profiler": "profiler",
         "graph": "start to start in a graph",
     }
+    lines = {label: results["us"][name] for name, label in labels.items()}
     mhz = results["lines"]["graph"]["mhz"]
     lengths = [cycles / mhz for cycles in results["cycles"]]
-    figure, ax = plt.subplots()
-    for name, label in labels.items():
-        ax.plot(lengths, results["us"][name], marker="o", label=label)
-    ax.plot(lengths, lengths, color="gray", linestyle="--", label="what was counted")
-    ax.set(xlabel="µs that the kernel counts", ylabel="reading, µs", ylim=(0, None))
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+    counted = {"what was counted": lengths}
+    axes = {"xlabel": "µs that the kernel counts", "ylabel": "reading, µs"}
+    picture = sweep(lengths, lines, counted, **axes)
+    picture.panels[0].x.ticks = None
+    return picture
 
 
 if __name__ == "__main__":

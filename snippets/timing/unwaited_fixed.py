@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import Note, sweep
 
 SIZES, PRODUCTS, TRIALS = (256, 1024, 4096, 8192), 10, 10
 
@@ -52,19 +52,14 @@ def plot(results: dict, ceilings: dict):
     if "bf16_tflop_s" in ceilings:
         least = [row["flop"] / ceilings["bf16_tflop_s"] / 1e9 for row in rows]
         limits["least possible: FLOP / peak"] = least
-    figure = sweep(
-        [row["n"] for row in rows],
-        {"the clock says": [row["ms"] for row in rows]},
-        limits,
-        xlog=True,
-        ylog=True,
-        xlabel="n",
-        ylabel="ms for ten matmuls",
-    )
+    sizes = [row["n"] for row in rows]
+    lines = {"the clock says": [row["ms"] for row in rows]}
+    axes = {"xlabel": "n", "ylabel": "ms for ten matmuls"}
+    picture = sweep(sizes, lines, limits, xlog=True, ylog=True, **axes)
     for least in limits.values():  # below this line no time is true
-        style = {"ha": "right", "color": "gray"}
-        figure.axes[0].text(rows[-1]["n"], least[1], "impossible", **style)
-    return figure
+        note = Note(sizes[-1], least[1], "impossible", "right", color="ceiling")
+        picture.panels[0].marks.append(note)
+    return picture
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Line, Panel, Picture, Rule
 from snippets.timing.wait_for import wait_for
 
 N, CALLS, PROCESSES = 1000, 20, 5
@@ -70,23 +71,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    calls = range(1, len(results["calls_ms"]) + 1)
-    ax.semilogy(
-        calls, results["calls_ms"], marker="o", label="one call, until it is done"
-    )
+    ms = results["calls_ms"]
+    marks = [Line(range(1, len(ms) + 1), ms, "one call, until it is done")]
     if results["device"] == "cuda" and "fp32_tflop_s" in ceilings:
         least = results["flop"] / ceilings["fp32_tflop_s"] / 1e9
-        style = {"color": "gray", "linestyle": "--"}
-        ax.axhline(least, label="least possible: FLOP / peak", **style)
-    ax.set(
-        xlabel="number of the call", ylabel="ms for the call", xticks=(1, 5, 10, 15, 20)
-    )
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.legend()
-    return figure
+        marks.append(Rule("y", least, "least possible: FLOP / peak"))
+    x = Axis("number of the call", ticks={n: f"{n}" for n in (1, 5, 10, 15, 20)})
+    return Picture([Panel(marks, x, Axis("ms for the call", log=True))])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Rule, bars
 from snippets.timing.benchmark import Timing, measure
 
 N = 8192
@@ -55,22 +56,16 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    rows = [results[name] for name in ("first", "second", "both")]
-    bars = ax.barh(["GPU 0", "GPU 1", "both"], [row["ms"] for row in rows])
-    ax.bar_label(bars, fmt="%.1f", padding=3)
+    names = {"first": "GPU 0", "second": "GPU 1", "both": "both"}
+    ms = {name: results[key]["ms"] for key, name in names.items()}
+    picture = bars(ms, {}, "reported time, ms")
+    marks = picture.panels[0].marks
     if "bf16_tflop_s" in ceilings:
-        least = [row["longest_flop"] / ceilings["bf16_tflop_s"] / 1e9 for row in rows]
-        below, above = [-0.4, 0.6, 1.6], [0.4, 1.4, 2.4]
-        style = {"color": "gray", "linestyle": "--"}
-        ax.vlines(least, below, above, label="least possible: FLOP / peak", **style)
-        figure.legend(loc="outside upper left")
-    ax.margins(x=0.15)
-    ax.invert_yaxis()
-    ax.set_xlabel("reported time, ms")
-    return figure
+        for key, name in names.items():
+            least = results[key]["longest_flop"] / ceilings["bf16_tflop_s"] / 1e9
+            limit = "least possible: FLOP / peak"
+            marks.append(Rule("x", least, limit, part=(name, name)))
+    return picture
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ class Cells:
     """A table whose cells are the darker the larger their values, or have `colors` of their own.
 
     `shades` are what they are coloured by, from 0 to 1; None: their values, from 0 to the largest.
+    Where a value is None, there is no cell.
     """
 
     columns: Sequence[str]

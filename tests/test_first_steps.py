@@ -25,6 +25,7 @@ from snippets.first_steps import (
     which_gpu,
     why_no_cuda,
 )
+from snippets.pictures import Spans
 
 # is CUDA there?
 
@@ -299,7 +300,9 @@ def test_a_timeline_of_streams_has_a_lane_for_each():
     kernels = [["stream 7", 6.0, 200.0, "softmax"], ["stream 7", 206.0, 200.0, "softmax"]]
     timelines = {"one_line": [*calls, kernels[0]], "serial": [*calls, *kernels]}
     timelines["parallel"] = [*calls, *([f"stream {n}", 6.0, 200.0, "softmax"] for n in (13, 17, 21))]
-    figure = three_lines.plot({"timelines": timelines}, {})
-    lanes = [[label.get_text() for label in ax.get_yticklabels()] for ax in figure.axes]
+    panels = three_lines.plot({"timelines": timelines}, {}).panels
+    lanes = [
+        list(dict.fromkeys(mark.row for mark in panel.marks if isinstance(mark, Spans))) for panel in panels
+    ]
     assert lanes[0] == lanes[1] == ["CPU", "CPU waits", "GPU, stream 7"]
     assert lanes[2] == ["CPU", "CPU waits", *(f"GPU, stream {n}" for n in (13, 17, 21))]

@@ -435,8 +435,8 @@ def test_a_clock_is_counted_while_the_matmuls_run_and_after_them(gpu, nvml, monk
     assert row["tflop_s"] == row["alone_tflop_s"] == pytest.approx(2 * 4 * 2 * 8 / 10e6 / 1e3)
     assert "alone_mhz" not in row, "without the counter no clock is counted"
     assert asked.count("watch") == clock_beside_matmuls.ROUNDS
-    (ax,) = clock_beside_matmuls.plot(result, {"clock_mhz": 1980}).axes
-    assert max(ax.lines[0].get_ydata()) == pytest.approx(1800) and ax.lines[0].get_xdata()[0] < 0
+    line, limit = clock_beside_matmuls.plot(result, {"clock_mhz": 1980}).panels[0].marks
+    assert max(line.y) == pytest.approx(1800) and line.x[0] < 0 and limit.at == 1980
 
 
 def test_only_samples_that_lie_between_two_times_count():

@@ -156,6 +156,22 @@ def test_text_from_outside_is_escaped_and_long_names_are_wrapped():
     )
 
 
+def test_cells_without_a_value_are_not_there():
+    cells = Cells(["1", "2"], ["x"], [[3.0, None]])
+    (told,) = numbers.read(Picture([Panel([cells])]))
+    assert told.rows == [["x, 1", 3.0]]
+    assert draw(Picture([Panel([cells])]), 300)[0].count("ov-point") == 1
+
+
+def test_a_rule_does_not_strike_a_note():
+    def papers(at: float) -> int:
+        note = Note(2.0, "r", "1,965", dx=8)
+        picture = Picture([Panel([Dots([1.0, 2.0], ["r", "r"]), note, Rule("x", at)], Axis("W", high=4.0))])
+        return draw(picture, 504)[0].count("fill:var(--ov-paper)")
+
+    assert papers(2.1) == 1 and papers(1.5) == 0
+
+
 def test_ticks_are_round_numbers_within_the_axis():
     assert round_ticks(0, 10, 5) == [0, 2, 4, 6, 8, 10]
     assert round_ticks(0.13, 0.37, 4) == [0.2, 0.3]

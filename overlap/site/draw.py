@@ -449,13 +449,18 @@ class _Drawing:
                 self._text_behind(plot, end + (6 if plot.x.log else 4), y + thick / 2, said)
             self.box(begin, y, max(end - begin, 4), thick, told(series, [told_row]))
 
-    def _text_behind(self, plot: _Plot, x: float, y: float, text: str) -> None:
-        """A text behind a bar; a rule that would strike it lies under it."""
+    def _under(self, plot: _Plot, x: float, y: float, text: str) -> list[str]:
+        """Paper under a text, where an upright rule would strike it."""
         wide = text_width(text)
         rules = [m for m in plot.panel.marks if type(m).__name__ == "Rule" and m.axis == "x"]
-        if any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules if plot.x.shows(rule.at)):
-            place = f'x="{_p(x - 1)}" y="{_p(y - 6)}" width="{_p(wide + 2)}" height="12"'
-            self.over.append(f'<rect {place} style="fill:var(--ov-paper)"/>')
+        if not any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules if plot.x.shows(rule.at)):
+            return []
+        place = f'x="{_p(x - 1)}" y="{_p(y - 6)}" width="{_p(wide + 2)}" height="12"'
+        return [f'<rect {place} style="fill:var(--ov-paper)"/>']
+
+    def _text_behind(self, plot: _Plot, x: float, y: float, text: str) -> None:
+        """A text behind a bar; a rule that would strike it lies under it."""
+        self.over += self._under(plot, x, y, text)
         self.over.append(f'<text x="{_p(x)}" y="{_p(y + 3.5)}">{escape(text)}</text>')
 
     def columns_(self, plot: _Plot, mark) -> None:
@@ -546,20 +551,21 @@ class _Drawing:
         wide = (plot.right - plot.left) / len(mark.columns)
         known = [v for row in mark.values for v in row if v is not None and math.isfinite(v)]
         most = max(known, default=1) or 1
+        gap = 1 if wide > 6 else 0
         rows = iter(series.rows)
         for y, name in enumerate(mark.rows):
             for x, value in enumerate(mark.values[y]):
+                if value is None:
+                    continue
                 row = next(rows)
                 left, middle = plot.left + x * wide, plot.row(name)
                 height = plot.heights[plot.rows[name]]
                 shade = mark.shades[y][x] if mark.shades else (value or 0) / most
                 color, depth = "var(--ov-series-1)", 0.05 + 0.5 * max(shade, 0)
                 if mark.colors:
-                    if mark.colors[y][x] is None:
-                        continue
                     color, depth = _variable(mark.colors[y][x]), 0.45
                 style = f"fill:{color};fill-opacity:{depth:.2f}"
-                size = f'width="{_p(wide - 1)}" height="{_p(height - 1)}"'
+                size = f'width="{_p(wide - gap)}" height="{_p(height - 1)}"'
                 self.parts.append(
                     f'<rect x="{_p(left)}" y="{_p(middle - height / 2)}" {size} style="{style}"/>'
                 )
@@ -597,7 +603,9 @@ class _Drawing:
             x, y = plot.x(mark.x) + mark.dx, plot.across(mark.y) + mark.dy + 3.5
             wide = text_width(mark.text)
             left = {"left": x, "right": x - wide, "center": x - wide / 2}[mark.align]
-            x += min(max(left, 0), max(self.width - wide, 0)) - left
+            inside = min(max(left, 0), max(self.width - wide, 0))
+            x += inside - left
+            self.parts += self._under(plot, inside, y - 3.5, mark.text)
             anchor = {"left": "start", "right": "end", "center": "middle"}[mark.align]
             self.text(x, y, mark.text, anchor, _variable(mark.color))
 

@@ -79,7 +79,8 @@ def _cells(mark, panel, x_label):
     for name, values in zip(mark.rows, mark.values, strict=True):
         for column, value in zip(mark.columns, values, strict=True):
             where = ", ".join(filter(None, (name, column)))
-            rows.append([where.replace("\n", " "), value])
+            if value is not None:
+                rows.append([where.replace("\n", " "), value])
     return (", ".join(filter(None, (panel.y.label, x_label))), mark.name), rows
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from snippets.pictures import DASHES, Axis, Dots, Line, Note, Panel, Picture
 from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.take_turns import take_turns
 
@@ -87,43 +88,36 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     rows = results["rows"]
+    marks = []
     for roof in sorted({row["roof"] for row in rows.values()}):
         points = [row for row in rows.values() if row["roof"] == roof]
         x = [row["flop_per_byte"] for row in points]
-        ax.scatter(x, [row["tflop_s"] for row in points], label=roof)
+        marks.append(Dots(x, [row["tflop_s"] for row in points], roof))
     # left of its dot, or right of it: where no line and no other name is
-    left = {"bf16 1024": (10, -13), "512 × 512": (-12, 6)}
-    right = {"matrix by vector": (6, -13), "softmax": (6, 0), "attention": (12, -13)}
-    right |= {"bf16 8192": (6, -4), "bf16 4096": (-9, 9), "TF32 4096": (4, -8)}
+    left = {"bf16 1024": (10, 13), "512 × 512": (-12, -6)}
+    right = {"matrix by vector": (6, 13), "softmax": (6, 0), "attention": (12, 13)}
+    right |= {"bf16 8192": (10, -9), "bf16 4096": (-9, -9), "TF32 4096": (4, 8)}
     for name, row in rows.items():
-        place = (row["flop_per_byte"], row["tflop_s"])
         size = name.split(" ")[-1]
         text = f"{size}²" if size.isdigit() else name
-        offset, side = right.get(name, (6, -3)), "left"
+        (dx, dy), side = right.get(name, (6, 3)), "left"
         if name in left or " × " in name:
-            offset, side = left.get(name, (-8, 0)), "right"
-        ax.annotate(
-            text, place, offset, textcoords="offset points", ha=side, fontsize=9
-        )
+            (dx, dy), side = left.get(name, (-8, 0)), "right"
+        place = row["flop_per_byte"], row["tflop_s"]
+        marks.append(Note(*place, text, side, dx, dy))
     most = max(row["flop_per_byte"] for row in rows.values())
     ends = [0.1, 8 * most]
-    for roof, dashes in {"bf16": "--", "tf32": "-.", "fp32": ":"}.items():
+    for roof, dash in zip(("bf16", "fp32", "tf32"), DASHES, strict=True):
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
             peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
             x = [ends[0], peak / slope, ends[1]]
             y = [min(peak, slope * each) for each in x]
-            ax.plot(x, y, label=f"{roof}, roof", color="gray", linestyle=dashes)
-            ax.text(1.2 * ends[1], peak, roof, va="center", fontsize=9)
-    ax.set(xscale="log", yscale="log", xlabel="FLOP per byte", ylabel="TFLOP/s")
-    ax.set(xlim=(0.07, 60 * most), ylim=(None, 3000))
-    dots, _ = ax.get_legend_handles_labels()
-    dots = [handle for handle in dots if "roof" not in handle.get_label()]
-    figure.legend(handles=dots, loc="outside upper left", ncols=3)
-    return figure
+            look = {"dots": False, "dash": dash, "color": "ceiling"}
+            marks.append(Line(x, y, f"{roof}, roof", **look))
+            marks.append(Note(ends[1], peak, f"{roof}, roof", dx=4))
+    x = Axis("FLOP per byte", log=True, low=0.07, high=200 * most)
+    return Picture([Panel(marks, x, Axis("TFLOP/s", log=True, high=3000))])
 
 
 if __name__ == "__main__":

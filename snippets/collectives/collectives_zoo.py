@@ -14,6 +14,8 @@ import os
 import torch
 import torch.distributed as dist
 
+from snippets.pictures import Cells, Panel, Picture
+
 # PyTorch 2.13 gives them these names, and warns of those before
 all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
@@ -84,31 +86,26 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import BoundaryNorm, ListedColormap
-
     ranks = results["ranks"]
+
+    def color(value: int | None) -> int | str:
+        """Rank 0 had 10, 11 …, rank 1 had 20, 21 …; what is larger than all is a sum."""
+        rank = (value or 0) // 10 - 1
+        return rank % 6 + 1 if rank < ranks else "ceiling"
+
     names = ["before", "broadcast", "scatter", "gather", "reduce"]
     names += ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-    # rank 0 had 10, 11 …, rank 1 had 20, 21 …; what is larger than all of them is a sum
-    colors = ListedColormap([f"C{rank % 6}" for rank in range(ranks)] + ["gray"])
-    norm = BoundaryNorm([10 * rank for rank in range(1, ranks + 2)] + [1e6], ranks + 1)
-    figure, axes = plt.subplots(1, 2, sharey=True)
-    for ax, rank in zip(axes, (0, ranks - 1), strict=True):
-        for y, name in enumerate(names):
-            row = results[name][rank]
-            if row:
-                x = range(len(row) + 1)
-                look = {"cmap": colors, "norm": norm, "alpha": 0.45}
-                ax.pcolormesh(x, [y - 0.42, y + 0.42], [row], **look)
-            for place, value in enumerate(row if ranks == 2 else ()):
-                ax.text(place + 0.5, y, str(value), ha="center", va="center")
-        ax.set(title=f"rank {rank}", ylim=(len(names) - 0.5, -0.5))
-        ax.set(xlim=(0, ranks**2), xticks=[])
-        ax.set_yticks(range(len(names)), [name.replace("_", "-") for name in names])
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
-    return figure
+    rows = [name.replace("_", "-") for name in names]
+    panels = []
+    for rank in (0, ranks - 1):
+        held = [results[name][rank] or [] for name in names]
+        values = [row + [None] * (ranks**2 - len(row)) for row in held]
+        colors = [[color(value) for value in row] for row in values]
+        texts = [[str(value) if ranks == 2 else "" for value in row] for row in values]
+        look = {"texts": texts, "colors": colors}
+        cells = Cells([""] * ranks**2, rows, values, **look)
+        panels.append(Panel([cells], title=f"rank {rank}"))
+    return Picture(panels, columns=2)
 
 
 if __name__ == "__main__":

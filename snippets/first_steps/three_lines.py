@@ -13,6 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from snippets.pictures import Axis, Note, Panel, Picture, Spans
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
@@ -80,16 +81,13 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    colors = {"calls": "C0", "line 1": "C1", "line 2": "C2", "line 3": "C3"}
-    colors["CPU waits"] = ("gray", 0.4)
+    colors = {"calls": 1, "line 1": 2, "line 2": 3, "line 3": 4, "CPU waits": "ceiling"}
     titles = {"one_line": "one line", "serial": "three lines, one stream"}
     titles |= {"parallel": "three lines, three streams"}
     if len(results["timelines"]) == 2:
         titles = {"one_line": "one line", "serial": "three lines"}
-    figure, axes = plt.subplots(len(titles), sharex=True)
-    for ax, (way, title) in zip(axes, titles.items(), strict=True):
+    panels = []
+    for way, title in titles.items():
         events = results["timelines"][way]
         kernels = sum(event[0] != "CPU" for event in events)
         spans, seen = {}, 0
@@ -97,23 +95,19 @@ def plot(results: dict, ceilings: dict):
             what = "calls"
             if lane != "CPU":
                 what = f"line {1 + 3 * seen // max(kernels, 3)}"
+                lane = f"GPU, {lane}"
                 seen += 1
             elif "Synchronize" in name:
                 lane = what = "CPU waits"
             spans.setdefault((lane, what), []).append((start / 1e3, us / 1e3))
-        rows = sorted({lane for lane, _ in spans})
-        for (lane, what), bars in spans.items():
+        marks = []
+        for (lane, what), parts in sorted(spans.items()):
+            marks.append(Spans(lane, parts, what, colors[what]))
             if what.startswith("line"):
-                middle = (bars[0][0] + sum(bars[-1])) / 2
-                text = {"color": "white", "ha": "center", "va": "center"}
-                ax.text(middle, rows.index(lane), what, **text)
-            place = (rows.index(lane) - 0.4, 0.8)
-            ax.broken_barh(bars, place, color=colors[what], label=what)
-        names = [lane if "CPU" in lane else "GPU, " + lane for lane in rows]
-        ax.set_yticks(range(len(rows)), names)
-        ax.set(title=title, ylim=(len(rows) - 0.4, -0.6))
-    axes[-1].set_xlabel("ms")
-    return figure
+                middle = (parts[0][0] + sum(parts[-1])) / 2
+                marks.append(Note(middle, lane, what, "center", color="paper"))
+        panels.append(Panel(marks, Axis("ms"), title=title))
+    return Picture(panels)
 
 
 if __name__ == "__main__":

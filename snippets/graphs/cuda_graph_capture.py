@@ -12,9 +12,9 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import sweep
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 PRODUCTS = {64: 500, 128: 500, 256: 500, 512: 500, 1024: 200, 2048: 50, 4096: 10}
@@ -73,9 +73,9 @@ def plot(results: dict, ceilings: dict):
         ]
     names = {"xlabel": "n of a float32 matmul, n × n"}
     names["ylabel"] = "µs per matmul"
-    figure = sweep(n, series, limits, xlog=True, ylog=True, **names)
-    figure.axes[0].set_ylim(1, None)
-    return figure
+    picture = sweep(n, series, limits, xlog=True, ylog=True, **names)
+    picture.panels[0].y.low = 1
+    return picture
 
 
 if __name__ == "__main__":

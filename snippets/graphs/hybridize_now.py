@@ -18,8 +18,9 @@ from statistics import median
 import torch
 from torch import nn
 
+from snippets.pictures import timelines
 from snippets.timing.kernel_time import captured
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 HANDS_OVER = ("Launch", "Memcpy", "Memset")  # in the names of such calls of CUDA's API
@@ -83,7 +84,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     panels = {}
     for way in ("eager", "script", "compile", "reduce_overhead", "graph"):
         events = panels[way.replace("_", "-")] = []
@@ -91,9 +91,7 @@ def plot(results: dict, ceilings: dict):
             if "Synchronize" not in name:  # what waits for the end of the profile
                 lane = "GPU" if lane != "CPU" else lane
                 events.append([lane, start, us, name])
-    figure = draw_lanes(panels)
-    figure.axes[-1].set_xlabel("µs (profiled: a first call takes longer)")
-    return figure
+    return timelines(panels, "µs (profiled: a first call takes longer)")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Dots, Line, Panel, Picture, Rule
 from snippets.timing.kernel_time import captured
 
 FEATURES, ROWS, STEPS, RATE, NOISE = 32, 32, 50, 0.2, 1.0  # NOISE: a variance
@@ -56,18 +57,14 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     steps = range(1, len(results["losses"]) + 1)
     reported, true = zip(*results["losses"], strict=True)
-    ax.plot(steps, true, label="loss of the batch you gave it")
-    ax.plot(steps, reported, marker=".", linestyle="", label="loss the replay reports")
-    floor = results["noise_variance"]
-    ax.axhline(floor, color="gray", linestyle="--", label="noise in the labels")
-    ax.set(xlabel="step", ylabel="loss", ylim=(0, None))
-    ax.legend()
-    return figure
+    marks = [
+        Line(steps, true, "loss of the batch you gave it", dots=False),
+        Dots(steps, reported, "loss the replay reports"),
+        Rule("y", results["noise_variance"], "noise in the labels"),
+    ]
+    return Picture([Panel(marks, Axis("step"), Axis("loss", low=0))])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Line, Panel, Picture, Rule
 from snippets.timing.power_meter import PowerMeter
 
 #: `watch`: one thread writes, for each sample, when it ended, its clocks and its ns.
@@ -148,22 +149,14 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
+    marks = []
     for name, row in results["rows"].items():
         ms = [each - row["end_ms"] for each in row["trace"]["ms"]]
-        ax.plot(ms, row["trace"]["mhz"], label=f"matmuls: {name}")
+        marks.append(Line(ms, row["trace"]["mhz"], f"matmuls: {name}", dots=False))
     if "clock_mhz" in ceilings:
-        highest = {
-            "color": "gray",
-            "linestyle": "--",
-            "label": "highest, by the driver",
-        }
-        ax.axhline(ceilings["clock_mhz"], **highest)
-    ax.set(xlabel="ms after the last matmul", ylabel="MHz", xlim=(-400, 100))
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        marks.append(Rule("y", ceilings["clock_mhz"], "highest, by the driver"))
+    x = Axis("ms after the last matmul", low=-400, high=100)
+    return Picture([Panel(marks, x, Axis("MHz"))])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import DASHES, Axis, Line, Note, Panel, Picture, Rule
 from snippets.timing.power_meter import PowerMeter
 
 SHARES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97, 1.0)  # of zeros, the rest random
@@ -73,24 +74,19 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    ax.plot(results["watt"], results["mhz"], marker="o", label="bf16 matmuls")
+    marks = [Line(results["watt"], results["mhz"], "bf16 matmuls")]
     rows = zip(results["zeros"], results["watt"], results["mhz"], strict=True)
     for share, watt, mhz in rows:
         if share in (0.0, 0.8, 1.0):  # more would not fit beside each other
-            near = {"xytext": (6, 6), "textcoords": "offset points"}
-            ax.annotate(f"{share:.0%} zeros", (watt, mhz), **near)
-    lines = {"color": "gray", "linestyle": "--"}
+            marks.append(Note(watt, mhz, f"{share:.0%} zeros", dx=6, dy=-8))
     if "clock_mhz" in ceilings:
-        ax.axhline(ceilings["clock_mhz"], label="highest clock", **lines)
+        marks.append(Rule("y", ceilings["clock_mhz"], "highest clock"))
     if "power_limit_w" in ceilings:
-        lines["linestyle"] = ":"
-        ax.axvline(ceilings["power_limit_w"], label="power limit", **lines)
-    ax.set(xlabel="W", ylabel="MHz, by the driver", xmargin=0.3)
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        limit = ceilings["power_limit_w"]
+        marks.append(Rule("x", limit, "power limit", DASHES[1]))
+    low, high = min(results["watt"]), max(results["watt"])
+    x = Axis("W", high=high + 0.3 * (high - low))  # behind the last dot is its text
+    return Picture([Panel(marks, x, Axis("MHz, by the driver"))])
 
 
 if __name__ == "__main__":

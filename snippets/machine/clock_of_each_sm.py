@@ -12,6 +12,7 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Axis, Dots, Note, Panel, Picture, Rule
 from snippets.timing.power_meter import PowerMeter
 
 #: One thread a block counts clocks until so many nanoseconds have passed.
@@ -142,24 +143,20 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     rows = {"after a rest": results["rested"]["by_sm_mhz"]}
     for kind in ("zeros", "random"):
         rows[f"{kind}, during"] = results[f"beside_{kind}"]["by_sm_mhz"]
         rows[f"{kind}, right after"] = results[kind]["by_sm_mhz"]
         rows[f"{kind}, the driver"] = [results[kind]["nvml_mhz"]]
-    figure, ax = plt.subplots()
-    beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
-    for row, clocks in enumerate(rows.values()):
-        color, marker = ("C1", "D") if len(clocks) == 1 else ("C0", "o")
-        ax.scatter(clocks, [row] * len(clocks), s=25, color=color, marker=marker)
-        ax.annotate(f"{median(clocks):,.0f}", (max(clocks), row), **beside)
+    marks = []
+    for row, clocks in rows.items():
+        one = len(clocks) == 1
+        places = [row] * len(clocks)
+        marks.append(Dots(clocks, places, color=2 if one else 1, diamond=one))
+        marks.append(Note(max(clocks), row, f"{median(clocks):,.0f}", dx=8))
     if "clock_mhz" in ceilings:
-        ax.axvline(ceilings["clock_mhz"], color="gray", linestyle="--")
-    ax.set_yticks(range(len(rows)), rows)
-    ax.set(xlabel="MHz", ylim=(len(rows) - 0.5, -0.5), xmargin=0.1)
-    return figure
+        marks.append(Rule("x", ceilings["clock_mhz"]))
+    return Picture([Panel(marks, Axis("MHz"))])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from statistics import harmonic_mean, mean, median
 
 import torch
 
+from snippets.pictures import Axis, Line, Panel, Picture, Rule
 from snippets.timing.power_meter import REASONS, PowerMeter
 
 N, PARTS, CALLS = 8192, 20, 15  # a burst: 20 parts of 15 products, some 0.45 s
@@ -103,23 +104,21 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, sharex=True)
-    for fill, seen in results["trace"].items():
-        part_ms = [2e-9 * CALLS * N**3 / rate for rate in seen["tflop_s"]]
-        ends = list(accumulate(part_ms))
-        label = {"random": "random numbers"}.get(fill, fill)
-        axes[0].plot(ends, seen["tflop_s"], label=label)
-        axes[1].plot(ends, seen["mhz"], label=label)
-    limits = ("bf16_tflop_s", "clock_mhz")
-    for ax, limit, unit in zip(axes, limits, ("TFLOP/s", "MHz"), strict=True):
-        if limit in ceilings:
-            ax.axhline(ceilings[limit], color="gray", linestyle="--", label="ceiling")
-        ax.set(ylabel=unit, ylim=(0, None))
-    axes[0].legend(ncols=3)
-    axes[1].set_xlabel("ms of matmuls")
-    return figure
+    keys = {"tflop_s": "TFLOP/s", "mhz": "MHz"}
+    limits = {"tflop_s": "bf16_tflop_s", "mhz": "clock_mhz"}
+    panels = []
+    for key, unit in keys.items():
+        marks = []
+        for fill, seen in results["trace"].items():
+            part_ms = [2e-9 * CALLS * N**3 / rate for rate in seen["tflop_s"]]
+            label = {"random": "random numbers"}.get(fill, fill)
+            ends = list(accumulate(part_ms))
+            marks.append(Line(ends, seen[key], label, dots=False))
+        if limits[key] in ceilings:
+            marks.append(Rule("y", ceilings[limits[key]], "ceiling"))
+        panels.append(Panel(marks, y=Axis(unit, low=0)))
+    panels[-1].x.label = "ms of matmuls"
+    return Picture(panels)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import DASHES, Rule, sweep
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 MIB = [2, 6, 12, 24, 32, 40, 48, 64, 96, 192, 768, 3072, 8192]  # touched by one call
@@ -60,13 +60,11 @@ def plot(results: dict, ceilings: dict):
     if "hbm_gb_s" in ceilings:
         limits["memory, ceiling"] = ceilings["hbm_gb_s"]
     labels = {"xlabel": "MiB touched by a call", "ylabel": "GB/s read and written"}
-    figure = sweep(results["mib"], results["rates_gb_s"], limits, xlog=True, **labels)
-    (ax,) = figure.axes
-    ax.axvline(results["l2_mib"], color="gray", linestyle=":", label="size of the L2")
-    ax.text(1.1 * results["l2_mib"], 100, "more than the L2", color="gray")
-    ticks = results["mib"][::3]
-    ax.set_xticks(ticks, [str(mib) for mib in ticks])
-    return figure
+    picture = sweep(results["mib"], results["rates_gb_s"], limits, xlog=True, **labels)
+    panel = picture.panels[0]
+    panel.marks.append(Rule("x", results["l2_mib"], "size of the L2", DASHES[1]))
+    panel.x.ticks = {mib: str(mib) for mib in results["mib"][::3]}
+    return picture
 
 
 if __name__ == "__main__":

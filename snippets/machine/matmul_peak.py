@@ -13,8 +13,8 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Note, sweep
 from snippets.timing.kernel_time import gpu_clock
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 CALLS = {1024: 100, 2048: 50, 4096: 20, 8192: 3}  # products in a burst, by n
@@ -67,14 +67,15 @@ def plot(results: dict, ceilings: dict):
         if f"{key}_tflop_s" in ceilings:
             limits[f"{names[key]}, ceiling"] = ceilings[f"{key}_tflop_s"]
     labels = {"xlabel": "n", "ylabel": "TFLOP/s"}
-    figure = sweep(n, rates, limits, xlog=True, ylog=True, **labels)
+    picture = sweep(n, rates, limits, xlog=True, ylog=True, **labels)
+    panel = picture.panels[0]
     for label, limit in limits.items():
-        figure.axes[0].text(n[-1], 1.05 * limit, label, ha="right", va="bottom")
-    for i, (label, (_, rate, *_)) in enumerate(rates.items()):
-        y, va = (1.1 * rate, "bottom") if label == "bf16" else (0.88 * rate, "top")
-        figure.axes[0].text(n[1], y, label, va=va, color=f"C{i}")
-    figure.axes[0].margins(y=0.12)
-    return figure
+        panel.marks.append(Note(n[-1], limit, label, "right", dy=-8))
+    for color, (label, (_, rate, *_)) in enumerate(rates.items(), 1):
+        dy = -9 if label == "bf16" else 11
+        panel.marks.append(Note(n[1], rate, label, dy=dy, color=color))
+    panel.y.high = 1.4 * max(*limits.values(), *(max(row) for row in rates.values()))
+    return picture
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import take_turns
 from snippets.training.ddp_from_scratch import averaged
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -53,9 +53,9 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     lines, limit = {"DDP": results["ms"]}, {"no exchange": results["nothing_ms"]}
     labels = {"xlabel": "size of a bucket, MiB", "ylabel": "ms a step"}
-    figure = sweep(results["buckets_mib"], lines, limit, xlog=True, **labels)
-    figure.axes[0].set_ylim(0, 1.1 * max(results["ms"]))
-    return figure
+    picture = sweep(results["buckets_mib"], lines, limit, xlog=True, **labels)
+    picture.panels[0].y.high = 1.1 * max(results["ms"])
+    return picture
 
 
 if __name__ == "__main__":

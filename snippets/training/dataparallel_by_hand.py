@@ -11,7 +11,8 @@
 import torch
 from torch.nn.parallel import DataParallel, gather, parallel_apply, replicate, scatter
 
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import timelines
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.ddp_equality import farthest
 from snippets.training.dp_vs_ddp import mlp
@@ -54,7 +55,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     kinds = {"nccl": "NCCL", "Memcpy": "copies"}
     events = []
     for lane, start, us, name in results["events"]:
@@ -64,9 +64,7 @@ def plot(results: dict, ceilings: dict):
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start / 1e3, us / 1e3, name])
-    figure = draw_lanes({"DataParallel: forward and backward": events})
-    figure.axes[0].set_xlabel("ms")
-    return figure
+    return timelines({"DataParallel: forward and backward": events}, "ms")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from snippets.pictures import Axis, Columns, Note, Panel, Picture
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import mlp, step
 from snippets.training.waiting_ranks import meet
@@ -54,19 +55,18 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     peaks = [gb / results["model_gb"] for gb in results["peak_gb"]["new_buckets"]]
     steps = range(1, len(peaks) + 1)
     old = [step for step, peak in zip(steps, peaks, strict=True) if peak > 3.5]
-    figure, ax = plt.subplots()
-    colors = ["C1" if step in old else "C0" for step in steps]
-    ax.bar_label(ax.bar(steps, peaks, color=colors), fmt="%.1f")
+    colors = [2 if step in old else 1 for step in steps]
+    texts = [f"{peak:.1f}" for peak in peaks]
+    marks = [Columns(steps, peaks, texts=texts, colors=colors)]
     if old:
-        ax.text(sum(old) / len(old), 4.5, "with old buckets", ha="center", color="C1")
-    ax.set(ylabel="peak, as a multiple of the model", xlabel="step", ylim=(0, 5))
-    ax.set_xticks(steps)
-    return figure
+        middle = sum(old) / len(old)
+        marks.append(Note(middle, 4.5, "with old buckets", "center", dy=-4, color=2))
+    x = Axis("step", ticks={step: f"{step}" for step in steps})
+    y = Axis("peak, as a multiple of the model", low=0, high=5)
+    return Picture([Panel(marks, x, y)])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import timelines
+from snippets.timing.lanes import lanes
 
 LAYERS, WIDTH, ROWS = 6, 8192, 4096  # rows for each GPU
 
@@ -106,7 +107,6 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     titles = {"one_gpu": "one GPU", "ddp": "DDP, rank 0"}
     kinds = {"nccl": "all-reduce", "Memcpy": "copies", "multi_tensor": "optimizer"}
     panels = {title: [] for title in titles.values()}
@@ -117,10 +117,7 @@ def plot(results: dict, ceilings: dict):
             elif "Synchronize" in call:
                 lane = "CPU waits"
             panels[title].append([lane, start / 1e3, us / 1e3, call])
-    figure = draw_lanes(panels)
-    for ax in figure.axes:
-        ax.set_xlabel("ms")
-    return figure
+    return timelines(panels, "ms")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from snippets.pictures import Bars, Panel, Picture
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -191,24 +192,21 @@ TITLES = {
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     titles = {  # as the page calls them
         "ddp_bf16": "DDP, autocast",
         "bf16": "FSDP, bf16 policy",
         "together": "FSDP, all three",
     }
     panels = {
-        "ms a step": [results["many"]["ms"][name] for name in titles],
-        "GB at the peak": [results["gb"][name]["peak"] for name in titles],
+        "ms a step": results["many"]["ms"],
+        "GB at the peak": {name: gb["peak"] for name, gb in results["gb"].items()},
     }
-    figure, axes = plt.subplots(len(panels))
-    for ax, (title, values) in zip(axes, panels.items(), strict=True):
-        drawn = ax.barh(list(titles.values()), values, color=["gray", "gray", "C0"])
-        ax.bar_label(drawn, fmt="%.3g", padding=3)
-        ax.set(title=title, xmargin=0.15)
-        ax.invert_yaxis()
-    return figure
+    drawn = []
+    for title, values in panels.items():
+        shown = {titles[name]: values[name] for name in titles}
+        bars = Bars(shown, color="ceiling", colors={titles["together"]: 1})
+        drawn.append(Panel([bars], title=title))
+    return Picture(drawn)
 
 
 if __name__ == "__main__":

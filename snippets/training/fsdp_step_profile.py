@@ -22,7 +22,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.lanes import draw_lanes, is_on_gpu
+from snippets.pictures import timelines
+from snippets.timing.lanes import is_on_gpu
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -333,10 +334,7 @@ def plot(results: dict, ceilings: dict):
     for name, title in titles.items():
         rows = results["timelines"][name]
         panels[title] = [[row[0], row[1] / 1e3, row[2] / 1e3] for row in rows]
-    figure = draw_lanes(panels)
-    for ax in figure.axes:
-        ax.set_xlabel("ms")
-    return figure
+    return timelines(panels, "ms")
 
 
 if __name__ == "__main__":

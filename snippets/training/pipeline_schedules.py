@@ -23,6 +23,7 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
 )
 
+from snippets.pictures import DASHES, Axis, Line, Panel, Picture
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.timing.wait_for import wait_for
 from snippets.training.ddp_equality import farthest, of_all_ranks
@@ -173,36 +174,30 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     titles = {
         "gpipe": "GPipe",
         "one_f_one_b": "1F1B",
         "interleaved": "interleaved 1F1B",
     }
     x = results["micro_batches"]
-    figure, (left, right) = plt.subplots(1, 2)
-    for i, (name, title) in enumerate(titles.items()):
-        lost = [100 * share for share in results["waiting"][name]]
-        left.plot(x, lost, marker="o", color=f"C{i}", label=title)
+    lost, peaks = [], []
+    for name, title in titles.items():
+        shares = [100 * share for share in results["waiting"][name]]
+        lost.append(Line(x, shares, title))
         peak = [max(ranks) for ranks in results["peak_gb"][name]]
-        right.plot(x, peak, marker="o", color=f"C{i}")
+        peaks.append(Line(x, peak, title))
     formulas = {
         "one_f_one_b": "formula, GPipe and 1F1B",
         "interleaved": "formula, interleaved",
     }
-    for name, title in formulas.items():
+    for (name, title), dash in zip(formulas.items(), DASHES, strict=False):
         shares = [100 * share for share in results["formula"][name]]
-        dash = "--" if name == "one_f_one_b" else ":"
-        left.plot(x, shares, linestyle=dash, color="gray", label=title)
-    left.set(title="lost, % of a step", ylim=(0, None))
-    right.set(title="peak, GB", ylim=(0, None))
-    for ax in (left, right):
-        ax.set(xlabel="micro-batches")
-        ax.set_xticks(x, [str(m) for m in x])
-        ax.locator_params(axis="y", nbins=5, integer=True)
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+        lost.append(Line(x, shares, title, dots=False, dash=dash, color="ceiling"))
+    panels = []
+    for title, lines in {"lost, % of a step": lost, "peak, GB": peaks}.items():
+        axis = Axis("micro-batches", ticks={m: f"{m}" for m in x})
+        panels.append(Panel(lines, axis, Axis(low=0), title))
+    return Picture(panels, columns=2)
 
 
 if __name__ == "__main__":

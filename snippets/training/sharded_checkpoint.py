@@ -34,6 +34,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 
+from snippets.pictures import Axis, Bars, Panel, Picture
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank, step
 from snippets.training.models import transformer
@@ -226,8 +227,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     ms = results["ms"]
     panels = {
         "save weights and moments": {
@@ -242,15 +241,9 @@ def plot(results: dict, ceilings: dict):
             "from one file": ms["load_file"],
         },
     }
-    heights = [len(shown) + 0.6 for shown in panels.values()]
-    figure, axes = plt.subplots(len(panels), sharex=True, height_ratios=heights)
-    for ax, (title, shown) in zip(axes, panels.items(), strict=True):
-        drawn = ax.barh(list(shown), list(shown.values()), color="C0")
-        ax.bar_label(drawn, fmt="%.3g", padding=3)
-        ax.set(title=title, xmargin=0.15)
-        ax.invert_yaxis()
-    axes[-1].set_xlabel("ms")
-    return figure
+    drawn = [Panel([Bars(shown)], title=title) for title, shown in panels.items()]
+    drawn[-1].x = Axis("ms")
+    return Picture(drawn)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
+from snippets.pictures import Axis, Line, Panel, Picture, Rule
 from snippets.timing.power_meter import PowerMeter
 from snippets.training.precisions import batches, kind_of, network, training_step
 
@@ -99,20 +100,19 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
     meter = results["meter"]
-    figure, axes = plt.subplots(2, sharex=True)
-    for ax, column, unit, limit in (
-        (axes[0], "mhz", "MHz", "clock_mhz"),
-        (axes[1], "watt_now", "W", "power_limit_w"),
+    panels = []
+    for column, unit, limit in (
+        ("mhz", "MHz", "clock_mhz"),
+        ("watt_now", "W", "power_limit_w"),
     ):
-        ax.plot(meter["s"], meter[column])
+        marks = [Line(meter["s"], meter[column], dots=False)]
         if limit in ceilings:
-            ax.axhline(ceilings[limit], color="gray", linestyle="--")
-        ax.set(ylabel=unit, ylim=(0, 1.15 * max(meter[column])))
-    axes[1].set_xlabel("s of training")
-    return figure
+            marks.append(Rule("y", ceilings[limit]))
+        y = Axis(unit, low=0, high=1.15 * max(meter[column]))
+        panels.append(Panel(marks, y=y))
+    panels[-1].x = Axis("s of training")
+    return Picture(panels)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from snippets.pictures import Axis, Bars, Panel, Picture
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_equality import farthest, of_all_ranks
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -84,24 +85,20 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    ms, ranks = results["ms"], results["ranks"]
-    figure, ax = plt.subplots()
-    whole = ["one GPU, whole layer", f"{ranks} GPUs, split layer"]
-    drawn = ax.barh(whole, [ms["one_gpu"], ms["split"]], color="C0")
-    ax.bar_label(drawn, fmt="%.3g", padding=3)
+    ms = results["ms"]
+    whole = {
+        "one GPU, whole layer": ms["one_gpu"],
+        f"{results['ranks']} GPUs, split layer": ms["split"],
+    }
     alone = "each alone, added up"
-    ax.barh(alone, ms["part"], color="C1", label="a GPU's part of the layer")
-    last = ax.barh(
-        alone, ms["exchange"], left=ms["part"], color="C2", label="two all-reduces"
-    )
-    sums = [f"{ms['part']:.3g} + {ms['exchange']:.2g}"]
-    ax.bar_label(last, sums, padding=3)
-    ax.set(xlabel="ms a step", xmargin=0.15)
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+    sums = {alone: f"{ms['part']:.3g} + {ms['exchange']:.2g}"}
+    part, exchange = {alone: ms["part"]}, {alone: ms["exchange"]}
+    marks = [
+        Bars(whole),
+        Bars(part, "a GPU's part of the layer", {alone: 0.0}, {}),
+        Bars(exchange, "two all-reduces", part, sums),
+    ]
+    return Picture([Panel(marks, Axis("ms a step"))])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.training.dp_vs_ddp import slowest_rank
 from snippets.training.fsdp_options import new_model, sharded, step
@@ -85,10 +85,10 @@ def plot(results: dict, ceilings: dict):
         lines[text] = [each / ms[0] for each in ms]
     places = list(range(len(results["phases"])))
     labels = {"xlabel": "the turn, by what came before it", "ylabel": "times the first"}
-    figure = sweep(places, lines, {}, **labels)
+    picture = sweep(places, lines, {}, **labels)
     names = ["first", "again", "GPU\nprofiled", "both\nprofiled", "once\nmore"]
-    figure.axes[0].set_xticks(places, names)
-    return figure
+    picture.panels[0].x.ticks = dict(zip(places, names, strict=True))
+    return picture
 
 
 if __name__ == "__main__":

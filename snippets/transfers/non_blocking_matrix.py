@@ -15,6 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from snippets.pictures import Cells, Panel, Picture
 from snippets.timing.benchmark import Timing
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
@@ -83,43 +84,24 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import ListedColormap
-
     titles = {
-        "copy_first": "copy,\nthen matmuls",
-        "products_first": "matmuls,\nthen copy",
+        "copy_first": "copy, then matmuls",
+        "products_first": "matmuls, then copy",
     }
-    (figure, axes), ticks = plt.subplots(1, 2, sharey=True), {}
-    for ax, order in zip(axes, ORDERS, strict=True):
-        for stream, top in (("same", 1), ("side", 6)):  # rows below the stream's name
-            ticks[top - 0.5] = f"{stream} stream"
+    panels = []
+    for stream in ("same", "side"):
+        for order, title in titles.items():
             names = [name for name in CELLS if name.endswith(stream)]
+            rows = [", ".join(name.split("_", 1)).rpartition("_")[0] for name in names]
             shares = [
                 [results[way][name]["hidden"][order] for way in WAYS] for name in names
             ]
-            depth = [[0.05 + 0.5 * max(share, 0) for share in row] for row in shares]
-            look = {"cmap": ListedColormap(["C0"]), "alpha": depth}
-            places = range(top, top + 5)
-            look["label"] = f"% of the copy hidden, {stream} stream"
             percent = [[100 * max(share, 0) for share in row] for row in shares]
-            ax.pcolormesh(range(3), places, percent, **look)
-            for y, name, row in zip(places, names, shares, strict=False):
-                ticks[y + 0.5] = ", ".join(
-                    name.removesuffix(f"_{stream}").split("_", 1)
-                )
-                for x, share in enumerate(row):
-                    text = f"{share:.0%}".replace("-0%", "0%")
-                    ax.text(x + 0.5, y + 0.55, text, ha="center", va="center")
-        ax.set_title(titles[order])
-        ax.set_xticks([0.5, 1.5], labels=["to\nGPU", "back"])
-        ax.spines[:].set_visible(False)
-        ax.grid(False)
-    axes[0].set_yticks(list(ticks), labels=list(ticks.values()))
-    for label in axes[0].get_yticklabels()[::5]:
-        label.set_fontweight("bold")
-    axes[0].set_ylim(10, 0)
-    return figure
+            texts = [[f"{value:.0f}%" for value in row] for row in percent]
+            said = f"% of the copy hidden, {stream} stream"
+            cells = Cells(["to GPU", "back"], rows, percent, said, texts, shares)
+            panels.append(Panel([cells], title=f"{stream} stream:\n{title}"))
+    return Picture(panels, columns=2)
 
 
 if __name__ == "__main__":

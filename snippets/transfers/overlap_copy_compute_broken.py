@@ -16,7 +16,8 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.pictures import timelines
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
 
 N, ROUNDS = 4000, 20  # float32 matmuls of N by N; D2L has 50 of them
@@ -59,7 +60,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     events = []
     for lane, start, us, name in results["events"]:
         if lane != "CPU":
@@ -67,12 +67,11 @@ def plot(results: dict, ceilings: dict):
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start, us, name])
-    figure = draw_lanes({"six matmuls and their copies, one stream": events})
-    one_round = (results["ms"]["products"] + results["ms"]["copies"]) / results[
-        "rounds"
-    ]
-    figure.axes[0].set_xlim(0, 6.2e3 * one_round)  # room for six, one after the other
-    return figure
+    picture = timelines({"six matmuls and their copies, one stream": events})
+    ms = results["ms"]
+    one_round = (ms["products"] + ms["copies"]) / results["rounds"]
+    picture.panels[0].x.high = 6.2e3 * one_round  # room for six, one after the other
+    return picture
 
 
 if __name__ == "__main__":

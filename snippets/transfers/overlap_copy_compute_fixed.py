@@ -11,7 +11,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from snippets.timing.lanes import draw_lanes
+from snippets.pictures import timelines
 from snippets.transfers.overlap_copy_compute_broken import compared
 
 
@@ -32,7 +32,6 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-
     events = []
     for lane, start, us, name in results["events"]:
         if lane != "CPU":
@@ -40,12 +39,11 @@ def plot(results: dict, ceilings: dict):
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start, us, name])
-    figure = draw_lanes({"six matmuls and their copies, two streams": events})
-    one_round = (results["ms"]["products"] + results["ms"]["copies"]) / results[
-        "rounds"
-    ]
-    figure.axes[0].set_xlim(0, 6.2e3 * one_round)  # room for six, one after the other
-    return figure
+    picture = timelines({"six matmuls and their copies, two streams": events})
+    ms = results["ms"]
+    one_round = (ms["products"] + ms["copies"]) / results["rounds"]
+    picture.panels[0].x.high = 6.2e3 * one_round  # room for six, one after the other
+    return picture
 
 
 if __name__ == "__main__":

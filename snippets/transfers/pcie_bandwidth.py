@@ -11,8 +11,8 @@ from statistics import median
 
 import torch
 
+from snippets.pictures import Note, sweep
 from snippets.timing.benchmark import measure
-from snippets.timing.pictures import sweep
 from snippets.timing.take_turns import take_turns
 
 MIB = 2**20
@@ -58,11 +58,10 @@ def plot(results: dict, ceilings: dict):
     rates = {text: results["gb_s"][way] for text, way in ways.items()}
     mib = [size // MIB if size >= MIB else size / MIB for size in results["sizes"]]
     labels = {"xlabel": "MiB per copy", "ylabel": "GB/s"}
-    figure = sweep(mib, rates, limits, xlog=True, **labels)
-    for (label, limit), above in zip(limits.items(), (True, False), strict=False):
-        place = {"y": limit + (1 if above else -1), "va": "bottom" if above else "top"}
-        figure.axes[0].text(x=mib[0], s=label, **place)
-    return figure
+    picture = sweep(mib, rates, limits, xlog=True, **labels)
+    for (label, limit), dy in zip(limits.items(), (-8, 8), strict=False):
+        picture.panels[0].marks.append(Note(mib[0], limit, label, dy=dy))
+    return picture
 
 
 if __name__ == "__main__":

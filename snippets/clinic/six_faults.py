@@ -89,6 +89,16 @@ def main() -> dict:
     return result | {"speedup": median(speedups), "speedup_trials": speedups}
 
 
+def derive(results: dict) -> dict:
+    """Of a step of the loop with `item()`: when the GPU ends, and how long it computes."""
+    if "timelines" not in results:
+        return {}
+    events = results["timelines"]["item"]
+    on_gpu = [start + us for lane, start, us, *_ in events if "CPU" not in lane]
+    computing = [us for lane, _, us, *_ in events if lane == "compute"]
+    return {"item_ms": {"ends": max(on_gpu) / 2e3, "computes": sum(computing) / 2e3}}
+
+
 def plot(results: dict, ceilings: dict):
     def last_step(rows: list[list]) -> list[list]:
         """The second of two steps: what follows the GPU's last work of the first."""

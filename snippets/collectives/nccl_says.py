@@ -109,6 +109,14 @@ def main() -> dict:
     return told
 
 
+def derive(results: dict) -> dict:
+    """The sizes that NCCL sends by each protocol."""
+    sizes = {}
+    for size, protocol in zip(results["bytes"], results["protocol"], strict=True):
+        sizes.setdefault(protocol, []).append(size)
+    return {"sent_by": sizes}
+
+
 if __name__ == "__main__":
     if "RANK" in os.environ:
         job()

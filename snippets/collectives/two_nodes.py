@@ -49,6 +49,13 @@ def main() -> dict:
     return {"ranks": ranks}
 
 
+def derive(results: dict) -> dict:
+    """What the ranks say, by name, in their order."""
+    ranks = results["ranks"]
+    names = ("rank", "local_rank", "group_rank", "sum", "world_size")
+    return {"each": {name: [rank[name] for rank in ranks] for name in names}}
+
+
 if __name__ == "__main__":
     if "RANK" in os.environ:
         job()

@@ -58,5 +58,14 @@ def main() -> dict:
     return {"rows": rows, "copied": copied}
 
 
+def derive(results: dict) -> dict:
+    """Which calls are refused for their devices, and which give their result on GPU 0."""
+    rows = sorted(results["rows"].items())
+    return {
+        "refused": [call for call, what in rows if "same device" in what],
+        "on_first": [call for call, what in rows if what == "cuda:0"],
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -87,6 +87,19 @@ def main() -> dict:
     return {"visible_gpus": gpus, "cores_tried": len(some)} | result
 
 
+def derive(results: dict) -> dict:
+    """Launches on the cores whose own work was slow, and on those where it was fast."""
+    row = results["each_core"]
+    if "launch_us_trials" not in row:
+        return {}
+    pairs = list(zip(row["launch_us_trials"], row["cpu_us_trials"], strict=True))
+    least = min(cpu for _, cpu in pairs)
+    slow = [launch for launch, cpu in pairs if cpu >= 1.75 * least]
+    fast = [launch for launch, cpu in pairs if cpu <= 1.25 * least]
+    cores = {"slow": slow, "fast": fast}
+    return {"launch_us": {name: median(each) for name, each in cores.items() if each}}
+
+
 def plot(results: dict, ceilings: dict):
     """Each sample: a call on the CPU, and a launch in the same milliseconds."""
     names = {"free": "any core", "one_core": "one core"}

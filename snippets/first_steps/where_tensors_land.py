@@ -41,5 +41,13 @@ def main() -> dict:
     return {"device": device, "places": places}
 
 
+def derive(results: dict) -> dict:
+    """What lands on the CPU, and what neither there nor on the device."""
+    places, device = sorted(results["places"].items()), results["device"]
+    elsewhere = [code for code, place in places if place not in ("cpu", device)]
+    on_cpu = [code for code, place in places if place == "cpu"]
+    return {"on_cpu": on_cpu, "elsewhere": elsewhere}
+
+
 if __name__ == "__main__":
     main()

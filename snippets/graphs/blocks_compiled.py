@@ -99,5 +99,12 @@ def main() -> dict:
     return {"operations": graphs, "pytorchs": pytorchs}
 
 
+def derive(results: dict) -> dict:
+    """Whether the whole model compiles as many operations a block, for each depth."""
+    whole = results["operations"]["whole"]
+    (one,) = whole["1"]
+    return {"grows_by_block": all(whole[str(n)] == [n * one] for n in (1, 2, 4, 8))}
+
+
 if __name__ == "__main__":
     main()

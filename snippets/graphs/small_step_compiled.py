@@ -119,6 +119,13 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far the losses of the compiled step are from those of the eager one."""
+    losses = results["losses"]
+    pairs = zip(losses["compiled"], losses["eager"], strict=True)
+    return {"compiled_off": [abs(compiled / eager - 1) for compiled, eager in pairs]}
+
+
 def plot(results: dict, ceilings: dict):
     labels = {
         "eager": "eager",

@@ -177,6 +177,21 @@ def main() -> dict:
     return {"ways": ways, "cached": again, "start_s": start_s, "shape": shape}
 
 
+def derive(results: dict) -> dict:
+    """Shares of a step that Python and the GPU take; how the GPU's gain differs."""
+    ways = results["ways"].values()
+    shares = {
+        part: [
+            way[part]["ms"][name] / way["ms"][name]
+            for way in ways
+            for name in ("eager", "compiled")
+        ]
+        for part in ("python", "gpu")
+    }
+    off = [abs(way["gpu"]["gain"] / way["gain"] - 1) for way in ways]
+    return {"share": shares, "gpu_gain_off": off}
+
+
 def plot(results: dict, ceilings: dict):
     labels = {"whole": "as a whole", "by_block": "block by block"}
     labels["with_breaks"] = "block by block,\nwith breaks"

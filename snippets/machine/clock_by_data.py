@@ -73,6 +73,12 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """FLOP per clock of the whole GPU, for each share of zeros."""
+    rates = zip(results["tflop_s"], results["mhz"], strict=True)
+    return {"flop_per_clock": [1e6 * tflop_s / mhz for tflop_s, mhz in rates]}
+
+
 def plot(results: dict, ceilings: dict):
     marks = [Line(results["watt"], results["mhz"], "bf16 matmuls")]
     rows = zip(results["zeros"], results["watt"], results["mhz"], strict=True)

@@ -103,6 +103,14 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """The share of samples in which anything but the power held the clock down."""
+    names = "thermal_software thermal_hardware hardware_slowdown power_brake"
+    names += " applications_clock sync_boost"
+    random = results["held_down_by"]["random"]
+    return {"held_down_by_others": max(random[name] for name in names.split())}
+
+
 def plot(results: dict, ceilings: dict):
     keys = {"tflop_s": "TFLOP/s", "mhz": "MHz"}
     limits = {"tflop_s": "bf16_tflop_s", "mhz": "clock_mhz"}

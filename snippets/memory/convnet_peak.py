@@ -102,5 +102,16 @@ def main() -> dict:
     return {"cases": rows, "images": IMAGES, "side": SIDE}
 
 
+def derive(results: dict) -> dict:
+    """How the forecast differs from the tensors, and what more is reserved and used."""
+    cases = results["cases"]
+    return {
+        "off": [abs(case["predicted"] / case["tensors"] - 1) for case in cases],
+        "reserved_share": [case["reserved"] / case["tensors"] for case in cases],
+        "used_share": [case["used"] / case["predicted"] for case in cases],
+        "by": [case["by"].partition(":")[0] for case in cases],
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -112,6 +112,26 @@ def main() -> dict:
     return result | {"others": others}
 
 
+def derive(results: dict) -> dict:
+    """Most bytes held in the power's backward, and elsewhere; how forecasts differ."""
+    power, elsewhere = [], []
+    for name, held in results["line"]:
+        (power if "PowBackward0" in name else elsewhere).append(held)
+    measured, predicted = results["measured"], results["predicted"]
+    off = [
+        abs(held / said - 1)
+        for step in ("first", "second")
+        for held, said in zip(measured[step], predicted[step], strict=True)
+    ]
+    off_others = [
+        abs(held / said - 1)
+        for row in results["others"][:2]
+        for held, said in zip(row["peaks"], row["predicted"], strict=True)
+    ]
+    peaks = {"peak_in_power": max(power), "peak_elsewhere": max(elsewhere)}
+    return peaks | {"off": off, "off_others": off_others}
+
+
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
     import numpy as np

@@ -315,6 +315,12 @@ def drawn(snapshot: dict[str, Any]) -> list[list]:
     return rows
 
 
+def derive(results: dict) -> dict:
+    """Which names hold more or less after the third step than after the second."""
+    _, before, now = results["steps"]
+    return {"changed": [name for name in now if now[name] != before[name]]}
+
+
 def plot(results: dict, ceilings: dict):
     import matplotlib.pyplot as plt
 

@@ -73,5 +73,24 @@ def main() -> dict:
     return {"found": found}
 
 
+def derive(results: dict) -> dict:
+    """What each way of starting processes tells of how they ended."""
+    found = results["found"]
+    ends = [found[how] for how in ("killed", "crashes")]
+    without_exception = [found["sys.exit(3)"], *ends]
+    codes = [said["process"] for said in found.values()]
+    return {
+        "broken_by_signal": all(
+            "Broken" in said["executor"] and "signal" in said["torch_spawn"]
+            for said in ends
+        ),
+        "pool_waits": all("TimeoutError" in said["pool"] for said in without_exception),
+        "codes_alone": all(
+            "exit code" in code and "Error" not in code for code in codes
+        ),
+        "codes_differ": len(set(codes)) == len(codes),
+    }
+
+
 if __name__ == "__main__":
     main()

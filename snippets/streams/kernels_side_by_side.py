@@ -52,5 +52,20 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """How long kernels took in the forked run that began most together, and least."""
+    row = results["mm_256"]
+    if "late_us_trials" not in row:
+        return {}
+    us = row["kernel_us_trials"]["forked"]
+    by_late = sorted(zip(row["late_us_trials"]["forked"], us, strict=True))
+    return {
+        "most_together_us": by_late[0][1],
+        "least_together_us": by_late[-1][1],
+        "longest_us": max(us),
+        "shortest_us": min(us),
+    }
+
+
 if __name__ == "__main__":
     main()

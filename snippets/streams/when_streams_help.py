@@ -76,6 +76,17 @@ def main() -> dict:
     return results | {"streams": list(STREAMS), "kernels": list(kernels)}
 
 
+def derive(results: dict) -> dict:
+    """By how much streams change the time of each product, at most."""
+    ways = (results["eager"], results["graph"])
+    return {
+        "most_change": {
+            name: max(abs(s - 1) for way in ways for s in way[name]["speedup"])
+            for name in results["eager"]
+        }
+    }
+
+
 def plot(results: dict, ceilings: dict):
     names = [name.replace("_", " ") for name in results["kernels"]]
     names = [name.replace("bf16 mm", "bf16").replace("mm", "matmul") for name in names]

@@ -88,6 +88,23 @@ def main() -> dict:
     return found
 
 
+def derive(results: dict) -> dict:
+    """How clocks that wait differ on a long kernel, and read a short one."""
+    large, small, cycles = (
+        results["large"]["us"],
+        results["small"]["us"],
+        results["cycles"],
+    )
+    waiting = [clock for clock in large if clock != "unwaited"]
+    return {
+        "small_us": large["profiler"] * cycles["small"] / cycles["large"],
+        "most_small_us": max(small[clock] for clock in waiting),
+        "off_large": max(
+            abs(large[clock] / large["profiler"] - 1) for clock in waiting
+        ),
+    }
+
+
 def plot(results: dict, ceilings: dict):
     small = results["small"]["us"]
     labels = {"timer": "Timer", "block": "measure, a block", "unwaited": "no wait"}

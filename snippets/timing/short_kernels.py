@@ -58,6 +58,18 @@ def main() -> dict:
     return {"cycles": CYCLES, "us": us, "us_trials": trials, "lines": lines}
 
 
+def derive(results: dict) -> dict:
+    """How far the profiler's times are from a line through the first of them."""
+    us, mhz = results["us"]["profiler"], results["lines"]["profiler"]["mhz"]
+    cycles = results["cycles"]
+    return {
+        "off_line_us": [
+            abs(each - us[0] - count / mhz)
+            for each, count in zip(us, cycles, strict=True)
+        ]
+    }
+
+
 def plot(results: dict, ceilings: dict):
     labels = {
         "gpu_clock": "gpu_clock: start to start in a queue",

@@ -46,6 +46,15 @@ def main() -> dict:
     return {"rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """The rates that the readings seem to give, and in how many the GPU still works."""
+    rows = results["rows"]
+    return {
+        "tflop_s": [row["flop"] / row["ms"] / 1e9 for row in rows],
+        "still_at_work": [row["still_at_work"] for row in rows],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows, limits = results["rows"], {}
     if "bf16_tflop_s" in ceilings:

@@ -191,6 +191,13 @@ TITLES = {
 }
 
 
+def derive(results: dict) -> dict:
+    """How far the losses of the ways that compute in float32 differ."""
+    bf16 = ("ddp_bf16", "bf16", "together")
+    differ = results["losses_differ_by"].items()
+    return {"fp32_losses_differ_by": max(by for name, by in differ if name not in bf16)}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {  # as the page calls them
         "ddp_bf16": "DDP, autocast",

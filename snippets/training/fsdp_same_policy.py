@@ -87,6 +87,13 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far the losses with FSDP are from those of the replicated model."""
+    losses = results["loss"]
+    pairs = zip(losses["fsdp"], losses["replicated"], strict=True)
+    return {"loss_off": [abs(sharded - whole) for sharded, whole in pairs]}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {
         "ddp_autocast": "DDP, autocast",

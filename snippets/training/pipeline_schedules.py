@@ -173,6 +173,18 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far the waiting of two schedules is from the formula."""
+    waiting, formula = results["waiting"], results["formula"]
+    return {
+        "off_formula": [
+            abs(share - said)
+            for name in ("gpipe", "one_f_one_b")
+            for share, said in zip(waiting[name], formula[name], strict=True)
+        ]
+    }
+
+
 def plot(results: dict, ceilings: dict):
     titles = {
         "gpipe": "GPipe",

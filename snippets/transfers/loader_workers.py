@@ -86,6 +86,15 @@ def main() -> dict:
     return result | {"is_pinned": {"asked": pinned[0], "not_asked": pinned[1]}}
 
 
+def derive(results: dict) -> dict:
+    """Steps with workers, by the longer of the step and its share of the loading."""
+    step_ms, rested = results["step_ms"], results["alone_ms"]["rested_step"]
+    counts = [2, 4, 8]
+    return {
+        "of_longest": [step_ms[str(n)] / max(step_ms["1"] / n, rested) for n in counts]
+    }
+
+
 def plot(results: dict, ceilings: dict):
     steps = {}
     for workers, ms in results["step_ms"].items():

@@ -8,6 +8,7 @@
 """A hundred small tensors to the GPU: one by one, or packed into one copy."""
 
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -65,6 +66,18 @@ def main() -> dict:
         rows.append({"kib": kib} | recorded(take_turns(works, warmup=3)))
         print(f"{kib:>4} KiB", *(f"{k}{v:7.3f} ms" for k, v in rows[-1]["ms"].items()))
     return {"count": COUNT, "rows": rows}
+
+
+def derive(results: dict) -> dict:
+    """How many times as long one way takes as another, in the middle of the sizes."""
+    pairs = [("pageable", "packed"), ("packed", "one"), ("blocking", "pageable")]
+    each = [row["ms"] for row in results["rows"]]
+    return {
+        "times_as_long": {
+            f"{slow}_{fast}": median(ms[slow] / ms[fast] for ms in each)
+            for slow, fast in pairs
+        }
+    }
 
 
 def plot(results: dict, ceilings: dict):

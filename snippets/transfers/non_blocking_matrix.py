@@ -83,6 +83,22 @@ def main() -> dict:
     return {"bytes": BYTES} | cells
 
 
+def derive(results: dict) -> dict:
+    """What is hidden, and for how long the CPU is held, by kinds of ways."""
+    hidden = {"on_side": [], "on_same": [], "copy_first": [], "copy_first_others": []}
+    held = {"pinned": [], "pageable": []}
+    for ways in (results["cells"], results["back"]):
+        for name, row in ways.items():
+            stream = "on_side" if "side" in name else "on_same"
+            hidden[stream].append(row["hidden"]["products_first"])
+            right = name == "pinned_non_blocking_side"
+            order = "copy_first" if right else "copy_first_others"
+            hidden[order].append(row["hidden"]["copy_first"])
+        for memory, each in held.items():
+            each.append(ways[f"{memory}_non_blocking_same"]["held"])
+    return {"hidden": hidden, "held": held}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {
         "copy_first": "copy, then matmuls",

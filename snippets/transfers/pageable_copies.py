@@ -44,6 +44,20 @@ def main() -> dict:
     return {"sizes": SIZES, "gb_s": rates, "gb_s_trials": trials}
 
 
+def derive(results: dict) -> dict:
+    """Of sizes from 64 MiB: gains of pinned memory, and rates beside those of the host."""
+    large = [i for i, size in enumerate(results["sizes"]) if size >= 2**26]
+    pairs = {
+        "pinned_to_gpu": "pageable_to_gpu",
+        "gpu_to_pinned": "gpu_to_pageable",
+        "pageable_to_gpu": "on_host",
+    }
+    gb_s, ratios = results["gb_s"], {}
+    for name, other in pairs.items():
+        ratios[name] = [gb_s[name][i] / gb_s[other][i] for i in large]
+    return {"times_as_fast": ratios}
+
+
 def plot(results: dict, ceilings: dict):
     labels = {
         "pinned_to_gpu": "pinned, to the GPU",

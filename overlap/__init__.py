@@ -51,7 +51,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     pictures       all pictures, in a pool; picture: one of them
     series         what a picture shows as numbers; restyle, layout: its looks, and how it fits a page
     svg, shared    its other forms
-    notebook, trace, app, front   files to take home
+    notebook, trace, app   files to take home
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
                    quiet: without Material's notice
 

@@ -233,7 +233,9 @@ def test_a_snippet_runs_on_an_imitated_gpu_and_can_be_drawn(name, monkeypatch, c
 
 
 def drawn(figure) -> int:
-    """How many things its axes show; each axis shows one at least."""
+    """How many things its axes show, and those of its parts; each axis shows one at least."""
+    if isinstance(figure, tuple):
+        return sum(map(drawn, [figure[0], *figure[1].values()]))
     if isinstance(figure, Picture):
         assert all(panel.marks for panel in figure.panels) and draw(figure, 504)
         return sum(len(panel.marks) for panel in figure.panels)

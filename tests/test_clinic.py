@@ -427,8 +427,12 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     names = ["all", *faults]
     timelines = {name: timeline(5e3 * (len(faults) - i)) for i, name in enumerate(names)}
     ms = dict.fromkeys(names, 42.0)
-    figure = six_faults.plot({"faults": faults, "ms": ms, "timelines": timelines}, {})
+    results = {"faults": faults, "ms": ms, "timelines": timelines, "ranks": 1}
+    figure, parts = six_faults.plot(results | {"busy": dict.fromkeys(names, 0.5)}, {})
     try:
+        works, waits = parts["steps"].panels[0].marks
+        assert works.values == waits.values == waits.starts == dict.fromkeys(works.values, 21.0)
+        assert list(waits.texts.values()) == ["42 ms"] * 6
         words = " ".join(text.get_text() for ax in figure.axes for text in ax.texts)
         assert all(name in words for name in faults)
         titles = [ax.get_title() or ax.get_title(loc="left") for ax in figure.axes]
@@ -440,4 +444,4 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
         assert gap.x0 == 0
         assert gap.x1 == pytest.approx(80)  # ms
     finally:
-        plt.close(figure)
+        plt.close("all")

@@ -31,7 +31,7 @@ def main():
         file.write({name!r} + " ")
     time.sleep({rest})
     print("10%\\r50%\\r\\x1b[31mcounted\\x1b[0m", {n})
-    return {{"n": {n}, "n_trials": [1, 2], "way": 0.5}}
+    return {{"n": {n}, "n_trials": [1, 2]}}
 
 def plot(results):
     figure, axes = plt.subplots()
@@ -60,13 +60,6 @@ Four, at least.
 
 ```headlines
 count | s | a/one: n | -
-```
-
-```bars a/one
-unit: ms
-filled: work
-empty: rest
-all | n | way
 ```
 
 ```calculator a/two
@@ -108,7 +101,6 @@ def test_it_holds_what_pages_ask_for(book, capsys):
     assert here["claims"][first.key] == ["holds", "n = 3 ≥ 3"]
     assert here["claims"][second.key] == ["false", "n = 2, not ≥ 4"]
     assert here["headlines"] == {by_kind["headlines"].rows[0].key: ["3", "", "", "1 run"]}
-    assert here["bars"] == {by_kind["bars"].key: [[3, 0.5]]}
     assert here["calculators"] == {by_kind["calculator"].key: {"n": 2}}
     one = here["snippets"]["a/one"]
     assert one["outputs"] == [[0, "stdout", "counted 3\n"]] and "torch" in one["provenance"]

@@ -17,7 +17,7 @@ from matplotlib.colors import to_hex  # noqa: E402
 
 from overlap.site import picture, series, svg  # noqa: E402
 from overlap.site.pictures import Pictures, drawing_pool, typical  # noqa: E402
-from overlap.site.view import number  # noqa: E402
+from overlap.site.view import Site, View, number  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 ELEMENTS = {"svg", "g", "path", "rect", "title", "text", "defs", "use", "clipPath"}
@@ -288,6 +288,29 @@ def test_colours_are_the_pages(drawn):
     assert "var(" not in paper and "background:#fff" in paper and "stroke: #0072b2" in paper
     (style,) = elements(file, "style")
     assert "--ov-series-1:#0072b2" in style.text and "--ov-ink:#e3e7eb" in style.text
+
+
+def test_a_part_stands_beside_the_picture(drawn):
+    """`plot` returns it by its name; it is a picture with numbers like any other."""
+
+    def plot(results, ceilings):
+        main, part = (on_axes(lambda axes, n=n: axes.bar(["a"], [n]))(results, ceilings) for n in (3, 4))
+        return main, {"more": part}
+
+    pictures = drawn(plot)
+    assert marks(pictures["wide"])[0][0] != marks(pictures["parts"]["more"]["wide"])[0][0]
+    assert pictures["tables"][0]["series"][0]["points"] == [["a", 3]]
+    assert pictures["parts"]["more"]["tables"][0]["series"][0]["points"] == [["a", 4]]
+
+
+def test_a_part_that_is_not_drawn_is_an_error(small_book, template):
+    small_book.snippet("a/b", "def main():\n    return {}\n\n\ndef plot(results, ceilings):\n    pass\n")
+    small_book.commit("a/b", template, {})
+    book = small_book.book("never")
+    (recording,) = book.recordings("a/b").values()
+    pictures = SimpleNamespace(of=lambda recording: {"sizes": {}, "parts": {"more": {}}})
+    with pytest.raises(OverlapError, match="returns no part 'lost'; there are more"):
+        View(Site(book, pictures)).figure(recording, part="lost")
 
 
 def test_pictures_on_one_page_share_no_ids(drawn):

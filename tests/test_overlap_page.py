@@ -503,35 +503,6 @@ def test_what_a_builder_reads_at_the_top_of_a_page_is_none_of_its_text(measured)
     assert problem.startswith("docs/a.md:8: `7 ms` is typed in by hand")
 
 
-BARS = "unit: ms\nfilled: work\nempty: wait\nall | x | 0.5\nhalf | x / 2 | 1"
-BAD_BARS = {
-    BARS.replace("unit: ms\n", ""): "bars without rows, a unit or words; write `unit: …`",
-    f"{BARS}\none | x": "`one | x` is no line of bars; write `unit",
-    BARS.replace("0.5", "x"): "`all` is 2.0, of which 2.0, on cpu; give a length above zero",
-}
-
-
-@pytest.mark.parametrize("body", BAD_BARS)
-def test_bad_bars_are_an_error_with_their_place(measured, body):
-    measured.page("a", f"# A\n\n```bars a/b\n{body}\n```\n")
-    (problem,) = measured.book().check()
-    assert problem.startswith(f"docs/a.md:3: {BAD_BARS[body]}") and has_remedy(problem)
-
-
-def test_bars_are_of_the_machines_that_the_condition_speaks_of(measured):
-    measured.page("a", f"# A\n\n```bars a/b for gpus > 8\n{BARS}\n```\n")
-    (problem,) = measured.book().check()
-    assert problem.startswith("docs/a.md:3: no machine has all of these bars; mend them")
-    measured.page("a", f"# A\n\n```bars a/b for gpus >= 1\n{BARS}\n```\n")
-    book = measured.book()
-    assert book.check() == []
-    (block,) = (block for block in book.blocks if block.kind == "bars")
-    assert block.lengths(book) == {
-        "h200": [("all", 4.0, 0.5), ("half", 2.0, 1)],
-        "h200-x2": [("all", 8.0, 0.5), ("half", 4.0, 1)],
-    }
-
-
 CALCULATOR = """launch = x | 1 to 100 | a launch
 gpus = 4 | 1 to 8 | GPUs
 faster = gpus * launch / max(launch, 2) | times

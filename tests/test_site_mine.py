@@ -13,7 +13,6 @@ from conftest import ROOT
 from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F401 - used by name
 
 from overlap.book import mine
-from overlap.book.blocks import Bars
 from overlap.book.book import Book
 from overlap.site.pictures import numbers
 
@@ -153,11 +152,7 @@ def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
     assert note == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H100 80GB HBM3."
 
 
-def test_what_reads_tables_begins_with_the_readers_numbers(visit, data, tmp_path, book):  # noqa: F811
-    """Bars and calculators."""
-    (bars,) = (block for block in book.blocks if isinstance(block, Bars))
-    count = len(bars.rows)
-    data["machines"][GPU]["bars"] = {bars.key: [[10 * (i + 1), 0.5] for i in range(count)]}
+def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, book):  # noqa: F811
     starts = data["machines"][GPU]["calculators"]
     assert starts
     (tmp_path / "mine.json").write_text(json.dumps(data))
@@ -175,10 +170,6 @@ def test_what_reads_tables_begins_with_the_readers_numbers(visit, data, tmp_path
                 )
                 shown += 1
     assert shown > 2
-    page.goto(bars.page.replace("index.md", "").replace(".md", "/"))
-    run = page.locator(f".ov-run[data-key='{bars.key}'][data-machine='{SHOWN}']")
-    run.wait_for(state="attached")
-    assert re.findall(r"\d+", run.locator("b").first.text_content()) == ["10"]
 
 
 def test_forgotten_it_is_gone(visit, written):  # noqa: F811

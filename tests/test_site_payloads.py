@@ -280,7 +280,6 @@ def readers_file(site) -> dict:
             "values": {key: [next(texts), next(texts)[:100], next(texts)] for key in values},
             "claims": {key: ["false", next(texts)] for key in claims},
             "headlines": {},
-            "bars": {},
             "calculators": {},
             "snippets": {
                 name: ran | {"provenance": next(texts), "tables": [table] * (number % 2)} for name in names

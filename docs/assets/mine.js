@@ -3,7 +3,7 @@
    Loaded where there is such a machine, or a place to drop one. */
 
 const PICKED = "overlap.machine", FORM = 1
-const PARTS = ["values", "claims", "headlines", "bars", "calculators", "snippets"]
+const PARTS = ["values", "claims", "headlines", "calculators", "snippets"]
 const STATES = { holds: "✓", false: "✗", open: "–" }
 
 /* What a file says, without its recordings; an Error says in a sentence why it is refused. */
@@ -167,22 +167,6 @@ export const insert = ({ machines }) => {
       const pictured = Boolean(set.querySelector(".ov-figure"))
       const runs = names.map(name => shownRun(profile, mine.snippets[name], pictured, !box.matches(".ov-views")))
       addTab(set, title, runs.length > 1 ? together(runs) : runs[0])
-    }
-    for (const [first, key] of keyed(".tabbed-block:first-child > .ov-run")) {
-      const run = first.cloneNode(true), bars = mine.bars[key] ?? [], longest = Math.max(...bars.map(([length]) => length))
-      const items = [...run.querySelectorAll("li")]
-      if (!Object.hasOwn(mine.bars, key) || items.length !== bars.length) continue
-      run.dataset.machine = profile
-      for (const [i, [length, share]] of bars.entries()) {
-        const bar = items[i].querySelector("[style]"), unit = items[i].querySelector("b")
-        bar.style.setProperty("--length", `${100 * length / longest}%`)
-        bar.style.setProperty("--filled", `${100 * share}%`)
-        unit.textContent = unit.textContent.replace(/[\d.,]+/, length.toFixed(0))
-        for (const [j, part] of [...bar.querySelectorAll("i")].entries()) {
-          part.textContent = part.textContent.replace(/[\d.,]+/, (length * (j ? 1 - share : share)).toFixed(0))
-        }
-      }
-      addTab(first.closest(".tabbed-set"), title, run)
     }
     for (const [form, key] of keyed(".ov-calculator")) {
       const names = [...form.querySelectorAll("[type=number]")].map(({ name }) => name)

@@ -5,8 +5,8 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
     overlap     the number of this form
     edition     fingerprint of the book: its snippets, and all that pages compute
     machines    by profile: `label`; by key, made by `overlap.book.value.key`, `values` [text, range, note],
-                `claims` [state, figures], `headlines` [text, range, share, origin], `bars`
-                [[length, share], …] and `calculators` {input: number}; by name `snippets` with `provenance`,
+                `claims` [state, figures], `headlines` [text, range, share, origin] and
+                `calculators` {input: number}; by name `snippets` with `provenance`,
                 `outputs` [[rank, stream, text], …], `tables` and `more` of their pictures
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
@@ -23,7 +23,7 @@ from typing import Any
 
 from overlap import OverlapError
 from overlap.book import evaluation
-from overlap.book.blocks import Bars, Calculator, Claim
+from overlap.book.blocks import Calculator, Claim
 from overlap.book.blocks.headlines import all_headlines
 from overlap.book.book import Book
 from overlap.book.recording import Recording
@@ -138,7 +138,7 @@ def edition(book: Book) -> str:
     for name, snippet in book.snippets.items():
         parts.append(f"{name} {snippet.hash} {snippet.input_hashes} {snippet.derive_hash}")
     parts += [value.key for value in _asked(book)]
-    keyed = [*all_headlines(book), *book.of_kind(Bars), *book.of_kind(Calculator), *book.claims]
+    keyed = [*all_headlines(book), *book.of_kind(Calculator), *book.claims]
     parts += [item.key for item in keyed]
     return digest(sorted(parts))[:16]
 
@@ -198,7 +198,6 @@ def _of_machine(now: Book, profile: str) -> dict:
         "values": _known(sorted(_asked(now), key=str), lambda value: _value(now, profile, value)),
         "claims": _known(now.claims, lambda claim: _claim(now, profile, claim)),
         "headlines": _known(all_headlines(now), lambda row: row.by_machine(now).get(profile)),
-        "bars": _known(now.of_kind(Bars), lambda block: _bars(now, profile, block)),
         "calculators": _known(now.of_kind(Calculator), lambda block: _start(now, profile, block)),
     }
 
@@ -233,10 +232,6 @@ def _claim(now: Book, profile: str, claim: Claim) -> list[str] | None:
     if verdict.state is State.FALSE and verdict.advice:
         figures += f" · {verdict.advice}"
     return [verdict.state.word, plain(figures)]
-
-
-def _bars(now: Book, profile: str, bars: Bars) -> list[list[float]]:
-    return [[length, share] for _, length, share in bars.lengths(now).get(profile, [])]
 
 
 def _start(now: Book, profile: str, calculator: Calculator) -> dict[str, float] | None:

@@ -140,6 +140,9 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
         picture = pictures.of(recording)
         for variant in picture.get("sizes", {}):
             yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
+        for part, drawn in picture.get("parts", {}).items():
+            for variant in drawn["sizes"]:
+                yield f"pictures/{place}-{part}-{variant}.svg", in_file(drawn[variant])
 
 
 _README = """\

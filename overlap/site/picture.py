@@ -73,9 +73,9 @@ def draw(
 ) -> dict[str, dict]:
     """Call `plot(results, ceilings)` of the file at `path` with the numbers of each machine.
 
-    Returns by machine SVG texts and sizes of the variants, and tables of numbers. Ids in a picture are made
-    of `name` and the machine. With a `twin`, the path and the numbers of another snippet, the axes have room
-    for what that shows on the same machine.
+    Returns by machine SVG texts and sizes of the variants, tables of numbers, and the same of its `parts`.
+    Ids in a picture are made of `name` and the machine. With a `twin`, the path and the numbers of another
+    snippet, the axes have room for what that shows on the same machine.
     """
     profile, *_ = machines
     pictures: dict[str, dict] = {}
@@ -87,14 +87,14 @@ def draw(
             twin_path, of_twin = twin or ("", {})
             plot_twin = _module(twin_path).plot if twin else None
             for profile, given in machines.items():
-                figure = plot(*given)
+                drawn = plot(*given)
+                figure, parts = drawn if isinstance(drawn, tuple) else (drawn, {})
                 beside = [plot_twin(*of_twin[profile])] if profile in of_twin else []
-                if type(figure).__name__ == "Picture":
-                    pictures[profile] = _declared(figure, beside, variants)
-                    continue
-                for other in beside:
-                    share(figure, other)
-                pictures[profile] = Drawing(figure, f"{name}-{profile}").draw(variants)
+                picture = _drawn(figure, beside, f"{name}-{profile}", variants)
+                picture["parts"] = {}
+                for part, other in parts.items():
+                    picture["parts"][part] = _drawn(other, [], f"{name}-{part}-{profile}", variants)
+                pictures[profile] = picture
         except OverlapError as error:
             raise OverlapError(f"{path}: plot() {error} (with the numbers of {profile})") from None
         except (Exception, SystemExit) as error:
@@ -126,6 +126,15 @@ def _take_snippets() -> dict[str, ModuleType]:
     """Take all snippets out of the modules that are imported."""
     names = [name for name in sys.modules if name.partition(".")[0] == "snippets"]
     return {name: sys.modules.pop(name) for name in names}
+
+
+def _drawn(figure, beside: list, name: str, variants: Iterable[str]) -> dict:
+    """The picture of what `plot` returned, with room for those that it stands beside."""
+    if type(figure).__name__ == "Picture":
+        return _declared(figure, beside, variants)
+    for other in beside:
+        share(figure, other)
+    return Drawing(figure, name).draw(variants)
 
 
 def _declared(declared, beside: list, variants: Iterable[str]) -> dict:

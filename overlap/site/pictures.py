@@ -56,7 +56,7 @@ class Pictures:
         return twin if twin in self.book.snippets and self.book.snippets[twin].draws else ""
 
     def of(self, recording: Recording) -> dict:
-        """SVG texts and `sizes` of the variants, `tables` of numbers.
+        """SVG texts and `sizes` of the variants, `tables` of numbers; the same by name of its `parts`.
 
         Empty where the snippet draws none.
         """
@@ -146,7 +146,8 @@ def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], di
         for future in as_completed(futures):
             with contextlib.suppress(OverlapError, BrokenExecutor):
                 for profile, picture in future.result().items():
-                    kept = {key: picture[key] for key in ("tables", "more")}
+                    tables = [table for part in picture["parts"].values() for table in part["tables"]]
+                    kept = {"tables": tables + picture["tables"], "more": picture["more"]}
                     read[futures[future], profile] = kept
     return read
 

@@ -73,7 +73,7 @@ def by_itself(drawing: str) -> str:
 def in_file(picture: str) -> str:
     """A picture as a file of its own, light or dark as the reader's system is."""
     light, dark = (";".join(f"{name}:{color}" for name, color in of.items()) for of in (_COLORS, _DARK))
-    style = f"svg:root{{font-family:sans-serif;{light}}}"
+    style = f"svg:root{{background:var(--ov-paper);font-family:sans-serif;{light}}}"
     style += f"@media(prefers-color-scheme:dark){{svg:root{{{dark}}}}}"
     return picture.replace(">", f"><style>{style}</style>", 1)
 

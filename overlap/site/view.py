@@ -14,6 +14,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from pygments.token import Name, Punctuation, Text, Token
 
+from overlap import OverlapError
 from overlap.book import select
 from overlap.book.blocks import Claim
 from overlap.book.book import Book
@@ -169,8 +170,10 @@ class View:
         outputs = recording.data["outputs"]
         return self.file("outputs", outputs=outputs, ranks=len({output["rank"] for output in outputs}))
 
-    def figure(self, recording: Recording, at_once: bool = False, numbers: bool = False) -> Markup:
-        """A recording's picture; empty where the snippet draws none.
+    def figure(
+        self, recording: Recording, at_once: bool = False, numbers: bool = False, part: str = ""
+    ) -> Markup:
+        """A recording's picture, or a part that stands beside it; empty where the snippet draws none.
 
         `at_once`: it is in the first view, so nothing waits for it. With its `numbers`, but for a timeline's:
         those have their names where it is explored.
@@ -181,13 +184,20 @@ class View:
             return Markup('<figure class="ov-figure"><p>This picture is being drawn.</p></figure>')
         if not picture:
             return Markup("")
+        file = f"{recording.profile}/{name}"
+        if part:
+            if part not in picture["parts"]:
+                known = ", ".join(picture["parts"]) or "none yet"
+                raise OverlapError(f"snippets/{name}.py: plot() returns no part {part!r}; there are {known}")
+            picture = picture["parts"][part]
+            file = f"{file}-{part}"
         variants = {}
         for variant, (width, height) in picture["sizes"].items():
-            uri = f"pictures/{recording.profile}/{name}-{variant}.svg"
+            uri = f"pictures/{file}-{variant}.svg"
             source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
         title = f"{self.book.snippets[name].summary} Measured on {machine.label(recording.profile)}."
-        names = {"title": title, "at_once": at_once, "trace": self.trace(recording)}
+        names = {"title": title, "at_once": at_once, "trace": not part and self.trace(recording)}
         names["tables"] = picture["tables"] if numbers and not names["trace"] else []
         names["more"] = picture["more"]
         return self.file("figure", **variants, **names)

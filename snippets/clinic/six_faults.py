@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from snippets.clinic.one_fault import FAULTS, first_losses, loaders, training
 from snippets.clinic.patient import SIZES
 from snippets.clinic.where_time_goes import account, joined
+from snippets.pictures import stacked
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.lanes import draw_lanes, lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
@@ -100,6 +101,23 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    def steps():
+        """A bar for each step: with all faults, then with one more repaired."""
+        names = {"all": "six common faults", "loader": "1: reads ahead"}
+        names |= {"copy": "2: sends pinned bytes", "kernels": "3: no small kernels"}
+        names |= {"straggler": "4: no validation", "item": "5, 6: reads no number"}
+        ms = {title: results["ms"][name] for name, title in names.items()}
+        busy = {title: results["busy"][name] for name, title in names.items()}
+        works = {title: ms[title] * busy[title] for title in ms}
+        waits = {title: ms[title] - works[title] for title in ms}
+        parts = {"the GPU works": works, "it waits": waits}
+        unit = "ms per step"
+        if results["ranks"] > 1:  # there a profile does not say how long kernels run
+            parts = {unit: ms}
+        return stacked(
+            parts, unit, {title: f"{each:.0f} ms" for title, each in ms.items()}
+        )
+
     def last_step(rows: list[list]) -> list[list]:
         """The second of two steps: what follows the GPU's last work of the first."""
         gpu = [row for row in rows if not row[0].startswith("CPU")]
@@ -159,7 +177,7 @@ def plot(results: dict, ceilings: dict):
         elif names:
             text = f"faults:\n{names[0]},\n{', '.join(names[1:])}"
             ax.text(end + longest / 40, row - 0.8, text, va="center")
-    return figure
+    return figure, {"steps": steps()}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ One kind is one class: how it is written, what `overlap check` says of it, how i
 notebook. To add a kind, write such a class and name it here.
 """
 
-from overlap.book.blocks.bars import Bars
 from overlap.book.blocks.block import Block
 from overlap.book.blocks.calculator import Calculator
 from overlap.book.blocks.claim import Claim
@@ -22,7 +21,6 @@ _CLASSES = (
     FigureBlock,
     Claim,
     Diagram,
-    Bars,
     Headlines,
     Calculator,
     Tally,

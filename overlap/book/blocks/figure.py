@@ -17,9 +17,13 @@ _BOX = '<div class="ov-snippet" data-snippet="{{ name }}">{{ tabs }}</div>'
 
 @dataclass(frozen=True)
 class FigureBlock(Block):
-    """```` ```figure chapter/snippet ````: the picture alone; the body, its caption, states the finding."""
+    """```` ```figure chapter/snippet ````: the picture alone; the body, its caption, states the finding.
+
+    `figure chapter/snippet part` shows another picture that `plot` returns, by its name.
+    """
 
     snippet: str
+    part: str
     caption: str
 
     kind: ClassVar[str] = "figure"
@@ -29,7 +33,8 @@ class FigureBlock(Block):
         """Read the caption."""
         if not source.rows():
             raise source.refuse("a figure needs a caption", "say in its body what the picture shows")
-        return cls(source.page, source.line, source.snippet, " ".join(source.rows()))
+        snippet, _, part = source.argument.partition(" ")
+        return cls(source.page, source.line, snippet.removesuffix(".py"), part, " ".join(source.rows()))
 
     @property
     def prose(self) -> Text:
@@ -52,7 +57,7 @@ class FigureBlock(Block):
         first = view.first(recordings, self.snippet)
         tabs = {}
         for profile, recording in recordings.items():
-            picture = view.figure(recording, at_once=profile == first)
+            picture = view.figure(recording, at_once=profile == first, part=self.part)
             tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
         tabs = view.render(_BOX, name=self.snippet, tabs=view.tabs(tabs, first))
         return f"\n{view.stash(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"

@@ -221,3 +221,15 @@ def test_a_limit_beyond_all_bars_does_not_stand_at_the_edge():
     (limit,) = re.findall(r'<line x1="([\d.]+)"[^>]*stroke:var\(--ov-ink\);stroke-width:1.4', text)
     edge = max(float(x) for x in re.findall(r'x2="([\d.]+)"', text))
     assert float(limit) < edge - 4
+
+
+def test_panels_side_by_side_with_the_same_rows_name_them_once():
+    def panel(*rows: str) -> Panel:
+        return Panel([Cells(["1", "2"], rows, [[1.0, 2.0] for _ in rows], "times")])
+
+    same = Picture([panel("pinned", "pageable"), panel("pinned", "pageable")], columns=2)
+    assert draw(same, 504)[0].count(">pinned<") == 1 and draw(same, 266)[0].count(">pinned<") == 2
+    widths = re.findall(r'width="([\d.]+)" height="18" style="fill:var\(--ov-series', draw(same, 504)[0])
+    assert list(map(float, widths)) == pytest.approx([float(widths[0])] * 8, abs=0.2)
+    unlike = Picture([panel("pinned", "pageable"), panel("pinned")], columns=2)
+    assert draw(unlike, 504)[0].count(">pinned<") == 2

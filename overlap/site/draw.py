@@ -141,6 +141,8 @@ class _Plot:
     y: Scale | None = None
     x_label: str = ""
     shows_x: bool = True
+    #: Whether its rows are named: where panels stand side by side with the same rows, the first is.
+    names_rows: bool = True
 
     def row(self, name: str) -> float:
         """The middle of a row."""
@@ -236,14 +238,16 @@ class _Drawing:
     def _place(self, top: float) -> float:
         """Give each panel its place; where the last ends."""
         gap = 18.0
-        panel_width = (self.width - gap * (self.columns - 1)) / self.columns
         for plot in self.plots:
-            self._rows(plot, panel_width)
+            self._rows(plot)
             plot.x_label = plot.panel.x.label
+        self.repeats_rows = self.columns > 1 and len({tuple(plot.rows) for plot in self.plots}) == 1
+        for number, plot in enumerate(self.plots):
+            plot.names_rows = not (self.repeats_rows and plot.rows and number % self.columns)
+            self._heights(plot)
         shared = self._shares_x()
-        lefts = [self._left(plot) for plot in self.plots]
-        if self.columns == 1:
-            lefts = [max(lefts)] * len(lefts)
+        lefts = [max(map(self._left, self.plots[column :: self.columns])) for column in range(self.columns)]
+        inner = (self.width - gap * (self.columns - 1) - sum(lefts)) / self.columns
         bottom = top
         for number, plot in enumerate(self.plots):
             column = number % self.columns
@@ -251,14 +255,14 @@ class _Drawing:
                 top = bottom
             is_last = number == len(self.plots) - 1
             plot.shows_x = not shared or is_last
-            plot.left = column * (panel_width + gap) + lefts[number]
-            plot.right = column * (panel_width + gap) + panel_width - 6
-            title = wrapped(plot.panel.title, panel_width)
+            plot.left = column * (inner + gap) + sum(lefts[: column + 1])
+            plot.right = plot.left + inner - 6
+            title = wrapped(plot.panel.title, inner + lefts[column])
             plot.top = top + (4 if not title else 6 + _LINE * len(title.split("\n")))
             if title:
-                self.text(plot.left - lefts[number], top + 11, title, weight=True)
+                self.text(plot.left - lefts[column], top + 11, title, weight=True)
             if plot.panel.y.label and not plot.rows:
-                self.text(plot.left - lefts[number], plot.top + 9, plot.panel.y.label)
+                self.text(plot.left - lefts[column], plot.top + 9, plot.panel.y.label)
                 plot.top += _LINE + 4
             height = sum(plot.heights) if plot.rows else (170.0 if len(self.plots) < 2 else 110.0)
             plot.bottom = plot.top + height
@@ -276,17 +280,13 @@ class _Drawing:
                 plot.x = Scale(low, high, plot.left, plot.right, plot.x.log)
         return bottom
 
-    def _rows(self, plot: _Plot, width: float) -> None:
-        """The rows of a panel whose y axis has texts, and their heights."""
-        beside: dict[str, int] = {}
-        kinds: dict[str, str] = {}
-        groups = 0
+    def _rows(self, plot: _Plot) -> None:
+        """The rows of a panel whose y axis has texts."""
         for mark in plot.panel.marks:
             kind = type(mark).__name__
             names: Iterable[str] = ()
             if kind == "Bars":
                 names = mark.values
-                groups += not mark.starts
             elif kind == "Spans":
                 names = [mark.row]
             elif kind == "Cells":
@@ -294,22 +294,27 @@ class _Drawing:
             elif kind == "Dots":
                 names = [y for y in mark.y if isinstance(y, str)]
             for name in names:
-                beside.setdefault(name, 1)
-                kinds.setdefault(name, kind)
-        for number, name in enumerate(beside):
-            plot.rows[name] = number
-            lines = len(wrapped(name, self._room(width)).split("\n"))
-            height = {"Bars": 8 + _thick(groups) * max(groups, 1), "Spans": 19.0}.get(kinds[name], 19.0)
+                plot.rows.setdefault(name, len(plot.rows))
+
+    def _heights(self, plot: _Plot) -> None:
+        """How high the rows are."""
+        bars = [mark for mark in plot.panel.marks if type(mark).__name__ == "Bars"]
+        with_bars = {name for mark in bars for name in mark.values}
+        groups = sum(not mark.starts for mark in bars)
+        for name in plot.rows:
+            lines = len(wrapped(name, self._room()).split("\n"))
+            height = 8 + _thick(groups) * max(groups, 1) if name in with_bars else 19.0
             plot.heights.append(max(height, _LINE * lines + 4))
 
-    def _room(self, width: float) -> float:
-        return 0.42 * width
+    def _room(self) -> float:
+        """How wide the names of rows can be."""
+        return 0.3 * self.width if self.repeats_rows else 0.42 * self.width / self.columns
 
     def _left(self, plot: _Plot) -> float:
         """How much room the texts at the left take."""
         if plot.rows:
-            room = self._room(self.width / self.columns)
-            return max(text_width(wrapped(name, room)) for name in plot.rows) + 8
+            names = plot.rows if plot.names_rows else ()
+            return max((text_width(wrapped(name, self._room())) + 8 for name in names), default=0.0)
         low, high = _extent(plot, "y")
         scale = Scale(low, high, 170, 0, plot.panel.y.log)
         words = plot.panel.y.ticks or {tick: _number(tick) for tick in scale.ticks()}
@@ -369,9 +374,8 @@ class _Drawing:
     def _axes(self, plot: _Plot) -> None:
         grid = "var(--ov-grid)"
         if plot.rows:
-            room = self._room(self.width / self.columns)
-            for name in plot.rows:
-                lines = wrapped(name, room)
+            for name in plot.rows if plot.names_rows else ():
+                lines = wrapped(name, self._room())
                 first = plot.row(name) + 3.5 - _LINE / 2 * lines.count("\n")
                 self.text(plot.left - 6, first, lines, "end")
         else:

@@ -313,13 +313,12 @@ def falsified(value):
     return [0]
 
 
-def can_be_false(claim: Claim, scope: dict, run: Recording) -> bool:
-    """Whether other data of this snippet would make the claim false; other snippets' data stay."""
-    used = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)} & set(
-        run.result
-    )
+def can_be_false(claim: Claim, scope: dict, run: Recording, result: dict) -> bool:
+    """Whether another result of this snippet would make the claim false; other snippets' data stay."""
+    names = {node.id for node in ast.walk(ast.parse(claim.expression)) if isinstance(node, ast.Name)}
+    used = names & set(result)
     for name in used:
-        for other in falsified(run.result[name]):
+        for other in falsified(result[name]):
             with contextlib.suppress(OverlapError, ArithmeticError):
                 if claim.verdict([scope | dict(Data({name: other}, "other"))], run).state is State.FALSE:
                     return True
@@ -335,7 +334,7 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
                 verdict = claim.verdict(book.scopes(run), run)
                 if verdict.state is not State.HOLDS:
                     false.append(f"{where}: {verdict.figures}")
-                elif not can_be_false(claim, scope, run):
+                elif not can_be_false(claim, scope, run, book.result(run)):
                     empty.append(f"{where}: `{claim.expression}`")
     assert book.claims
     assert (false, empty) == ([], [])

@@ -71,7 +71,7 @@ def scope(book: "Book", recording: Recording, number: int) -> dict:
     chapters = {snippet.chapter for snippet in book.snippets.values()}
     names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
     names |= machine_scope(recording.profile, run["machine"])
-    for key, value in book.result(recording, number).items():
+    for key, value in result(book, recording, number).items():
         names[key] = wrap(value, f"{recording.snippet}.{key}")
     return names
 

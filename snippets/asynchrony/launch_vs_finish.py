@@ -56,6 +56,11 @@ def main() -> dict:
     return {"sweep": rows, "launch_us": launch_us, "crossover_n": crossover_n}
 
 
+def derive(results: dict) -> dict:
+    """How long launches take, for all sizes."""
+    return {"enqueue_us": [row["enqueue_us"] for row in results["sweep"].values()]}
+
+
 def plot(results: dict, ceilings: dict):
     sizes = sorted(int(name[1:]) for name in results["sweep"])
     rows = [results["sweep"][f"n{n}"] for n in sizes]

@@ -56,6 +56,25 @@ def main() -> dict:
     return result | {"model_us": predicted(us), "slowdown_trials": slower}
 
 
+def derive(results: dict) -> dict:
+    """For each size: waiting beside running ahead, this beside the GPU, and the model."""
+    us, model = results["us"], results["model_us"]
+    ahead, wait, gpu = us["ahead"], us["wait"], us["gpu"]
+    pairs = {
+        "wait_of_ahead": (wait, ahead),
+        "ahead_of_gpu": (ahead, gpu),
+        "model_of_ahead": (model["ahead"], ahead),
+        "model_of_wait": (model["wait"], wait),
+    }
+    ratios = {n: [a / b for a, b in zip(*p, strict=True)] for n, p in pairs.items()}
+    off = {
+        name: [abs(ratio - 1) for ratio in ratios[f"{name}"]]
+        for name in ("ahead_of_gpu", "model_of_ahead", "model_of_wait")
+    }
+    adds = [whole - part for whole, part in zip(wait, gpu, strict=True)]
+    return {"wait_of_ahead": ratios["wait_of_ahead"], "off": off, "wait_adds_us": adds}
+
+
 def plot(results: dict, ceilings: dict):
     us, model = results["us"], results["model_us"]
     columns = {"waiting in each step": us["wait"], "one wait at the end": us["ahead"]}

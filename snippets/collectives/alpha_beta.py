@@ -55,6 +55,14 @@ def main() -> dict:
     return result | {"gb_s": beta / 1e9, "gb_s_trials": [b / 1e9 for b in betas]}
 
 
+def derive(results: dict) -> dict:
+    """How far the line is off for large sizes, and where most but for the first."""
+    pairs = list(zip(results["bytes"], results["off"], strict=True))
+    worst = max(pairs[1:], key=lambda pair: abs(pair[1]))
+    large = [abs(off) for size, off in pairs if size >= 2**27]
+    return {"off_large": max(large), "worst_bytes": worst[0]}
+
+
 def plot(results: dict, ceilings: dict):
     alpha, beta = results["alpha_us"], results["gb_s"]
     says = [alpha + size / beta / 1e3 for size in results["bytes"]]

@@ -146,6 +146,20 @@ def main() -> dict:
     return {"ranks": ranks, "calls": CALLS, "bytes": SIZES} | result
 
 
+def derive(results: dict) -> dict:
+    """For each size shares of times: of launches, of the GPU, and of a graph."""
+    eager, graph = results["eager"], results["graph"]
+    pairs = {
+        "launch_of_call": (eager["launch"]["us"], eager["us"]),
+        "gpu_of_launch": (eager["gpu"]["us"], eager["launch"]["us"]),
+        "graph_of_call": (graph["us"], eager["us"]),
+    }
+    return {
+        name: [part / whole for part, whole in zip(*both, strict=True)]
+        for name, both in pairs.items()
+    }
+
+
 def plot(results: dict, ceilings: dict):
     kib = [size // 2**10 for size in results["bytes"]]
     lines = {"launched one by one": results["eager"]["us"]}

@@ -49,5 +49,10 @@ def main() -> dict:
     return {"bytes": BYTES, "peers": peers, "gb_s": gb_s, "gb_s_trials": trials}
 
 
+def derive(results: dict) -> dict:
+    """The rates of single pairs."""
+    return {"pairs_gb_s": [r for pair, r in results["gb_s"].items() if pair != "ring"]}
+
+
 if __name__ == "__main__":
     main()

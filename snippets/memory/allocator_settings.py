@@ -166,7 +166,10 @@ def derive(results: dict) -> dict:
             owner == "result_of" and segments.count(segment) > 1
             for _, owner, _, segment in run["blocks"]
         )
-    return {"holes": holes, "results_beside_others": beside}
+    refused = results["refused"]
+    cures = [refused[name][-1] for name in ("emptied", "max_split", "expandable")]
+    found = {"holes": holes, "results_beside_others": beside, "cures_end_at_mib": cures}
+    return found | {"farthest_mib": max(max(each) for each in refused.values())}
 
 
 def plot(results: dict, ceilings: dict):

@@ -75,6 +75,13 @@ def main() -> dict:
     return results | recorded(timings, "ms")
 
 
+def derive(results: dict) -> dict:
+    """A call while the GPU works, as shares of that work."""
+    us = results["us"]
+    pairs = zip(us["busy_call"], us["kernel"], strict=True)
+    return {"busy_call_of_kernel": [call / kernel for call, kernel in pairs]}
+
+
 def plot(results: dict, ceilings: dict):
     us = results["us"]
     labels = {"empty_cache(), GPU busy": "busy_call", "empty_cache(), GPU idle": "call"}

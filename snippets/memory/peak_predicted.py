@@ -107,5 +107,14 @@ def main() -> dict:
     return {"cases": rows}
 
 
+def derive(results: dict) -> dict:
+    """How far forecasts are off, and what holds most in each case."""
+    cases = results["cases"]
+    return {
+        "off": [abs(case["predicted"] / case["measured"] - 1) for case in cases],
+        "by": [case["by"].partition(":")[0] for case in cases],
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -86,6 +86,20 @@ def main() -> dict:
     return {"plain_shared_before": before, "plain_shared_after": after, "rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """Bytes and times of arrays and shared tensors, and whether writes were seen."""
+    rows = results["rows"]
+    return {
+        "shared_bytes": [row["shared_payload_bytes"] for row in rows],
+        "array_share": [
+            row["array_payload_bytes"] / (1024 * row["kib"]) for row in rows
+        ],
+        "shared_us": [row["us"]["shared"] for row in rows],
+        "shared_writes_seen": all(row["shared_write_seen"] for row in rows),
+        "array_writes_seen": any(row["array_write_seen"] for row in rows),
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows = results["rows"]
     labels = {"array": "array, pickled", "shared": "tensor, shared"}

@@ -73,5 +73,15 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """When the branches begin and end, and the gaps between one and the next."""
+    times = {}
+    for way in ("as launched", "launched ahead"):
+        begins, ends = zip(*results[way]["ms"], strict=True)
+        gaps = [later - end for later, end in zip(begins[1:], ends, strict=False)]
+        times[way.replace(" ", "_")] = {"begins": begins, "ends": ends, "gaps": gaps}
+    return {"branch_ms": times}
+
+
 if __name__ == "__main__":
     main()

@@ -60,6 +60,19 @@ def main() -> dict:
     return {"l2_mib": cache, "rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """Ratios of the two loops by size, their highest rates, and up to where they differ."""
+    rows, cache = results["rows"], results["l2_mib"]
+    beyond = [abs(row["ratio"] - 1) for row in rows if row["mib"] > cache]
+    return {
+        "ratios_within_half": [r["ratio"] for r in rows if r["mib"] <= 0.5 * cache],
+        "most_off_beyond": max(beyond),
+        "most_hot_gb_s": max(row["hot_gb_s"] for row in rows),
+        "most_cold_gb_s": max(row["cold_gb_s"] for row in rows),
+        "differ_to_mib": max(row["mib"] for row in rows if row["ratio"] >= 1.1),
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows = results["rows"]
     labels = {"hot": "the same buffer again", "cold": "another buffer each time"}

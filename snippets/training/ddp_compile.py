@@ -213,6 +213,22 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """Gains and errors of the ways, and in how many rounds each was faster."""
+    ways = results["ways"]
+    derived = {
+        "gains": [way["gain"] for way in ways.values()],
+        "most_error": max(way["error"] for way in ways.values()),
+        "recompiles": sum(way["recompiles"] for way in ways.values()),
+    }
+    if all("gain_trials" in way for way in ways.values()):
+        derived["rounds_faster"] = {
+            name: sum(gain > 1 for gain in way["gain_trials"])
+            for name, way in ways.items()
+        }
+    return derived
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"after": "compiled", "unsplit": "compiled, not cut"}
     titles |= {"blocks": "each block", "blocks_unsplit": "each block, not cut"}

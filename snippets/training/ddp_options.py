@@ -160,7 +160,9 @@ def derive(results: dict) -> dict:
         saved[model] = {
             name: count - row["copies"]["count"] for name, row in gpu.items()
         }
-    return {"copies_saved": saved}
+    ways = ("bucket_view", "static_graph", "no_buffers", "all_three")
+    differ = [results[model]["differ"][way] for model in saved for way in ways]
+    return {"copies_saved": saved, "options_differ": max(differ)}
 
 
 def plot(results: dict, ceilings: dict):

@@ -89,6 +89,20 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How much longer GPUs wait than the formula says, as shares of a step."""
+    more, stages = [], results["ranks"] - 1
+    rows = zip(
+        results["alone_ms"],
+        results["pipeline_ms"],
+        results["micro_batches"],
+        strict=True,
+    )
+    for alone, whole, count in rows:
+        more.append(1 - alone / whole - stages / (count + stages))
+    return {"waits_more": more, "off_formula": [abs(share) for share in more]}
+
+
 def plot(results: dict, ceilings: dict):
     pairs = zip(results["alone_ms"], results["pipeline_ms"], strict=True)
     lines = {"measured": [100 * (1 - busy / whole) for busy, whole in pairs]}

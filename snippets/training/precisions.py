@@ -203,6 +203,18 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """The kernels' shares of a step, and how far last losses are from that of float32."""
+    ways = results["ways"]
+    busy = ("fp32", "tf32", "bf16", "bf16_weights", "fp16")
+    alike = ("tf32", "bf16", "bf16_weights", "fp16", "fp16_unfused")
+    last = ways["fp32"]["losses"][-1]
+    return {
+        "kernels_share": [ways[way]["kernels_ms"] / ways[way]["ms"] for way in busy],
+        "loss_off": [abs(ways[way]["losses"][-1] / last - 1) for way in alike],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     labels = {
         "fp32": "float32",

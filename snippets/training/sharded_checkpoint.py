@@ -226,6 +226,12 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far loaded weights differ, at most."""
+    differ = results["weights_differ_by"].items()
+    return {"loaded_differ_by": max(by for name, by in differ if name != "next_step")}
+
+
 def plot(results: dict, ceilings: dict):
     ms = results["ms"]
     panels = {

@@ -8,6 +8,7 @@
 
 import time
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -73,6 +74,18 @@ def main() -> dict:
         rows.append({"pieces": n} | recorded(turns))
         print(f"in {n:>3}", *(f"{k}{ms:6.2f} ms" for k, ms in rows[-1]["ms"].items()))
     return {"bytes": host.nbytes, "flop": 2 * ROWS * N**2, "rows": rows}
+
+
+def derive(results: dict) -> dict:
+    """The shortest time, and times of up to 32 pieces as shares of a full pipeline's."""
+    shares = []
+    for row in results["rows"]:
+        product, transfer = row["ms"]["product"], row["ms"]["transfer"]
+        if row["pieces"] <= 32:
+            stages = max(product, transfer) + min(product, transfer) / row["pieces"]
+            shares.append(row["ms"]["both"] / stages)
+    least = min(row["ms"]["both"] for row in results["rows"])
+    return {"of_pipeline": median(shares), "least_ms": least}
 
 
 def plot(results: dict, ceilings: dict):

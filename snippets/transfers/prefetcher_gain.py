@@ -82,7 +82,11 @@ def derive(results: dict) -> dict:
         work, transfer = row["ms"]["work"], row["ms"]["transfer"]
         stages = max(work, transfer) + min(work, transfer) / results["steps"]
         shares.append(row["gain"] * stages / (work + transfer))
-    return {"of_two_stages": shares}
+    rows = [(row["gain"], row["ms"]) for row in results["rows"]]
+    gain, ms = max(rows, key=lambda row: row[0])
+    best = {"gain": gain, "work_of_transfer": ms["work"] / ms["transfer"]}
+    least = min(ms["transfer"] for _, ms in rows)
+    return {"of_two_stages": shares, "best": best, "least_transfer_ms": least}
 
 
 def plot(results: dict, ceilings: dict):

@@ -181,6 +181,7 @@ def test_ticks_are_round_numbers_within_the_axis():
     assert across.ticks() == [0, 200, 400] and up.ticks() == [0, 100, 200, 300, 400]
     scale = Scale(1, 100, 0, 200, log=True)
     assert scale(10) == 100 and scale.shows(50) and not scale.shows(0) and not scale.shows(500)
+    assert log_ticks(11.3, 14.1) == [12, 13, 14], "no power of ten lies there"
 
 
 def test_the_words_of_an_axis_stand_in_the_table():
@@ -233,3 +234,9 @@ def test_panels_side_by_side_with_the_same_rows_name_them_once():
     assert list(map(float, widths)) == pytest.approx([float(widths[0])] * 8, abs=0.2)
     unlike = Picture([panel("pinned", "pageable"), panel("pinned")], columns=2)
     assert draw(unlike, 504)[0].count(">pinned<") == 2
+
+
+def test_a_letter_on_a_bar_is_seen_where_a_limit_passes():
+    picture = timelines({"": [["main", 0.0, 10.0, "kernel"]]})
+    picture.panels[0].marks += [Note(5.0, "main", "d", "center", color="paper"), Rule("x", 5.0)]
+    assert "<rect" in draw(picture, 504)[0] and 'fill:var(--ov-paper)"/>' not in draw(picture, 504)[0]

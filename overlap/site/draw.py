@@ -115,11 +115,13 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; 1, 2 and 5 times those where there are few."""
+    """Powers of ten; 1, 2 and 5 times those where there are few, or other round numbers."""
     times = (1, 2, 5) if high < 30 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     places = [factor * 10.0**power for power in powers for factor in times]
     within = [place for place in places if low * 0.999 <= place <= high * 1.001]
+    if len(within) < 2 and high < 30 * low:
+        return round_ticks(low, high, 4)
     return within[:: 1 + len(within) // 8]
 
 
@@ -609,7 +611,8 @@ class _Drawing:
             left = {"left": x, "right": x - wide, "center": x - wide / 2}[mark.align]
             inside = min(max(left, 0), max(self.width - wide, 0))
             x += inside - left
-            self.parts += self._under(plot, inside, y - 3.5, mark.text)
+            if mark.color != "paper":  # which stands on a bar
+                self.parts += self._under(plot, inside, y - 3.5, mark.text)
             anchor = {"left": "start", "right": "end", "center": "middle"}[mark.align]
             self.text(x, y, mark.text, anchor, _variable(mark.color))
 

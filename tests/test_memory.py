@@ -27,6 +27,7 @@ from snippets.memory import (
     per_stream_pools,
     snapshot_reading,
 )
+from snippets.pictures import Spans
 from snippets.timing.benchmark import Timing
 
 MIB = 2**20
@@ -271,8 +272,8 @@ def test_a_loop_is_watched_and_its_last_snapshot_is_read(recorder, monkeypatch):
     modes = ["not recorded", "python", "all"]
     assert set(result["us"]) == {*modes, *(f"{mode}, deeper" for mode in modes)}
     assert result["frames"] == {"near": 3, "deeper": 3}, "as in the imitated snapshot"
-    spans = snapshot_reading.plot(result, {}).axes[0].collections
-    assert len(spans) == len(result["blocks"])
+    (panel,) = snapshot_reading.plot(result, {}).panels
+    assert sum(len(mark.spans) for mark in panel.marks if isinstance(mark, Spans)) == len(result["blocks"])
 
 
 def test_out_of_memory_writes_one_snapshot(recorder, monkeypatch, tmp_path, gpu):
@@ -384,9 +385,9 @@ def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch):
     for row in result["settings"].values():
         assert row["held_mib"] == 50 and row["holes_mib"] == [4, 6]
     assert result["gave_back"] == {"limited": 7, "unlimited": 7}
-    (ax,) = allocator_settings.plot(result, {}).axes
-    ends = ax.collections[2].get_paths()
-    assert [path.get_extents().x0 for path in ends] == [20], "the unused end of a result"
+    (panel,) = allocator_settings.plot(result, {}).panels
+    ends = [mark.spans for mark in panel.marks if isinstance(mark, Spans) and mark.name == "unused ends"]
+    assert ends == [[(20, 10)]] * 6, "the unused end of a result"
 
 
 def test_larger_scales_leave_out_what_one_scale_answers(monkeypatch):
@@ -446,8 +447,8 @@ def test_levels_and_peaks_of_a_step_are_as_predicted(gpu, ledger, monkeypatch):
     many_rows, few_rows = result["others"]
     assert many_rows["peaks"] == pytest.approx(many_rows["predicted"], abs=64) and "Pow" in many_rows["by"]
     assert few_rows["peaks"][1] > 1.1 * few_rows["predicted"][1] and "Pow" not in few_rows["by"]
-    (held,) = memory_timeline.plot(result, {}).axes[0].get_lines()
-    assert held.get_ydata()[0] == 0 and max(held.get_ydata()) == most / 2**30
+    held = memory_timeline.plot(result, {}).panels[0].marks[0]
+    assert held.x[0] == 0 and held.x[-1] == 11 and max(held.y) == most / 2**30
 
 
 @pytest.mark.parametrize("case", [{}, {"bf16": True, "parts": 2}])

@@ -156,6 +156,17 @@ def test_text_from_outside_is_escaped_and_long_names_are_wrapped():
     )
 
 
+def test_words_without_room_stand_upright():
+    def turned(words: list[str]) -> int:
+        axis = Axis("phase", ticks=dict(enumerate(words)))
+        picture = Picture([Panel([Line(range(6), range(6))], axis)])
+        return draw(picture, 266)[0].count("rotate(-90")
+
+    assert turned(["forward", "backward", "optimizer"] * 2) == 6
+    assert turned(["a", "b", "c"] * 2) == 0
+    assert turned(["1,000,000", "2,000,000", "3,000,000"] * 2) == 0, "of numbers some are left out"
+
+
 def test_cells_without_a_value_are_not_there():
     cells = Cells(["1", "2"], ["x"], [[3.0, None]])
     (told,) = numbers.read(Picture([Panel([cells])]))

@@ -391,19 +391,31 @@ class _Drawing:
         if cells:
             self._columns_of_cells(plot, cells[0])
             return
-        words = plot.panel.x.ticks
-        ticks = dict(words) if words is not None else {tick: _number(tick) for tick in plot.x.ticks()}
-        ticks = {tick: word for tick, word in ticks.items() if plot.x.shows(tick)}
-        shown = _thinned([(plot.x(tick), word) for tick, word in sorted(ticks.items())])
-        for tick in ticks:
-            x = plot.x(tick)
+        ticks = self._ticks(plot)
+        for x, _ in ticks:
             self.line(x, plot.top, x, plot.bottom, grid)
         self.line(plot.left, plot.bottom, plot.right, plot.bottom, grid, wide=1.2)
         if plot.shows_x:
-            for x, word in shown:
+            is_upright = self._is_upright(plot)
+            for x, word in ticks if is_upright else _thinned(ticks):
                 half = text_width(word) / 2
-                self.text(min(max(x, half), self.width - half), plot.bottom + 13, word, "middle")
+                if is_upright:
+                    self._upright(x + 3.5, plot.bottom + 5, word)
+                else:
+                    self.text(min(max(x, half), self.width - half), plot.bottom + 13, word, "middle")
             self._x_label(plot)
+
+    def _ticks(self, plot: _Plot) -> list[tuple[float, str]]:
+        """Where the x axis has a line, with what stands there."""
+        words = plot.panel.x.ticks
+        ticks = dict(words) if words is not None else {tick: _number(tick) for tick in plot.x.ticks()}
+        return [(plot.x(tick), word) for tick, word in sorted(ticks.items()) if plot.x.shows(tick)]
+
+    def _is_upright(self, plot: _Plot) -> bool:
+        """Whether words have no room beside each other; of numbers some are left out then."""
+        ticks = self._ticks(plot)
+        has_numbers = any(letter.isdigit() for _, word in ticks for letter in word)
+        return not has_numbers and len(_thinned(ticks)) < len(ticks)
 
     def _columns_of_cells(self, plot: _Plot, cells) -> None:
         for number, column in enumerate(cells.columns):
@@ -411,11 +423,14 @@ class _Drawing:
             self.text(x, plot.bottom + 13, column, "middle")
         self._x_label(plot)
 
-    def _lines_of_ticks(self, plot: _Plot) -> int:
+    def _lines_of_ticks(self, plot: _Plot) -> float:
+        """How much room the words of the x axis take below the first line, in lines."""
         cells = [mark for mark in plot.panel.marks if type(mark).__name__ == "Cells"]
         words = list(cells[0].columns) if cells else list((plot.panel.x.ticks or {}).values())
         if not any(words) and words:
             return -1
+        if not cells and self._is_upright(plot):
+            return (max(map(text_width, words)) + 6) / _LINE - 1
         return max((word.count("\n") for word in words), default=0)
 
     def _x_label(self, plot: _Plot) -> None:
@@ -652,6 +667,11 @@ class _Drawing:
         look += f' style="{style}"' if style else ""
         for number, line in enumerate(text.split("\n")):
             self.parts.append(f'<text x="{_p(x)}" y="{_p(y + number * _LINE)}"{look}>{escape(line)}</text>')
+
+    def _upright(self, x: float, y: float, text: str) -> None:
+        """A text from below, which ends at a place."""
+        turn = f'transform="rotate(-90 {_p(x)} {_p(y)})" text-anchor="end"'
+        self.parts.append(f'<text x="{_p(x)}" y="{_p(y)}" {turn}>{escape(text)}</text>')
 
     def box(self, x: float, y: float, wide: float, high: float, words: str) -> None:
         """An invisible box that tells something to who points at it."""

@@ -97,7 +97,7 @@ def plot(results: dict, ceilings: dict):
     # left of its dot, or right of it: where no line and no other name is
     left = {"bf16 1024": (10, 13), "512 × 512": (-12, -6)}
     right = {"matrix by vector": (6, 13), "softmax": (6, 0), "attention": (12, 13)}
-    right |= {"bf16 8192": (10, -9), "bf16 4096": (-9, -9), "TF32 4096": (4, 8)}
+    right |= {"bf16 8192": (6, -14), "bf16 4096": (-12, -14), "TF32 4096": (4, 8)}
     for name, row in rows.items():
         size = name.split(" ")[-1]
         text = f"{size}²" if size.isdigit() else name

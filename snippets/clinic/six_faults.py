@@ -21,9 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from snippets.clinic.one_fault import FAULTS, first_losses, loaders, training
 from snippets.clinic.patient import SIZES
 from snippets.clinic.where_time_goes import account, joined
-from snippets.pictures import stacked
+from snippets.pictures import Note, Spans, stacked, timelines
 from snippets.timing.benchmark import wall_clock
-from snippets.timing.lanes import draw_lanes, lanes
+from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 
@@ -161,23 +161,20 @@ def plot(results: dict, ceilings: dict):
         here = faults.index(name) + 1 if name in faults else 0
         cured = here + 1 if here < 3 else len(faults)  # the last three in one panel
         notes.append((idle(rows), end, faults[here:cured]))
-    figure = draw_lanes(panels)
+    picture = timelines(panels, "ms")
     longest = max(end for _, end, _ in notes)
-    for ax, (gaps, end, names) in zip(figure.axes, notes, strict=True):
-        ax.set_xlabel("ms")
-        lanes_here = [label.get_text() for label in ax.get_yticklabels()]
-        row = lanes_here.index("compute")
-        ax.broken_barh(gaps, (row - 0.4, 0.8), label="compute waits")
+    for panel, (gaps, end, names) in zip(picture.panels, notes, strict=True):
+        panel.marks.append(Spans("compute", gaps, "compute waits", light=True))
         first, ms = gaps[0] if gaps else (0.0, 0.0)
         if len(names) == 1 and ms > longest / 3:
-            middle = first + ms / 2
-            ax.text(middle, row, f"fault: {names[0]}", ha="center", va="center")
+            text, middle = f"fault: {names[0]}", first + ms / 2
+            panel.marks.append(Note(middle, "compute", text, "center"))
         elif len(names) == 1:
-            ax.text(end + longest / 40, row, f"fault: {names[0]}", va="center")
+            panel.marks.append(Note(end, "compute", f"fault: {names[0]}", dx=8))
         elif names:
             text = f"faults:\n{names[0]},\n{', '.join(names[1:])}"
-            ax.text(end + longest / 40, row - 0.8, text, va="center")
-    return figure, {"steps": steps()}
+            panel.marks.append(Note(end, "compute", text, dx=8, dy=-20))
+    return picture, {"steps": steps()}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
+from snippets.pictures import sweep
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 BLOCKS, HEADS = 6, 4
@@ -119,29 +120,16 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
+    def relative(key: str) -> list[float]:
+        """With so many blocks computed twice as were timed, to that with none."""
+        return [results[key][count] / results[key]["0"] for count in results["ms"]]
 
-    counts = [int(name) for name in results["ms"]]
-    first = results["flop"]["0"]
-    kept = [
-        results["saved_bytes"][str(n)] / results["saved_bytes"]["0"] for n in counts
-    ]
-    took = [results["ms"][str(n)] / results["ms"]["0"] for n in counts]
-    arithmetic = [results["flop"][str(n)] / first for n in counts]
-    figure, ax = plt.subplots()
-    ax.plot(counts, kept, marker="o", label="bytes kept for the backward pass")
-    ax.plot(counts, took, marker="o", label="time of a step")
-    ax.plot(
-        counts, arithmetic, color="gray", linestyle="--", label="arithmetic of a step"
-    )
-    ax.set(
-        xlabel="blocks computed twice",
-        ylabel="relative to no checkpointing",
-        ylim=(0, None),
-    )
-    ax.set_xticks(counts)
-    figure.legend(loc="outside upper left", ncols=2)
-    return figure
+    lines = {"bytes kept for the backward pass": relative("saved_bytes")}
+    lines["time of a step"] = relative("ms")
+    arithmetic = {"arithmetic of a step": relative("flop")}
+    labels = {"xlabel": "blocks computed twice"}
+    labels["ylabel"] = "relative to no checkpointing"
+    return sweep([int(name) for name in results["ms"]], lines, arithmetic, **labels)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@
 
 import torch
 
+from snippets.pictures import stacked
+
 
 def counters() -> dict[str, int]:
     """Bytes held by tensors, kept by PyTorch, and in use on the device by whomever."""
@@ -54,10 +56,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    steps, ends = results["steps"], [0] * len(results["steps"])
+    steps = results["steps"]
     names = [f"{i}  {row['step']}" for i, row in enumerate(steps)]
     names = [
         name.replace(" the 50 MiB,", ",").replace(" the rest,", " all,")
@@ -68,17 +67,16 @@ def plot(results: dict, ceilings: dict):
         "cache": "reserved",
         "outside PyTorch": "device",
     }
-    looks = {"outside PyTorch": {"color": "gray", "alpha": 0.3}}
+    ends, parts = [0] * len(steps), {}
     for label, counter in counters.items():
         mib = [row[counter] / 2**20 for row in steps]
         more = [now - end for now, end in zip(mib, ends, strict=True)]
-        bars = ax.barh(names, more, left=ends, label=label, **looks.get(label, {}))
-        ends = mib
-    ax.bar_label(bars, [f"{end:,.0f}" for end in ends], padding=3)
-    ax.set(xlabel="MiB in use on the GPU", xlim=(0, 1.15 * max(ends)))
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=3)
-    return figure
+        parts[label], ends = dict(zip(names, more, strict=True)), mib
+    texts = {name: f"{end:,.0f}" for name, end in zip(names, ends, strict=True)}
+    picture = stacked(parts, "MiB in use on the GPU", texts)
+    outside = picture.panels[0].marks[-1]
+    outside.color, outside.light = "ceiling", True
+    return picture
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from functools import partial
 import torch
 
 from snippets.memory.snapshot_reading import blocks_of
+from snippets.pictures import Axis, Note, Panel, Picture, Rule, Spans
 
 CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4  # at scale 1
 SCALES = (1, 4, 8)  # everything so many times as large
@@ -173,17 +174,13 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots(layout="constrained")
     lanes = {"default": "default", "collected": "garbage_collection\n_threshold"}
     lanes |= {"rounded": "roundup_power2\n_divisions"}
     lanes |= {"expandable": "expandable\n_segments", "max_split": "max_split\n_size_mb"}
     lanes["emptied"] = "empty_cache()\neach batch"
-    colors = {"results": "C0", "last batch": "C2", "unused ends": "C3"}
-    colors["free"] = ("gray", 0.3)
-    beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-    for lane, name in enumerate(lanes):
+    colors = {"results": 1, "last batch": 3, "unused ends": 4, "free": "ceiling"}
+    cap, marks = results["cap_mib"], []
+    for name, lane in lanes.items():
         bars = {label: [] for label in colors}
         at = 0
         for mib, owner, asked, _ in results["settings"][name]["blocks"]:
@@ -197,18 +194,14 @@ def plot(results: dict, ceilings: dict):
                 bars["unused ends"].append((at + asked, mib - asked))
             at += mib
         for label, color in colors.items():
-            look = {"color": color, "label": None if lane else label}
-            ax.broken_barh(bars[label], (lane - 0.35, 0.7), edgecolor="none", **look)
+            marks.append(Spans(lane, bars[label], label, color, label == "free"))
         refused = f"{results['settings'][name]['refused_mib']} MiB"
-        ax.annotate(refused, (results["cap_mib"], lane), **beside)
-    ax.axvline(results["cap_mib"], color="gray", linestyle="--", label="limit")
-    ax.annotate("stops at batch", (results["cap_mib"], -0.65), **beside)
-    ax.set_yticks(range(len(lanes)), lanes.values(), linespacing=0.9)
-    ax.set_xticks(range(0, results["cap_mib"], 500))
-    ax.set(xlabel="MiB, in the order of addresses", xlim=(0, 1.25 * results["cap_mib"]))
-    ax.set_ylim(len(lanes) - 0.5, -1)
-    figure.legend(loc="outside upper left", ncols=3)
-    return figure
+        marks.append(Note(cap, lane, refused, dx=5))
+    marks.append(Note(cap, lanes["default"], "stops at batch", dx=5, dy=-14))
+    marks.append(Rule("x", cap, "limit"))
+    ticks = {mib: f"{mib:,}" for mib in range(0, cap, 500)}
+    x = Axis("MiB, in the order of addresses", low=0, ticks=ticks)
+    return Picture([Panel(marks, x)])
 
 
 if __name__ == "__main__":

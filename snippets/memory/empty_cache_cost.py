@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from snippets.timing.pictures import sweep
+from snippets.pictures import sweep
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 SIZES_MIB = [256, 512, 768, 1024]

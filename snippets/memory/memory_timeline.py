@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from snippets.pictures import DASHES, Axis, Line, Note, Panel, Picture, Rule
+
 LAYERS, WIDTH, ROWS = 4, 4096, 16384
 OTHERS = [(8, 2048, 16384), (2, 4096, 32768), (4, 4096, 512)]  # the same, by peaks
 PHASES = ("batch", "forward", "backward", "optimizer", "zero_grad", "peak")
@@ -133,36 +135,28 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    figure, ax = plt.subplots(layout="constrained")
     names, held = zip(*results["line"], strict=True)
     phases = ["model", *PHASES[:-1] * 2]
-    marks = [i for i, name in enumerate(names) if name in phases]
-    ends = range(1, len(phases) + 1)  # every phase gets the same width
-    places = np.interp(range(-1, len(held)), [-1, *marks], [0, *ends])
-    ax.step(
-        places,
-        [0, *(each / 2**30 for each in held)],
-        where="pre",
-        label="memory in use",
-    )
-    steps = [results["predicted"][name] for name in ("first", "second")]
-    levels = [level / 2**30 for step in steps for level in step[:-1]]
-    look = {"color": "gray", "linestyle": "--"}
-    starts = [end - 0.4 for end in ends[1:]]
-    ax.hlines(levels, starts, ends[1:], label="predicted end of a phase", **look)
-    peaks = [step[-1] / 2**30 for step in steps]
-    look = {"color": "gray", "linestyle": ":"}
-    ax.hlines(peaks, [3, 8], [4, 9], label="predicted peak", **look)
-    beside = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
-    for peak, end in zip(peaks, [4, 9], strict=True):
-        ax.annotate(f"{peak:.1f}", (end, peak), **beside)
-    ax.set_xticks([end - 0.5 for end in ends], phases, rotation=90)
-    ax.set(xlabel="phases of two steps", ylabel="GiB", ylim=(0, None))
-    figure.legend(loc="outside upper left", ncols=3)
-    return figure
+    places, begin = [0.0], -1
+    for phase, end in enumerate(i for i, name in enumerate(names) if name in phases):
+        # every phase gets the same width
+        steps = range(1, end - begin + 1)
+        places += [phase + step / (end - begin) for step in steps]
+        begin = end
+    places += [places[-1]] * (len(held) + 1 - len(places))
+    gib = [each / 2**30 for each in (*held, held[-1])]
+    marks = [Line(places, gib, "memory in use", dots=False, step=True)]
+    for first, name in ((2, "first"), (7, "second")):
+        *levels, peak = [level / 2**30 for level in results["predicted"][name]]
+        for end, level in enumerate(levels, first):
+            part = end - 0.4, end
+            marks.append(Rule("y", level, "predicted end of a phase", part=part))
+        part = first + 1, first + 2
+        marks.append(Rule("y", peak, "predicted peak", DASHES[1], part))
+        marks.append(Note(first + 2, peak, f"{peak:.1f}", dx=3))
+    ticks = {number + 0.5: phase for number, phase in enumerate(phases)}
+    x = Axis("phases of two steps", ticks=ticks)
+    return Picture([Panel(marks, x, Axis("GiB", low=0))])
 
 
 if __name__ == "__main__":

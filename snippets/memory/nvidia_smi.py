@@ -10,6 +10,8 @@ import subprocess
 
 import torch
 
+from snippets.pictures import stacked
+
 
 def used_mib() -> int:
     """MiB in use on this process's first GPU, as `nvidia-smi` shows them."""
@@ -54,27 +56,22 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
     rows = results["mib"]
     names = ["before CUDA", "context", "+ 1 GiB", "one small kernel", "first matmul"]
     names += ["del", "empty_cache()", "cuBLAS's cleared"]
+    by_name = dict(zip(names, rows, strict=True)).items()
     parts = {
-        "tensors": [row["tensors"] for row in rows],
-        "cache": [row["reserved"] - row["tensors"] for row in rows],
-        "outside PyTorch": [row["smi"] - row["reserved"] for row in rows],
+        "tensors": {name: row["tensors"] for name, row in by_name},
+        "cache": {name: row["reserved"] - row["tensors"] for name, row in by_name},
+        "outside PyTorch": {
+            name: row["smi"] - row["reserved"] for name, row in by_name
+        },
     }
-    looks = {"outside PyTorch": {"color": "gray", "alpha": 0.3}}
-    ends = [0] * len(rows)
-    for label, mib in parts.items():
-        bars = ax.barh(names, mib, left=ends, label=label, **looks.get(label, {}))
-        ends = [end + more for end, more in zip(ends, mib, strict=True)]
-    ax.bar_label(bars, [f"{end:,}" for end in ends], padding=3)
-    ax.set(xlabel="MiB, as nvidia-smi shows them", xlim=(0, 1.15 * max(ends)))
-    ax.invert_yaxis()
-    figure.legend(loc="outside upper left", ncols=3)
-    return figure
+    texts = {name: f"{row['smi']:,}" for name, row in by_name}
+    picture = stacked(parts, "MiB, as nvidia-smi shows them", texts)
+    outside = picture.panels[0].marks[-1]
+    outside.color, outside.light = "ceiling", True
+    return picture
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@
 
 import torch
 
+from snippets.pictures import DASHES, Axis, Line, Panel, Picture
+
 BLOCK_MIB, TIMES = 64, 40
 
 
@@ -60,15 +62,14 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    ax.plot(results["on_side"], label="allocated on each side stream")
-    lent = "allocated on the main stream and lent"
-    ax.plot(results["lent_to_side"], linestyle="--", label=lent)
-    ax.set(xlabel="side streams used", ylabel="MiB kept by PyTorch", ylim=(0, None))
-    ax.legend()
-    return figure
+    names = {"on_side": "allocated on each side stream"}
+    names["lent_to_side"] = "allocated on the main stream and lent"
+    marks = []
+    for (way, label), dash in zip(names.items(), ("", DASHES[0]), strict=True):
+        kept = results[way]
+        marks.append(Line(range(len(kept)), kept, label, dots=False, dash=dash))
+    x, y = Axis("side streams used"), Axis("MiB kept by PyTorch", low=0)
+    return Picture([Panel(marks, x, y)])
 
 
 if __name__ == "__main__":

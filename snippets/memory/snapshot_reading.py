@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snippets.pictures import Axis, Note, Panel, Picture, Spans
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.take_turns import recorded, take_turns
 
@@ -322,30 +323,23 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots(layout="constrained")
     large = [name for name, held in results["held"].items() if held >= 2**20]
     large.sort(key=lambda name: -results["held"][name])
     labels = {name: name for name in large} | {"": "free"}
     labels |= {"probabilities": "probabilities: the leak"}
-    rows = [name for name in labels if name in large or not name]
-    ends = dict.fromkeys(rows, 0)
-    for _, mib, name in results["blocks"]:
-        if name not in ends:
-            continue  # too small to see
-        color = {"probabilities": "C1", "": ("gray", 0.4)}.get(name, "C0")
-        look = {"facecolor": color, "edgecolor": "white", "linewidth": 1}
-        ax.broken_barh([(ends[name], mib)], (rows.index(name) - 0.35, 0.7), **look)
-        ends[name] += mib
-    for row, end in enumerate(ends.values()):
-        ax.annotate(
-            f"{end:,.0f}", (end, row), (3, 0), textcoords="offset points", va="center"
-        )
-    ax.set_yticks(range(len(rows)), [labels[name] for name in rows])
-    ax.set(xlabel="MiB after three steps", xlim=(0, 1.1 * max(ends.values())))
-    ax.invert_yaxis()
-    return figure
+    colors = {"probabilities": 2, "": "ceiling"}
+    marks = []
+    for owner_of in [name for name in labels if name in large or not name]:
+        spans, end = [], 0
+        for _, mib, name in results["blocks"]:  # those of other names are too small
+            if name == owner_of:
+                spans.append((end, mib))
+                end += mib
+        row, light = labels[owner_of], not owner_of
+        color = colors.get(owner_of, 1)
+        marks.append(Spans(row, spans, "", color, light, apart=True))
+        marks.append(Note(end, row, f"{end:,.0f}", dx=3))
+    return Picture([Panel(marks, Axis("MiB after three steps", low=0))])
 
 
 if __name__ == "__main__":

@@ -398,6 +398,7 @@ def test_verify_without_torch_says_how_to_get_it(tmp_path):
 def test_the_first_snippet_of_contributing_runs_and_its_test_passes(tmp_path):
     text = (ROOT / "docs/contributing.md").read_text()
     shutil.copytree(ROOT / "snippets/timing", tmp_path / "snippets/timing")
+    shutil.copy(ROOT / "snippets/pictures.py", tmp_path / "snippets")
     code, test = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     file = re.search(r"\*\*Write\*\* `(snippets/timing/\w+\.py)`", text)[1]
     (tmp_path / file).write_text(code)

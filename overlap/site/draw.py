@@ -357,7 +357,10 @@ class _Drawing:
         return behind
 
     def _shares_x(self) -> bool:
-        """Whether equal lengths are equal times in all panels: where the shortest can still be seen."""
+        """Whether equal lengths are equal in all panels.
+
+        They are where the last alone has a label, and in timelines whose shortest can still be seen.
+        """
         if len(self.plots) < 2 or self.columns > 1:
             return False
         panels = [plot.panel for plot in self.plots]
@@ -366,10 +369,10 @@ class _Drawing:
             return False
         if len({panel.x.label for panel in panels if panel.x.label}) > 1:
             return False
-        if "Spans" in kinds:
-            ends = [_extent(plot, "x")[1] for plot in self.plots]
-            return max(ends) <= _APART * min(ends)
-        return not all(panel.x.label for panel in panels) and bool(panels[-1].x.label)
+        if panels[-1].x.label and not all(panel.x.label for panel in panels):
+            return True
+        ends = [_extent(plot, "x")[1] for plot in self.plots]
+        return "Spans" in kinds and max(ends) <= _APART * min(ends)
 
     # Axes
 

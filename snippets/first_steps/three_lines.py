@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from snippets.pictures import Axis, Note, Panel, Picture, Spans
+from snippets.pictures import Note, Panel, Picture, Spans
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
@@ -106,7 +106,8 @@ def plot(results: dict, ceilings: dict):
             if what.startswith("line"):
                 middle = (parts[0][0] + sum(parts[-1])) / 2
                 marks.append(Note(middle, lane, what, "center", color="paper"))
-        panels.append(Panel(marks, Axis("ms"), title=title))
+        panels.append(Panel(marks, title=title))
+    panels[-1].x.label = "ms"  # of one scale for all
     return Picture(panels)
 
 

@@ -57,7 +57,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """For each size: waiting beside running ahead, this beside the GPU, and the model."""
+    """By size: waiting beside running ahead, this beside the GPU, and the model."""
     us, model = results["us"], results["model_us"]
     ahead, wait, gpu = us["ahead"], us["wait"], us["gpu"]
     pairs = {
@@ -68,7 +68,7 @@ def derive(results: dict) -> dict:
     }
     ratios = {n: [a / b for a, b in zip(*p, strict=True)] for n, p in pairs.items()}
     off = {
-        name: [abs(ratio - 1) for ratio in ratios[f"{name}"]]
+        name: [abs(ratio - 1) for ratio in ratios[name]]
         for name in ("ahead_of_gpu", "model_of_ahead", "model_of_wait")
     }
     adds = [whole - part for whole, part in zip(wait, gpu, strict=True)]

@@ -91,7 +91,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Of a step of the loop with `item()`: when the GPU ends, and how long it computes."""
+    """Of a step with `item()`: when the GPU ends, and how long it computes."""
     if "timelines" not in results:
         return {}
     events = results["timelines"]["item"]

@@ -59,7 +59,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Which calls are refused for their devices, and which give their result on GPU 0."""
+    """Which calls are refused for their devices, and which give a result on GPU 0."""
     rows = sorted(results["rows"].items())
     return {
         "refused": [call for call, what in rows if "same device" in what],

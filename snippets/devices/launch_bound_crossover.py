@@ -97,6 +97,22 @@ def main() -> dict:
     return {"visible_gpus": gpus} | columns(rows)
 
 
+def derive(results: dict) -> dict:
+    """How far one thread's times are from the longer of kernels and launches."""
+    one, off = results["one_ms"], []
+    rows = zip(
+        one["one_thread"],
+        one["graphs"],
+        results["products"],
+        results["launch_us"],
+        strict=True,
+    )
+    for ms, kernels_ms, products, launch_us in rows:
+        longer_ms = products * max(1e3 * kernels_ms / products, launch_us) / 1e3
+        off.append(abs(ms / longer_ms - 1))
+    return {"off_model": off}
+
+
 def plot(results: dict, ceilings: dict):
     """Speed-up over the length of the kernel, beside the model and the ceiling."""
     gpus, ms = results["visible_gpus"], results["one_ms"]["graphs"]

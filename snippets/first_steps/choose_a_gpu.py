@@ -42,5 +42,12 @@ def main() -> dict:
     return {"count": count, "places": places}
 
 
+def derive(results: dict) -> dict:
+    """Where a tensor is, by each of the ways to choose a GPU."""
+    ways = ("by name", "with torch.cuda.device", "with torch.accelerator")
+    places = results["places"]
+    return {"chosen": [places.get(way) for way in (*ways, "after set_device")]}
+
+
 if __name__ == "__main__":
     main()

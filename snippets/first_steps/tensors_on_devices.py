@@ -75,5 +75,10 @@ def main() -> dict:
     return {"device": device, "rows": rows, "where": where, "softmax": softmax}
 
 
+def derive(results: dict) -> dict:
+    """Which pairs of calls do the same."""
+    return {"alike": [row["same"] for row in results["rows"]]}
+
+
 if __name__ == "__main__":
     main()

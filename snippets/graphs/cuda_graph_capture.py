@@ -61,6 +61,15 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """How many times as fast the graph is, and how far that is from one."""
+    pairs = list(zip(results["eager_us"], results["graph_us"], strict=True))
+    return {
+        "graph_gain": [eager / graph for eager, graph in pairs],
+        "off_one": [abs(eager / graph - 1) for eager, graph in pairs],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     n = results["n"]
     series = {"launched by Python": results["eager_us"]}

@@ -148,6 +148,21 @@ def main() -> dict:
     return {"rows": rows, "rested_mhz": median(rested), "rested_mhz_trials": rested}
 
 
+def derive(results: dict) -> dict:
+    """How far rates and clocks beside the counting blocks are from those alone."""
+    rows = results["rows"]
+    row = rows["120 blocks"]
+    beside = [rows[name] for name in ("100 blocks", "120 blocks", "all SMs")]
+    return {
+        "off_with_120": {
+            "rate_alone": abs(row["tflop_s"] / row["alone_tflop_s"] - 1),
+            "driver": abs(row["mhz"] / row["nvml_mhz"] - 1),
+            "driver_alone": abs(row["mhz"] / row["alone_nvml_mhz"] - 1),
+        },
+        "off_alone": [abs(each["mhz"] / each["alone_nvml_mhz"] - 1) for each in beside],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     marks = []
     for name, row in results["rows"].items():

@@ -142,6 +142,18 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How clocks differ between SMs, and from the driver's; what counting beside costs."""
+    cases = [results["random"], results["zeros"]]
+    beside = [results["beside_random"], results["beside_zeros"]]
+    return {
+        "most_of_least": [row["most_mhz"] / row["least_mhz"] for row in cases],
+        "of_driver": [row["middle_mhz"] / row["nvml_mhz"] for row in cases],
+        "both_of_alone": [row["both_ms"] / row["alone_ms"] for row in beside],
+        "counted_beside": [row["counted_sms"] for row in beside],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows = {"after a rest": results["rested"]["by_sm_mhz"]}
     for kind in ("zeros", "random"):

@@ -53,5 +53,13 @@ def main() -> dict:
     return {"measured": rows, "predicted": [predicted(size) for size in SIZES]}
 
 
+def derive(results: dict) -> dict:
+    """In how many steps the rules say what is allocated and reserved."""
+    pairs = zip(results["measured"], results["predicted"], strict=True)
+    keys = ("allocated", "reserved")
+    right = [all(real[key] == said[key] for key in keys) for real, said in pairs]
+    return {"steps_right": sum(right)}
+
+
 if __name__ == "__main__":
     main()

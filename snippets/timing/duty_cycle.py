@@ -85,6 +85,16 @@ def main() -> dict:
     return rows
 
 
+def derive(results: dict) -> dict:
+    """The busy share of the driver beside that of kernels, long ones and short ones."""
+    long = [results["long_5ms"], results["long_10ms"]]
+    short = [results["short_2us"], results["short_6us"]]
+    return {
+        "off_long": [abs(row["busy_percent"] - row["kernel_percent"]) for row in long],
+        "of_short": [row["busy_percent"] / row["kernel_percent"] for row in short],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     marks = []
     for kernels in (LONG, SHORT):

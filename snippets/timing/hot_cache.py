@@ -61,7 +61,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Ratios of the two loops by size, their highest rates, and up to where they differ."""
+    """Ratios of the two loops, their highest rates, and up to where they differ."""
     rows, cache = results["rows"], results["l2_mib"]
     beyond = [abs(row["ratio"] - 1) for row in rows if row["mib"] > cache]
     return {

@@ -142,6 +142,14 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """The share of rounds in which exchanging once was faster."""
+    if "gain_trials" not in results:
+        return {}
+    gains = results["gain_trials"]
+    return {"rounds_faster": sum(gain > 1 for gain in gains) / len(gains)}
+
+
 def plot(results: dict, ceilings: dict):
     names = {"in_every": "exchange in every part"}
     names |= {"only_backward": "only backward in no_sync"}

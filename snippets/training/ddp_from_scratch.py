@@ -84,6 +84,15 @@ def main() -> dict:
     return result | {"gradients_gb": sum(g.nbytes for g in expected) / 1e9}
 
 
+def derive(results: dict) -> dict:
+    """In how many rounds buckets were faster than one all-reduce each."""
+    if "ms_trials" not in results:
+        return {}
+    trials = results["ms_trials"]
+    pairs = zip(trials["one_by_one"], trials["in_buckets"], strict=False)
+    return {"rounds_faster": sum(single > buckets for single, buckets in pairs)}
+
+
 def plot(results: dict, ceilings: dict):
     names = {"one_by_one": "one by one", "in_buckets": "in buckets"}
     names |= {"from_hooks": "buckets, from hooks", "ddp": "DDP"}

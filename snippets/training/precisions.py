@@ -204,7 +204,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The kernels' shares of a step, and how far last losses are from that of float32."""
+    """The kernels' shares of a step, and how far last losses are from float32's."""
     ways = results["ways"]
     busy = ("fp32", "tf32", "bf16", "bf16_weights", "fp16")
     alike = ("tf32", "bf16", "bf16_weights", "fp16", "fp16_unfused")

@@ -73,6 +73,12 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """A step of DDP, in each phase."""
+    times = results["times"]
+    return {"ddp_ms": [times[phase]["ms"]["ddp"] for phase in results["phases"]]}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {
         "densenet_alone": "DenseNet on one GPU",

@@ -77,7 +77,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The shortest time, and times of up to 32 pieces as shares of a full pipeline's."""
+    """The shortest time, and those of up to 32 pieces as shares of a pipeline's."""
     shares = []
     for row in results["rows"]:
         product, transfer = row["ms"]["product"], row["ms"]["transfer"]

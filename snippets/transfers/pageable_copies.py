@@ -45,7 +45,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Of sizes from 64 MiB: gains of pinned memory, and rates beside those of the host."""
+    """From 64 MiB on: gains of pinned memory, and rates beside the host's."""
     large = [i for i, size in enumerate(results["sizes"]) if size >= 2**26]
     pairs = {
         "pinned_to_gpu": "pageable_to_gpu",

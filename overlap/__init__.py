@@ -48,9 +48,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     build          all files that a builder needs, below docs/generated/
     markdown, view a page's blocks and values as HTML; tables, glossary: parts of it
     navigation     the pages in reading order, with their titles
-    pictures       all pictures, in a pool; picture: one of them
-    series         what a picture shows as numbers; restyle, layout: its looks, and how it fits a page
-    svg, shared    its other forms
+    pictures       all pictures; numbers: what they say, draw: their SVG, svg: files of their own
     notebook, trace, app   files to take home
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
                    quiet: without Material's notice

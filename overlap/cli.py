@@ -22,6 +22,7 @@ from overlap.run import machine, recording
 from overlap.run.recording import Bundle
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.text import aligned, plain, plural
+from overlap.site.pictures import Pictures
 
 #: What `overlap list` calls the grades of recordings: their words would not fit a terminal.
 _GRADES = {
@@ -257,31 +258,22 @@ def _import(book: Book, options) -> int:
 
 
 def _build(book: Book, options) -> int:
-    from overlap.site.build import prepare  # needs more than torch
-
-    ran, drawn = prepare(Book(book.root, os.environ.get("OVERLAP_EXECUTE") or "auto"))
-    _print(f"{plural(ran, 'run')}, {plural(drawn, 'picture')} made; now run a builder, as `zensical build`")
+    try:
+        from overlap.site.build import prepare
+    except ModuleNotFoundError as error:
+        reason = f"pages need more than recording does: {error.name} is not installed"
+        raise OverlapError(f"{reason}; `pip install -e '.[site]'`") from None
+    book = Book(book.root, os.environ.get("OVERLAP_EXECUTE") or "auto")
+    ran = prepare(book, Pictures(book))
+    _print(f"{plural(ran, 'run')}; now run a builder, as `zensical build`")
     return 0
 
 
 def _check(book: Book, options) -> int:
-    problems = book.check()
-    undrawn = _undrawn(book)
+    problems = [*book.check(), *Pictures(book).problems()]
     _print(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
     _print(*book.findings(options.all))
-    if undrawn:
-        text = textwrap.shorten(", ".join(undrawn), 200)
-        _print(f"Not drawn yet, so nothing tried these `plot` functions: {text}; `overlap build` draws them")
     return int(bool(problems))
-
-
-def _undrawn(book: Book) -> list[str]:
-    """Snippets with a picture that is not drawn yet; without matplotlib nothing is drawn."""
-    if not find_spec("matplotlib"):
-        return []
-    from overlap.site.pictures import Pictures
-
-    return sorted({recording.snippet for recording in Pictures(book).missing()})
 
 
 def _compare(book: Book, options) -> int:
@@ -309,16 +301,6 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _numbers(book: Book) -> mine.Tables:
-    """What reads the numbers of pictures; without matplotlib there are none."""
-    if not find_spec("matplotlib"):
-        _tell(f"Without matplotlib {mine.NAME} has no numbers of pictures; install it and repeat the command")
-        return lambda recordings: {}
-    from overlap.site.pictures import numbers  # needs more than torch
-
-    return lambda recordings: numbers(book, recordings)
-
-
 def _verify(book: Book, options) -> int:
     if not find_spec("torch"):
         reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
@@ -335,7 +317,7 @@ def _verify(book: Book, options) -> int:
             _tell(f"{len(file.all_recordings)} runs are in {mine.NAME}; the same command goes on from there")
         raise
     if file:
-        file.finish(_numbers(book))
+        file.finish(Pictures(book).numbers)
         _tell(f"{mine.NAME} is whole: drop it on the page Check your GPU, and the book shows this machine")
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))

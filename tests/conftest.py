@@ -290,6 +290,7 @@ class SmallBook:
         self.root = root
         for name in ("snippets", "docs/recordings"):
             (root / name).mkdir(parents=True)
+        shutil.copy(ROOT / "snippets/pictures.py", root / "snippets")
 
     def snippet(
         self, name: str, code: str = MAIN, options: str = "gpus = [0]", header: str | None = None

@@ -19,12 +19,12 @@ from overlap.book import mine
 from overlap.book.book import Book
 from overlap.cli import main
 from overlap.run import scrub
-from overlap.site.pictures import numbers
+from overlap.site.pictures import Pictures
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
 COUNTS = """import time
-import matplotlib.pyplot as plt
+from snippets.pictures import sweep
 
 def main():
     with open({ran!r}, "a") as file:
@@ -34,11 +34,7 @@ def main():
     return {{"n": {n}, "n_trials": [1, 2]}}
 
 def plot(results):
-    figure, axes = plt.subplots()
-    axes.plot([1, 2, 3, 4], [results["n"]] * 4, label="n")
-    axes.set_xlabel("step")
-    axes.set_ylabel("count")
-    return figure
+    return sweep([1, 2, 3, 4], {{"n": [results["n"]] * 4}}, {{}}, xlabel="step", ylabel="count")
 """
 PAGE = """# A
 
@@ -265,19 +261,13 @@ def test_the_edition_follows_what_is_computed_and_no_word(book):
 
 def test_the_numbers_are_those_of_the_books_own_pictures():
     """Of three committed runs the file would have the tables that the page shows."""
-    from overlap.site.picture import draw
-    from overlap.site.pictures import ceilings, typical
-
     book = Book(ROOT, "never")
     names = [name for name in book.snippets if book.snippets[name].draws and book.recordings(name)][:3]
     runs = [next(iter(book.recordings(name).values())) for name in names]
-    read = numbers(book, runs)
+    read = Pictures(book).numbers(runs)
     for run in runs:
-        name = run.snippet
-        results = typical([one["result"] for one in run.runs])
-        machines = {run.profile: (results, ceilings(run.data["machine"]))}
-        picture = draw(str(ROOT / f"snippets/{name}.py"), name, machines)[run.profile]
-        assert read[name, run.profile]["tables"] == json.loads(json.dumps(picture["tables"])) != []
+        tables = Pictures(book).of(run)["tables"]
+        assert read[run.snippet, run.profile]["tables"] == json.loads(json.dumps(tables)) != []
 
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_name(book):

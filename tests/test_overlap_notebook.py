@@ -12,16 +12,13 @@ from conftest import ROOT  # noqa: E402
 
 from overlap.book.book import Book  # noqa: E402
 from overlap.site.notebook import Notebook  # noqa: E402
-from overlap.site.pictures import Pictures, drawing_pool  # noqa: E402
+from overlap.site.pictures import Pictures  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def notebook() -> Notebook:
     book = Book(ROOT, "never")
-    pictures = Pictures(book)
-    with drawing_pool(ROOT) as pool:
-        pictures.draw(pool)
-    return Notebook(book, pictures)
+    return Notebook(book, Pictures(book))
 
 
 def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):

@@ -12,19 +12,23 @@ from markdown import markdown
 
 from overlap import OverlapError
 from overlap.site.markdown import _site_here
-from overlap.site.pictures import Pictures, drawing_pool
+from overlap.site.pictures import Pictures
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
 PLOT = """
 
 def plot(results, ceilings):
-    import matplotlib.pyplot as plt
+    from snippets.pictures import sweep
 
-    figure, axes = plt.subplots()
-    axes.plot([0, 1], [0, results["n"]])
-    axes.set(xlabel="x", ylabel="{label}")
-    return figure
+    return sweep([0, 1], {"y": [0, results["n"]]}, {}, xlabel="x")
+"""
+TWO_PANELS = """
+
+def plot(results, ceilings):
+    from snippets.pictures import timelines
+
+    return timelines({"one": [["CPU", 0, 1, "x"]], "two": [["CPU", 0, results["n"], "x"]]})
 """
 BROKEN = """WAITS = False
 
@@ -74,9 +78,6 @@ def twins(small_book, template, monkeypatch):
 
 def rendered(book, text: str) -> str:
     """A page of the book as HTML."""
-    pictures = Pictures(book.book("never"))
-    with drawing_pool(book.root) as pool:
-        pictures.draw(pool)
     extensions = ["overlap.site.markdown", "pymdownx.superfences", "attr_list"]
     configs = {"overlap.site.markdown": {"execute": "never"}}
     return markdown(text, extensions=extensions, extension_configs=configs)
@@ -122,10 +123,8 @@ def test_twins_are_drawn_on_one_scale_if_their_axes_show_the_same(twins):
     ticks = [re.findall(r">(\d+)</text>", picture["wide"]) for picture in (broken, fixed)]
     assert ticks[0] == ticks[1] and "8" in ticks[0]
     assert broken["tables"][0]["series"][0]["points"][-1] == [1.0, 3.0], "the numbers are its own"
-    twins.snippet("a/it_fixed", FIXED + PLOT.replace("{label}", "GB/s"))
+    twins.snippet("a/it_fixed", FIXED + TWO_PANELS)
     other = Pictures(twins.book("never"))
-    with drawing_pool(twins.root) as pool:
-        assert other.draw(pool) == 3, "a changed twin draws both again"
     alone = other.of(book.recordings("a/it_broken")["cpu"])
     assert "8" not in re.findall(r">(\d+)</text>", alone["wide"])
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-for name in ("mkdocs", "material", "mkdocs_jupyter", "matplotlib"):
+for name in ("mkdocs", "material", "mkdocs_jupyter"):
     pytest.importorskip(name)
 nbformat = pytest.importorskip("nbformat")
 
@@ -70,12 +70,9 @@ def times(n: int) -> int:
 
 
 def plot(results, ceilings):
-    import matplotlib.pyplot as plt
+    from snippets.pictures import sweep
 
-    figure, axes = plt.subplots()
-    axes.plot([0, 1], [0, results["n"]], label="n < 9")
-    axes.set_xlabel("time & tide")
-    return figure
+    return sweep([0, 1], {"n < 9": [0, results["n"]]}, {}, xlabel="time & tide")
 
 
 def main():
@@ -377,9 +374,8 @@ def test_one_notebook_is_a_page(built, page):
 
 
 def test_without_running_the_bytes_are_the_same(built):
-    """Also in another process, with pictures drawn anew."""
+    """Also in another process."""
     first = contents(build(built, "never", folder="never1"))
-    shutil.rmtree(built.root / ".cache/overlap/pictures")
     shutil.rmtree(built.root / "docs/generated")
     environment = os.environ | {"OVERLAP_EXECUTE": "never", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", "never2"]
@@ -640,32 +636,31 @@ def test_a_taken_port_is_told_before_anything_is_made():
             plugin._refuse_taken_port("127.0.0.1", port)
 
 
-def test_pictures_that_were_cleared_away_are_drawn_again(template, tmp_path, monkeypatch, capsys):
+def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, monkeypatch, capsys):
     book = SmallBook(tmp_path)
     draws = """
+        from snippets.pictures import bars
+
+
         def main():
             return {"n": 3}
 
 
         def plot(results, ceilings):
-            from matplotlib import pyplot
-
-            figure, ax = pyplot.subplots()
-            ax.bar([0], results["n"])
-            return figure
+            return bars({"n": results["n"]}, {}, "ms")
     """
     book.snippet("a/number", dedent(draws))
-    book.page("index", "# Small\n\n```snippet a/number\n```\n")
+    book.page("index", "# Small\n\n```snippet a/number\ncaption: A bar.\n```\n")
     book.commit("a/number", template, {"n": 3})
     monkeypatch.chdir(book.root)
-    main(["check"])
-    assert (
-        "nothing tried these `plot` functions: a/number; `overlap build` draws them"
-        in capsys.readouterr().out
-    )
-    assert prepare(book.book("never"))[1] == 1
-    main(["check"])
-    assert "Not drawn yet" not in capsys.readouterr().out
-    assert prepare(book.book("never"))[1] == 0
-    shutil.rmtree(book.root / ".cache")  # as `zensical build --clean` does
-    assert prepare(book.book("never"))[1] == 1
+    assert main(["check"]) == 0
+    now = book.book("never")
+    prepare(now, Pictures(now))
+    assert (book.root / "docs/generated/pictures/cpu/a/number-wide.svg").exists()
+    book.snippet("a/number", dedent(draws).replace('results["n"]', 'results["m"]'))
+    capsys.readouterr()
+    assert main(["check"]) == 1
+    assert "plot() cannot be drawn: KeyError: 'm'" in capsys.readouterr().out
+    now = book.book("never")
+    with pytest.raises(OverlapError, match=r"not in order:\n.*number.py:\d+: plot\(\) cannot be drawn"):
+        prepare(now, Pictures(now))

@@ -2,12 +2,15 @@
 
 import math
 import re
+from xml.etree import ElementTree
 
 import pytest
 
 from overlap import OverlapError
-from overlap.site import numbers
+from overlap.run.text import plain
+from overlap.site import numbers, svg
 from overlap.site.draw import Scale, draw, log_ticks, round_ticks, text_width, wrapped
+from overlap.site.pictures import Pictures, typical
 from snippets.pictures import (
     Axis,
     Bars,
@@ -255,3 +258,111 @@ def test_a_letter_on_a_bar_is_seen_where_a_limit_passes():
     picture = timelines({"": [["main", 0.0, 10.0, "kernel"]]})
     picture.panels[0].marks += [Note(5.0, "main", "d", "center", color="paper"), Rule("x", 5.0)]
     assert "<rect" in draw(picture, 504)[0] and 'fill:var(--ov-paper)"/>' not in draw(picture, 504)[0]
+
+
+HOSTILE = [
+    "</svg><script>alert(1)</script>",
+    "]]>",
+    "&amp;",
+    "&#0;&undefined;",
+    '" onload="alert(1)" \'',
+    "nul \x00 bell \x07 escape \x1b[31m c1 \x85",
+    "lone \ud800 surrogate",
+    "שלום \u202eright to left\u202c",
+]
+
+
+def texts(picture: str) -> list[str]:
+    """What is written in a picture; what is not XML is an error."""
+    found = ElementTree.fromstring(picture).iter()
+    return ["".join(each.itertext()) for each in found if each.tag.endswith("}text")]
+
+
+@pytest.mark.parametrize("label", HOSTILE)
+def test_no_recorded_text_breaks_a_picture(label):
+    results = typical([{"ms": {label: 1.0}, "name": label}])
+    (name,) = results["ms"]
+    marks = [Line([1, 2], [3, 4], name), Note(1, 3, name), Rule("y", 3.5, name)]
+    panel = Panel(marks, Axis(name, ticks={1: name}), Axis(name), results["name"])
+    picture = Picture([panel, Panel([Bars({name: 1.0}, name), Spans(name, [(0, 1)], name)])])
+    for width in (504, 266):
+        text = draw(picture, width)[0]
+        assert "".join(texts(text)).replace(" ", "").count(plain(label).replace(" ", "")) >= 6
+        for turned in (svg.in_file(text), svg.on_paper(text)):
+            assert texts(turned) == texts(text)
+        tags = {found.tag.rpartition("}")[2] for found in ElementTree.fromstring(text).iter()}
+        assert tags <= {"svg", "g", "path", "rect", "line", "circle", "title", "text"}
+
+
+def test_colours_are_the_pages_and_a_file_has_its_own():
+    lines = {str(i): [i, i + 1] for i in range(6)}
+    text = draw(sweep([1, 2], lines, {"limit": 3.0}, ylabel="y"), 504)[0]
+    assert all(f"stroke:var(--ov-{name})" in text for name in ("series-1", "series-6", "ceiling", "grid"))
+    assert "#" not in text and "font-family" not in text
+    paper, file = svg.on_paper(text), svg.in_file(text)
+    assert "var(" not in paper and "background:#fff" in paper and "stroke:#0a6cb0" in paper
+    assert "--ov-series-1:#0a6cb0" in file and "--ov-ink:#e3e7eb" in file
+    sheet = svg.stylesheet()
+    assert sheet.count("--ov-ink:#1f2328") == 2 and sheet.count("--ov-ink:#e3e7eb") == 1
+    used = set(re.findall(r"--ov-(?:series-\d|ceiling|ink|paper|grid)", text))
+    assert used <= set(svg.COLORS)
+
+
+@pytest.mark.parametrize(
+    ("heading", "said"),
+    [
+        ("ms per step", "11.6 ms per step"),
+        ("time of one send (µs)", "time of one send: 11.6 µs"),
+        ("bus bandwidth, GB/s", "bus bandwidth: 11.6 GB/s"),
+        ("step", "step: 11.6"),
+        ("", "11.6"),
+    ],
+)
+def test_a_mark_says_a_number_before_its_unit(heading, said):
+    assert numbers.said(heading, 11.6) == said
+
+
+def test_a_picture_shows_the_median_of_all_runs():
+    """A run that is not shown whole lacks trials and timelines; a list of another length is another thing."""
+    whole = {"ms": {"a": 9.0, "b": 1}, "n": [1, 2], "rows": [{"us": 5.0, "us_trials": [5.0]}], "ok": True}
+    others = [
+        {"ms": {"a": 1.0, "b": 2}, "n": [1, 2, 3], "rows": [{"us": 7.0}], "ok": False},
+        {"ms": {"a": 2.0, "b": 4}, "n": [3, 4], "rows": [{"us": 9.0}], "ok": True, "more": 1},
+        {"ms": {"a": 8.0}, "n": None, "rows": [], "ok": True},
+    ]
+    shown = {"ms": {"a": 5.0, "b": 2}, "n": [1, 2], "rows": [{"us": 7.0, "us_trials": [5.0]}], "ok": True}
+    assert typical([whole, *others]) == shown
+    assert typical([whole]) == whole
+
+
+PLOT = """
+from snippets.pictures import sweep
+
+
+def plot(results, ceilings):
+    return sweep([0, 1], {"measured": [1, results["n"]]}, {})
+
+
+def main():
+    return {"n": 3}
+"""
+
+
+def test_a_page_asks_for_a_picture_and_what_cannot_be_drawn_is_named(small_book, template):
+    small_book.snippet("a/line", PLOT)
+    small_book.commit("a/line", template, {"n": 3})
+    pictures = Pictures(small_book.book("never"))
+    recording = pictures.book.recordings("a/line")["cpu"]
+    picture = pictures.of(recording)
+    assert picture["sizes"]["narrow"][0] == 266 and picture["wide"] != picture["narrow"]
+    assert picture["tables"][0]["series"] == [{"name": "measured", "points": [[0, 1], [1, 3]]}]
+    assert pictures.of(recording) is picture and pictures.problems() == []
+    assert Pictures(small_book.book("never")).of(recording) == picture, "the same bytes each time"
+    small_book.snippet("a/line", PLOT.replace('results["n"]', 'results["m"]'))
+    broken = Pictures(small_book.book("never"))
+    (problem,) = broken.problems()
+    expected = (
+        r"snippets/a/line.py:\d+: plot\(\) cannot be drawn: KeyError: 'm'; .* \(with the numbers of cpu\)"
+    )
+    assert re.fullmatch(expected, problem)
+    assert broken.numbers(list(broken.book.recordings("a/line").values())) == {}

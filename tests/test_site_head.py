@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-for name in ("mkdocs", "material", "matplotlib"):
+for name in ("mkdocs", "material"):
     pytest.importorskip(name)
 
 from conftest import ROOT, SmallBook  # noqa: E402

@@ -14,7 +14,7 @@ from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F
 
 from overlap.book import mine
 from overlap.book.book import Book
-from overlap.site.pictures import numbers
+from overlap.site.pictures import Pictures
 
 GPU = "h100-80gb-hbm3"
 SHOWN = f"my:{GPU}"
@@ -37,7 +37,8 @@ def written(book, tmp_path_factory) -> Path:
             if profile in runs:
                 data = {key: value for key, value in runs[profile].data.items() if key != "others"}
                 made.put(data)
-    made.finish(lambda runs: numbers(book, [run for run in runs if run.snippet in DRAWN]))
+    pictures = Pictures(book)
+    made.finish(lambda runs: pictures.numbers([run for run in runs if run.snippet in DRAWN]))
     return path
 
 

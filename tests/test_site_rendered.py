@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-for name in ("mkdocs", "material", "mkdocs_jupyter", "matplotlib"):
+for name in ("mkdocs", "material", "mkdocs_jupyter"):
     pytest.importorskip(name)
 
 from mkdocs.config import load_config  # noqa: E402

@@ -21,14 +21,10 @@ GPU = {"name": "NVIDIA Foo 9", "memory_bytes": 40 * 10**9, "capability": "13.0"}
 AT_HOME = "[tool.overlap]\nhome = {h200 = 1}\n"
 MAIN = """
 def plot(results, ceilings):
-    import matplotlib.pyplot as plt
+    from snippets.pictures import sweep
 
-    figure, axes = plt.subplots()
-    axes.plot([0, 1], [0, results["gb_s"]], label="copy")
-    if "hbm_gb_s" in ceilings:
-        axes.axhline(ceilings["hbm_gb_s"], color="gray", linestyle="--", label="the ceiling")
-    axes.legend()
-    return figure
+    limits = {"the ceiling": ceilings["hbm_gb_s"]} if "hbm_gb_s" in ceilings else {}
+    return sweep([0, 1], {"copy": [0, results["gb_s"]]}, limits)
 
 
 def main():

@@ -1,1 +1,1 @@
-"""The book as read: pages, recordings, values, verdicts. It knows neither MkDocs nor matplotlib."""
+"""The book as read: pages, recordings, values, verdicts. It does not know MkDocs."""

@@ -1,1 +1,1 @@
-"""What makes pages: MkDocs, Markdown, matplotlib, notebooks."""
+"""What makes pages: MkDocs, Markdown, pictures, notebooks."""

@@ -9,8 +9,6 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from importlib.util import find_spec
-from multiprocessing import forkserver
 from pathlib import Path
 
 import overlap
@@ -20,39 +18,31 @@ from overlap.book.mine import edition
 from overlap.cache import digest, write
 from overlap.run import download, machine
 from overlap.run.text import plural
-from overlap.site import app, trace
+from overlap.site import app, svg, trace
 from overlap.site.notebook import Notebook
-from overlap.site.pictures import Pictures, drawing_pool
-from overlap.site.svg import in_file
+from overlap.site.pictures import Pictures
 
 FOLDER = "generated"
 #: In its folder: the digest of what the files there were made from.
 _STAMP = ".inputs"
 
 
-def prepare(book: Book, notebook_page: str = "") -> tuple[int, int]:
-    """All that a builder needs: check, run what this machine can, draw, generate.
+def prepare(book: Book, pictures: Pictures, notebook_page: str = "") -> int:
+    """All that a builder needs: check, run what this machine can, generate; how many runs that were.
 
-    Returns how many runs and pictures were made. Where no input has changed nothing is done. A claim that
-    holds too narrowly stops an author, not a reader who builds.
+    Where no input has changed nothing is done. A claim that holds too narrowly stops an author, not a reader
+    who builds.
     """
     ran = book.run()
     stamp = book.docs / FOLDER / _STAMP
     inputs = _inputs(book, notebook_page)
-    if not find_spec("matplotlib"):
-        raise OverlapError("pages need more than recording does: `pip install -e '.[site]'`")
-    pictures = Pictures(book)
-    if stamp.exists() and stamp.read_text() == inputs and not pictures.missing():
-        return ran, 0
-    with drawing_pool(book.root) as pool:
-        if not stamp.exists() and any(snippet.draws for snippet in book.snippets.values()):
-            forkserver.ensure_running()  # it imports while the book is checked
-        if problems := book.check(remarks=False):
-            raise OverlapError("the book is not in order:\n" + "\n".join(problems))
-        drawn = pictures.draw(pool)
+    if stamp.exists() and stamp.read_text() == inputs:
+        return ran
+    if problems := [*book.check(remarks=False), *pictures.problems()]:
+        raise OverlapError("the book is not in order:\n" + "\n".join(problems))
     generate(book, pictures, notebook_page)
     write(stamp, inputs)
-    return ran, drawn
+    return ran
 
 
 def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
@@ -117,6 +107,7 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
         yield f"downloads/{name}.py", text.encode()
     picker = [f"var overlapMachines = {json.dumps(book.machines())}"]
     picker.append(f"var overlapEdition = {json.dumps(edition(book))}")
+    yield "colors.css", svg.stylesheet().encode()
     yield "machines.js", "".join(f"{line}\n" for line in picker).encode()
     for name in book.snippets:
         for path, text in _of_runs(book, pictures, name):
@@ -139,10 +130,10 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
             yield f"traces/{place}.json", trace.chrome_trace(recording.result)
         picture = pictures.of(recording)
         for variant in picture.get("sizes", {}):
-            yield f"pictures/{place}-{variant}.svg", in_file(picture[variant])
+            yield f"pictures/{place}-{variant}.svg", svg.in_file(picture[variant])
         for part, drawn in picture.get("parts", {}).items():
             for variant in drawn["sizes"]:
-                yield f"pictures/{place}-{part}-{variant}.svg", in_file(drawn[variant])
+                yield f"pictures/{place}-{part}-{variant}.svg", svg.in_file(drawn[variant])
 
 
 _README = """\

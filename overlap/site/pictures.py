@@ -1,183 +1,112 @@
-"""Pictures of recordings, drawn once from recorded data, in processes that have imported matplotlib."""
+"""Pictures of recordings: what `plot` of a snippet declares of their numbers, drawn when a page asks."""
 
 import contextlib
-import gc
-import hashlib
-import json
-import multiprocessing
-import os
-import signal
-import sys
-import threading
-from collections.abc import Iterable
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
-from importlib.metadata import version
-from pathlib import Path
+import traceback
 
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.ceiling import ceilings
 from overlap.book.recording import Recording
 from overlap.book.statistic import is_number, middle
-from overlap.cache import Cache, write
+from overlap.run.pure import function
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
-
-#: Progress is printed after so many pictures.
-_PROGRESS_EVERY = 20
+from overlap.site import numbers
+from overlap.site.draw import WIDTHS, draw
 
 
 class Pictures:
-    """The pictures of a book, in its cache under all they were made from."""
+    """The pictures of a book. A picture takes about a millisecond, and is drawn once."""
 
-    def __init__(self, book: Book, lazy: bool = False):
+    def __init__(self, book: Book):
         self.book = book
-        #: Whether pages do without what is not drawn yet.
-        self.lazy = lazy
-        self._cache = Cache(book.cache)
-        self._style = _style(book.root)
-        self._read: dict[Path, dict] = {}
-
-    def path(self, recording: Recording) -> Path:
-        """Where a picture is kept."""
-        name = recording.snippet
-        inputs = [self._style, recording.profile]
-        for other in filter(None, (name, self._twin(name))):
-            snippet = self.book.snippets[other]
-            inputs.append([snippet.text, snippet.drawing_hashes])
-            drawn = self.book.recordings(other).get(recording.profile)
-            if drawn:
-                inputs.append([drawn.data["digest"], ceilings(drawn.data["machine"])])
-        return self._cache.path("pictures", f"{name}-{recording.profile}", inputs, ".json")
-
-    def _twin(self, name: str) -> str:
-        """The snippet that is drawn on the same scale on each machine; empty where there is none."""
-        twin = twin_of(name)
-        return twin if twin in self.book.snippets and self.book.snippets[twin].draws else ""
+        self._declared: dict[int, object] = {}
+        self._drawn: dict[int, dict] = {}
 
     def of(self, recording: Recording) -> dict:
-        """SVG texts and `sizes` of the variants, `tables` of numbers; the same by name of its `parts`.
+        """SVG texts and `sizes` of both widths, `tables` of numbers and how many `more` there are.
 
+        The same by name of its `parts`, which `plot` returns beside it.
         Empty where the snippet draws none.
         """
         if not self.book.snippets[recording.snippet].draws:
             return {}
-        path = self.path(recording)
-        if path not in self._read:
-            if not path.exists() and self.lazy:
-                return {}
-            if not path.exists():
-                reason = f"its picture on {recording.profile} is not drawn"
-                raise OverlapError(f"snippets/{recording.snippet}.py: {reason}; run `overlap build`")
-            self._read[path] = json.loads(path.read_text(encoding="utf-8"))
-        return self._read[path]
+        if id(recording) not in self._drawn:
+            self._drawn[id(recording)] = self._picture(recording)
+        return self._drawn[id(recording)]
 
-    def missing(self) -> list[Recording]:
-        """Those whose picture is not drawn yet."""
-        missing = []
-        for name, snippet in self.book.snippets.items():
-            if snippet.draws:
-                recordings = self.book.recordings(name).values()
-                missing += [recording for recording in recordings if not self.path(recording).exists()]
-        return missing
-
-    def _file(self, name: str) -> str:
-        return str(self.book.root / self.book.snippets[name].path)
-
-    def draw(self, pool: Executor, wanted: list[Recording] | None = None) -> int:
-        """Draw the pictures of these, or what is missing, and say how far it is; return how many.
-
-        Those of one snippet are one task.
-        """
-        if wanted is None:
-            wanted = self.missing()
-        tasks: dict[str, list[Recording]] = {}
-        for recording in wanted:
-            tasks.setdefault(recording.snippet, []).append(recording)
-        futures = {pool.submit(_draw, *self._task(name, of_task)): name for name, of_task in tasks.items()}
-        problems = []
-        count = 0
-        for future in as_completed(futures):
-            name = futures[future]
-            try:
-                pictures = future.result()
-            except OverlapError as error:
-                problems.append(str(error))
-                continue
-            for profile, picture in pictures.items():
-                write(self.path(self.book.recordings(name)[profile]), json.dumps(picture))
-                count += 1
-                if count % _PROGRESS_EVERY == 0:
-                    print(f"{count}/{len(wanted)} pictures drawn", file=sys.stderr, flush=True)
-        if problems:
-            raise OverlapError("\n".join(problems))
-        return len(wanted)
-
-    def _task(self, name: str, wanted: list[Recording]) -> tuple:
-        """What `picture.draw` needs."""
-        twin = self._twin(name)
-        beside = (self._file(twin), _numbers(self.book.recordings(twin).values())) if twin else None
-        return self._file(name), name, _numbers(wanted), beside
-
-
-def _numbers(recordings: Iterable[Recording]) -> dict[str, tuple[dict, dict]]:
-    """What `plot` gets on each machine: results and ceilings."""
-    by_profile = {}
-    for recording in recordings:
-        results = typical([run["result"] for run in recording.runs])
-        by_profile[recording.profile] = results, ceilings(recording.data["machine"])
-    return by_profile
-
-
-def numbers(book: Book, recordings: list[Recording]) -> dict[tuple[str, str], dict]:
-    """`tables` and `more` of the pictures that these recordings give, by snippet and profile.
-
-    A picture that cannot be drawn has none.
-    """
-    read = {}
-    with drawing_pool(book.root) as pool:
-        futures = {}
+    def numbers(self, recordings: list[Recording]) -> dict[tuple[str, str], dict]:
+        """`tables` and `more` of these, by snippet and profile; a picture that cannot be drawn has none."""
+        read = {}
         for recording in recordings:
-            snippet = book.snippets[recording.snippet]
-            if snippet.draws:
-                path = str(book.root / snippet.path)
-                drawing = pool.submit(_draw, path, snippet.name, _numbers([recording]), None, ())
-                futures[drawing] = snippet.name
-        for future in as_completed(futures):
-            with contextlib.suppress(OverlapError, BrokenExecutor):
-                for profile, picture in future.result().items():
+            with contextlib.suppress(OverlapError):
+                if picture := self.of(recording):
                     tables = [table for part in picture["parts"].values() for table in part["tables"]]
                     kept = {"tables": tables + picture["tables"], "more": picture["more"]}
-                    read[futures[future], profile] = kept
-    return read
+                    read[recording.snippet, recording.profile] = kept
+        return read
+
+    def problems(self) -> list[str]:
+        """What cannot be drawn, and why."""
+        problems = []
+        for name in self.book.snippets:
+            for recording in self.book.recordings(name).values():
+                try:
+                    self.of(recording)
+                except OverlapError as error:
+                    problems.append(str(error))
+        return list(dict.fromkeys(problems))
+
+    def _picture(self, recording: Recording) -> dict:
+        declared, parts = self._declare(recording)
+        beside = [self._declare(other)[0] for other in self._twins(recording)]
+        try:
+            picture = _drawn(declared, beside)
+            picture["parts"] = {name: _drawn(part, []) for name, part in parts.items()}
+        except Exception as error:
+            raise self._problem(recording, error) from None
+        return picture
+
+    def _twins(self, recording: Recording) -> list[Recording]:
+        """The recording that stands beside it on the same scale, as of a broken program and the fixed one."""
+        twin = twin_of(recording.snippet)
+        if twin not in self.book.snippets or not self.book.snippets[twin].draws:
+            return []
+        others = self.book.recordings(twin)
+        return [others[recording.profile]] if recording.profile in others else []
+
+    def _declare(self, recording: Recording) -> tuple:
+        """What `plot(results, ceilings)` returns for a recording: a picture, and {name: other}."""
+        if id(recording) not in self._declared:
+            try:
+                plot = function(self.book.snippets[recording.snippet], "plot")
+                results = typical([run["result"] for run in recording.runs])
+                declared = plot(results, ceilings(recording.data["machine"]))
+                self._declared[id(recording)] = declared if isinstance(declared, tuple) else (declared, {})
+            except (Exception, SystemExit) as error:
+                raise self._problem(recording, error) from None
+        return self._declared[id(recording)]
+
+    def _problem(self, recording: Recording, error: BaseException) -> OverlapError:
+        path = self.book.snippets[recording.snippet].path
+        where = f"(with the numbers of {recording.profile})"
+        if isinstance(error, OverlapError):
+            return OverlapError(f"{path}: plot() {error} {where}")
+        file = str(self.book.root / path)
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
+        ]
+        place = f"{path}:{lines[-1]}" if lines else path
+        why = f"plot() cannot be drawn: {type(error).__name__}: {error}"
+        return OverlapError(f"{place}: {why}; mend it, or what main() returned {where}")
 
 
-def drawing_pool(root: Path) -> Executor:
-    """Processes that draw, forked from one that imports what snippets import; they end with this one."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "overlap.site.picture"])
-    workers = min(os.cpu_count() or 2, 8)
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(str(root),))
-
-
-def _begin(root: str) -> None:
-    sys.path.insert(0, root)
-    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    gc.freeze()  # what is imported stays, and need not be looked through for garbage
-    gc.set_threshold(20_000)  # nor figures, which are made of so many objects, while they are drawn
-
-
-def _end_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _draw(*arguments) -> dict:
-    from overlap.site.picture import draw  # here, as only what draws needs matplotlib
-
-    return draw(*arguments)
+def _drawn(declared, beside: list) -> dict:
+    picture: dict = {"sizes": {}}
+    for variant, width in WIDTHS.items():
+        picture[variant], *picture["sizes"][variant] = draw(declared, width, beside)
+    picture["tables"], picture["more"] = numbers.tables(numbers.read(declared))
+    return picture
 
 
 def typical(results: list):
@@ -198,21 +127,3 @@ def typical(results: list):
     if isinstance(first, str):
         return plain(first)
     return middle([first, *filter(is_number, others)]) if is_number(first) else first
-
-
-def _style(root: Path) -> str:
-    """Hash of what makes a picture: a change of style draws all of them again."""
-    names = (
-        "draw.py",
-        "layout.py",
-        "numbers.py",
-        "picture.py",
-        "restyle.py",
-        "series.py",
-        "shared.py",
-        "svg.py",
-    )
-    sources = [Path(__file__).with_name(name).read_bytes() for name in names]
-    declared = root / "snippets/pictures.py"
-    sources += [declared.read_bytes()] if declared.exists() else []
-    return hashlib.sha256(b"".join([*sources, version("matplotlib").encode()])).hexdigest()[:12]

@@ -101,11 +101,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         return config
 
     def on_pre_build(self, config) -> None:
-        """Check, run, draw, and write the files that pages lead to; an author sees the page first."""
+        """Check, run, and write the files that pages lead to; an author sees the page first."""
         book = self.site.book
         if not self.serving:
-            ran, drawn = prepare(book, self.config.notebook_page)
-            log.info(f"{ran} runs, {drawn} pictures made; {len(book.snippets)} snippets")
+            ran = prepare(book, self.site.pictures, self.config.notebook_page)
+            log.info(f"{ran} runs made; {len(book.snippets)} snippets")
             return
         if self.background is None:
             self.background = Background(book.root, book.execute, self.config.notebook_page)

@@ -50,8 +50,7 @@ class RenderedPages:
     def use(self, page: Page) -> None:
         """Let a page of the book render once; not while it shows less than it will."""
         source = self._site.book.pages.get(page.file.src_uri)
-        shows_all = not (self._site.status or self._site.pictures.lazy)
-        if source and shows_all and log.getEffectiveLevel() == logging.INFO:
+        if source and not self._site.status and log.getEffectiveLevel() == logging.INFO:
             page.render = partial(self._render, page, page.render, source.text)
 
     def keep(self) -> None:

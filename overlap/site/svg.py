@@ -1,67 +1,41 @@
-"""Pictures as SVG: in the page's colours and letters, on a page or as a file of its own."""
+"""A picture as a file of its own: a page's colours and letters are not there."""
 
 import base64
 import re
-from xml.sax.saxutils import escape
 
-#: Colours that pictures are drawn in, and the CSS variables that take their place, light or dark.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-INK = "#1f2328"
-GRID = "#d0d7de"
-CEILING = "#808080"
-#: Of the page.
-PAPER = "#ffffff"
-_COLORS = {f"--ov-series-{i}": color for i, color in enumerate(SERIES, 1)}
-_COLORS |= {"--ov-ceiling": CEILING, "--ov-ink": INK, "--ov-grid": GRID, "--ov-paper": PAPER}
-_DARK = {"--ov-ceiling": "#a5aeb8", "--ov-ink": "#e3e7eb", "--ov-grid": "#343b44", "--ov-paper": "#14171b"}
-_ROOT = "fill:#000;font-size:10px;stroke-linejoin:round;white-space:pre"
-#: What of matplotlib's file no page needs: names of groups, comments, its fonts and line breaks.
-_NEEDLESS = re.compile(
-    r"""<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->|\n\s*|(?<=<g)\ id="[^"]*"
-    |font-family:[^;"]*;?\ ?|(?<=")font-size:\ 10px;\ |\ transform="rotate\(-0\ [^"]*\"""",
-    re.S | re.X,
-)
-#: Paths one after the other in the same style, none of them transparent: they can be one.
-_SAME_STYLE = re.compile(
-    r'<path d="[^"]*"( clip-path="[^"]*" style="(?:(?!opacity)[^"])*")/>(?:<path d="[^"]*"\1/>)+'
-)
+#: The colours of pictures, and of what a page says in them, by CSS variable: (light, dark).
+COLORS = {
+    "--ov-series-1": ("#0a6cb0", "#5aaef0"),
+    "--ov-series-2": ("#c2500a", "#f0945a"),
+    "--ov-series-3": ("#00805c", "#3fc59b"),
+    "--ov-series-4": ("#b0558a", "#e193bd"),
+    "--ov-series-5": ("#a06c00", "#e0b040"),
+    "--ov-series-6": ("#2b8fc7", "#9ad4f5"),
+    "--ov-ink": ("#1f2328", "#e3e7eb"),
+    "--ov-paper": ("#ffffff", "#14171b"),
+    "--ov-grid": ("#d7dde3", "#343b44"),
+    "--ov-ceiling": ("#6a737d", "#a5aeb8"),
+    "--ov-good": ("#13703a", "#4cc38a"),
+    "--ov-bad": ("#b42318", "#ff8f85"),
+    "--ov-surface": ("#f6f8fa", "#1c2026"),
+}
+_LIGHT, _DARK = ({name: pair[scheme] for name, pair in COLORS.items()} for scheme in (0, 1))
 
 
-def from_matplotlib(text: str, marks: list[tuple[list[float], str]]) -> str:
-    """An SVG file of matplotlib as part of a page.
-
-    It lies under `marks`: invisible boxes [x, y, width, height], and the text of each.
-    """
-    size = re.search(r'viewBox="0 0 ([\d.]+ [\d.]+)"', text)[1]
-    drawing = _NEEDLESS.sub("", text[text.index("</metadata>") :].removeprefix("</metadata>"))
-    drawing = drawing.replace("xlink:href", "href").removesuffix("</svg>")
-    drawing = re.sub(r'(?<= [dxy]=")[^"]*', _shortened, drawing)
-    drawing = _SAME_STYLE.sub(lambda paths: f'<path d="{_data(paths[0])}"{paths[1]}/>', drawing)
-    for variable, color in _COLORS.items():
-        drawing = drawing.replace(f": {color}", f": var({variable})")
-    boxes = "".join(_box(*mark) for mark in marks)
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" style="{_ROOT}">'
-    return f'{opening}{drawing}<g style="fill:transparent">{boxes}</g></svg>'
+def stylesheet() -> str:
+    """The colours as a page's style sheet: by the scheme that its reader chose, light where it is printed."""
+    light, dark = map(_declared, (_LIGHT, _DARK))
+    screen = f'[data-md-color-scheme="default"]{{{light}}}[data-md-color-scheme="slate"]{{{dark}}}'
+    return f"{screen}@media print{{[data-md-color-scheme]{{{light}}}}}\n"
 
 
-def _shortened(numbers: re.Match) -> str:
-    """Coordinates to a hundredth of a point."""
-    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", numbers[0])
-
-
-def _data(paths: str) -> str:
-    return "".join(re.findall(r' d="([^"]*)"', paths))
-
-
-def _box(place: list[float], text: str) -> str:
-    x, y, width, height = (f"{side:.1f}".removesuffix(".0") for side in place)
-    size = f'x="{x}" y="{y}" width="{width}" height="{height}"'
-    return f'<rect class="ov-point" {size}><title>{escape(text)}</title></rect>'
+def _declared(colors: dict[str, str]) -> str:
+    return ";".join(f"{name}:{color}" for name, color in colors.items())
 
 
 def on_paper(picture: str) -> str:
     """A picture as a file of its own, in the light colours on white."""
-    colored = re.sub(r"var\((--ov-[\w-]+)\)", lambda variable: _COLORS.get(variable[1], INK), picture)
+    colored = re.sub(r"var\((--ov-[\w-]+)\)", lambda variable: _LIGHT[variable[1]], picture)
     return colored.replace(' style="', ' style="background:#fff;font-family:sans-serif;', 1)
 
 
@@ -72,9 +46,8 @@ def by_itself(drawing: str) -> str:
 
 def in_file(picture: str) -> str:
     """A picture as a file of its own, light or dark as the reader's system is."""
-    light, dark = (";".join(f"{name}:{color}" for name, color in of.items()) for of in (_COLORS, _DARK))
-    style = f"svg:root{{background:var(--ov-paper);font-family:sans-serif;{light}}}"
-    style += f"@media(prefers-color-scheme:dark){{svg:root{{{dark}}}}}"
+    style = f"svg:root{{background:var(--ov-paper);font-family:sans-serif;{_declared(_LIGHT)}}}"
+    style += f"@media(prefers-color-scheme:dark){{svg:root{{{_declared(_DARK)}}}}}"
     return picture.replace(">", f"><style>{style}</style>", 1)
 
 

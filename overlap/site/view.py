@@ -180,8 +180,6 @@ class View:
         """
         name = recording.snippet
         picture = self.site.pictures.of(recording)
-        if not picture and self.book.snippets[name].draws:
-            return Markup('<figure class="ov-figure"><p>This picture is being drawn.</p></figure>')
         if not picture:
             return Markup("")
         file = f"{recording.profile}/{name}"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.11", "numpy"]
+# dependencies = ["torch>=2.11", "numpy", "matplotlib"]
 # [tool.overlap]
 # gpus = [1]
 # take = ["lanes"]
@@ -64,7 +64,7 @@ def is_on_gpu(event: Any) -> bool:
 
 
 def draw_lanes(timelines: dict[str, list[list]]):
-    """A matplotlib figure of lanes, a panel for each title, with the CPU on top."""
+    """A matplotlib figure of lanes for your own notebook, a panel for each title, with the CPU on top."""
     import matplotlib.pyplot as plt
 
     names = {title: sorted({e[0] for e in rows}) for title, rows in timelines.items()}

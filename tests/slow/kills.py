@@ -58,13 +58,9 @@ import time
 
 
 def plot(results, ceilings):
-    import matplotlib.pyplot as plt
+    from snippets.pictures import sweep
 
-    figure, axes = plt.subplots()
-    axes.plot([0, 1], results["ms_trials"], label="line")
-    axes.set_xlabel("time")
-    axes.set_ylabel("ms")
-    return figure
+    return sweep([0, 1], {"line": results["ms_trials"]}, {}, xlabel="time", ylabel="ms")
 
 
 def main():

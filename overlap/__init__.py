@@ -48,7 +48,8 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     build          all files that a builder needs, below docs/generated/
     markdown, view a page's blocks and values as HTML; tables, glossary: parts of it
     navigation     the pages in reading order, with their titles
-    pictures       all pictures; numbers: what they say, draw: their SVG, svg: files of their own
+    pictures       all pictures; numbers: what they say; svg: as files
+    draw           their SVG; layout: where all stands, scales: numbers and texts as pixels
     notebook, trace, app   files to take home
     plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
                    quiet: without Material's notice

@@ -9,8 +9,9 @@ import pytest
 from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import numbers, svg
-from overlap.site.draw import Scale, draw, log_ticks, round_ticks, text_width, wrapped
+from overlap.site.draw import draw
 from overlap.site.pictures import Pictures, typical
+from overlap.site.scales import Scale, log_ticks, round_ticks, text_width, wrapped
 from snippets.pictures import (
     Axis,
     Bars,
@@ -69,7 +70,7 @@ def test_each_mark_is_drawn_within_the_picture_and_tells_its_value(width):
     assert {
         "line · n: 1 · 1 s",
         "dots · 1 W · r",
-        "streams: x, 2 · 2 times",
+        "x, 2 streams · 2 times",
         "work · 2 to 5 ms · lasts 3 ms",
     } <= set(words)
 
@@ -105,8 +106,8 @@ def test_bars_on_a_logarithmic_axis_are_dots_and_none_of_its_texts_leaves_the_pi
 
 
 def test_a_text_behind_a_bar_covers_the_line_that_would_strike_it():
-    assert "var(--ov-paper)" in draw(bars({"a": 9.9}, {"limit": 10.0}, "ms"), 504)[0]
-    assert "var(--ov-paper)" not in draw(bars({"a": 1.0}, {"limit": 10.0}, "ms"), 504)[0]
+    assert "fill:var(--ov-paper)" in draw(bars({"a": 9.9}, {"limit": 10.0}, "ms"), 504)[0]
+    assert "fill:var(--ov-paper)" not in draw(bars({"a": 1.0}, {"limit": 10.0}, "ms"), 504)[0]
 
 
 def test_lanes_have_their_colours_and_panels_one_scale_where_the_shortest_can_be_seen():
@@ -181,13 +182,13 @@ def test_cells_without_a_value_are_not_there():
     assert draw(Picture([Panel([cells])]), 300)[0].count("ov-point") == 1
 
 
-def test_a_rule_does_not_strike_a_note():
-    def papers(at: float) -> int:
-        note = Note(2.0, "r", "1,965", dx=8)
-        picture = Picture([Panel([Dots([1.0, 2.0], ["r", "r"]), note, Rule("x", at)], Axis("W", high=4.0))])
-        return draw(picture, 504)[0].count("fill:var(--ov-paper)")
+def test_a_line_does_not_strike_a_note_but_one_on_a_bar_has_no_paper():
+    def halos(color: str) -> int:
+        note = Note(2.0, "r", "1,965", color=color)
+        picture = Picture([Panel([Dots([1.0, 2.0], ["r", "r"]), note, Rule("x", 2.1)], Axis("W"))])
+        return draw(picture, 504)[0].count("paint-order:stroke")
 
-    assert papers(2.1) == 1 and papers(1.5) == 0
+    assert [halos(color) for color in ("ink", "ceiling", "paper")] == [1, 1, 0]
 
 
 def test_ticks_are_round_numbers_within_the_axis():
@@ -196,7 +197,7 @@ def test_ticks_are_round_numbers_within_the_axis():
     assert log_ticks(1, 1000) == [1, 10, 100, 1000]
     assert log_ticks(3, 60) == [5, 10, 20, 50]
     across, up = Scale(0, 400, 0, 170), Scale(0, 400, 170, 0)
-    assert across.ticks() == [0, 200, 400] and up.ticks() == [0, 100, 200, 300, 400]
+    assert across.ticks() == [0, 100, 200, 300, 400] and up.ticks() == [0, 100, 200, 300, 400]
     scale = Scale(1, 100, 0, 200, log=True)
     assert scale(10) == 100 and scale.shows(50) and not scale.shows(0) and not scale.shows(500)
     assert log_ticks(11.3, 14.1) == [12, 13, 14], "no power of ten lies there"
@@ -366,3 +367,20 @@ def test_a_page_asks_for_a_picture_and_what_cannot_be_drawn_is_named(small_book,
     )
     assert re.fullmatch(expected, problem)
     assert broken.numbers(list(broken.book.recordings("a/line").values())) == {}
+
+
+def test_numbers_behind_bars_of_one_name_have_as_many_digits():
+    def behind(values: dict) -> list[str]:
+        return re.findall(
+            r'<text x="[\d.]+" y="[\d.]+">([\d.,]+)</text>', draw(bars(values, {}, "ms"), 504)[0]
+        )
+
+    assert behind({"a": 46.9, "b": 47.0, "c": 1234.0}) == ["46.9", "47.0", "1,230"]
+    assert behind({"a": 46, "b": 7}) == ["46", "7"]
+
+
+def test_a_limit_of_each_row_is_one_block_of_the_table():
+    rules = [Rule("x", at, "least", part=(row, row)) for row, at in (("a", 1.0), ("b", 2.0))]
+    picture = Picture([Panel([Bars({"a": 3.0, "b": 4.0}, "took"), *rules], Axis("ms"))])
+    (table,), _ = numbers.tables(numbers.read(picture))
+    assert table["series"][1] == {"name": "least", "points": [["a", 1.0], ["b", 2.0]]}

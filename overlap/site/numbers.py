@@ -22,6 +22,8 @@ class Series:
 
     mark: object
     name: str
+    #: Of its panel: what stands at the y axis, and at the x axis.
+    labels: tuple[str, str]
     headings: tuple[str, str]
     rows: list[list]
 
@@ -39,7 +41,8 @@ def read(picture) -> list[Series]:
                 _check_finite(rows, mark.name)
                 if rows:
                     name = " · ".join(filter(None, (panel.title, mark.name)))
-                    series.append(Series(mark, name, headings, rows))
+                    labels = (panel.y.label, panel.x.label)
+                    series.append(Series(mark, name, labels, headings, rows))
     return series
 
 
@@ -52,7 +55,9 @@ def tables(series: list[Series]) -> tuple[list[dict], int]:
         for item in group:
             rows = [[rounded(cell) for cell in row] for row in item.rows[: max(left, 0)]]
             left -= len(item.rows)
-            if rows:
+            if rows and blocks and blocks[-1]["name"] == item.name:
+                blocks[-1]["points"] += rows
+            elif rows:
                 blocks.append({"name": item.name, "points": rows})
         if blocks:
             made.append({"headings": [plain(heading) for heading in headings], "series": blocks})
@@ -132,8 +137,10 @@ def told(series: Series, rows: list[list]) -> str:
         parts.append(f"{text(rows[0][0])} to {text(end)}{unit}")
         parts.append(f"{headings[1]} {total}" if len(rows) == 1 else f"{len(rows)} together: {total}")
     elif kind == "Cells":
-        where, value = rows[0]
-        parts += [f"{headings[0]}: {where}".removeprefix(": "), f"{text(value)} {name}".strip()]
+        where, value = rows[0]  # as `pages: 4, one block`, or `one block, 4 streams`
+        y_label, x_label = series.labels
+        where = f"{headings[0]}: {where}" if y_label else f"{where} {x_label}".strip()
+        parts += [where, f"{text(value)} {name}".strip()]
     elif kind == "Rule" and rows[0][0] == "all":
         parts.append(said(headings[1], rows[0][1]))
     else:

@@ -1,0 +1,316 @@
+"""Where everything of a declared picture stands: panels, their rows and scales, the room for texts.
+
+Nothing here draws: `draw` asks for places.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from overlap.site.numbers import Series, read
+from overlap.site.scales import LINE, Scale, number, text_width, thinned, wrapped
+
+_NARROW = 300  # pixels: below, panels stand one above the other
+_GAP = 18.0  # pixels between panels side by side
+_ROW = 19.0  # pixels, of a lane or a row of cells
+#: Panels of which one lasts so many times as long as another have time scales of their own.
+_APART = 8
+
+
+def kind(mark) -> str:
+    """Which of the classes of `snippets/pictures.py` a mark is: each book has its own."""
+    return type(mark).__name__
+
+
+@dataclass
+class Plot:
+    """One panel with its place on the picture: `left` to `right`, `top` to `bottom` is where marks are."""
+
+    panel: object
+    series: list[Series]
+    #: Marks of other pictures, for which its axes have room.
+    beside: list = field(default_factory=list)
+    #: Texts of the y axis from top to bottom with the places of their rows; none where it has numbers.
+    rows: dict[str, int] = field(default_factory=dict)
+    heights: list[float] = field(default_factory=list)
+    #: Where its title begins, and what stands left of the marks.
+    start: float = 0
+    left: float = 0
+    right: float = 0
+    top: float = 0
+    bottom: float = 0
+    x: Scale | None = None
+    y: Scale | None = None
+    shows_x: bool = True
+    #: Whether its rows are named: where panels stand side by side with the same rows, the first is.
+    names_rows: bool = True
+    title: str = ""
+
+    def marks(self, *kinds: str) -> list:
+        """Its marks of these kinds."""
+        return [mark for mark in self.panel.marks if kind(mark) in kinds]
+
+    def series_of(self, mark) -> Series | None:
+        """What a mark says; None where it has no value."""
+        return next((item for item in self.series if item.mark is mark), None)
+
+    def row(self, name: str) -> float:
+        """The middle of a row."""
+        place = self.rows[name]
+        return self.top + sum(self.heights[:place]) + self.heights[place] / 2
+
+    def across(self, place: float | str) -> float:
+        """Where something is from top to bottom."""
+        return self.row(place) if isinstance(place, str) else self.y(place)
+
+    @property
+    def groups(self) -> list:
+        """Bars that stand beside each other in each row."""
+        return [mark for mark in self.marks("Bars") if not mark.starts]
+
+    @property
+    def thick(self) -> float:
+        """Pixels of a bar."""
+        return 14.0 if len(self.groups) < 2 else 11.0
+
+    def x_ticks(self) -> list[tuple[float, str]]:
+        """Where the x axis has a line, with what stands there."""
+        words = self.panel.x.ticks
+        ticks = dict(words) if words is not None else {tick: number(tick) for tick in self.x.ticks()}
+        return [(self.x(tick), word) for tick, word in sorted(ticks.items()) if self.x.shows(tick)]
+
+    def y_ticks(self) -> list[tuple[float, str]]:
+        """The same of an upright axis with numbers."""
+        ticks = self.panel.y.ticks or {tick: number(tick) for tick in self.y.ticks()}
+        return [(self.y(tick), word) for tick, word in ticks.items() if self.y.shows(tick)]
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether words of the x axis have no room beside each other; of numbers some are left out then."""
+        ticks = self.x_ticks()
+        has_numbers = any(letter.isdigit() for _, word in ticks for letter in word)
+        return not has_numbers and len(thinned(ticks)) < len(ticks)
+
+    @property
+    def below(self) -> float:
+        """Pixels that the words of the x axis take."""
+        cells = self.marks("Cells")
+        words = list(cells[0].columns) if cells else list((self.panel.x.ticks or {0: "0"}).values())
+        if not any(words):
+            return 4
+        if not cells and self.is_upright:
+            return max(map(text_width, words)) + 10
+        return 4 + LINE * (1 + max(word.count("\n") for word in words))
+
+
+class Layout:
+    """The places of a picture on a page so wide. `top` is where its panels begin, behind the legend."""
+
+    def __init__(self, picture, width: int, beside: Iterable):
+        self.picture = picture
+        self.width = width
+        self.columns = picture.columns if width >= _NARROW else 1
+        series = {id(item.mark): item for item in read(picture)}
+        self.plots = []
+        for panel in picture.panels:
+            of_panel = [series[id(mark)] for mark in panel.marks if id(mark) in series]
+            self.plots.append(Plot(panel, of_panel))
+        for other in beside:
+            if len(other.panels) == len(self.plots):
+                for plot, panel in zip(self.plots, other.panels, strict=True):
+                    plot.beside += panel.marks
+        self._name_rows()
+
+    def _name_rows(self) -> None:
+        for plot in self.plots:
+            for mark in plot.panel.marks:
+                for name in _rows_of(mark):
+                    plot.rows.setdefault(name, len(plot.rows))
+        self.repeats_rows = self.columns > 1 and len({tuple(plot.rows) for plot in self.plots}) == 1
+        for place, plot in enumerate(self.plots):
+            plot.names_rows = not (self.repeats_rows and plot.rows and place % self.columns)
+            with_bars = {name for mark in plot.marks("Bars") for name in mark.values}
+            for name in plot.rows:
+                high = 8 + plot.thick * max(len(plot.groups), 1) if name in with_bars else _ROW
+                plot.heights.append(max(high, LINE * len(self.name_of_row(name).split("\n")) + 4))
+
+    def name_of_row(self, name: str) -> str:
+        """The name in lines that leave room for the panel."""
+        return wrapped(name, 0.3 * self.width if self.repeats_rows else 0.42 * self.width / self.columns)
+
+    def place(self, top: float) -> float:
+        """Give each panel its place; where the last ends."""
+        lefts = [max(map(self._left, self.plots[column :: self.columns])) for column in range(self.columns)]
+        inner = (self.width - _GAP * (self.columns - 1) - sum(lefts)) / self.columns
+        shares_x = self._shares_x()
+        bottom = top
+        for place, plot in enumerate(self.plots):
+            column = place % self.columns
+            if column == 0:
+                top = bottom
+            plot.shows_x = not shares_x or plot is self.plots[-1]
+            plot.start = column * (inner + _GAP) + sum(lefts[:column])
+            plot.left = plot.start + lefts[column]
+            plot.right = plot.left + inner - 6
+            plot.title = wrapped(plot.panel.title, inner + lefts[column])
+            plot.top = top + 4
+            if plot.title:
+                plot.top += 2 + LINE * len(plot.title.split("\n"))
+            if plot.panel.y.label and not plot.rows:
+                plot.top += LINE + 4
+            high = sum(plot.heights) if plot.rows else (170.0 if len(self.plots) < 2 else 110.0)
+            plot.bottom = plot.top + high
+            _scale(plot)
+            end = plot.bottom + 4
+            if plot.shows_x:
+                end += plot.below + self._height_of_label(plot)
+            bottom = max(bottom, end)
+        if shares_x:
+            low = min(plot.x.low for plot in self.plots)
+            high = max(plot.x.high for plot in self.plots)
+            for plot in self.plots:
+                plot.x = Scale(low, high, plot.left, plot.right, plot.x.log)
+        return bottom
+
+    def label_of(self, plot: Plot) -> str:
+        """What stands below the x axis, in lines that fit the picture."""
+        return wrapped(plot.panel.x.label, self.width) if plot.panel.x.label else ""
+
+    def _height_of_label(self, plot: Plot) -> float:
+        label = self.label_of(plot)
+        return LINE * len(label.split("\n")) + 2 if label else 0
+
+    def _left(self, plot: Plot) -> float:
+        """How much room the texts at the left take."""
+        if plot.rows:
+            names = map(self.name_of_row, plot.rows if plot.names_rows else ())
+            return max((text_width(name) + 8 for name in names), default=0.0)
+        low, high = _extent(plot, "y")
+        plot.y = Scale(low, high, 170, 0, plot.panel.y.log)
+        return max((text_width(word) for _, word in plot.y_ticks()), default=0) + 8
+
+    def _shares_x(self) -> bool:
+        """Whether equal lengths are equal in all panels.
+
+        They are where the last alone has a label, and in timelines whose shortest can still be seen.
+        """
+        panels = [plot.panel for plot in self.plots]
+        if len(panels) < 2 or self.columns > 1:
+            return False
+        if any(panel.x.log or panel.x.ticks or panel.x.high is not None for panel in panels):
+            return False
+        labels = [panel.x.label for panel in panels]
+        if len(set(filter(None, labels))) > 1:
+            return False
+        if labels[-1] and not all(labels):
+            return True
+        ends = [_extent(plot, "x")[1] for plot in self.plots]
+        return any(plot.marks("Spans") for plot in self.plots) and max(ends) <= _APART * min(ends)
+
+
+def text_of_bar(mark, row: str, length: float | None) -> str:
+    """What stands behind a bar: its text, else three digits; 47.0 where others of its name have 46.9."""
+    if mark.texts is not None:
+        return mark.texts.get(row, "")
+    if length is None or not math.isfinite(length):
+        return ""
+    short = float(f"{length:.3g}")
+    values = [value for value in mark.values.values() if value is not None]
+    if 1 <= short < 1000 and any(value != int(value) for value in values if math.isfinite(value)):
+        return f"{short:#.3g}".removesuffix(".")
+    return f"{short:,.10g}"
+
+
+def _rows_of(mark) -> Iterable[str]:
+    """The rows in which a mark has something."""
+    match kind(mark):
+        case "Bars":
+            return mark.values
+        case "Spans":
+            return [mark.row]
+        case "Cells":
+            return mark.rows
+        case "Dots":
+            return [place for place in mark.y if isinstance(place, str)]
+    return ()
+
+
+def _scale(plot: Plot) -> None:
+    """Give a panel its scales; the x axis is so long that what stands behind bars has room."""
+    low, high = _extent(plot, "x")
+    plot.x = Scale(low, high, plot.left, plot.right, plot.panel.x.log)
+    if not plot.rows:
+        plot.y = Scale(*_extent(plot, "y"), plot.bottom, plot.top, plot.panel.y.log)
+    if plot.panel.x.high is not None:
+        return
+    room = plot.right - plot.left
+    for value, wide in _behind(plot):
+        share = room / (room - min(wide + 6, 0.6 * room))
+        if plot.x.log and value > 0:
+            plot.x.high = max(plot.x.high, low * (max(value, low) / low) ** share)
+        elif not plot.x.log:
+            plot.x.high = max(plot.x.high, low + (value - low) * share)
+
+
+def _behind(plot: Plot) -> Iterable[tuple[float, float]]:
+    """(place, width) of what stands behind bars, and of rules and points, which are not cut."""
+    for mark in [*plot.panel.marks, *plot.beside]:
+        match kind(mark):
+            case "Bars":
+                for row, length in mark.values.items():
+                    if length is not None and math.isfinite(length):
+                        end = (mark.starts or {}).get(row, 0.0) + length
+                        yield end, text_width(text_of_bar(mark, row, length))
+            case "Note" if mark.align == "left" and isinstance(mark.y, str):
+                yield mark.x, text_width(mark.text) + mark.dx
+            case "Rule" if mark.axis == "x":
+                yield mark.at, 0.0
+            case "Dots" if plot.rows:
+                yield from ((x, 0.0) for x in mark.x if x is not None and math.isfinite(x))
+
+
+def _extent(plot: Plot, which: str) -> tuple[float, float]:
+    """The ends of an axis: those that its author gave, else those of the data with some room."""
+    axis = getattr(plot.panel, which)
+    marks = [*plot.panel.marks, *plot.beside]
+    values = [value for mark in marks for value in _values(mark, which)]
+    known = [v for v in values if v is not None and math.isfinite(v) and (v > 0 or not axis.log)]
+    low, high = min(known, default=0.1 if axis.log else 0.0), max(known, default=1.0)
+    kinds = set(map(kind, marks))
+    if axis.log:
+        room = max((high / low) ** 0.04, 1.05) if high > low else 2.0
+        low, high = low / (1.5 if "Bars" in kinds and which == "x" else room), high * room
+    elif "Bars" in kinds and which == "x":
+        low = min(low, 0.0)
+    elif "Spans" in kinds and which == "x":
+        low = 0.0 if 0 <= low < 0.2 * high else low
+    elif "Columns" in kinds and which == "y":
+        low, high = min(low, 0.0), high + 0.1 * (high - low)  # for the texts above them
+    else:
+        room = 0.04 * (high - low) or 0.5
+        low, high = low - room, high + room
+    low = low if axis.low is None else axis.low
+    high = high if axis.high is None else axis.high
+    return (low, high) if high > low else (low, low * 2 if axis.log else low + 1)
+
+
+def _values(mark, which: str) -> Iterable[float | None]:
+    """The places of a mark along an axis."""
+    match kind(mark):
+        case "Bars" if which == "x":
+            for row, length in mark.values.items():
+                yield (mark.starts or {}).get(row, 0.0) + (length or 0.0)
+        case "Spans" if which == "x":
+            for start, length in mark.spans:
+                yield start
+                yield start + length
+        case "Columns" if which == "x":
+            for x in mark.x:
+                yield x - mark.width / 2
+                yield x + mark.width / 2
+        case "Line" | "Dots" | "Columns":
+            yield from (value for value in getattr(mark, which) if not isinstance(value, str))
+        case "Rule" if mark.axis == which:
+            yield mark.at
+        case "Note" if not isinstance(getattr(mark, which), str):
+            yield getattr(mark, which)

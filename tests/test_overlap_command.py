@@ -116,6 +116,19 @@ def test_record_then_list_check_and_compare(here, template, capsys):
     assert "a/b (cpu : cpu)  n " in printed.out and "ValueError: boom" in printed.err
 
 
+def test_what_is_recorded_names_nobody(small_book, monkeypatch, tmp_path):
+    monkeypatch.chdir(small_book.root)
+    code = 'def main():\n    print("read /home/ada/x.py")\n    return {"file": "/home/ada/d"}\n'
+    small_book.snippet("a/b", code)
+    small_book.page("a", "```snippet a/b\n```\n")
+    assert main(["record", "a/b", "--bundle", str(tmp_path / "bundle.jsonl")]) == 0
+    assert main(["record", "a/b"]) == 0
+    (recorded,) = (small_book.root / "docs/recordings").rglob("b.json")
+    for text in (recorded.read_text(), (tmp_path / "bundle.jsonl").read_text()):
+        data = json.loads(text)
+        assert data["outputs"][0]["text"] == ["read …/x.py\n"] and data["result"] == {"file": "…"}
+
+
 def test_list_tells_what_runs_here(here, capsys):
     here.snippet("a/gpu", options="gpus = [1, 2, 4, 8]")
     assert main(["list", "--here"]) == 0

@@ -13,6 +13,7 @@ from overlap.book.verdict import State
 from overlap.run import machine, recording
 from overlap.run.progress import Item
 from overlap.run.recording import Bundle
+from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
@@ -55,7 +56,8 @@ class Recorder:
         return max(0, wanted - len(bundled | recorded))
 
     def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
-        """Write one run, and say so."""
+        """Write one run without what names a person, and say so."""
+        data = recording.sealed(scrubbed(data, snippet.text))
         recording.parse(json.dumps(data), snippet.path, "let what records it and overlap/run/schema.py agree")
         if self.bundle:
             self.bundle.add(data)

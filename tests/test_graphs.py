@@ -298,8 +298,8 @@ def test_networks_of_each_depth_are_called_in_each_way(gpu, monkeypatch):
     assert [row["depth"] for row in rows] == list(compile_by_depth.DEPTHS)
     assert all(row["us"] == rows[0]["us"] for row in rows) and len(rows[0]["us"]) == 4
     assert rows[1]["kernels"]["eager"] == 3 * rows[0]["kernels"]["eager"]
-    (ax,) = compile_by_depth.plot({"rows": rows}, {}).axes
-    assert ax.lines[0].get_ydata().tolist() == [1.0] * len(rows), "eager is what all are compared with"
+    (panel,) = compile_by_depth.plot({"rows": rows}, {}).panels
+    assert panel.marks[0].y == [1.0] * len(rows), "eager is what all are compared with"
     monkeypatch.setattr(torch, "compile", lambda net, mode=None: lambda x: net(x) + 1)
     with pytest.raises(AssertionError, match="not close"):
         compile_by_depth.main()
@@ -843,9 +843,9 @@ def test_main_prints_what_worked_and_names_what_did_not(gpu, monkeypatch, capsys
     result = json.loads(json.dumps(decode_step.main()))
     printed = capsys.readouterr().out
     assert printed.count(" µs a token,") == 9 and "reduce_overhead: RuntimeError: no\n" in printed
-    [ax] = decode_step.plot(result, {"hbm_gb_s": 1000}).axes
-    labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert len(labels) == 7 and "compiled, reduce-overhead" not in labels
+    (panel,) = decode_step.plot(result, {"hbm_gb_s": 1000}).panels
+    rows = panel.marks[0].values
+    assert len(rows) == 7 and "compiled, reduce-overhead" not in rows
 
 
 def test_larger_models_and_more_texts_are_decoded(gpu, monkeypatch):

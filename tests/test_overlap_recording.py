@@ -10,7 +10,6 @@ from overlap.book import select
 from overlap.cli import main
 from overlap.run import machine, recording
 from overlap.run.snippet import Snippet
-from overlap.site.pictures import Pictures
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -289,7 +288,7 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
     def seen():
         book = small_book.book()
         (known,) = book.recordings("a/draws").values()
-        return known.grade, Pictures(book).path(known)
+        return known.grade, book.snippets["a/draws"].drawing_hashes
 
     before = seen()
     small_book.snippet("timing/benchmark", HELPER.replace("mean([spread])", "mean([spread, 1])"))

@@ -93,9 +93,9 @@ def test_each_page_of_the_book_has_a_description_of_its_own():
         _, front = get_data(path.read_text(encoding="utf-8"))
         descriptions[path.name] = front.get("description", "")
     assert len(set(descriptions.values())) == len(descriptions) > 20
-    for path, description in descriptions.items():
-        assert 50 <= len(description) <= 160, path
-        assert not set(description) & set('"<>{}`*'), path
+    for name, description in descriptions.items():
+        assert 50 <= len(description) <= 160, name
+        assert not set(description) & set('"<>{}`*'), name
 
 
 def test_the_readmes_picture_has_the_numbers_of_the_recordings():

@@ -47,15 +47,18 @@ class Pictures:
         return read
 
     def problems(self) -> list[str]:
-        """What cannot be drawn, and why."""
-        problems = []
+        """What cannot be drawn, and why; of recordings that cannot be read `Book.check` tells."""
+        problems: dict[str, None] = {}
         for name in self.book.snippets:
-            for recording in self.book.recordings(name).values():
+            recordings: dict[str, Recording] = {}
+            with contextlib.suppress(OverlapError):
+                recordings = self.book.recordings(name)
+            for recording in recordings.values():
                 try:
                     self.of(recording)
                 except OverlapError as error:
-                    problems.append(str(error))
-        return list(dict.fromkeys(problems))
+                    problems[str(error)] = None
+        return list(problems)
 
     def _picture(self, recording: Recording) -> dict:
         declared, parts = self._declare(recording)

@@ -61,6 +61,19 @@ def test_a_page_is_taken_apart():
     ]
 
 
+def test_a_fence_may_hold_several_claims():
+    text = (
+        "```claim a/b\nx > 1\nSo.\n\n  \ny > 2 for gpus >= 2\nname: large\nlimit: x of y\nIt\nis.\n\n"
+        "z\nThen.\n\n```\n```claim a/c\n\nx\nElse.\n```"
+    )
+    assert page.parse(text, "a.md") == [
+        Claim("a.md", 1, "a/b", "x > 1", "", (), "So."),
+        Claim("a.md", 6, "a/b", "y > 2", "gpus >= 2", (("x", "y"),), "It is.", "large"),
+        Claim("a.md", 12, "a/b", "z", "", (), "Then."),
+        Claim("a.md", 16, "a/c", "x", "", (), "Else."),
+    ]
+
+
 def has_remedy(problem: str) -> bool:
     """Whether a message names its place, says what to do, and can be shown as it is."""
     remedy = re.search(r"; \w|see docs/|did you mean", problem)
@@ -82,6 +95,22 @@ BAD_PAGES = {
     "no sentence": (
         "```claim a/b\nx > 1\n```",
         "docs/a.md:1: claim a/b needs an expression and a sentence; write",
+    ),
+    "an empty line in a claim": (
+        "```claim a/b\nx > 1\nname: large\n\nIt is large.\n```",
+        "docs/a.md:5: `It is large.` is not an expression (invalid syntax); an empty line ends a claim",
+    ),
+    "an empty line in a sentence": (
+        "```claim a/b\nx > 1\nIt\n\nis.\nSo.\n```",
+        "docs/a.md:5: `is.` is not an expression (invalid syntax); an empty line ends a claim: take it away",
+    ),
+    "an empty line after a name": (
+        "```claim a/b\nx > 1\nSo.\n\nname: large\n\ny > 1\nThen.\n```",
+        "docs/a.md:5: `name: large` is not an expression (invalid syntax); an empty line ends a claim",
+    ),
+    "a word alone": (
+        "```claim a/b\nx > 1\nIt is\n\nlarge\n```",
+        "docs/a.md:5: claim a/b needs an expression and a sentence; write the one, then the other, with",
     ),
     "limit": (
         "```claim a/b\nx\nlimit: x\nText.\n```",
@@ -460,6 +489,12 @@ def test_a_limit_that_no_machine_knows_is_a_problem(measured, ceiling, known):
     )
     problem = f"docs/a.md:3: no machine knows the limit `{ceiling}`; mend it, or take it away"
     assert [each for each in measured.book().check()] == [problem] * (not known)
+
+
+def test_a_claim_within_a_fence_is_named_by_its_own_line(measured):
+    measured.page("a", "# A\n\n```claim a/b\nx > 1\nSo.\n\nx > 5 for gpus == 0\nname: large\nLarge.\n```\n")
+    (problem,) = measured.book().check()
+    assert problem.startswith("docs/a.md:7: claim is false: Large. `x > 5`: x = 2, not > 5, in docs/")
 
 
 def test_a_claims_anchor_stays_where_lines_are_inserted(measured):

@@ -93,7 +93,7 @@ def parse(text: str, page: str) -> list[Block]:
                 blocks.append(Text(page, first, "\n".join(plain)))
             kind, _, argument = fence["info"].strip().partition(" ")
             source = Source(kind, argument.strip(), lines[i + 1 : end], page, i + 1)
-            blocks.append(KINDS[kind].read(source))
+            blocks += KINDS[kind].read_all(source)
             plain = []
             first = end + 2
         else:

@@ -7,6 +7,7 @@ A kind reads its fence (`read`), says what is wrong with it (`check`, `remarks`)
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -79,6 +80,14 @@ class Source(NamedTuple):
             if row.strip():
                 yield self._replace(line=line), [cell.strip() for cell in row.split("|")]
 
+    def paragraphs(self) -> Iterator["Source"]:
+        """What empty lines part in the body, each with its own place for messages."""
+        lines = enumerate(self.body, self.line + 1)
+        for filled, paragraph in groupby(lines, lambda line: bool(line[1].strip())):
+            if filled:
+                numbers, body = zip(*paragraph, strict=True)
+                yield self._replace(line=numbers[0], body=list(body))
+
     def refuse(self, reason: str, remedy: str) -> OverlapError:
         """The error that says where, why, and what to write."""
         return OverlapError(f"docs/{self.page}:{self.line}: {reason}; {remedy}")
@@ -100,6 +109,11 @@ class Block:
         if source.argument or source.rows():
             raise source.refuse(f"{source.kind} has no argument and no body", "leave them out")
         return cls(source.page, source.line)
+
+    @classmethod
+    def read_all(cls, source: Source) -> list["Block"]:
+        """The blocks of a fence: of most kinds it holds one."""
+        return [cls.read(source)]
 
     @property
     def where(self) -> str:

@@ -11,7 +11,7 @@ from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, read_template
 from overlap.book.comparison import SPREADS, compared, is_close, sides
 from overlap.book.evaluation import speaks_of
-from overlap.book.expression import Undecided, evaluate, over, over_some
+from overlap.book.expression import Undecided, evaluate, over, over_some, parse
 from overlap.book.limits import ABOVE
 from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
@@ -66,7 +66,7 @@ class Claim(Block):
     """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition; then the sentence.
 
     Between them may stand `name: …`, by which `{claim: …}` in the prose sets its mark, and lines such as
-    `limit: VALUE of CEILING`.
+    `limit: VALUE of CEILING`. After an empty line comes the next claim about the snippet.
     """
 
     snippet: str
@@ -77,6 +77,18 @@ class Claim(Block):
     name: str = ""
 
     kind: ClassVar[str] = "claim"
+
+    @classmethod
+    def read_all(cls, source: Source) -> list[Block]:
+        """One claim for each paragraph of the fence; the first begins where the fence does."""
+        first, *others = list(source.paragraphs()) or [source]
+        for other in others:
+            try:
+                parse(_conditioned(other.body[0].strip())[0])
+            except OverlapError as error:
+                remedy = "an empty line ends a claim: take it away, or write an expression after it"
+                raise other.refuse(str(error), remedy) from None
+        return [cls.read(paragraph) for paragraph in (first._replace(line=source.line), *others)]
 
     @classmethod
     def read(cls, source: Source) -> "Claim":
@@ -99,7 +111,7 @@ class Claim(Block):
                 text.append(row)
         if not text:
             reason = f"claim {source.snippet} needs an expression and a sentence"
-            raise source.refuse(reason, "write the one, then the other")
+            raise source.refuse(reason, "write the one, then the other, with no empty line between")
         place = source.page, source.line, source.snippet
         return cls(*place, *_conditioned(expression), tuple(limits), " ".join(text), name)
 

@@ -21,7 +21,6 @@ from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
 from overlap.site.navigation import titles
 from overlap.site.pictures import Pictures
-from overlap.site.rendered import RenderedPages
 from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
@@ -110,18 +109,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         if self.background is None:
             self.background = Background(book.root, book.execute, self.config.notebook_page)
         self.background.prepare(self.site)
-
-    def on_nav(self, nav, config, files: Files) -> None:
-        """All files are known: see what is kept of the pages."""
-        self.rendered = RenderedPages(self.site, config, files, self.files_before)
-
-    def on_pre_page(self, page, config, files: Files) -> None:
-        """A page that is made from what it was made from is not rendered again."""
-        self.rendered.use(page)
-
-    def on_env(self, env, config, files: Files) -> None:
-        """All pages are rendered: keep them."""
-        self.rendered.keep()
 
     @event_priority(100)
     def _page_context(self, context, page, config, nav) -> None:

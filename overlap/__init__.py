@@ -51,8 +51,8 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     pictures       all pictures; numbers: what they say; svg: as files
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels
     notebook, trace, app   files to take home
-    plugin         MkDocs; rendered: pages that have not changed; background: what a served book runs;
-                   quiet: without Material's notice
+    machines       all that pages show of one machine, as data: a file for each
+    plugin         MkDocs; background: what a served book runs; quiet: without Material's notice
 
 `cli` has the commands, `cache` writes files whole or not at all.
 """

@@ -22,6 +22,7 @@ from overlap.run import machine, recording
 from overlap.run.recording import Bundle
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.text import aligned, plain, plural
+from overlap.site import machines
 from overlap.site.pictures import Pictures
 
 #: What `overlap list` calls the grades of recordings: their words would not fit a terminal.
@@ -301,6 +302,11 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _shown(now: Book, profile: str) -> dict:
+    """What pages show of this machine."""
+    return machines.shown(Pictures(now), profile, machines.YOUR)
+
+
 def _verify(book: Book, options) -> int:
     if not find_spec("torch"):
         reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
@@ -313,11 +319,11 @@ def _verify(book: Book, options) -> int:
         report = verify(book, names or None, options.quick, _tell, file)
     except KeyboardInterrupt:
         if file:
-            file.finish(lambda recordings: {})
+            file.finish(_shown)
             _tell(f"{len(file.all_recordings)} runs are in {mine.NAME}; the same command goes on from there")
         raise
     if file:
-        file.finish(Pictures(book).numbers)
+        file.finish(_shown)
         _tell(f"{mine.NAME} is whole: drop it on the page Check your GPU, and the book shows this machine")
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False))

@@ -366,7 +366,6 @@ def test_a_page_asks_for_a_picture_and_what_cannot_be_drawn_is_named(small_book,
         r"snippets/a/line.py:\d+: plot\(\) cannot be drawn: KeyError: 'm'; .* \(with the numbers of cpu\)"
     )
     assert re.fullmatch(expected, problem)
-    assert broken.numbers(list(broken.book.recordings("a/line").values())) == {}
 
 
 def test_numbers_behind_bars_of_one_name_have_as_many_digits():

@@ -10,16 +10,15 @@ pytest.importorskip("mkdocs")
 pytest.importorskip("playwright.sync_api")
 
 from conftest import ROOT
-from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F401 - used by name
+from test_site_browser import address, paths, pytestmark, shows, site, visit  # noqa: F401 - used by name
 
 from overlap.book import mine
 from overlap.book.book import Book
+from overlap.site import machines
 from overlap.site.pictures import Pictures
 
 GPU = "h100-80gb-hbm3"
 SHOWN = f"my:{GPU}"
-#: Whose numbers of pictures the file has.
-DRAWN = ("timing/pictures", "machine/matmul_peak")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +36,7 @@ def written(book, tmp_path_factory) -> Path:
             if profile in runs:
                 data = {key: value for key, value in runs[profile].data.items() if key != "others"}
                 made.put(data)
-    pictures = Pictures(book)
-    made.finish(lambda runs: pictures.numbers([run for run in runs if run.snippet in DRAWN]))
+    made.finish(lambda now, profile: machines.shown(Pictures(now), profile, machines.YOUR))
     return path
 
 
@@ -65,78 +63,73 @@ def test_a_dropped_file_is_one_more_machine_and_is_not_sent(visit, written, data
     before = picked(page)
     sent = []
     page.on("request", lambda request: sent.append((request.method, request.post_data)))
-    assert "your 1 × H100 80GB HBM3, " in drop(page, written)
+    assert "your 1 × H100 80GB HBM3 (claims: " in drop(page, written)
     assert picked(page) == [*before, "my:cpu", SHOWN]
     assert page.input_value(".ov-picker select") == SHOWN
     page.goto("timing/")
-    page.wait_for_selector(f".ov-value > .ov-on[data-machine='{SHOWN}']")
+    shows(page, SHOWN)
     texts = page.evaluate(
         "Object.fromEntries([...document.querySelectorAll('.ov-value[data-key]')]"
-        ".map(each => [each.dataset.key, each.querySelector('.ov-on')?.firstChild.textContent ?? '']))"
+        ".map(each => [each.dataset.key, each.textContent]))"
     )
     own = data["machines"][GPU]["values"]
     both = [key for key in texts if key in own]
     assert len(both) > 20
-    assert [texts[key] for key in both] == [own[key][0] for key in both]
+    assert [texts[key] for key in both] == ["".join(own[key][:2]) for key in both]
     assert set(sent) == {("GET", None)}
 
 
 def test_claims_have_the_readers_verdict(visit, written, data, tmp_path, book):  # noqa: F811
     claim = next(claim for claim in book.claims if claim.page == "timing.md" and claim.name)
-    data["machines"][GPU]["claims"][claim.key] = ["false", "9 ≥ 10"]
+    data["machines"][GPU]["claims"][claim.key] = ["false", "9 ≥ 10", "try again", ""]
     (tmp_path / "mine.json").write_text(json.dumps(data))
     page = visit("check/")
     drop(page, tmp_path / "mine.json")
     page.goto("timing/")
-    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
+    shows(page, SHOWN)
     mark = page.locator(f"#{claim.anchor}")
     assert mark.inner_text().endswith("yours ✗") and "on your machine: false" in mark.get_attribute("title")
     mark.click()
     row = page.locator(f"#{claim.anchor}-evidence li[data-machine='{SHOWN}']")
-    assert re.sub(r"\s+", " ", row.inner_text()) == "✗ your 1 × H100 80GB HBM3 false 9 ≥ 10"
-    assert "ov-picked" in row.get_attribute("class")
+    row.wait_for()
+    assert re.sub(r"\s+", " ", row.inner_text()) == "✗ your 1 × H100 80GB HBM3 false 9 ≥ 10 try again"
+    assert "ov-picked" in row.get_attribute("class") and row.locator("a[href]").count() == 0
     page.goto("claims/")
     page.wait_for_selector(".ov-counts th:has-text('your 1 × H100')")
-    states = [state for state, _ in data["machines"][GPU]["claims"].values()]
+    own = data["machines"][GPU]
     cells = page.locator(f".ov-claims:not(.ov-counts) [data-machine='{SHOWN}'] .ov-cell")
-    assert cells.count() == sum(each.key in data["machines"][GPU]["claims"] for each in book.claims)
-    whole = page.locator(f".ov-counts tbody tr:last-child td[data-machine='{SHOWN}']").inner_text()
-    held = sum(
-        data["machines"][GPU]["claims"][each.key][0] == "holds"
-        for each in book.claims
-        if each.key in data["machines"][GPU]["claims"]
-    )
-    assert "false" in states and f"{held} hold" in whole and "1 false" in whole
+    assert cells.count() == sum(each.key in own["claims"] for each in book.claims)
+    for path, words in (("", own["counts"][""]), ("timing.md", own["counts"]["timing.md"])):
+        cell = page.locator(f".ov-counts tr[data-page='{path}'] td[data-machine='{SHOWN}']")
+        assert cell.inner_text().split("\n") == [text for _, text in words]
     page.goto("")
-    page.wait_for_selector(f".ov-book-tally li[data-machine='{SHOWN}']")
+    page.wait_for_selector(f".ov-book-tally li[data-machine='{SHOWN}']:has-text('{own['tally']}')")
 
 
-def test_outputs_and_numbers_stand_in_the_place_of_pictures(visit, written, data):  # noqa: F811
+def test_outputs_numbers_and_pictures_are_the_readers(visit, written, data):  # noqa: F811
     page = visit("check/")
     drop(page, written)
     page.goto("machine/")
-    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
-    own = f".ov-run[data-machine='{SHOWN}']:visible"
-    run = page.locator(f"[data-snippet='machine/matmul_peak'] {own}").first
-    assert "No picture of your machine: the numbers are in the table." in run.inner_text()
-    rows = run.locator(".ov-numbers tbody td").all_inner_texts()
-    points = []
-    for table in data["machines"][GPU]["snippets"]["machine/matmul_peak"]["tables"]:
-        for series in table["series"]:
-            for point in series["points"]:
-                points += point
-    assert len(rows) == len(points) > 8
-    for text, point in zip(rows, points, strict=True):
-        if isinstance(point, str):
-            assert text == point
-        else:
-            assert float(text.replace(",", "")) == pytest.approx(point, rel=1e-4)
-    assert not run.locator("img").count()
-    bare = page.locator(
-        f"[data-snippet='machine/hbm_bandwidth'] .ov-run[data-machine='{SHOWN}']:visible"
-    ).first
-    printed = data["machines"][GPU]["snippets"]["machine/hbm_bandwidth"]["outputs"][0][2]
-    assert bare.locator(".ov-text").first.text_content() == printed
+    shows(page, SHOWN)
+    run = page.locator(f".ov-run[data-machine='{SHOWN}']:has(.ov-numbers)").first
+    ran = data["machines"][GPU]["snippets"][run.locator(".ov-part").get_attribute("data-name")]
+    run.scroll_into_view_if_needed()
+    run.locator(".ov-picture svg").wait_for()
+    image = run.locator("img")
+    assert image.get_attribute("src").startswith("data:image/svg+xml,%3Csvg")
+    assert image.get_attribute("alt").endswith(" Measured on your 1 × H100 80GB HBM3.")
+    drawn = re.findall(r"<text[^>]*>([^<]*)<", ran["pictures"][""]["wide"])
+    assert run.locator(".ov-picture text").all_text_contents() == drawn != []
+    wanted = [row for table in ran["pictures"][""]["tables"] for row in table["rows"]]
+    rows = run.locator(".ov-numbers tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    assert rows == wanted and len(rows) > 8
+    bare = page.locator(f".ov-run[data-machine='{SHOWN}']:has([data-name='machine/hbm_bandwidth'])").first
+    ran = data["machines"][GPU]["snippets"]["machine/hbm_bandwidth"]
+    assert bare.locator(".ov-text").first.text_content() == ran["outputs"][0][2]
+    assert bare.locator(".ov-provenance summary").text_content() == ran["line"]
+    assert bare.locator(".ov-raw").is_hidden()
 
 
 def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
@@ -148,9 +141,9 @@ def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
     page = visit("check/")
     drop(page, tmp_path / "mine.json")
     page.goto("timing/")
-    page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
-    note = page.locator(f"[data-snippet='{name}'] .ov-nearest-note").first.inner_text()
-    assert note == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H100 80GB HBM3."
+    shows(page, SHOWN)
+    note = page.locator(f".ov-run:has([data-name='{name}']) .ov-elsewhere").first.inner_text()
+    assert note == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H200."
 
 
 def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, book):  # noqa: F811

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import xml.etree.ElementTree as etree
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -197,7 +198,9 @@ def made(book: SmallBook, template: dict):
     for script in (ROOT / "docs/assets").glob("*.js"):
         (book.root / "docs/assets" / script.name).write_text(script.read_text())
     nav = ", ".join(f"{name}.md" for name in ["index", *pages, "claims", "snippets", "a", "glossary"])
-    extra = f"extra_javascript: [generated/machines.js, assets/overlap.js]\nnav: [{nav}]\n"
+    extra = (
+        f"extra_javascript: [generated/machines.js, assets/machines.js, assets/overlap.js]\nnav: [{nav}]\n"
+    )
     return build(book, "never", extra=extra, notebook_page="c_00")
 
 
@@ -250,39 +253,53 @@ def test_no_payload_acts_on_any_page(site, paths, visit):  # noqa: F811
     assert found == {}
 
 
+def svg(payload: str) -> str:
+    """A picture that would act in ways of its own, and has a payload where it may stand as it is."""
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" xmlns:h="http://www.w3.org/1999/xhtml"
+ viewBox="0 0 9 9" onload="pwned()"><script>pwned()</script><h:script>pwned()</h:script>
+ <style>@import url(//evil.invalid/);*{{background:url(//evil.invalid/)}}</style>
+ <foreignObject><h:img src="x" onerror="pwned()"/></foreignObject><image href="//evil.invalid/x"/>
+ <a href="javascript:pwned()"><text>go</text></a><use href="//evil.invalid/x#y"/>
+ <rect class="ov-point" width="9" height="9" style="fill:url(//evil.invalid/#x)" onclick="pwned()"/>
+ <animate attributeName="href" to="javascript:pwned()"/><set attributeName="onload" to="pwned()"/>
+ <text>{escape(plain(payload))}</text></svg>"""
+
+
 def readers_file(site) -> dict:
     """A file of the reader's whose every text is a payload, for all that the pages ask for."""
     pages = "".join(page.read_text(encoding="utf-8") for page in sorted(site.rglob("*.html")))
     texts = itertools.cycle(payload[-300:] for payload in PAYLOADS)
     values = set(re.findall(r'class="ov-value"[^>]* data-key="(\w+)"', pages))
     claims = set(re.findall(r'class="ov-mark[^>]* data-key="(\w+)"', pages, re.S))
-    names = set(re.findall(r'data-snippet="([\w/]+)"', pages))
+    names = set(re.findall(r'data-name="([\w/]+)"', pages))
     assert min(map(len, (values, claims, names))) >= len(PAYLOADS)
     machines = {}
     for number in range(8):
-        table = {
-            "headings": [next(texts), next(texts)],
-            "series": [{"name": next(texts), "points": [[next(texts), 1]]}],
-        }
+        table = {"headings": [next(texts), next(texts)], "rows": [[next(texts)], [next(texts), "1"]]}
+        picture = {"alt": next(texts), "sizes": {"wide": [9, 9], "narrow": ["9", next(texts)]}, "more": 3}
+        picture |= {"tables": [table] * (number % 2), "wide": svg(next(texts)), "narrow": next(texts)}
         ran = {
-            "provenance": next(texts),
-            "outputs": [[0, "stdout", next(texts)], [1, next(texts)[:20], next(texts)]],
-            "tables": [table],
-            "more": 3,
+            "line": next(texts),
+            "runs": next(texts),
+            "outputs": [["", "", next(texts)], [next(texts)[:20], next(texts), next(texts)]],
+            "pictures": {"": picture},
+            "raw": "javascript:pwned()",
+            "trace": "javascript:pwned()",
         }
         machines[f"gpu-{number}"] = {
             "label": next(texts)[:100],
+            "short": next(texts)[:100],
+            "tally": next(texts),
+            "counts": {"": [["false", next(texts)]]},
             "values": {key: [next(texts), next(texts)[:100], next(texts)] for key in values},
-            "claims": {key: ["false", next(texts)] for key in claims},
+            "claims": {key: ["false", next(texts), next(texts), "javascript:pwned()"] for key in claims},
             "headlines": {},
             "calculators": {},
-            "snippets": {
-                name: ran | {"provenance": next(texts), "tables": [table] * (number % 2)} for name in names
-            },
+            "snippets": {name: ran | {"provenance": next(texts)} for name in names},
         }
     edition = (site / "generated/machines.js").read_text().splitlines()[1].partition(" = ")[2]
     lacks = dict.fromkeys(names, next(texts))
-    return {"overlap": 1, "edition": json.loads(edition), "machines": machines, "lacks": lacks}
+    return {"overlap": 2, "edition": json.loads(edition), "machines": machines, "lacks": lacks}
 
 
 def test_no_payload_in_a_readers_file_acts(site, paths, visit, tmp_path):  # noqa: F811
@@ -302,8 +319,13 @@ def test_no_payload_in_a_readers_file_acts(site, paths, visit, tmp_path):  # noq
         page.evaluate(f"localStorage['overlap.machine'] = 'my:gpu-{number % 8}'")
         page.goto(path)
         if path.startswith("c_"):
-            page.wait_for_selector(f".ov-value > .ov-on[data-machine='my:gpu-{number % 8}']")
-            assert page.locator(".ov-run[data-machine^='my:']").count() >= 8
+            page.wait_for_function(f"document.documentElement.dataset.machine === 'my:gpu-{number % 8}'")
+            assert page.locator(".ov-run[data-machine^='my:']").count() >= 1
+            page.locator(".ov-mark").first.click()
+            page.wait_for_selector(".ov-evidence:popover-open li[data-machine^='my:']")
+            for picture in page.query_selector_all(".ov-figure"):
+                picture.scroll_into_view_if_needed()
+                page.wait_for_selector(".ov-picture svg")
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         page.wait_for_timeout(100)
         asked += page.evaluate("window.did") + page.evaluate(STRANGE)

@@ -1,63 +1,9 @@
-/* The machine picker: one select in the header that tabs, values and verdicts on every page follow.
-   Pictures: the one in view becomes part of the page, where its marks tell their values.
-   Without this script each page shows one machine, its tabs can still be switched, and pictures are images. */
+/* Pictures: the one in view becomes part of the page, where its marks tell their values. Calculators, indexes, and what else a
+   page does where a reader acts. machines.js, before this, says by "ov-shown" which place shows another machine.
+   Without this script pictures are images, and all else can be read. */
 
 (() => {
-  const KEY = "overlap.machine", MINE = "overlap.mine", ASSETS = new URL(".", document.currentScript.src)
-  const machines = window.overlapMachines ?? []  // from generated/machines.js
-  const label = Object.fromEntries(machines.map(m => [m.profile, m.label]))
-  /* A name without the size of its memory, where it still is the name of one machine. */
-  const short = ({ label: name }) => {
-    const without = name.replace(/ \d+GB.*/, "")
-    return machines.filter(other => other.label.startsWith(without)).length === 1 ? without : name
-  }
-  const isMine = profile => profile.startsWith("my:")  // a machine of the reader's
-  const isCpu = profile => /^(my:)?cpu(-|$)/.test(profile)
-  const parts = profile => {
-    const [, model, count] = profile.match(/^(?:my:)?(.+?)(?:-x(\d+))?$/)
-    return { model, count: isCpu(profile) ? 0 : Number(count ?? 1) }
-  }
-
-  /* The machine among `profiles` that is nearest to the wanted one: same model, then the closest GPU count.
-     Another machine of the reader's stands for the wanted one only where it is of that model, or where no GPU is asked for. */
-  const nearest = (wanted, every) => {
-    if (every.includes(wanted)) return wanted
-    const { model, count } = parts(wanted)
-    const own = every.filter(isMine).filter(other => parts(other).model === model || every.every(isCpu))
-    const profiles = isMine(wanted) && own.length ? own : every.filter(other => !isMine(other))
-    const book = parts(machines.find(m => m.first)?.profile ?? wanted).model  // of two that are as near, the book's
-    const distance = profile => {
-      const other = parts(profile)
-      return (other.model === model ? 0 : 100) + Math.abs(other.count - count)
-        + (other.count === 0 && count > 0 ? 1000 : 0) + (other.model === book ? 0 : 0.5)
-    }
-    return [...profiles].sort((a, b) => distance(a) - distance(b))[0]
-  }
-
-  /* Whether a run is what the wanted machine would give, too: a snippet for one GPU counts on hosts of several, one for the CPU everywhere. */
-  const same = (wanted, shown, profiles) => {
-    const here = parts(wanted), there = parts(shown)
-    if (isMine(wanted) !== isMine(shown)) return false
-    return wanted === shown || (here.model === there.model && there.count === 1) || profiles.every(isCpu)
-  }
-
-  /* Why snippets did not run on the reader's machine, by name. */
-  let lacks = {}
-
-  const runsOf = set => [...set.querySelectorAll(".ov-run")].map(run => run.dataset.machine)
-
-  /* Before the set, not in it: the theme finds a set's blocks by counting its children. */
-  const note = (set, wanted, shown, runs) => {
-    let line = set.previousElementSibling?.matches(".ov-nearest-note") ? set.previousElementSibling : null
-    if (same(wanted, shown, runs)) return line?.remove()
-    if (!line) {
-      line = document.createElement("p")
-      line.className = "ov-nearest-note"
-      set.before(line)
-    }
-    const why = isMine(wanted) && lacks[set.closest("[data-snippet]")?.dataset.snippet]
-    line.textContent = `Not run on ${label[wanted]}${why ? ` (${why})` : ""}; shown is ${label[shown] ?? shown}.`
-  }
+  const ASSETS = new URL(".", document.currentScript.src)
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -108,8 +54,9 @@
     form.querySelector(".ov-top").textContent = shown(top)
   }
 
-  const begin = (form, wanted) => {
-    const starts = JSON.parse(form.dataset.starts), start = starts[nearest(wanted, Object.keys(starts))]
+  /* A calculator begins with what the shown machine gave; what the reader has changed stays. */
+  const begin = form => {
+    const start = JSON.parse(form.dataset.start)
     for (const input of form.querySelectorAll("[type=number]")) {
       const slider = input.previousElementSibling
       if (input.disabled) {
@@ -126,81 +73,6 @@
       if (!("changed" in input.dataset)) input.value = rounded(input, start[input.name], 4)
     }
     calculate(form)
-  }
-
-  /* One line below the title says so where a page is not shown on the machine that the reader expects. The build writes it,
-     so that nothing moves, for the machine that the page opens on. */
-  const announce = (wanted, shown, others) => {
-    const head = document.querySelector(".ov-head"), name = short({ label: label[wanted] }), sentences = []
-    if (!head) return
-    /* Of a host with several GPUs a page for one GPU shows nothing: it is shown on one GPU of that model. */
-    const here = shown.includes(wanted) ? wanted : shown.find(machine => !isCpu(machine)) ?? shown[0] ?? wanted
-    head.querySelector(".ov-here").textContent = short({ label: label[here] ?? here })
-    if (!chosen() && wanted !== machines.find(m => m.first)?.profile) {
-      sentences.push(`This page opens on ${name}, on which most of it ran.`)
-    }
-    if (others) {
-      const are = others === 1 ? "is" : "are"
-      sentences.push(`${others} of the ${shown.length} outputs below ${are} from another machine, which is named there.`)
-    }
-    let line = document.querySelector(".ov-switch")
-    if (!sentences.length) return line?.remove()
-    if (!line) {
-      line = document.createElement("p")
-      line.className = "ov-switch"
-      line.role = "status"
-      head.after(line)
-    }
-    line.textContent = sentences.join(" ")
-  }
-
-  /* Whether a paragraph, or a table and what stands before it, names the model of a machine. */
-  const names = (value, machine) => {
-    const table = value.closest("table"), before = (table?.closest(".md-typeset__scrollwrap") ?? table)?.previousElementSibling
-    const place = table ?? value.closest("p, li, dd") ?? value
-    const [model] = label[machine].replace(/^\d+ × /, "").split(" ")
-    return `${before?.textContent} ${place.textContent}`.includes(model)
-  }
-
-  let following = false
-  const apply = wanted => {
-    document.documentElement.dataset.machine = wanted
-    let block, last
-    for (const value of document.querySelectorAll(".ov-value")) {
-      const spans = [...value.children]
-      const there = spans.map(span => span.dataset.machine), shown = nearest(wanted, there)
-      for (const span of spans) span.classList.toggle("ov-on", span.dataset.machine === shown)
-      delete value.dataset.on
-      /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
-      const isAlike = !isMine(wanted) && parts(shown).model === parts(wanted).model
-      if (value.matches(".ov-pinned") && (isAlike || names(value, shown))) continue
-      /* Within a paragraph or a row a machine is named where it changes. */
-      const place = value.closest("p, li, tr, dd"), machine = same(wanted, shown, there) ? wanted : shown
-      if (place !== block) last = wanted
-      if (machine !== last) value.dataset.on = label[machine].replace(" × ", "× ").replace(/ \d+GB.*/, "")
-      block = place
-      last = machine
-    }
-    const machinesShown = []
-    let others = 0
-    for (const set of document.querySelectorAll(".tabbed-set")) {
-      const runs = runsOf(set)
-      if (!runs.length) continue
-      const shown = nearest(wanted, runs)
-      machinesShown.push(shown)
-      others += !same(wanted, shown, runs)
-      const input = [...set.querySelectorAll(":scope > input")][runs.indexOf(shown)]
-      following = true  // its own clicks move no picker
-      if (input && !input.checked) input.click()
-      for (const run of set.querySelectorAll(".ov-run")) run.classList.toggle("ov-shown", run.dataset.machine === shown)
-      following = false
-      note(set, wanted, shown, runs)
-    }
-    announce(wanted, machinesShown, others)
-    for (const form of document.querySelectorAll(".ov-calculator")) begin(form, wanted)
-    for (const row of document.querySelectorAll(".ov-evidence li")) {
-      row.classList.toggle("ov-picked", row.dataset.machine === wanted)
-    }
   }
 
   const narrow = matchMedia("(max-width: 33rem)")
@@ -231,14 +103,26 @@
     box.addEventListener("blur", () => tell(-1))
   }
 
+  /* A picture of a reader's file may hold anything: what pictures of this book have none of is taken out, and so is the style
+     of a picture as a file, in whose place a page has one. */
+  const harmless = svg => {
+    for (const part of [svg, ...svg.querySelectorAll("*")]) {
+      if (!/^(svg|g|path|rect|line|circle|title|text|tspan)$/.test(part.localName)) part.remove()
+      for (const { name, value } of [...part.attributes]) {
+        if (/^on|href|src/i.test(name) || /url|["'\\@]/i.test(value)) part.removeAttribute(name)
+      }
+    }
+    return svg
+  }
+
   const inline = async picture => {
     const image = picture.querySelector("img")
     const small = narrow.matches || picture.closest(".ov-two, .ov-twin")
     const drawn = small ? picture.querySelector("source").srcset : image.src
     const answer = await fetch(drawn).catch(() => null)
-    if (!answer?.ok || picture.hidden) return
-    const text = (await answer.text()).replace(/<style\b.*?<\/style>/s, "")  // the page has a style of its own for it
-    const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement
+    if (!answer?.ok || picture.hidden || !picture.isConnected) return
+    const svg = harmless(new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement)
+    if (svg.localName !== "svg") return
     svg.setAttribute("aria-hidden", "true")
     const box = document.createElement("div"), told = document.createElement("p")
     box.className = "ov-picture"
@@ -263,84 +147,12 @@
     for (const picture of document.querySelectorAll(".ov-figure picture:not([hidden])")) inView.observe(picture)
   }
 
-  const redraw = (place = document) => {
-    for (const part of place.querySelectorAll(".ov-picture, .ov-picture + .ov-told")) part.remove()
-    for (const picture of place.querySelectorAll(".ov-figure picture")) picture.hidden = false
+  const redraw = () => {
+    for (const part of document.querySelectorAll(".ov-picture, .ov-picture + .ov-told")) part.remove()
+    for (const picture of document.querySelectorAll(".ov-figure picture")) picture.hidden = false
     watch()
   }
-  narrow.addEventListener("change", () => redraw())
-
-  /* What the address asks for, or what this browser remembers. */
-  const chosen = () => [new URLSearchParams(location.search).get("machine"), localStorage.getItem(KEY)]
-    .find(profile => profile && label[profile])
-
-  /* Else what the page opens on, or the book. */
-  const picked = () => chosen() ?? [document.querySelector(".ov-head")?.dataset.first, machines.find(m => m.first)?.profile]
-    .find(profile => profile && label[profile])
-
-  const pick = profile => {
-    localStorage.setItem(KEY, profile)
-    const url = new URL(location.href), select = document.querySelector(".ov-picker select")
-    if (url.searchParams.has("machine")) {
-      url.searchParams.set("machine", profile)
-      history.replaceState(history.state, "", url)
-    }
-    if (select) select.value = profile
-    apply(profile)
-  }
-
-  /* A clicked tab moves the picker, and what the reader looks at stays where it is. */
-  document.addEventListener("change", event => {
-    if (following || !event.target.matches(".tabbed-set > input")) return
-    const set = event.target.parentElement, top = set.getBoundingClientRect().top
-    const number = [...set.querySelectorAll(":scope > input")].indexOf(event.target)
-    const run = set.querySelectorAll(":scope > .tabbed-content > .tabbed-block")[number]?.querySelector(".ov-run")
-    if (!run) return
-    pick(run.dataset.machine)
-    scrollBy({ top: set.getBoundingClientRect().top - top, behavior: "instant" })
-  })
-
-  /* Two machines beside each other in one figure. */
-  const beside = () => {
-    for (const set of document.querySelectorAll(".tabbed-set:has(.ov-run .ov-figure):not([data-beside], .ov-summary *)")) {
-      set.dataset.beside = ""
-      const blocks = [...set.querySelectorAll(":scope > .tabbed-content > .tabbed-block")]
-      if (blocks.length < 2) continue
-      const row = document.createElement("label"), select = document.createElement("select")
-      row.className = "ov-beside"
-      const words = document.createTextNode("")
-      select.ariaLabel = "Compare with"
-      select.add(new Option("Compare with …", ""))
-      for (const block of blocks) {
-        const profile = block.querySelector(".ov-run").dataset.machine
-        block.dataset.label = label[profile] ?? profile
-        select.add(new Option(block.dataset.label, profile))
-      }
-      const compare = () => {
-        for (const block of blocks) {
-          block.classList.toggle("ov-second", block.querySelector(".ov-run").dataset.machine === select.value)
-        }
-        set.classList.toggle("ov-two", Boolean(select.value))
-        words.data = select.value ? "compared with" : ""
-        redraw(set)
-      }
-      /* A machine is not compared with itself. */
-      const offer = () => {
-        const inputs = [...set.querySelectorAll(":scope > input")]
-        for (const [i, option] of [...select.options].slice(1).entries()) option.hidden = option.disabled = inputs[i].checked
-      }
-      offer()
-      select.addEventListener("change", compare)
-      set.addEventListener("change", event => {
-        if (!event.target.matches(".tabbed-set > input")) return
-        offer()
-        if (select.value) compare()
-      })
-      row.append(words, select)
-      const choice = set.closest(".ov-views")?.querySelector(".ov-choice")
-      choice ? choice.append(row) : set.before(row)
-    }
-  }
+  narrow.addEventListener("change", redraw)
 
   /* A guess opens its answer. */
   document.addEventListener("change", event => {
@@ -364,8 +176,8 @@
 
   /* Perfetto takes a trace from the page that opened it: it answers PING when it is ready. */
   const PERFETTO = "https://ui.perfetto.dev"
-  const traces = () => {
-    for (const place of document.querySelectorAll(".ov-perfetto:not(:has(button))")) {
+  const traces = within => {
+    for (const place of within.querySelectorAll(".ov-perfetto:not(:has(button))")) {
       const button = document.createElement("button")
       button.type = "button"
       button.textContent = "open in Perfetto"
@@ -385,8 +197,8 @@
   }
 
   /* Timelines can be explored. What that needs is loaded when a reader asks for it. */
-  const exploring = () => {
-    for (const row of document.querySelectorAll(".ov-run .ov-explorable:empty")) {
+  const exploring = within => {
+    for (const row of within.querySelectorAll(".ov-run .ov-explorable:empty")) {
       const figure = row.parentElement, button = document.createElement("button")
       button.type = "button"
       button.textContent = "Explore this timeline"
@@ -411,8 +223,7 @@
       button.addEventListener("click", async () => {
         const { play } = await import(new URL("fault.js", ASSETS))
         const [faults, steps] = [".ov-faults table", ".ov-steps table"].map(name => document.querySelector(name))
-        const traces = [...document.querySelectorAll(`.ov-perfetto[data-title="${place.dataset.snippet}"]`)]
-        const seen = traces.find(trace => trace.closest(".ov-shown")) ?? traces[0]
+        const seen = document.querySelector(`.ov-perfetto[data-title="${place.dataset.snippet}"]`)
         await play(place, faults, steps, seen.dataset.trace)
       })
       place.replaceChildren(button)
@@ -463,23 +274,6 @@
     if (link?.hash && link.pathname === location.pathname) link.closest(".ov-evidence").hidePopover()
   })
 
-  const build = () => {
-    const header = document.querySelector(".md-header__inner")
-    if (!header || !machines.length || header.querySelector(".ov-picker")) return
-    const picker = document.createElement("label")
-    picker.className = "ov-picker"
-    picker.innerHTML = '<span class="ov-picker-name">Machine</span><select></select>'
-    const select = picker.querySelector("select")
-    for (const machine of machines) {
-      const option = new Option(machine.label + (machine.local ? " (this build)" : ""), machine.profile)
-      if (narrow.matches) option.label = option.text.replace(machine.label, short(machine))
-      select.add(option)
-    }
-    select.value = picked()
-    select.addEventListener("change", () => pick(select.value))
-    header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
-  }
-
   /* Indexes: words and chips choose rows, and the address remembers them. Without this script all rows are there. */
   const filter = () => {
     const tables = [...document.querySelectorAll(".ov-index:not(.ov-counts)")]
@@ -505,7 +299,7 @@
     if (claims) {
       const on = document.createElement("select")
       on.add(new Option("any machine", ""))
-      for (const { label, profile } of machines) if (rows.some(({ states }) => profile in states)) on.add(new Option(label, profile))
+      for (const { label, profile } of window.overlapMachines ?? []) if (rows.some(({ states }) => profile in states)) on.add(new Option(label, profile))
       add("on", "On", on)
       on.value = asked.get("on") ?? ""
     }
@@ -571,7 +365,7 @@
     for (const table of document.querySelectorAll(".md-typeset table:is(:not([class]), .ov-matrix)")) {
       const heads = [...table.querySelectorAll("thead :is(th, td)")].map(head => {
         const heading = head.cloneNode(true)
-        for (const part of heading.querySelectorAll("small, .ov-value > :not(.ov-on)")) part.remove()
+        for (const part of heading.querySelectorAll("small")) part.remove()
         return heading.textContent.trim()
       })
       for (const cell of table.querySelectorAll("tbody td:not([data-label])")) cell.dataset.label = heads[cell.cellIndex] ?? ""
@@ -580,54 +374,26 @@
       const name = head.firstChild
       if (name?.nodeType === Node.TEXT_NODE) name.data = name.data.replace(/^(\d+) × (?=\S)/, "$1\u00a0×\u00a0")
     }
-    for (const source of document.querySelectorAll(".ov-twin source")) source.media = "all"  // beside each other they are narrow
-    for (const tabs of document.querySelectorAll(".tabbed-labels")) {
-      if (narrow.matches || tabs.childElementCount > 5) tabs.tabIndex = 0  // they scroll
-    }
   }
 
-  /* The reader's machine, where there is one: it is put into the page first, as one more of the book's. */
-  const owning = async () => {
-    const zone = document.querySelector(".ov-drop")
-    if (!zone && localStorage.getItem(MINE) === null) return
-    const { insert, open, stored } = await import(new URL("mine.js", ASSETS))
-    const { mine, why } = stored(MINE, window.overlapEdition)
-    if (mine && !machines.some(({ profile }) => isMine(profile))) {
-      lacks = mine.lacks
-      for (const [profile, { label: name }] of Object.entries(mine.machines)) {
-        machines.push({ profile: `my:${profile}`, label: `your ${name}`, local: false, first: false })
-        label[`my:${profile}`] = `your ${name}`
-      }
-    }
-    if (zone) open(zone, MINE, window.overlapEdition, mine, why)
-    if (!mine) return
-    try {
-      insert(mine)
-    } catch (error) {
-      console.error(error)
-      zone?.append("The file that this browser keeps is damaged: pages show only a part of it. Forget it, and repeat the command.")
-    }
+  /* What an output needs, again where it shows another machine. */
+  const equip = place => {
+    for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) source.media = "all"  // beside each other they are narrow
+    traces(place)
+    exploring(place)
+    watch()
   }
+  document.addEventListener("ov-shown", ({ target }) => target.matches(".ov-calculator") ? begin(target) : equip(target))
 
-  const start = async () => {
-    if (document.querySelector(".ov-drop") || localStorage.getItem(MINE) !== null) await owning().catch(console.error)
-    build()
+  const start = () => {
     filter()
     mend()
-    watch()
-    beside()
-    traces()
-    exploring()
+    equip(document)
+    document.querySelectorAll(".ov-calculator").forEach(begin)
     playing()
     copying()
-    const wanted = picked()
-    if (!wanted) return
-    const select = document.querySelector(".ov-picker select")
-    if (select) select.value = wanted
-    if (new URLSearchParams(location.search).has("machine")) localStorage.setItem(KEY, wanted)
-    apply(wanted)
     opened()
   }
 
-  window.document$ ? window.document$.subscribe(start) : start()
+  location.protocol === "file:" || !window.document$ ? start() : window.document$.subscribe(start)
 })()

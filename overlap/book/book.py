@@ -16,7 +16,7 @@ from overlap.book.library import Library
 from overlap.book.local_runs import LocalRuns, cache_folder
 from overlap.book.recording import Recording, has_trials
 from overlap.book.statistic import Statistic
-from overlap.book.value import Value
+from overlap.book.value import Value, values
 from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.recording import has_runs_of
@@ -84,8 +84,8 @@ class Book:
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
 
-        Each has `profile`, `label`, `local` (this build ran on it), `first`, `reference` (a claim that is
-        false there stops the build).
+        Each has `profile`, `label`, `short`, `local` (this build ran on it), `first`, `reference` (a claim
+        that is false there stops the build).
         """
         is_local = {}
         for name in self.snippets:
@@ -96,6 +96,7 @@ class Book:
             {
                 "profile": profile,
                 "label": machine.label(profile),
+                "short": machine.short(profile),
                 "local": is_local[profile],
                 "first": profile == first,
                 "reference": self.is_reference(profile),
@@ -166,6 +167,15 @@ class Book:
     def of_kind(self, kind: type[B]) -> list[B]:
         """All blocks of one kind."""
         return [block for block in self.blocks if isinstance(block, kind)]
+
+    @property
+    def values(self) -> set[Value]:
+        """The values in sentences of all pages, without those that are pinned to one machine."""
+        found = set()
+        for block in self.blocks:
+            if block.prose:
+                found |= {value for _, value in values(block.prose.text) if not value.profile}
+        return found
 
     @property
     def claims(self) -> list[Claim]:

@@ -4,10 +4,7 @@ The site takes it for one more machine, `overlap import` takes its runs. It is p
 
     overlap     the number of this form
     edition     fingerprint of the book: its snippets, and all that pages compute
-    machines    by profile: `label`; by key, made by `overlap.book.value.key`, `values` [text, range, note],
-                `claims` [state, figures], `headlines` [text, range, share, origin] and
-                `calculators` {input: number}; by name `snippets` with `provenance`,
-                `outputs` [[rank, stream, text], …], `tables` and `more` of their pictures
+    machines    by profile: all that pages show of it, see `overlap.site.machines`; pictures are in there, too
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
 
@@ -17,35 +14,28 @@ added when all have run, or when it is stopped.
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from overlap import OverlapError
-from overlap.book import evaluation
-from overlap.book.blocks import Calculator, Claim
+from overlap.book.blocks import Calculator
 from overlap.book.blocks.headlines import all_headlines
 from overlap.book.book import Book
 from overlap.book.recording import Recording
-from overlap.book.value import Value, values
-from overlap.book.verdict import State
 from overlap.cache import digest, write
 from overlap.run import machine
 from overlap.run.progress import Item
 from overlap.run.recording import FRESH, bundled, grade, parse, plain_json, sealed
 from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
-from overlap.run.text import plain, printable
 
-FORM = 1
+FORM = 2
 NAME = "mine.json"
-#: Characters that are kept of an output.
-_LONGEST_OUTPUT = 20_000
 
 #: Recordings of what was measured here, by snippet and profile.
 Measured = dict[str, dict[str, Recording]]
-#: Numbers of the pictures that recordings give, by snippet and profile; `tables` and `more` each.
-Tables = Callable[[list[Recording]], dict[tuple[str, str], dict]]
+#: What pages show of one machine of a book.
+Shown = Callable[[Book, str], dict]
 
 
 class Mine:
@@ -94,9 +84,11 @@ class Mine:
         if self.path:
             self._write({})
 
-    def finish(self, tables: Tables) -> None:
-        """Write the file with what the book says of its runs."""
-        self._write(self._machines(tables))
+    def finish(self, shown: Shown) -> None:
+        """Write the file with what the book shows of its runs."""
+        now = self.book.with_recordings(self.recordings)
+        profiles = sorted({recording.profile for recording in self.all_recordings}, key=machine.order)
+        self._write({profile: shown(now, profile) for profile in profiles})
 
     @property
     def all_recordings(self) -> list[Recording]:
@@ -116,28 +108,13 @@ class Mine:
         }
         write(self.path, json.dumps(data, allow_nan=False) + "\n")
 
-    def _machines(self, tables: Tables) -> dict[str, dict]:
-        """What the book says of each profile of this machine."""
-        now = self.book.with_recordings(self.recordings)
-        pictured = tables(self.all_recordings)
-        machines = {}
-        for profile in sorted({recording.profile for recording in self.all_recordings}, key=machine.order):
-            snippets = {}
-            for recording in self.all_recordings:
-                if recording.profile == profile:
-                    name = recording.snippet
-                    picture = pictured.get((name, profile), {"tables": [], "more": 0})
-                    snippets[name] = _of_snippet(recording) | picture
-            machines[profile] = _of_machine(now, profile) | {"snippets": snippets}
-        return machines
-
 
 def edition(book: Book) -> str:
     """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
     parts = []
     for name, snippet in book.snippets.items():
         parts.append(f"{name} {snippet.hash} {snippet.input_hashes} {snippet.derive_hash}")
-    parts += [value.key for value in _asked(book)]
+    parts += [value.key for value in book.values]
     keyed = [*all_headlines(book), *book.of_kind(Calculator), *book.claims]
     parts += [item.key for item in keyed]
     return digest(sorted(parts))[:16]
@@ -161,7 +138,8 @@ def _lines(path: Path, data: dict) -> list[tuple[str, bytes]]:
 
 def _is_mine(data: object) -> bool:
     """Whether these data have the form of such a file."""
-    return isinstance(data, dict) and data.get("overlap") is FORM and isinstance(data.get("recordings"), list)
+    is_form = isinstance(data, dict) and type(data.get("overlap")) is int
+    return is_form and isinstance(data.get("recordings"), list)
 
 
 def _recordings(path: Path) -> Iterator[tuple[str, dict]]:
@@ -177,77 +155,3 @@ def _recordings(path: Path) -> Iterator[tuple[str, dict]]:
         raise OverlapError(f"{path}: is not what `verify --all` writes; {remedy}")
     for where, line in _lines(path, data):
         yield where, parse(line, where, remedy)
-
-
-# What the book says of one machine
-
-
-def _asked(book: Book) -> set[Value]:
-    """The values in sentences, without those that are pinned to one machine."""
-    asked = set()
-    for block in book.blocks:
-        if block.prose:
-            asked |= {value for _, value in values(block.prose.text) if not value.profile}
-    return asked
-
-
-def _of_machine(now: Book, profile: str) -> dict:
-    """What sentences, claims and tables say of one profile."""
-    return {
-        "label": machine.label(profile),
-        "values": _known(sorted(_asked(now), key=str), lambda value: _value(now, profile, value)),
-        "claims": _known(now.claims, lambda claim: _claim(now, profile, claim)),
-        "headlines": _known(all_headlines(now), lambda row: row.by_machine(now).get(profile)),
-        "calculators": _known(now.of_kind(Calculator), lambda block: _start(now, profile, block)),
-    }
-
-
-def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
-    """The content of each item that this machine has data for, by the item's key."""
-    known = {}
-    for item in items:
-        with contextlib.suppress(OverlapError):
-            content = of(item)
-            if content:
-                known[item.key] = content
-    return known
-
-
-def _value(now: Book, profile: str, value: Value) -> list[str] | None:
-    item = now.statistics(value).get(profile)
-    if not item or not item.values:
-        return None
-    note = f"{value.snippet} on your {machine.label(profile)}"
-    if item.note:
-        note += f": {item.note}"
-    return [plain(item.text), plain(item.wide_range), plain(note)]
-
-
-def _claim(now: Book, profile: str, claim: Claim) -> list[str] | None:
-    recording = now.recordings(claim.snippet).get(profile)
-    verdict = recording and evaluation.verdict(now, claim, recording)
-    if not verdict:
-        return None
-    figures = verdict.figures
-    if verdict.state is State.FALSE and verdict.advice:
-        figures += f" · {verdict.advice}"
-    return [verdict.state.word, plain(figures)]
-
-
-def _start(now: Book, profile: str, calculator: Calculator) -> dict[str, float] | None:
-    """Where a calculator's inputs begin, if it can begin there."""
-    start = calculator.starts(now).get(profile)
-    if start and all(item.low <= start[item.name] <= item.high for item in calculator.inputs):
-        return start
-    return None
-
-
-def _of_snippet(recording: Recording) -> dict:
-    """What a page shows of a recording beside its picture."""
-    outputs = []
-    for output in recording.data["outputs"]:
-        text = printable("".join(output["text"]))
-        if len(text) > _LONGEST_OUTPUT:
-            text = text[:_LONGEST_OUTPUT] + "\n[… the rest is left out …]\n"
-        outputs.append([output["rank"], output["name"], text])
-    return {"provenance": plain(recording.provenance), "outputs": outputs}

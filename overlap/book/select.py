@@ -42,19 +42,25 @@ def of_snippet(book: "Book", name: str) -> str | None:
 
 
 def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> str:
-    """Of the machines that have a value of a snippet: the one `wanted`, else the snippet's."""
-    for profile in (wanted, of_snippet(book, name)):
+    """Of the machines that have a value of a snippet: what stands for the `wanted` one, else its own."""
+    for profile in (stand_in(wanted, book.recordings(name)), of_snippet(book, name)):
         if profile in by_profile:
             return profile
     return next(iter(by_profile))
 
 
-def counts_for(wanted: str, shown: str, profiles: Iterable[str]) -> bool:
-    """Whether what one machine gave is what another would give: a single GPU's, or that of CPUs alone.
+def stand_in(wanted: str, profiles: Iterable[str]) -> str | None:
+    """Of the machines where something ran, the one that gave what the wanted one would give; or none.
 
-    `profiles` are all that have it. `same` in `docs/assets/overlap.js` says so of the machine a reader picks.
+    That is itself, or else a single GPU of its model; where all are CPUs, their first.
     """
-    return shown == wanted or wanted.startswith(f"{shown}-x") or all(map(is_cpu, profiles))
+    profiles = list(profiles)
+    if wanted in profiles:
+        return wanted
+    for profile in profiles:
+        if wanted.startswith(f"{profile}-x"):
+            return profile
+    return profiles[0] if profiles and all(map(is_cpu, profiles)) else None
 
 
 def _gpus(book: "Book", name: str) -> dict[str, int]:

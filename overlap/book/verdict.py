@@ -31,6 +31,10 @@ class State(Enum):
         return "hold" if self is State.HOLDS and count != 1 else self.word
 
 
+#: The marks by the words.
+MARKS = dict(state.value for state in State)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A state on one machine, with the recording that decides it, and its figures.

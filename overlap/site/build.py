@@ -15,10 +15,11 @@ import overlap
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.mine import edition
+from overlap.book.verdict import MARKS
 from overlap.cache import digest, write
 from overlap.run import download, machine
 from overlap.run.text import plural
-from overlap.site import app, svg, trace
+from overlap.site import app, machines, svg, trace
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures
 
@@ -105,10 +106,14 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
     yield "downloads/overlap.pyz", app.build(book)
     for name, text in pieces.items():
         yield f"downloads/{name}.py", text.encode()
-    picker = [f"var overlapMachines = {json.dumps(book.machines())}"]
-    picker.append(f"var overlapEdition = {json.dumps(edition(book))}")
     yield "colors.css", svg.stylesheet().encode()
-    yield "machines.js", "".join(f"{line}\n" for line in picker).encode()
+    known = book.machines()
+    names = {"overlapMachines": known, "overlapEdition": edition(book), "overlapMarks": MARKS}
+    lines = [f"var {name} = {json.dumps(content)}\n" for name, content in names.items()]
+    yield "machines.js", "".join(lines).encode()
+    for item in known:
+        shown = json.dumps(machines.shown(pictures, item["profile"]), ensure_ascii=False)
+        yield f"machines/{item['profile']}.json", f"{shown}\n".encode()
     for name in book.snippets:
         for path, text in _of_runs(book, pictures, name):
             yield path, text.encode()

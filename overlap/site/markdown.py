@@ -19,7 +19,7 @@ from overlap.book.page import FIRST, parse
 from overlap.book.value import CITED, PRINTED, VALUE, VERDICT, VERDICTS, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
-from overlap.run.text import plain
+from overlap.site import machines
 from overlap.site.glossary import Glossary
 from overlap.site.navigation import read_nav, titles
 from overlap.site.pictures import Pictures
@@ -125,11 +125,13 @@ class _Blocks(Preprocessor):
             rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", rendered[0], count=1)
         if view.measured:
             rendered.append(f"\n\n{view.stash(measured(view))}\n")
+        if view.elsewhere:
+            rendered.append(f"\n\n{view.stash(view.parts)}\n")
         return "\n".join(rendered).rstrip("\n").splitlines()  # else the last block is put into a paragraph
 
 
 class _Values(InlineProcessor):
-    """A value becomes one span per machine, with its provenance and its range."""
+    """A value becomes what it is on the page's machine, with its provenance and its range."""
 
     def __init__(self, pattern: str, md: Markdown, extension: OverlapExtension):
         super().__init__(pattern, md)
@@ -138,31 +140,22 @@ class _Values(InlineProcessor):
     def handleMatch(self, match: re.Match, data: str):
         value = Value.parse(match)
         view = self.extension.view
-        statistics = view.book.statistics(value)
-        first = view.first(view.book.numbers(value), value.snippet)
+        numbers = view.book.numbers(value)
+        profile = view.first(numbers, value.snippet)
+        text, wide_range, note = machines.value(view.book, value, profile)
         # a value that is of one machine only stands in a sentence that names it, but for the first page
-        look = "ov-value"
-        if value.profile and view.path != FIRST:
-            look += " ov-pinned"
-        element = etree.Element("span", {"class": look})
-        # the Tab key stops where a number is missing: that says why
-        missing = any(not item.values for item in statistics.values())
+        is_pinned = bool(value.profile and view.path != FIRST)
+        attributes = {"class": "ov-value ov-pinned" if is_pinned else "ov-value", "tabindex": "-1"}
+        attributes |= {"data-machine": profile, "data-note": note}
         if not value.profile:
-            element.set("data-key", value.key)
-        element.set("tabindex", "0" if missing else "-1")
-        if "ov-pinned" not in look and not select.counts_for(view.opens_on, first, statistics):
-            element.set("data-on", machine.short(first).replace(" × ", "× "))
-        for profile, item in statistics.items():
-            note = f"{value.snippet} on {machine.label(profile)}"
-            if item.note:
-                note += f": {item.note}"
-            attributes = {"data-machine": profile, "data-note": plain(note)}
-            attributes |= {"class": "ov-on"} if profile == first else {"data-search-exclude": ""}
-            part = etree.SubElement(element, "span", attributes)
-            part.text = AtomicString(plain(item.text))
-            if item.wide_range:
-                small = etree.SubElement(part, "small", {"class": "ov-range"})
-                small.text = AtomicString(plain(f" ({item.wide_range})"))
+            attributes["data-key"] = value.key
+        if not is_pinned and view.is_elsewhere(profile, value.snippet):
+            attributes["data-on"] = machine.short(profile)
+        element = etree.Element("span", attributes)
+        element.text = AtomicString(text)
+        if wide_range:
+            small = etree.SubElement(element, "small", {"class": "ov-range"})
+            small.text = AtomicString(wide_range)
         return element, match.start(0), match.end(0)
 
 
@@ -230,27 +223,13 @@ def head(view: View, blocks: list[Block], status: str) -> str:
         minutes=max(1, round(words / _PACE)),
         models=list(dict.fromkeys(machine.short(profile).rpartition(" × ")[2] for profile in days)),
         days=sorted(day for days_there in days.values() for day in days_there),
-        notice=notice(view),
+        is_first=view.opens_on == select.of_book(view.book),
+        elsewhere=view.elsewhere.count(True),
+        outputs=len(view.elsewhere),
         counts=Counts.of(view.claims),
         marks=view.legend,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
     )
-
-
-def notice(view: View) -> str:
-    """Where a page is not shown on the book's machine, or not all of it.
-
-    `announce` in `docs/assets/overlap.js` says it in the same words of the machine that a reader picks.
-    """
-    name = machine.short(view.opens_on)
-    sentences = []
-    if view.opens_on != select.of_book(view.book):
-        sentences.append(f"This page opens on {name}, on which most of it ran.")
-    if others := view.ran.count(False):
-        are = "is" if others == 1 else "are"
-        told = f"{others} of the {len(view.ran)} outputs below {are} from another machine"
-        sentences.append(f"{told}, which is named there.")
-    return " ".join(sentences)
 
 
 def measured(view: View) -> str:

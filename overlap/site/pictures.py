@@ -35,17 +35,6 @@ class Pictures:
             self._drawn[id(recording)] = self._picture(recording)
         return self._drawn[id(recording)]
 
-    def numbers(self, recordings: list[Recording]) -> dict[tuple[str, str], dict]:
-        """`tables` and `more` of these, by snippet and profile; a picture that cannot be drawn has none."""
-        read = {}
-        for recording in recordings:
-            with contextlib.suppress(OverlapError):
-                if picture := self.of(recording):
-                    tables = [table for part in picture["parts"].values() for table in part["tables"]]
-                    kept = {"tables": tables + picture["tables"], "more": picture["more"]}
-                    read[recording.snippet, recording.profile] = kept
-        return read
-
     def problems(self) -> list[str]:
         """What cannot be drawn, and why; of recordings that cannot be read `Book.check` tells."""
         problems: dict[str, None] = {}

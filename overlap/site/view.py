@@ -1,9 +1,9 @@
 """What a block draws itself with on a page: templates that escape, addresses, code, outputs, pictures."""
 
-import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import jinja2
 from markdown import Markdown
@@ -19,12 +19,12 @@ from overlap.book import select
 from overlap.book.blocks import Claim
 from overlap.book.book import Book
 from overlap.book.page import FIRST
-from overlap.book.recording import Recording, span
+from overlap.book.recording import span
 from overlap.book.statistic import show
-from overlap.book.verdict import Verdict
+from overlap.book.verdict import MARKS, Verdict
 from overlap.run import machine
-from overlap.run.text import plain, printable
-from overlap.site import svg
+from overlap.run.text import plain
+from overlap.site import machines, svg
 from overlap.site.build import FOLDER
 from overlap.site.pictures import Pictures
 
@@ -61,10 +61,9 @@ class View:
     claims: list[list[Verdict]] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
-    #: The machine that the page shows before a reader picks one; of each set of tabs, whether it ran there.
+    #: The machine that the page shows before a reader picks one; of each output, whether another one gave it.
     opens_on: str = ""
-    ran: list[bool] = field(default_factory=list)
-    _sets: int = 0
+    elsewhere: list[bool] = field(default_factory=list)
     _figures: int = 0
 
     @property
@@ -80,8 +79,12 @@ class View:
         return "../" * depth
 
     def first(self, by_profile: dict, name: str) -> str:
-        """Of the machines that have something of a snippet, the one that the page shows first."""
+        """Of the machines that have something of a snippet, the one that the page shows."""
         return select.of_values(self.book, by_profile, name, self.opens_on)
+
+    def is_elsewhere(self, profile: str, name: str) -> bool:
+        """Whether the page's machine would give something else of a snippet than this one."""
+        return profile != select.stand_in(self.opens_on, self.book.recordings(name))
 
     def stash(self, html: str) -> str:
         """Keep HTML out of Markdown's way; return what stands for it."""
@@ -104,12 +107,6 @@ class View:
         html = self._sentences.reset().convert(text)
         return Markup(html.removeprefix("<p>").removesuffix("</p>"))
 
-    def tabs(self, contents: dict[str, str], first: str) -> Markup:
-        """One tab per machine with its HTML, by profile; `first` is open."""
-        self._sets += 1
-        self.ran.append(select.counts_for(self.opens_on, first, contents))
-        return self.file("tabs", set=self._sets, contents=contents, first=first)
-
     def captioned(self, name: str, caption: str, href: str = "") -> str:
         """Markdown of the caption of the next figure, with a link to where its code is.
 
@@ -124,8 +121,7 @@ class View:
 
     def link(self, uri: str) -> str:
         """Address of a generated file; empty where there is none."""
-        exists = (self.book.docs / FOLDER / uri).exists()
-        return f"{self.up}{FOLDER}/{uri}" if exists else ""
+        return self.address(f"{FOLDER}/{uri}")
 
     def page(self, path: str, anchor: str) -> str:
         """Address of a place on another page."""
@@ -147,15 +143,13 @@ class View:
             return ""
         return f"#{place.anchor}" if place.page == self.path else self.page(place.page, place.anchor)
 
-    def raw(self, recording: Recording) -> str:
-        """Address of a recording."""
-        if recording.is_local:
-            return self.link(f"local/{recording.profile}/{recording.snippet}.json")
-        return self.up + recording.path.removeprefix("docs/")
+    def address(self, path: str) -> str:
+        """The way to a file below the root of the site; empty where there is none."""
+        return self.up + path if path and (self.book.docs / path).exists() else ""
 
-    def trace(self, recording: Recording) -> str:
-        """Address of a recording's timelines."""
-        return self.link(f"traces/{recording.profile}/{recording.snippet}.json")
+    def verdict(self, verdict: Verdict) -> list[str]:
+        """What its evidence shows: state, figures, advice, address of the recording."""
+        return machines.verdict(verdict)
 
     def code(self, text: str, title: str, anchor: str = "") -> Markup:
         """Highlighted Python under its path, which links to its place."""
@@ -165,40 +159,58 @@ class View:
         """The lines of highlighted Python, each whole by itself."""
         return [Markup(line) for line in highlighted(code).split("\n")]
 
-    def outputs(self, recording: Recording) -> Markup:
-        """What the snippet printed, per stream and per rank."""
-        outputs = recording.data["outputs"]
-        return self.file("outputs", outputs=outputs, ranks=len({output["rank"] for output in outputs}))
+    def output(self, names: list[str]) -> "Output":
+        """What these snippets gave on the machine that the page shows."""
+        recordings = [self.book.recordings(name) for name in names]
+        profiles = [profile for profile in recordings[0] if all(profile in known for known in recordings)]
+        if not profiles:
+            reason = f"no machine has recordings of {' and '.join(names)}"
+            raise OverlapError(f"{self.path}: {reason}; run `overlap record {' '.join(names)}` on one")
+        profile = self.first(dict.fromkeys(profiles), names[0])
+        is_elsewhere = self.is_elsewhere(profile, names[0])
+        self.elsewhere.append(is_elsewhere)
+        runs = {}
+        for name, known in zip(names, recordings, strict=True):
+            runs[name] = machines.run(self.site.pictures, known[profile])
+        return Output(profile, profiles, is_elsewhere, runs)
 
-    def figure(
-        self, recording: Recording, at_once: bool = False, numbers: bool = False, part: str = ""
-    ) -> Markup:
-        """A recording's picture, or a part that stands beside it; empty where the snippet draws none.
+    def run(self, output: "Output", **options) -> Markup:
+        """An output on the page.
 
-        `at_once`: it is in the first view, so nothing waits for it. With its `numbers`, but for a timeline's:
-        those have their names where it is explored.
+        `picture`: with its picture; `alone`: only that, or a `part`, at once: it is in the first view.
         """
-        name = recording.snippet
-        picture = self.site.pictures.of(recording)
-        if not picture:
-            return Markup("")
-        file = f"{recording.profile}/{name}"
-        if part:
-            if part not in picture["parts"]:
-                known = ", ".join(picture["parts"]) or "none yet"
-                raise OverlapError(f"snippets/{name}.py: plot() returns no part {part!r}; there are {known}")
-            picture = picture["parts"][part]
-            file = f"{file}-{part}"
+        options = {"picture": True, "alone": False, "part": ""} | options
+        return self.file("run", view=self, **output._asdict(), **options)
+
+    def pictures(self, profile: str, name: str, part: str, sizes: dict) -> dict[str, dict]:
+        """Address, width and height of both forms of a picture."""
         variants = {}
-        for variant, (width, height) in picture["sizes"].items():
-            uri = f"pictures/{file}-{variant}.svg"
-            source = self.link(uri) or svg.data_uri(svg.in_file(picture[variant]))
+        for variant, (width, height) in sizes.items():
+            source = self.link(f"pictures/{profile}/{name}{'-' * bool(part)}{part}-{variant}.svg")
+            if not source:
+                picture = self.site.pictures.of(self.book.recordings(name)[profile])
+                drawn = picture["parts"][part] if part else picture
+                source = svg.data_uri(svg.in_file(drawn[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
-        title = f"{self.book.snippets[name].summary} Measured on {machine.label(recording.profile)}."
-        names = {"title": title, "at_once": at_once, "trace": not part and self.trace(recording)}
-        names["tables"] = picture["tables"] if numbers and not names["trace"] else []
-        names["more"] = picture["more"]
-        return self.file("figure", **variants, **names)
+        return variants
+
+    @property
+    def parts(self) -> Markup:
+        """What the page's script makes outputs and tables of numbers of."""
+        table = {"headings": ["", ""], "rows": [[""], ["", ""]]}
+        return self.file("parts", wanted="", here="", outputs=[["rank", "", ""]], tables=[table])
+
+
+class Output(NamedTuple):
+    """What snippets gave on one of the machines that have them all, as data by snippet.
+
+    `is_elsewhere`: the page's machine would give something else.
+    """
+
+    profile: str
+    profiles: list[str]
+    is_elsewhere: bool
+    runs: dict[str, dict]
 
 
 class _Colourless(Filter):
@@ -229,8 +241,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_finalized,
     )
-    environment.globals |= {"label": machine.label, "show": show, "number": number, "printable": printable}
-    environment.globals |= {"in_columns": in_columns, "short": machine.short, "span": span}
+    environment.globals |= {"label": machine.label, "short": machine.short, "marks": MARKS}
+    environment.globals |= {"show": show, "span": span}
     return environment
 
 
@@ -243,17 +255,3 @@ def _finalized(value):
     """Text from outside without what a page should not get."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return plain(value) if is_text else value
-
-
-def in_columns(text: str) -> bool:
-    """Whether most lines of an output are rows of a table, whose columns a wrapped line would break."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    rows = [line for line in lines if re.search(r"\S {2,}\S", line)]
-    return len(rows) >= 3 and 2 * len(rows) > len(lines)
-
-
-def number(value: float | str | None) -> str:
-    """A coordinate as text; what was not measured, or is not drawn, has none."""
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else f"{value:,g}"

@@ -82,8 +82,6 @@ markdown_extensions:
   - pymdownx.highlight
   - pymdownx.inlinehilite
   - pymdownx.superfences
-  - pymdownx.tabbed:
-      alternate_style: true
 """
 FLOOR = """
 import os, sys, torch

@@ -84,6 +84,11 @@ class Calculator(Block):
         return cls(source.page, source.line, tuple(inputs.values()), formula, label, curve)
 
     @property
+    def snippet(self) -> str:
+        """Where its inputs begin."""
+        return self.inputs[0].start.snippet
+
+    @property
     def key(self) -> str:
         """Identifies it among all calculators."""
         return key(self.formula, [(item.name, str(item.start)) for item in self.inputs])
@@ -124,7 +129,7 @@ class Calculator(Block):
     def html(self, view: "View") -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
-        start = starts[view.first(starts, self.inputs[0].start.snippet)]
+        start = starts[view.first(starts, self.snippet)]
         results = self.results(start)
         now = self.result(start)
         top = max(*results, now, 1e-9)
@@ -139,8 +144,8 @@ class Calculator(Block):
             key=self.key,
             formula=json.dumps(as_json(self.formula)),
             curve=self._axis,
-            starts=json.dumps(starts),
             inputs=self.inputs,
+            started=json.dumps(start),
             start={
                 name: number if isinstance(number, int) else f"{number:.4g}" for name, number in start.items()
             },
@@ -157,7 +162,7 @@ class Calculator(Block):
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
-        start = starts[select.of_values(notebook.book, starts, self.inputs[0].start.snippet)]
+        start = starts[select.of_values(notebook.book, starts, self.snippet)]
         rows = [f"{item.name} = {start[item.name]:.4g}  # {item.label}" for item in self.inputs]
         rows.append(f"print(f'{{{self.formula}:.3g}}', {self.label!r})")
         text = f"{show(self.result(start))} {self.label}\n"

@@ -212,12 +212,15 @@ class Claim(Block):
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
+        by_machine = {verdict.profile: verdict for verdict in verdicts}
+        profile = view.first(by_machine, self.snippet)
         return view.render(
             read_template("claim"),
             claim=self,
             how=view.how(self.snippet),
             view=view,
-            verdicts=verdicts,
+            profile=profile,
+            verdict=view.verdict(by_machine[profile]),
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),
             mark=self.mark(view),

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text, read_template
+from overlap.book.blocks.block import Block, Source, Text
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
     from overlap.site.notebook import Notebook
     from overlap.site.view import View
 
-_BOX = '<div class="ov-snippet" data-snippet="{{ name }}">{{ tabs }}</div>'
+_BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></div>
+<div class="ov-runs">{{ run }}</div></div>"""
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ class FigureBlock(Block):
         yield from super().check(book)
 
     def markdown(self, view: "View") -> str:
-        """A tab for each machine; the caption, with the way to the code."""
-        book = view.book
-        recordings = book.recordings(self.snippet)
-        first = view.first(recordings, self.snippet)
-        tabs = {}
-        for profile, recording in recordings.items():
-            picture = view.figure(recording, at_once=profile == first, part=self.part)
-            tabs[profile] = view.render(read_template("figure"), profile=profile, picture=picture)
-        tabs = view.render(_BOX, name=self.snippet, tabs=view.tabs(tabs, first))
-        return f"\n{view.stash(tabs)}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
+        """The picture; the caption, with the way to the code."""
+        output = view.output([self.snippet])
+        pictures = output.runs[self.snippet]["pictures"]
+        if self.part not in pictures:
+            known = ", ".join(filter(None, pictures)) or "none yet"
+            reason = f"plot() returns no part {self.part!r}; there are {known}"
+            raise OverlapError(f"{self.where}: snippets/{self.snippet}.py: {reason}")
+        run = view.run(output, alone=True, part=self.part)
+        box = view.stash(view.render(_BOX, run=run))
+        return f"\n{box}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class ClaimIndex(Block):
             title: Counts.of(verdicts[claim] for claim in claims).by for title, claims in sections.items()
         }
         counts["The whole book"] = Counts.of(verdicts.values()).by
-        names = {"machines": machines, "counts": counts, "states": list(State)}
+        pages = {title: claims[0].page for title, claims in sections.items()} | {"The whole book": ""}
+        names = {"machines": machines, "counts": counts, "pages": pages, "states": list(State)}
         parts = ["", view.stash(view.render(read_template("claim_counts"), **names))]
         for title, claims in sections.items():
             rows = [(claim, {item.profile: item for item in verdicts[claim]}) for claim in claims]

@@ -1,4 +1,4 @@
-"""A snippet on a page: its code, what it gave in one tab per machine, and the way to take it home."""
+"""A snippet on a page: its code, what it gave, and the way to take it home."""
 
 import ast
 import re
@@ -11,15 +11,13 @@ from overlap import OverlapError
 from overlap.book import select
 from overlap.book.blocks.block import Block, Source, Text, read_template
 from overlap.run import download
-from overlap.run.machine import order
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
-    from overlap.book.recording import Recording
     from overlap.site.notebook import Notebook
-    from overlap.site.view import View
+    from overlap.site.view import Output, View
 
 _OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
@@ -104,38 +102,29 @@ class SnippetBlock(Block):
 
         Links to the snippet lead to the first place that shows its output.
         """
-        recordings = self._recordings(view.book)
-        pictures = {}
-        if self.plot:
-            for by_name in recordings.values():
-                for recording in by_name.values():
-                    pictures[recording.path] = view.figure(recording, numbers=True)
         anchors = [block.place(view) for block in self.snippets]
-        if not recordings:
+        if not self.output:
             return f"\n{view.stash(self._code(view, anchors))}\n"
-        if any(pictures.values()):
-            output = view.stash(self._output(view, recordings, pictures, anchors[:1]))
+        output = view.output(self._recorded(view.book))
+        if self.plot and any(run["pictures"] for run in output.runs.values()):
+            box = view.stash(self._output(view, output, anchors[:1]))
             caption = view.captioned(self.snippet, self.caption)
             code = view.stash(self._code(view, anchors[1:]))
-            return f"\n{output}\n{caption}\n{code}\n"
+            return f"\n{box}\n{caption}\n{code}\n"
         code = view.stash(self._code(view, anchors[:1]))
-        output = view.stash(self._output(view, recordings, pictures, anchors[1:]))
-        return f"\n{code}\n\n{output}\n"
+        box = view.stash(self._output(view, output, anchors[1:]))
+        return f"\n{code}\n\n{box}\n"
 
-    def _recordings(self, book: "Book") -> dict[str, dict[str, "Recording"]]:
-        """The recordings whose output is shown, by profile and snippet; a snippet without any is an error."""
-        if not self.output:
-            return {}
-        recordings: dict[str, dict[str, Recording]] = {}
+    def _recorded(self, book: "Book") -> list[str]:
+        """The names of the snippets; one without any recording is an error."""
+        names = []
         for block in self.snippets:
             snippet = book.snippet(block.snippet)
-            of_snippet = book.recordings(snippet.name)
-            if not of_snippet:
+            if not book.recordings(snippet.name):
                 reason = f"{snippet.path}: nothing recorded and nothing ran here; it {snippet.requirement}"
                 raise OverlapError(f"{self.where}: {reason}: run `overlap record {snippet.name}` there")
-            for profile, recording in of_snippet.items():
-                recordings.setdefault(profile, {})[block.snippet] = recording
-        return {profile: recordings[profile] for profile in sorted(recordings, key=order)}
+            names.append(snippet.name)
+        return names
 
     def place(self, view: "View") -> str:
         """Its anchor, where this is the place that links lead to; else nothing."""
@@ -148,17 +137,13 @@ class SnippetBlock(Block):
             view.measured.append(self.snippet)
         return self.anchor
 
-    def _output(self, view: "View", recordings: dict, pictures: dict[str, str], anchors: list[str]) -> str:
-        """A tab for each machine with what each snippet gave there, and the files."""
-        tabs = {}
-        for profile, by_name in recordings.items():
-            names = {"view": view, "profile": profile, "recordings": by_name, "pictures": pictures}
-            tabs[profile] = view.render(read_template("snippet_run"), shown=self.snippets, **names)
-        drawn = "".join(pictures.values())
+    def _output(self, view: "View", output: "Output", anchors: list[str]) -> str:
+        """What each snippet gave on the page's machine, and the files."""
+        pictures = [run["pictures"][""] for run in output.runs.values() if run["pictures"] and self.plot]
         views = ["picture", "output", "numbers", "file"]
-        if not drawn:
+        if not pictures:
             views.remove("picture")
-        if "ov-numbers" not in drawn:
+        if not any(picture["tables"] for picture in pictures):
             views.remove("numbers")
         files = []
         for block in self.snippets:
@@ -172,10 +157,9 @@ class SnippetBlock(Block):
         return view.render(
             read_template("snippet_output"),
             anchor="".join(anchors),
-            names=" ".join(block.snippet for block in self.snippets),
             line=self.line,
             views=views,
-            tabs=view.tabs(tabs, view.first(recordings, self.snippet)),
+            run=view.run(output, picture=self.plot),
             files=files,
         )
 

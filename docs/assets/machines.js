@@ -1,0 +1,527 @@
+/* Machines. A page is built with what one machine gave, and shows it without scripts. The picker in the header puts what
+   another one gave in the same places, by key: a machine is a file, generated/machines/PROFILE.json. The reader's own is one
+   more, from the file mine.json that overlap.pyz wrote, kept in this browser; nothing is sent. Whatever a file holds is text
+   and numbers: it arrives as textContent. A place that has changed says so by the event "ov-shown". */
+
+(() => {
+  const PICKED = "overlap.machine", MINE = "overlap.mine", FORM = 2
+  const ROOT = new URL("../", document.currentScript.src)
+  const machines = window.overlapMachines ?? [], marks = window.overlapMarks ?? {}  // from generated/machines.js
+  const find = profile => machines.find(machine => machine.profile === profile)
+  const isMine = profile => profile.startsWith("my:")
+  const of = (map, key) => Object.hasOwn(map ?? {}, key) ? map[key] : undefined
+  const all = (selector, place = document) => [...place.querySelectorAll(selector)]
+
+  // The reader's own machines
+
+  /* What a file says, without its recordings; an Error says in a sentence why it is refused. */
+  const PARTS = ["values", "claims", "headlines", "calculators", "counts", "snippets"]
+  const read = written => {
+    let data
+    try {
+      data = JSON.parse(written)
+    } catch {
+      throw new Error("The file is damaged or cut off: it is not JSON.")
+    }
+    const isMap = value => value !== null && typeof value === "object" && !Array.isArray(value)
+    if (data?.overlap !== FORM) throw new Error("This is no mine.json that overlap.pyz wrote.")
+    if (data.edition !== window.overlapEdition) {
+      throw new Error("The file is of another edition of this book. Download overlap.pyz again, and run it where the file is: only what has changed runs again.")
+    }
+    const { machines: own, lacks } = data
+    if (!Object.keys(own ?? {}).length) throw new Error("The file is not finished. Repeat the command: it goes on where it was stopped.")
+    const isWhole = Object.values(own).every(machine => isMap(machine) && PARTS.every(part => isMap(machine[part])))
+    if (!isWhole || !isMap(lacks)) throw new Error("The file was changed or damaged: parts that overlap.pyz writes are missing. Repeat the command.")
+    return { overlap: FORM, edition: data.edition, machines: own, lacks }
+  }
+
+  let mine = null, refused = ""
+  const keep = localStorage.getItem(MINE)
+  try {
+    if (keep !== null) mine = read(keep)
+  } catch (error) {
+    refused = error.message
+  }
+  const own = Object.entries(mine?.machines ?? {}).map(([name, { label, short }]) => ({ profile: `my:${name}`, label, short }))
+  machines.push(...own)
+
+  // What a machine gave
+
+  const files = new Map()
+  const load = profile => {
+    if (isMine(profile)) return Promise.resolve(of(mine.machines, profile.slice(3)))
+    if (!files.has(profile)) {
+      const file = fetch(new URL(`generated/machines/${profile}.json`, ROOT)).then(answer => {
+        if (!answer.ok) throw new Error(`${answer.url}: ${answer.status}`)
+        return answer.json()
+      })
+      files.set(profile, file)
+      file.catch(() => files.delete(profile))
+    }
+    return files.get(profile)
+  }
+
+  /* Its run of a snippet with the machine that it is from: this one, or one that gave what this one would give, too. */
+  const runOf = async (profile, name) => {
+    const run = of((await load(profile))?.snippets, name)
+    if (typeof run !== "string") return run && { ...run, profile }
+    const source = isMine(profile) ? `my:${run}` : run, lent = of((await load(source))?.snippets, name)
+    return lent && typeof lent !== "string" ? { ...lent, profile: source } : undefined
+  }
+
+  /* Copies of what the page's <template> has. */
+  const part = selector => document.querySelector(".ov-parts").content.querySelector(selector).cloneNode(true)
+  const texts = (element, selector, words) => all(selector, element).forEach((place, i) => { place.textContent = words[i] ?? "" })
+
+  const tableOf = ({ headings, rows }) => {
+    const table = part("table"), [named, cells] = table.tBodies[0].rows
+    texts(table, "thead th", headings)
+    const made = rows.map(words => {
+      const row = (words.length === 1 ? named : cells).cloneNode(true)
+      texts(row, "td, th", words)
+      return row
+    })
+    table.tBodies[0].replaceChildren(...made)
+    return table
+  }
+
+  const outputOf = ([rank, look, text]) => {
+    const title = part(".ov-rank"), output = part("pre")
+    title.textContent = rank
+    output.className = `ov-text ${look}`.trim()
+    output.textContent = text
+    return rank ? [title, output] : [output]
+  }
+
+  const address = path => path && new URL(path, ROOT).href
+
+  const fillFigure = (figure, name, { pictures, profile, trace }) => {
+    const which = figure.dataset.part ?? "", picture = of(pictures, which)
+    if (!picture?.sizes?.wide) return figure.remove()
+    const image = figure.querySelector("img"), source = figure.querySelector("source")
+    for (const [element, attribute, variant] of [[image, "src", "wide"], [source, "srcset", "narrow"]]) {
+      const [width, height] = picture.sizes[variant]
+      const file = `generated/pictures/${profile}/${name}${which && "-"}${which}-${variant}.svg`
+      element.setAttribute(attribute, isMine(profile) ? `data:image/svg+xml,${encodeURIComponent(picture[variant])}` : address(file))
+      element.setAttribute("width", width)
+      element.setAttribute("height", height)
+    }
+    image.alt = picture.alt
+    figure.dataset.trace = isMine(profile) ? "" : address(trace)
+    if (!figure.dataset.trace) figure.querySelector(".ov-explorable")?.remove()
+    const more = figure.querySelector(".ov-more")
+    if (!more) return
+    for (const table of all("table", figure)) table.remove()
+    more.before(...picture.tables.map(tableOf))
+    more.hidden = !picture.more
+    more.firstElementChild.textContent = picture.more
+  }
+
+  const fill = (place, run) => {
+    const name = place.dataset.name, printed = place.querySelector(".ov-printout"), isOwn = isMine(run.profile)
+    for (const figure of all(".ov-figure", place)) fillFigure(figure, name, run)
+    if (!printed) return
+    const several = printed.querySelector(".ov-several"), from = place.querySelector(".ov-provenance")
+    printed.replaceChildren(...run.outputs.flatMap(outputOf), several)
+    several.hidden = !(run.runs > 1)
+    several.querySelector("span").textContent = run.runs
+    from.querySelector("summary").textContent = run.line
+    from.querySelector("p > span").textContent = run.provenance
+    from.querySelector(".ov-raw").hidden = isOwn
+    from.querySelector(".ov-raw a").href = isOwn ? "" : address(run.raw)
+    const trace = from.querySelector(".ov-trace")
+    if (!trace) return
+    if (isOwn || !run.trace) return trace.remove()
+    trace.querySelector("a").href = trace.querySelector(".ov-perfetto").dataset.trace = address(run.trace)
+  }
+
+  // Places of a page: each is remembered as it was built, and goes back to that where a machine has nothing for it
+
+  const built = new WeakMap()
+  const inert = document.createElement("template").content
+  const remember = (places, as) => places.forEach(place => built.has(place) || built.set(place, as(place)))
+
+  const OUTPUTS = ".ov-runs", VALUES = ".md-content .ov-value", CALCULATORS = ".ov-calculator"
+  const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
+  const copy = box => document.importNode(built.get(box), true)
+  const valueIn = value => ({
+    machine: value.dataset.machine, on: value.dataset.on ?? "",
+    said: [value.firstChild?.data ?? "", value.querySelector(".ov-range")?.textContent ?? "", value.dataset.note],
+  })
+
+  const putValue = (value, [text, range, note]) => {
+    const small = document.createElement("small")
+    small.className = "ov-range"
+    small.textContent = range
+    value.replaceChildren(text, ...range ? [small] : [])
+    value.dataset.note = note
+  }
+
+  /* What a machine gave in the place of an output; nothing where it has not run there. */
+  const drawn = async (box, profile) => {
+    const made = copy(box), places = all(".ov-part", made)
+    const runs = await Promise.all(places.map(place => runOf(profile, place.dataset.name)))
+    if (!runs.every(Boolean)) return null
+    made.querySelector(".ov-elsewhere")?.remove()
+    if (runs[0].profile === made.dataset.machine) return made
+    made.dataset.machine = runs[0].profile
+    places.forEach((place, i) => fill(place, runs[i]))
+    return made
+  }
+
+  /* Why it is not this machine that is shown. */
+  const stayed = (box, wanted) => {
+    const made = copy(box), note = part(".ov-elsewhere")
+    const why = isMine(wanted) && of(mine.lacks, made.querySelector(".ov-part").dataset.name)
+    texts(note, "span", [find(wanted).label + (why ? ` (${why})` : ""), find(made.dataset.machine).label])
+    made.querySelector(".ov-elsewhere")?.remove()
+    made.prepend(note)
+    return made
+  }
+
+  /* What stands in the place of an output: what a machine gave or what the page has, and what another one gave. */
+  const drawings = async (box, wanted) => {
+    const run = wanted === firstOf() ? copy(box) : await drawn(box, wanted) ?? stayed(box, wanted)
+    const other = all(".ov-machines select", box.parentElement)[1]?.value
+    const second = other && other !== run.dataset.machine && await drawn(box, other)
+    return second ? [run, second] : [run]
+  }
+
+  /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
+  const model = profile => profile.replace(/-x\d+$/, "")
+  const isTold = (value, machine, wanted) => {
+    if (model(machine) === model(wanted)) return true
+    const table = value.closest("table"), before = (table?.closest(".md-typeset__scrollwrap") ?? table)?.previousElementSibling
+    const place = table ?? value.closest("p, li, dd") ?? value
+    const [name] = find(machine).label.replace(/^\d+ × /, "").split(" ")
+    return `${before?.textContent} ${place.textContent}`.includes(name)
+  }
+
+  /* Values of another machine than the picked one name it; within a paragraph or a row where it changes. */
+  const putValues = (data, wanted, first) => {
+    let block, last
+    for (const value of all(VALUES)) {
+      const { machine, on, said } = built.get(value), here = of(data?.values, value.dataset.key)
+      if (here || changed) putValue(value, here ?? said)
+      delete value.dataset.on
+      if (value.matches(".ov-pinned") && isTold(value, machine, wanted)) continue
+      const place = value.closest("p, li, tr, dd"), picked = find(wanted).short
+      const isOther = wanted === first && !value.matches(".ov-pinned") ? on : !here
+      const name = isOther ? find(machine).short : picked
+      if (place !== block) last = picked
+      if (name !== last) value.dataset.on = name
+      block = place
+      last = name
+    }
+  }
+
+  const say = box => box.dispatchEvent(new CustomEvent("ov-shown", { bubbles: true }))
+  const putOutput = (box, runs) => {
+    box.classList.toggle("ov-two", runs.length > 1)
+    for (const run of runs) run.dataset.label = find(run.dataset.machine).label
+    box.replaceChildren(...runs)
+    say(box)
+  }
+
+  const putCalculators = data => {
+    for (const form of all(CALCULATORS)) {
+      const start = of(data?.calculators, form.dataset.key)
+      form.dataset.start = start ? JSON.stringify(start) : built.get(form)
+      say(form)
+    }
+  }
+
+  /* The lines below the title. */
+  const putHead = wanted => {
+    const head = document.querySelector(".ov-head"), line = document.querySelector(".ov-switch")
+    if (!head) return
+    const shown = all(`${OUTPUTS} > :first-child`), others = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`).length
+    const profiles = shown.map(run => run.dataset.machine), count = profile => profiles.filter(other => other === profile).length
+    const most = [...profiles].sort((a, b) => count(b) - count(a))[0] ?? wanted
+    head.querySelector(".ov-here").textContent = find(profiles.includes(wanted) ? wanted : most).short
+    const opens = line.querySelector(".ov-opens"), other = line.querySelector(".ov-others")
+    opens.hidden ||= Boolean(chosen())
+    other.hidden = !others
+    other.querySelector("span").textContent = others
+    line.hidden = opens.hidden && other.hidden
+  }
+
+  /* Now the page can be painted. */
+  const done = profile => {
+    document.documentElement.dataset.machine = profile
+    document.documentElement.classList.remove("ov-waiting")
+  }
+
+  /* The page as it was built needs nothing. */
+  let current = "", changed = false
+  const apply = async wanted => {
+    const first = firstOf(), boxes = all(OUTPUTS)
+    let data = null, runs = []
+    current = wanted
+    try {
+      if (wanted !== first) data = await load(wanted)
+      if (wanted !== first || changed) runs = await Promise.all(boxes.map(box => drawings(box, wanted)))
+    } catch (error) {
+      return missing(error)
+    }
+    if (current !== wanted || !boxes.every(box => box.isConnected)) return
+    putValues(data, wanted, first)
+    runs.forEach((each, i) => putOutput(boxes[i], each))
+    if (wanted !== first || changed) putCalculators(data)
+    changed ||= wanted !== first
+    putHead(wanted)
+    for (const row of all(".ov-evidence li")) row.classList.toggle("ov-picked", row.dataset.machine === wanted)
+    boxes.forEach(offer)
+    done(wanted)
+  }
+
+  // The picker
+
+  /* What the page opens on, or else the book. */
+  const firstOf = () => document.querySelector(".ov-head")?.dataset.first ?? machines.find(machine => machine.first)?.profile
+  /* What the address asks for, or what this browser remembers. */
+  const chosen = () => [new URLSearchParams(location.search).get("machine"), localStorage.getItem(PICKED)].find(profile => profile && find(profile))
+
+  const select = () => document.querySelector(".ov-picker select")
+  const pick = profile => {
+    const url = new URL(location.href)
+    localStorage.setItem(PICKED, profile)
+    if (url.searchParams.has("machine")) {
+      url.searchParams.set("machine", profile)
+      history.replaceState(history.state, "", url)
+    }
+    if (select()) select().value = profile
+    return apply(profile)
+  }
+
+  /* Opened as a file, or without the net, a page keeps its machine. */
+  const missing = error => {
+    const shown = document.documentElement.dataset.machine ?? firstOf()
+    done(current = shown)
+    if (!select()) return
+    select().value = shown
+    select().closest("label").title = `Other machines cannot be shown: their files cannot be read here (${error.message}).`
+  }
+
+  const narrow = matchMedia("(max-width: 33rem)")
+  const build = () => {
+    const header = document.querySelector(".md-header__inner")
+    if (!header || !machines.length || select()) return
+    const picker = document.createElement("label"), title = document.createElement("span"), choice = document.createElement("select")
+    picker.className = "ov-picker"
+    title.className = "ov-picker-name"
+    title.textContent = "Machine"
+    for (const { profile, label, short, local } of machines) {
+      const option = new Option(label + (local ? " (this build)" : ""), profile)
+      if (narrow.matches) option.label = option.text.replace(label, short)
+      choice.add(option)
+    }
+    choice.addEventListener("change", () => pick(choice.value))
+    picker.append(title, choice)
+    header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
+  }
+
+  /* Each output: the machine that is shown, which moves the picker while what is looked at stays where it is; and another one
+     beside it. */
+  const controls = box => {
+    const place = box.parentElement.querySelector(".ov-choice"), run = built.get(box)
+    if (!place || box.closest(".ov-summary") || place.querySelector("select")) return
+    const names = all(".ov-part", run).map(({ dataset }) => dataset.name)
+    const has = ({ profile }) => names.every(name => of(of(mine?.machines, profile.slice(3))?.snippets, name))
+    const profiles = [...run.dataset.machines.split(" ").map(find), ...own.filter(has)]
+    if (profiles.length < 2) return
+    const choose = (words, more = []) => {
+      const label = document.createElement("label"), choice = document.createElement("select")
+      choice.ariaLabel = words
+      for (const option of [...more, ...profiles.map(({ label: name, profile }) => new Option(name, profile))]) choice.add(option)
+      label.className = "ov-machines"
+      label.append(words, choice)
+      place.append(label)
+      return choice
+    }
+    const shown = choose("shown on"), other = choose("compare with", [new Option("…", "")])
+    shown.addEventListener("change", async () => {
+      const top = place.getBoundingClientRect().top
+      await pick(shown.value)
+      scrollBy({ top: place.getBoundingClientRect().top - top, behavior: "instant" })
+    })
+    other.addEventListener("change", async () => {
+      try {
+        putOutput(box, await drawings(box, current))
+      } catch (error) {
+        missing(error)
+      }
+    })
+  }
+
+  /* A machine is not compared with itself. */
+  const offer = box => {
+    const [shown, other] = all(".ov-machines select", box.parentElement)
+    if (!shown) return
+    shown.value = box.firstElementChild.dataset.machine
+    for (const option of other.options) option.hidden = option.disabled = option.value === shown.value
+    if (other.value === shown.value) other.value = ""
+  }
+
+  // Evidence
+
+  const rowOf = (row, profile, [state, figures, advice, raw]) => {
+    const made = row.cloneNode(true), link = made.querySelector("a")
+    made.className = `ov-${state}`
+    made.dataset.machine = profile
+    made.classList.toggle("ov-picked", profile === current)
+    texts(made, ".ov-sign", [of(marks, state)])
+    texts(made, ".ov-state", [state, advice])
+    texts(made, "code", [figures])
+    link.textContent = find(profile).label
+    isMine(profile) ? link.removeAttribute("href") : link.href = address(raw)
+    return made
+  }
+
+  /* The page has the row of its machine; when evidence is opened all others come. */
+  document.addEventListener("toggle", async ({ target, newState }) => {
+    if (newState !== "open" || !target.matches(".ov-evidence") || target.dataset.filled) return
+    target.dataset.filled = "yes"
+    const list = target.querySelector("ul"), row = list.firstElementChild
+    try {
+      const verdicts = await Promise.all(machines.map(async ({ profile }) => of((await load(profile))?.claims, target.dataset.key)))
+      const rows = machines.map(({ profile }, i) => profile === row.dataset.machine ? row : verdicts[i] && rowOf(row, profile, verdicts[i]))
+      list.replaceChildren(...rows.filter(Boolean))
+    } catch (error) {
+      delete target.dataset.filled
+      missing(error)
+    }
+  }, true)
+
+  // Tables of machines have one more column, marks one more sign: the reader's own
+
+  const addColumn = (table, { profile, label }, put) => {
+    const heads = table.tHead.rows[0], head = heads.lastElementChild.cloneNode()
+    head.textContent = label
+    heads.append(head)
+    for (const line of table.tBodies[0].rows) {
+      const cell = document.createElement("td")
+      cell.dataset.machine = profile
+      put(cell, line)
+      line.append(cell)
+    }
+  }
+
+  const span = (look, text) => Object.assign(document.createElement("span"), { className: look, textContent: text })
+
+  const addOwn = machine => {
+    const { profile, label } = machine, data = of(mine.machines, profile.slice(3))
+    for (const table of all(".ov-rates")) {
+      const rates = [...table.tBodies[0].rows].map(row => of(data.headlines, row.dataset.key ?? ""))
+      if (!rates.some(Boolean)) continue
+      addColumn(table, machine, (cell, row) => {
+        const [text, range, share, origin] = rates[row.sectionRowIndex] ?? ["–", "", "", "did not run there"]
+        const more = [range, share].filter(Boolean).join(" · ")
+        cell.textContent = text
+        cell.title = origin
+        if (more) cell.append(document.createElement("br"), Object.assign(document.createElement("small"), { textContent: more }))
+      })
+    }
+    for (const table of all(".ov-claims > table")) {
+      addColumn(table, machine, (cell, { dataset }) => {
+        const verdict = of(data.claims, dataset.key ?? "")
+        if (verdict) {
+          const [state, figures] = verdict, mark = span(`ov-cell ov-${state}`, "")
+          Object.assign(mark.dataset, { machine: profile, note: `${label}: ${figures}` })
+          mark.tabIndex = -1
+          mark.append(span("ov-sign", of(marks, state)), span("ov-unseen", state))
+          cell.append(mark)
+        }
+        for (const [state, words] of of(data.counts, dataset.page ?? "-") ?? []) cell.append(span(`ov-cell ov-${state}`, words), " ")
+      })
+    }
+    for (const list of all(".ov-book-tally ul")) {
+      const item = list.lastElementChild.cloneNode()
+      item.textContent = `${label}: ${data.tally}`
+      item.dataset.machine = profile
+      list.append(item)
+    }
+  }
+
+  const addMarks = () => {
+    for (const mark of all(".ov-mark")) {
+      const verdicts = own.map(({ profile }) => of(of(mine.machines, profile.slice(3)).claims, mark.dataset.key)?.[0])
+      const state = ["false", "open", "holds"].find(name => verdicts.includes(name))
+      if (!state) continue
+      mark.append(span(`ov-own ov-${state}`, ` · yours ${of(marks, state)}`))
+      mark.ariaLabel = mark.title += `; on your machine: ${state}`
+    }
+  }
+
+  /* The place where a file is dropped: what is kept now, a button to choose a file, one to forget. */
+  const open = zone => {
+    const make = (tag, look, text) => Object.assign(document.createElement(tag), { className: look, textContent: text })
+    const told = make("p", "ov-told", ""), choose = make("button", "ov-button", "Choose mine.json"), input = make("input", "", "")
+    const tell = message => { told.textContent = message }
+    told.role = "status"
+    Object.assign(input, { type: "file", accept: ".json", hidden: true })
+    choose.type = "button"
+    choose.addEventListener("click", () => input.click())
+    const take = async given => {
+      if (!given) return
+      try {
+        const taken = read(await given.text())
+        try {
+          localStorage.setItem(MINE, JSON.stringify(taken))
+        } catch {
+          throw new Error("This browser keeps no file of that size, or none at all.")
+        }
+        localStorage.setItem(PICKED, `my:${Object.keys(taken.machines).at(-1)}`)
+        location.reload()
+      } catch (error) {
+        tell(`Refused: ${error.message}`)
+      }
+    }
+    input.addEventListener("change", () => take(input.files[0]))
+    for (const kind of ["dragenter", "dragover"]) {
+      zone.addEventListener(kind, event => {
+        event.preventDefault()
+        zone.classList.add("ov-over")
+      })
+    }
+    for (const kind of ["dragleave", "drop"]) zone.addEventListener(kind, () => zone.classList.remove("ov-over"))
+    zone.addEventListener("drop", event => {
+      event.preventDefault()
+      take(event.dataTransfer.files[0])
+    })
+    zone.replaceChildren(make("p", "", "Drop mine.json here, or"), choose, input, told)
+    if (refused) tell(`The file that this browser keeps is not used. ${refused}`)
+    if (mine) tell("In the picker of every page now: " + own.map(({ profile, label }) => `${label} (claims: ${of(mine.machines, profile.slice(3)).tally})`).join(", ") + ".")
+    if (!mine && !refused) return
+    const forget = make("button", "ov-button", "Forget my machine")
+    forget.type = "button"
+    forget.addEventListener("click", () => {
+      localStorage.removeItem(MINE)
+      if (localStorage.getItem(PICKED)?.startsWith("my:")) localStorage.removeItem(PICKED)
+      location.reload()
+    })
+    zone.append(forget)
+  }
+
+  const start = () => {
+    const first = firstOf(), wanted = chosen() ?? first
+    changed = false
+    remember(all(OUTPUTS), runIn)
+    remember(all(VALUES), valueIn)
+    remember(all(CALCULATORS), form => form.dataset.start)
+    all(".ov-drop").forEach(open)
+    if (!document.querySelector("body [data-machine^='my:']")) {
+      own.forEach(addOwn)
+      if (mine) addMarks()
+    }
+    build()
+    all(OUTPUTS).forEach(controls)
+    if (!wanted) return done("")
+    if (select()) select().value = wanted
+    if (new URLSearchParams(location.search).has("machine")) localStorage.setItem(PICKED, wanted)
+    apply(wanted)
+  }
+
+  // The theme announces no page that is opened from a disk.
+  location.protocol === "file:" || !window.document$ ? start() : window.document$.subscribe(start)
+})()

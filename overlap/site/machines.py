@@ -1,0 +1,225 @@
+"""All that pages show of one machine, as data: a file for each machine, and in a reader's `mine.json`.
+
+A page is made with what one machine gave; its script puts what another one gave in the same places, by key:
+
+    label, short  how the machine is called
+    values        numbers in sentences, by key: [text, range, note]
+    claims        by key: [state, figures, advice, address of the recording]
+    headlines     by key: [text, range, share, origin]
+    calculators   where their inputs begin, by key: {input: number}
+    tally         how many claims hold, in words
+    counts        the same by page, and of all pages under "": [[state, words], …]
+    snippets      by name: a run (see `run`), or the machine whose run is what this one would give, too
+
+Keys are made by `overlap.book.value.key`. Addresses begin at the root of the site. Pictures are files of
+their own, whose addresses follow from machine and snippet; a reader's machine has their text instead.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from overlap import OverlapError
+from overlap.book import evaluation, select
+from overlap.book.blocks import Calculator, Claim
+from overlap.book.blocks.headlines import Headline, all_headlines
+from overlap.book.book import Book
+from overlap.book.recording import Recording, span
+from overlap.book.value import Value
+from overlap.book.verdict import Counts, State, Verdict
+from overlap.run import machine
+from overlap.run.text import plain, printable
+from overlap.site import numbers, svg, trace
+from overlap.site.pictures import Pictures
+
+#: What stands before the name of a reader's own machine.
+YOUR = "your "
+#: Characters that are kept of an output of a reader's machine.
+_LONGEST_OUTPUT = 20_000
+
+
+def shown(pictures: Pictures, profile: str, whose: str = "") -> dict:
+    """What pages show of one machine; `whose` is `YOUR` where it is a reader's own."""
+    book = pictures.book
+    verdicts = {claim: _verdicts(book, claim) for claim in book.claims}
+    return {
+        "label": whose + machine.label(profile),
+        "short": whose + machine.short(profile),
+        "values": _known(sorted(book.values, key=str), lambda value: _value(book, profile, value, whose)),
+        "claims": _known(book.claims, lambda claim: _claim(verdicts[claim], profile, whose)),
+        "headlines": _known(all_headlines(book), lambda row: _headline(book, profile, row)),
+        "calculators": _known(book.of_kind(Calculator), lambda block: _start(book, profile, block)),
+        **_counted(verdicts, profile),
+        "snippets": dict(_snippets(pictures, profile, whose)),
+    }
+
+
+def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
+    """What a page shows of a recording.
+
+    `line` and `provenance` say where it is from, `runs` how many it has. `outputs` are [rank in words where
+    there are several, CSS class, text]. `pictures` have, by part and "" for the whole, `alt`, `sizes`, the
+    numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG texts. `trace` and
+    `raw` are addresses, empty where there are no such files.
+    """
+    name = recording.snippet
+    label = whose + machine.label(recording.profile)
+    is_timeline = bool(trace.timelines(recording.result))
+    parts = [label, span([recording.day]), recording.runs_in_words]
+    return {
+        "line": " · ".join(filter(None, parts)),
+        "provenance": plain(recording.provenance),
+        "runs": len(recording.runs),
+        "outputs": _outputs(recording.data["outputs"], whose),
+        "raw": "" if whose else address(recording),
+        "trace": f"generated/traces/{recording.profile}/{name}.json" if is_timeline and not whose else "",
+        "pictures": _pictures(pictures, recording, whose, is_timeline),
+    }
+
+
+def address(recording: Recording) -> str:
+    """Where a recording is published."""
+    if recording.is_local:
+        return f"generated/local/{recording.profile}/{recording.snippet}.json"
+    return recording.path.removeprefix("docs/")
+
+
+def verdict(of_machine: Verdict, whose: str = "") -> list[str]:
+    """What a page shows of a verdict: state, figures, what else there is to say, address of the recording."""
+    said = ["this build"] if of_machine.recording.is_local and not whose else []
+    if of_machine.state is State.FALSE and of_machine.advice:
+        said.append(of_machine.advice)
+    raw = "" if whose else address(of_machine.recording)
+    return [of_machine.state.word, plain(of_machine.figures), plain("; ".join(said)), raw]
+
+
+def value(book: Book, asked: Value, profile: str, whose: str = "") -> list[str]:
+    """What a page shows of a value on a machine: text, range where it is wide, and where it is from."""
+    item = book.statistics(asked)[profile]
+    on = "on your" if whose else "on"
+    note = f"{asked.snippet} {on} {machine.label(profile)}"
+    if item.note:
+        note += f": {item.note}"
+    wide_range = f" ({item.wide_range})" if item.wide_range else ""
+    return [plain(item.text), plain(wide_range), plain(note)]
+
+
+def in_columns(text: str) -> bool:
+    """Whether most lines of an output are rows of a table, whose columns a wrapped line would break."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    rows = [line for line in lines if re.search(r"\S {2,}\S", line)]
+    return len(rows) >= 3 and 2 * len(rows) > len(lines)
+
+
+def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
+    """The content of each item that this machine has data for, by the item's key."""
+    known = {}
+    for item in items:
+        with contextlib.suppress(OverlapError):
+            content = of(item)
+            if content:
+                known[item.key] = content
+    return known
+
+
+def _value(book: Book, profile: str, asked: Value, whose: str) -> list[str] | None:
+    statistics = book.statistics(asked)
+    source = select.stand_in(profile, book.recordings(asked.snippet))
+    known = source in statistics and statistics[source].values
+    return value(book, asked, source, whose) if known else None
+
+
+def _verdicts(book: Book, claim: Claim) -> list[Verdict]:
+    """What each machine's data say of a claim, also where they decide it nowhere."""
+    try:
+        return book.verdicts(claim)
+    except OverlapError:
+        recordings = book.recordings(claim.snippet).values()
+        return list(filter(None, (evaluation.verdict(book, claim, each) for each in recordings)))
+
+
+def _claim(verdicts: list[Verdict], profile: str, whose: str) -> list[str] | None:
+    return next((verdict(each, whose) for each in verdicts if each.profile == profile), None)
+
+
+def _headline(book: Book, profile: str, row: Headline) -> list[str] | None:
+    rate = row.by_machine(book).get(profile)
+    return list(rate) if rate else None
+
+
+def _start(book: Book, profile: str, calculator: Calculator) -> dict[str, float] | None:
+    """Where a calculator's inputs begin, if it can begin there."""
+    starts = calculator.starts(book)
+    start = starts.get(select.stand_in(profile, book.recordings(calculator.snippet)) or "")
+    if start and all(item.low <= start[item.name] <= item.high for item in calculator.inputs):
+        return start
+    return None
+
+
+def _counted(verdicts: dict[Claim, list[Verdict]], profile: str) -> dict:
+    """How many claims this machine decides, and how."""
+    pages: dict[str, list[list[Verdict]]] = {"": []}
+    for claim, of_claim in verdicts.items():
+        for page in ("", claim.page):
+            pages.setdefault(page, []).append(of_claim)
+    counts = {}
+    for page, of_page in pages.items():
+        states = Counts.of(of_page).by.get(profile)
+        if states:
+            counted = [(state, states[state]) for state in State if states[state]]
+            counts[page] = [[state.word, f"{count} {state.counted(count)}"] for state, count in counted]
+    tally = Counts.of(verdicts.values()).on(profile) if counts else ""
+    return {"tally": tally, "counts": counts}
+
+
+def _snippets(pictures: Pictures, profile: str, whose: str) -> Iterator[tuple[str, dict | str]]:
+    for name in pictures.book.snippets:
+        recordings = pictures.book.recordings(name)
+        source = select.stand_in(profile, recordings)
+        if source == profile:
+            yield name, run(pictures, recordings[profile], whose)
+        elif source:
+            yield name, source
+
+
+def _outputs(outputs: list[dict], whose: str) -> list[list[str]]:
+    several = len({output["rank"] for output in outputs}) > 1
+    shown = []
+    for output in outputs:
+        text = printable("".join(output["text"])).rstrip()
+        if whose and len(text) > _LONGEST_OUTPUT:
+            text = f"{text[:_LONGEST_OUTPUT]}\n[… the rest is left out …]"
+        looks = {"ov-stderr": output["name"] == "stderr", "ov-columns": in_columns(text)}
+        look = " ".join(name for name, is_so in looks.items() if is_so)
+        shown.append([f"rank {output['rank']}" if several else "", look, text])
+    return shown
+
+
+def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline: bool) -> dict[str, dict]:
+    """A timeline has no table: it has its names where it is explored."""
+    picture = {}
+    with contextlib.suppress(OverlapError) if whose else contextlib.nullcontext():
+        picture = pictures.of(recording)
+    summary = plain(pictures.book.snippets[recording.snippet].summary)
+    shown = {}
+    for part, drawn in ({"": picture, **picture["parts"]} if picture else {}).items():
+        shown[part] = {
+            "alt": f"{summary} Measured on {whose}{machine.label(recording.profile)}.",
+            "sizes": drawn["sizes"],
+            "tables": [] if is_timeline else list(map(_table, drawn["tables"])),
+            "more": drawn["more"],
+        }
+        if whose:
+            shown[part] |= {variant: svg.in_file(drawn[variant]) for variant in drawn["sizes"]}
+    return shown
+
+
+def _table(table: dict) -> dict:
+    """Headings, and rows of texts; a row of one text is the name of those below it."""
+    rows = []
+    for series in table["series"]:
+        if series["name"] and series["name"] not in table["headings"]:
+            rows.append([series["name"]])
+        rows += [[numbers.text(cell) for cell in point] for point in series["points"]]
+    return {"headings": table["headings"], "rows": rows}

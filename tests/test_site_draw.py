@@ -383,3 +383,16 @@ def test_a_limit_of_each_row_is_one_block_of_the_table():
     picture = Picture([Panel([Bars({"a": 3.0, "b": 4.0}, "took"), *rules], Axis("ms"))])
     (table,), _ = numbers.tables(numbers.read(picture))
     assert table["series"][1] == {"name": "least", "points": [["a", 1.0], ["b", 2.0]]}
+
+
+def test_a_picture_is_told_in_words():
+    def words(picture) -> str:
+        return numbers.in_words(numbers.read(picture))
+
+    assert words(bars({"eager": 7.912, "graph": 1.09}, {"limit": 0.5}, "ms")) == (
+        "eager 7.912, graph 1.09 ms; limit: 0.5"
+    )
+    line = sweep([1, 2, 4], {"y": [1.0, None, 3.0]}, {}, xlabel="n", ylabel="GB/s")
+    assert words(line) == "y: 1 GB/s at n: 1, 3 GB/s at n: 4"
+    assert words(timelines({"one": EVENTS})).startswith("one · CPU: 10 µs in 1 part; one · CPU waits")
+    assert len(words(bars({f"row {i}": 1.0 for i in range(200)}, {}, "ms"))) <= 400

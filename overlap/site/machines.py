@@ -205,7 +205,7 @@ def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline:
     shown = {}
     for part, drawn in ({"": picture, **picture["parts"]} if picture else {}).items():
         shown[part] = {
-            "alt": f"{summary} Measured on {whose}{machine.label(recording.profile)}.",
+            "alt": f"{summary} Measured on {whose}{machine.label(recording.profile)}. {drawn['words']}",
             "sizes": drawn["sizes"],
             "tables": [] if is_timeline else list(map(_table, drawn["tables"])),
             "more": drawn["more"],

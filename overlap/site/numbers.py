@@ -2,13 +2,15 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from overlap import OverlapError
-from overlap.run.text import plain
+from overlap.run.text import plain, plural
 
+_WORDS = 400  # characters of a picture in words
 _ROWS = 100  # of numbers on a page; the rest is in the raw recording
 #: Units, as they stand at the beginning of an axis' label, or at its end behind a comma or in brackets.
 _UNIT = r"(?:[nµm]?s|[KMGT]i?B(?:/s)?|TFLOP/s|[MG]Hz|W|%)(?![\w/])"
@@ -62,6 +64,34 @@ def tables(series: list[Series]) -> tuple[list[dict], int]:
         if blocks:
             made.append({"headings": [plain(heading) for heading in headings], "series": blocks})
     return made, max(-left, 0)
+
+
+def in_words(series: list[Series]) -> str:
+    """What a picture shows, for who does not see it: bars with their values, of lines and cells the ends."""
+    parts = []
+    for item in series:
+        rows = [row for row in item.rows if row[-1] is not None and rounded(row[-1]) is not None]
+        where, what = item.headings
+        if not rows:
+            continue
+        if type(item.mark).__name__ == "Bars":
+            values = ", ".join(f"{row} {text(value)}" for row, value in rows)
+            told_here = f"{values} {what}"
+        elif type(item.mark).__name__ == "Spans":
+            told_here = (
+                f"{text(sum(length for _, length in rows))}{_unit(where)} in {plural(len(rows), 'part')}"
+            )
+        elif type(item.mark).__name__ in ("Line", "Dots", "Columns"):
+            (first, low), (last, high) = rows[0], rows[-1]
+            told_here = (
+                f"{said(what, low)} at {said(where, first)}, {said(what, high)} at {said(where, last)}"
+            )
+        else:
+            values = [value for _, value in rows]
+            told_here = " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
+        name = "" if item.name in item.headings else item.name
+        parts.append(f"{name}: {told_here}".removeprefix(": "))
+    return textwrap.shorten(plain("; ".join(parts)), _WORDS, placeholder=" …")
 
 
 def _bars(mark, panel, x_label):

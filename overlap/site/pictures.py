@@ -24,7 +24,7 @@ class Pictures:
         self._drawn: dict[int, dict] = {}
 
     def of(self, recording: Recording) -> dict:
-        """SVG texts and `sizes` of both widths, `tables` of numbers and how many `more` there are.
+        """SVG texts and `sizes` of both widths, `words`, `tables` of numbers and how many `more` there are.
 
         The same by name of its `parts`, which `plot` returns beside it.
         Empty where the snippet draws none.
@@ -97,7 +97,9 @@ def _drawn(declared, beside: list) -> dict:
     picture: dict = {"sizes": {}}
     for variant, width in WIDTHS.items():
         picture[variant], *picture["sizes"][variant] = draw(declared, width, beside)
-    picture["tables"], picture["more"] = numbers.tables(numbers.read(declared))
+    series = numbers.read(declared)
+    picture["tables"], picture["more"] = numbers.tables(series)
+    picture["words"] = numbers.in_words(series)
     return picture
 
 

@@ -113,7 +113,7 @@ def test_a_text_behind_a_bar_covers_the_line_that_would_strike_it():
 def test_lanes_have_their_colours_and_panels_one_scale_where_the_shortest_can_be_seen():
     picture = timelines({"one": EVENTS, "two": [["CPU", 0.0, 26.0, "x"]]})
     text = draw(picture, 504)[0]
-    assert "fill:var(--ov-ceiling);fill-opacity:.35" in text  # waiting
+    assert "fill:color-mix(in srgb, var(--ov-ceiling) 35%" in text  # waiting
     assert text.count(">µs</text>") == 1  # the label of the time scale that both share
     far = timelines({"one": EVENTS, "two": [["CPU", 0.0, 2.0, "x"]]})
     assert draw(far, 504)[0].count(">µs</text>") == 2
@@ -396,3 +396,22 @@ def test_a_picture_is_told_in_words():
     assert words(line) == "y: 1 GB/s at n: 1, 3 GB/s at n: 4"
     assert words(timelines({"one": EVENTS})).startswith("one · CPU: 10 µs in 1 part; one · CPU waits")
     assert len(words(bars({f"row {i}": 1.0 for i in range(200)}, {}, "ms"))) <= 400
+
+
+def test_a_panel_without_a_label_has_the_unit_of_the_others():
+    panels = [Panel([Bars({"a": 1.0, "b": 2.0}, "took")], title=title) for title in ("one", "two", "three")]
+    panels[-1].x = Axis("ms")
+    words = told(Picture(panels))
+    assert len(words) == 6 and all(word.endswith(" ms") for word in words)
+
+
+def test_lanes_of_devices_and_long_names_have_the_colours_of_their_kind():
+    lanes = {"GPU: compute": 2, "CPU 1: copies": 3, "rank 0, NCCL": 5, "compute, copies": 2}
+    for lane, color in lanes.items():
+        text = draw(timelines({"": [[lane, 0.0, 1.0, "x"]]}), 504)[0]
+        assert f'style="fill:var(--ov-series-{color})"' in text, lane
+
+
+def test_spans_of_a_row_without_a_name_are_told_by_their_row():
+    (word,) = told(Picture([Panel([Spans("weights", [(0, 16)])], Axis("MiB"))]))
+    assert word == "weights · 0 to 16 MiB · size 16 MiB"

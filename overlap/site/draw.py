@@ -23,7 +23,7 @@ _MANY = 40  # points of a line that still have dots
 _LANE = 14  # pixels
 #: Colours of lanes that have one on all pages.
 _LANES = {"CPU": 1, "CPU copies": 1, "compute": 2, "matmuls": 2, "copies": 3, "optimizer": 4, "unprofiled": 4}
-_LANES |= {"NCCL": 5, "all-reduce": 5, "all-reduces": 5}
+_LANES |= {"NCCL": 5, "all-reduce": 5, "all-reduces": 5, "GPU": 2, "compute, copies": 2}
 _COLORS = 6
 _INK, _PAPER, _GRID = "var(--ov-ink)", "var(--ov-paper)", "var(--ov-grid)"
 _ROOT = f"fill:{_INK};font-size:{FONT}px;stroke-linejoin:round;white-space:pre"
@@ -95,8 +95,10 @@ class _Drawing:
         for plot in self.layout.plots:
             panel = plot.panel
             known |= {panel.x.label, panel.y.label, panel.title, *(note.text for note in plot.marks("Note"))}
+            spans = plot.marks("Spans")
             for mark in plot.marks("Bars", "Columns", "Line", "Dots", "Spans", "Rule"):
-                if kind(mark) != "Spans" or mark.name != mark.row:
+                names = {other.name for other in spans if other.row == getattr(mark, "row", None)}
+                if kind(mark) != "Spans" or (mark.name != mark.row and len(names) > 1):
                     entries.setdefault(mark.name, (plot, mark))
         entries = {name: entry for name, entry in entries.items() if name not in known}
         if [kind(mark) for _, mark in entries.values()] == ["Bars"]:
@@ -268,15 +270,16 @@ class _Drawing:
             if right < plot.left - 1 or left > plot.right + 1:
                 continue
             left, right = max(left, plot.left), min(right, plot.right)
-            wide = max(right - left, 0.6) - (0.8 if mark.apart and right - left > 2 else 0)
+            wide = max(right - left, 1.2) - (0.8 if mark.apart and right - left > 2 else 0)
+            left = min(left, plot.right - wide)
             path.append(f"M{_p(left)},{_p(top)}h{_p(wide)}v{_LANE}h-{_p(wide)}z")
             first, last, rows = joined[-1] if joined else (-1e9, -1e9, [])
             if left - last < _NEAR and right - first < 4 * _NEAR:
                 joined[-1] = (first, right, [*rows, row])
             else:
                 joined.append((left, right, [row]))
-        light = ";fill-opacity:.35" if mark.light or mark.name.endswith(" waits") else ""
-        self.parts.append(f'<path d="{"".join(path)}" style="fill:{self.color(plot, mark)}{light}"/>')
+        fill = _fill(self.color(plot, mark), mark.light or mark.name.endswith(" waits"))
+        self.parts.append(f'<path d="{"".join(path)}" style="{fill}"/>')
         for left, right, rows in joined:
             self.box(left, top, max(right - left, 4), _LANE, told(series, rows))
 
@@ -317,8 +320,6 @@ class _Drawing:
             if mark.part and isinstance(mark.part[0], str):  # through whole rows
                 top -= plot.heights[plot.rows[mark.part[0]]] / 2
                 bottom += plot.heights[plot.rows[mark.part[1]]] / 2
-            if plot.marks("Bars"):
-                self.line(x, top, x, bottom, _PAPER, wide=3.4)
             self.line(x, top, x, bottom, color, mark.dash, 1.4)
             self.box(x - 2, top, 4, bottom - top, words)
         elif mark.axis == "y" and plot.y.shows(mark.at):
@@ -359,7 +360,7 @@ class _Drawing:
 
     def rect(self, x: float, y: float, wide: float, high: float, color: str, light=False) -> None:
         """A filled rectangle."""
-        self.parts.append(_rect(x, y, wide, high, f"fill:{color}" + (";fill-opacity:.35" if light else "")))
+        self.parts.append(_rect(x, y, wide, high, _fill(color, light)))
 
     def dot(self, x: float, y: float, color: str, diamond=False, radius=2.8) -> None:
         """A round dot, or a diamond."""
@@ -412,7 +413,7 @@ def _colors(picture) -> dict[int, int | str]:
                 continue
             name, color = mark.name, count % _COLORS + 1
             if kind(mark) == "Spans":
-                name = re.sub(r"^CPU \d+$", "CPU", name.rpartition(", ")[2])
+                name = _lane(name)
                 taken = sum(color != "ceiling" for color in by_name.values())
                 color = "ceiling" if name.endswith(" waits") else _LANES.get(name, taken % _COLORS + 1)
             if not name or name not in by_name:
@@ -422,8 +423,21 @@ def _colors(picture) -> dict[int, int | str]:
     return colors
 
 
+def _lane(name: str) -> str:
+    """A lane without its device: `GPU 1: copies`, `rank 0, copies`; and of which core a call is."""
+    name = re.sub(r"^(?:CPU|GPU)(?: \d+)?: ", "", name)
+    if name not in _LANES:
+        name = name.rpartition(", ")[2]
+    return re.sub(r"^CPU \d+$", "CPU", name)
+
+
 def _variable(color: int | str) -> str:
     return f"var(--ov-series-{color})" if isinstance(color, int) else f"var(--ov-{color})"
+
+
+def _fill(color: str, light: bool) -> str:
+    """A fill; a light one is solid, so that no line of the axis shines through."""
+    return f"fill:color-mix(in srgb, {color} 35%, {_PAPER})" if light else f"fill:{color}"
 
 
 def _is_placed(value: float | None, log: bool) -> bool:

@@ -131,7 +131,8 @@ class Layout:
             plot.names_rows = not (self.repeats_rows and plot.rows and place % self.columns)
             with_bars = {name for mark in plot.marks("Bars") for name in mark.values}
             for name in plot.rows:
-                high = 8 + plot.thick * max(len(plot.groups), 1) if name in with_bars else _ROW
+                apart = 14 if plot.panel.x.log and len(plot.groups) > 1 else 8  # dots need more than bars
+                high = apart + plot.thick * max(len(plot.groups), 1) if name in with_bars else _ROW
                 plot.heights.append(max(high, LINE * len(self.name_of_row(name).split("\n")) + 4))
 
     def name_of_row(self, name: str) -> str:

@@ -42,9 +42,8 @@ def read(picture) -> list[Series]:
                 headings, rows = _READ[kind](mark, panel, x_label)
                 _check_finite(rows, mark.name)
                 if rows:
-                    name = " · ".join(filter(None, (panel.title, mark.name)))
-                    labels = (panel.y.label, panel.x.label)
-                    series.append(Series(mark, name, labels, headings, rows))
+                    name = " · ".join(filter(None, (panel.title, mark.name or getattr(mark, "row", ""))))
+                    series.append(Series(mark, name, (panel.y.label, panel.x.label), headings, rows))
     return series
 
 
@@ -157,7 +156,7 @@ def extent(x_label: str) -> str:
 def told(series: Series, rows: list[list]) -> str:
     """What a mark says, in words and with the units of the axes; of cells the name is the unit."""
     kind = type(series.mark).__name__
-    name = series.mark.name
+    name = series.mark.name or getattr(series.mark, "row", "")
     headings = series.headings
     parts = [name] if name not in headings and kind != "Cells" else []
     if kind == "Spans":
@@ -185,7 +184,7 @@ def said(heading: str, value: float | str | None) -> str:
     if isinstance(value, str) or value is None:
         return f"{heading}: {number}".removeprefix(": ")
     if _COUNTS.match(heading):
-        return f"{number} {heading}"
+        return f"{number} {heading.partition(', ')[0]}"
     if match := _OF_UNIT.fullmatch(heading):
         return f"{match['what']}: {number} {match['unit']}"
     return f"{heading}: {number}".removeprefix(": ")
@@ -216,7 +215,7 @@ def text(value: float | str | None) -> str:
         return value
     if isinstance(value, int):
         return f"{value:,}"
-    return "–" if value is None else f"{value:,g}"
+    return "–" if value is None else f"{value:,g}".replace("-", "−")
 
 
 def rounded(value: float | str | None) -> float | str | None:

@@ -33,7 +33,7 @@ def wrapped(text: str, pixels: float) -> str:
     for line in text.split("\n"):
         wide = _line_width(line)
         letters = max(8, int(len(line) * pixels / wide)) if wide > pixels else len(line)
-        lines += textwrap.wrap(line, max(letters, 1), break_long_words=False) or [""]
+        lines += textwrap.wrap(line, max(letters, 1), break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join(lines)
 
 
@@ -66,7 +66,7 @@ class Scale:
             return log_ticks(self.low, self.high)
         room = abs(self.end - self.start)
         if self.start > self.end:  # from the bottom up
-            return round_ticks(self.low, self.high, max(2, int(room / 28)))
+            return round_ticks(self.low, self.high, max(5, int(room / 28)))
         for most in range(8, 2, -1):
             places = round_ticks(self.low, self.high, most)
             if sum(text_width(number(place)) + 16 for place in places) <= room:
@@ -84,7 +84,7 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
 
 def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten; 1, 2 and 5 times those where there are few, or other round numbers."""
-    times = (1, 2, 5) if high < 30 * low else (1,)
+    times = (1, 2, 5) if high < 200 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     places = [factor * 10.0**power for power in powers for factor in times]
     within = [place for place in places if low * 0.999 <= place <= high * 1.001]

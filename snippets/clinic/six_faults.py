@@ -127,7 +127,7 @@ def plot(results: dict, ceilings: dict):
         found = []
         for lane, start, us, name in rows:
             cut = max(0.0, begin - start)
-            if us > cut:
+            if us > cut + 1e-6:
                 ms = (start + cut - begin) / 1e3, (us - cut) / 1e3
                 found.append([lane, *ms, name])
         return found

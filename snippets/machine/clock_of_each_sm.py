@@ -164,10 +164,11 @@ def plot(results: dict, ceilings: dict):
     for row, clocks in rows.items():
         one = len(clocks) == 1
         places = [row] * len(clocks)
-        marks.append(Dots(clocks, places, color=2 if one else 1, diamond=one))
+        name = "by the driver" if one else "each SM"
+        marks.append(Dots(clocks, places, name, color=2 if one else 1, diamond=one))
         marks.append(Note(max(clocks), row, f"{median(clocks):,.0f}", dx=8))
     if "clock_mhz" in ceilings:
-        marks.append(Rule("x", ceilings["clock_mhz"]))
+        marks.append(Rule("x", ceilings["clock_mhz"], "highest clock"))
     return Picture([Panel(marks, Axis("MHz"))])
 
 

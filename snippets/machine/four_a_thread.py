@@ -71,7 +71,7 @@ def plot(results: dict, ceilings: dict):
     if "hbm_gb_s" not in ceilings:
         return bars(rates, {}, "GB/s")
     shares = {label: 100 * rate / ceilings["hbm_gb_s"] for label, rate in rates.items()}
-    return bars(shares, {}, "% of the memory's ceiling")
+    return bars(shares, {"ceiling": 100}, "% of the memory's ceiling")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.pictures import Bars, Panel, Picture
+from snippets.pictures import Axis, Bars, Panel, Picture
 from snippets.timing.take_turns import recorded, take_turns
 from snippets.timing.wait_for import wait_for
 from snippets.training.dp_vs_ddp import slowest_rank
@@ -212,7 +212,7 @@ def plot(results: dict, ceilings: dict):
     for title, values in panels.items():
         shown = {titles[name]: values[name] for name in titles}
         bars = Bars(shown, color="ceiling", colors={titles["together"]: 1})
-        drawn.append(Panel([bars], title=title))
+        drawn.append(Panel([bars], Axis(title)))
     return Picture(drawn)
 
 

@@ -208,7 +208,7 @@ def plot(results: dict, ceilings: dict):
     panels = []
     for title, lines in {"lost, % of a step": lost, "peak, GB": peaks}.items():
         axis = Axis("micro-batches", ticks={m: f"{m}" for m in x})
-        panels.append(Panel(lines, axis, Axis(low=0), title))
+        panels.append(Panel(lines, axis, Axis(title, low=0)))
     return Picture(panels, columns=2)
 
 

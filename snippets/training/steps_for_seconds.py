@@ -102,13 +102,13 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     meter = results["meter"]
     panels = []
-    for column, unit, limit in (
-        ("mhz", "MHz", "clock_mhz"),
-        ("watt_now", "W", "power_limit_w"),
+    for column, unit, limit, name in (
+        ("mhz", "MHz", "clock_mhz", "highest clock"),
+        ("watt_now", "W", "power_limit_w", "power limit"),
     ):
         marks = [Line(meter["s"], meter[column], dots=False)]
         if limit in ceilings:
-            marks.append(Rule("y", ceilings[limit]))
+            marks.append(Rule("y", ceilings[limit], name))
         y = Axis(unit, low=0, high=1.15 * max(meter[column]))
         panels.append(Panel(marks, y=y))
     panels[-1].x = Axis("s of training")

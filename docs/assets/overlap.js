@@ -115,9 +115,12 @@
     return svg
   }
 
+  /* Where two pictures stand beside each other, each has the room of a phone. */
+  const isSmall = picture => narrow.matches || picture.closest(".ov-figure").clientWidth < 420
+
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const small = narrow.matches || picture.closest(".ov-two, .ov-twin")
+    const small = isSmall(picture)
     const drawn = small ? picture.querySelector("source").srcset : image.src
     const answer = await fetch(drawn).catch(() => null)
     if (!answer?.ok || picture.hidden || !picture.isConnected) return
@@ -378,7 +381,9 @@
 
   /* What an output needs, again where it shows another machine. */
   const equip = place => {
-    for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) source.media = "all"  // beside each other they are narrow
+    for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) {
+      if (isSmall(source.parentElement)) source.media = "all"
+    }
     traces(place)
     exploring(place)
     watch()

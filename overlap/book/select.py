@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from overlap.run.machine import is_cpu
+from overlap.run.machine import is_cpu, is_one_gpu
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -52,15 +52,16 @@ def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> st
 def stand_in(wanted: str, profiles: Iterable[str]) -> str | None:
     """Of the machines where something ran, the one that gave what the wanted one would give; or none.
 
-    That is itself, or else a single GPU of its model; where all are CPUs, their first.
+    That is itself. Of what ran on one GPU at most: a single GPU of its model; on CPUs alone: their first.
     """
     profiles = list(profiles)
     if wanted in profiles:
         return wanted
-    for profile in profiles:
-        if wanted.startswith(f"{profile}-x"):
-            return profile
-    return profiles[0] if profiles and all(map(is_cpu, profiles)) else None
+    if profiles and all(map(is_cpu, profiles)):
+        return profiles[0]
+    if all(is_cpu(profile) or is_one_gpu(profile) for profile in profiles):
+        return next((profile for profile in profiles if wanted.startswith(f"{profile}-x")), None)
+    return None
 
 
 def _gpus(book: "Book", name: str) -> dict[str, int]:

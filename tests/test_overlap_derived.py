@@ -5,6 +5,8 @@ import pytest
 from overlap.book import mine
 from overlap.run import download, recording
 from overlap.run.snippet import Snippet
+from overlap.site import machines
+from overlap.site.pictures import Pictures
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -67,8 +69,8 @@ def test_pages_use_what_is_derived_as_what_was_measured(derived):
     (claim,) = book.claims
     (verdict,) = book.verdicts(claim)
     assert (verdict.true, verdict.runs) == (2, 2)
-    machines = mine._of_machine(book, "cpu")
-    assert sorted(text for text, *_ in machines["values"].values()) == ["4", "7.5", "9"]
+    shown = machines.shown(Pictures(book), "cpu")
+    assert sorted(text for text, *_ in shown["values"].values()) == ["4", "7.5", "9"]
     assert "per_row" not in measured.result
 
 
@@ -100,7 +102,7 @@ def test_a_bad_derive_of_a_readers_machine_leaves_claims_open(derived, monkeypat
     book = derived("def derive(results):\n    return {'per_row': 1 / 0}\n")
     monkeypatch.setattr(type(book), "is_reference", lambda self, profile: False)
     (claim,) = book.claims
-    said = mine._of_machine(book, "cpu")["claims"][claim.key]
+    said = machines.shown(Pictures(book), "cpu", "your ")["claims"][claim.key]
     assert said[0] == "open" and "derive() fails: ZeroDivisionError" in said[1]
 
 

@@ -141,7 +141,7 @@
   const inert = document.createElement("template").content
   const remember = (places, as) => places.forEach(place => built.has(place) || built.set(place, as(place)))
 
-  const OUTPUTS = ".ov-runs", VALUES = ".md-content .ov-value", CALCULATORS = ".ov-calculator"
+  const OUTPUTS = ".ov-outputs", VALUES = ".md-content .ov-value", CALCULATORS = ".ov-calculator"
   const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
   const copy = box => document.importNode(built.get(box), true)
   const valueIn = value => ({

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from overlap.site.view import View
 
 _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></div>
-<div class="ov-runs">{{ run }}</div></div>"""
+<div class="ov-outputs">{{ run }}</div></div>"""
 
 
 @dataclass(frozen=True)

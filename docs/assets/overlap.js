@@ -116,7 +116,8 @@
   }
 
   /* Where two pictures stand beside each other, each has the room of a phone. */
-  const isSmall = picture => narrow.matches || picture.closest(".ov-figure").clientWidth < 420
+  const isSmall = picture => narrow.matches
+    || (Boolean(picture.closest(".ov-two, .ov-twin")) && picture.closest(".ov-figure").clientWidth < 420)
 
   const inline = async picture => {
     const image = picture.querySelector("img")

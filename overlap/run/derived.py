@@ -4,12 +4,11 @@ It is computed anew for each run when pages are read, so it may be written, or c
 """
 
 import json
-import traceback
 from copy import deepcopy
 
 from overlap import OverlapError
 from overlap.run.fingerprint import DERIVE
-from overlap.run.pure import function
+from overlap.run.pure import function, raised_at
 from overlap.run.snippet import Snippet
 from overlap.run.text import unfit
 
@@ -28,7 +27,7 @@ def derived(snippet: Snippet, result: dict, run: str) -> dict:
     except (Exception, SystemExit) as error:
         reason = f"derive() fails: {type(error).__name__}: {error}"
         remedy = "mend it; a run that is not the shown one has no trials and timelines"
-        raise NotDerived(f"{_place(error, snippet) or place}: {reason} (on {run}); {remedy}") from None
+        raise NotDerived(f"{raised_at(error, snippet)}: {reason} (on {run}); {remedy}") from None
     if not isinstance(added, dict):
         reason = f"derive() must return a dict, not {type(added).__name__}"
         raise NotDerived(f"{place}: {reason} (on {run}); return what it adds to the result, by key")
@@ -42,14 +41,3 @@ def derived(snippet: Snippet, result: dict, run: str) -> dict:
         reason = f"{unfit(added, 'the result of derive()')} is no plain data: {error}"
         remedy = "return finite numbers, texts, lists and dicts"
         raise NotDerived(f"{place}: {reason} (on {run}); {remedy}") from None
-
-
-def _place(error: BaseException, snippet: Snippet) -> str:
-    """The file and line of snippets where it was raised."""
-    folder = f"{snippet.root / 'snippets'}/"
-    places = [
-        f"snippets/{frame.filename.removeprefix(folder)}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.startswith(folder)
-    ]
-    return places[-1] if places else ""

@@ -15,6 +15,7 @@ import ast
 import builtins
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,17 @@ def function(snippet: "Snippet", name: str) -> Callable:
     _ = snippet.drawing_hashes  # all that it imports is read
     snippet.executed.need([name])
     return getattr(snippet.executed.module, name)
+
+
+def raised_at(error: BaseException, snippet: "Snippet") -> str:
+    """`snippets/chapter/snippet.py:12`, where a function of a snippet failed; else its file alone."""
+    folder = f"{snippet.root}/"
+    places = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = frame.filename.removeprefix(folder)
+        if path.startswith("snippets/"):
+            places.append(f"{path}:{frame.lineno}")
+    return places[-1] if places else snippet.path
 
 
 @cache

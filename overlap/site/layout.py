@@ -159,8 +159,7 @@ class Layout:
                 plot.top += 2 + LINE * len(plot.title.split("\n"))
             if plot.panel.y.label and not plot.rows:
                 plot.top += LINE + 4
-            high = sum(plot.heights) if plot.rows else (170.0 if len(self.plots) < 2 else 110.0)
-            plot.bottom = plot.top + high
+            plot.bottom = plot.top + self._height(plot)
             _scale(plot)
             end = plot.bottom + 4
             if plot.shows_x:
@@ -172,6 +171,12 @@ class Layout:
             for plot in self.plots:
                 plot.x = Scale(low, high, plot.left, plot.right, plot.x.log)
         return bottom
+
+    def _height(self, plot: Plot) -> float:
+        """Pixels from top to bottom: all its rows, or room for an axis with numbers."""
+        if plot.rows:
+            return sum(plot.heights)
+        return 170.0 if len(self.plots) == 1 else 110.0
 
     def label_of(self, plot: Plot) -> str:
         """What stands below the x axis, in lines that fit the picture."""
@@ -292,7 +297,9 @@ def _extent(plot: Plot, which: str) -> tuple[float, float]:
         low, high = low - room, high + room
     low = low if axis.low is None else axis.low
     high = high if axis.high is None else axis.high
-    return (low, high) if high > low else (low, low * 2 if axis.log else low + 1)
+    if high <= low:  # one place
+        high = low * 2 if axis.log else low + 1
+    return low, high
 
 
 def _values(mark, which: str) -> Iterable[float | None]:

@@ -197,13 +197,18 @@ def _outputs(outputs: list[dict], whose: str) -> list[list[str]]:
 
 
 def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline: bool) -> dict[str, dict]:
-    """A timeline has no table: it has its names where it is explored."""
-    picture = {}
-    with contextlib.suppress(OverlapError) if whose else contextlib.nullcontext():
+    """By part. A timeline has no table: it has its names where it is explored."""
+    try:
         picture = pictures.of(recording)
+    except OverlapError:
+        if not whose:
+            raise
+        picture = {}
+    if not picture:
+        return {}
     summary = plain(pictures.book.snippets[recording.snippet].summary)
     shown = {}
-    for part, drawn in ({"": picture, **picture["parts"]} if picture else {}).items():
+    for part, drawn in {"": picture, **picture["parts"]}.items():
         shown[part] = {
             "alt": f"{summary} Measured on {whose}{machine.label(recording.profile)}. {drawn['words']}",
             "sizes": drawn["sizes"],

@@ -123,6 +123,8 @@ class _Blocks(Preprocessor):
         if view.measured or status:
             top = view.stash(head(view, blocks, status))
             rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", rendered[0], count=1)
+        if view.evidence:
+            rendered.append(f"\n\n{view.stash(''.join(view.evidence))}\n")
         if view.measured:
             rendered.append(f"\n\n{view.stash(measured(view))}\n")
         if view.elsewhere:

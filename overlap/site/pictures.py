@@ -1,14 +1,13 @@
 """Pictures of recordings: what `plot` of a snippet declares of their numbers, drawn when a page asks."""
 
 import contextlib
-import traceback
 
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.ceiling import ceilings
 from overlap.book.recording import Recording
 from overlap.book.statistic import is_number, middle
-from overlap.run.pure import function
+from overlap.run.pure import function, raised_at
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
 from overlap.site import numbers
@@ -80,17 +79,13 @@ class Pictures:
         return self._declared[id(recording)]
 
     def _problem(self, recording: Recording, error: BaseException) -> OverlapError:
-        path = self.book.snippets[recording.snippet].path
+        snippet = self.book.snippets[recording.snippet]
         where = f"(with the numbers of {recording.profile})"
         if isinstance(error, OverlapError):
-            return OverlapError(f"{path}: plot() {error} {where}")
-        file = str(self.book.root / path)
-        lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
-        ]
-        place = f"{path}:{lines[-1]}" if lines else path
+            return OverlapError(f"{snippet.path}: plot() {error} {where}")
         why = f"plot() cannot be drawn: {type(error).__name__}: {error}"
-        return OverlapError(f"{place}: {why}; mend it, or what main() returned {where}")
+        remedy = f"mend it, or what main() returned {where}"
+        return OverlapError(f"{raised_at(error, snippet)}: {why}; {remedy}")
 
 
 def _drawn(declared, beside: list) -> dict:

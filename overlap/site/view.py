@@ -50,7 +50,8 @@ class View:
     """One page while it is rendered.
 
     `anchors` are the ids it has given, `measured` the snippets whose output it shows, `claims` the verdicts
-    of each of its claims, `named` its claims by name, `cited` the names whose marks stand in the prose.
+    of each of its claims, `evidence` what their marks open, `named` its claims by name, `cited` the names
+    whose marks stand in the prose.
     """
 
     site: Site
@@ -59,6 +60,7 @@ class View:
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
     claims: list[list[Verdict]] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
     #: The machine that the page shows before a reader picks one; of each output, whether another one gave it.
@@ -185,8 +187,9 @@ class View:
     def pictures(self, profile: str, name: str, part: str, sizes: dict) -> dict[str, dict]:
         """Address, width and height of both forms of a picture."""
         variants = {}
+        file = f"{name}-{part}" if part else name
         for variant, (width, height) in sizes.items():
-            source = self.link(f"pictures/{profile}/{name}{'-' * bool(part)}{part}-{variant}.svg")
+            source = self.link(f"pictures/{profile}/{file}-{variant}.svg")
             if not source:
                 picture = self.site.pictures.of(self.book.recordings(name)[profile])
                 drawn = picture["parts"][part] if part else picture

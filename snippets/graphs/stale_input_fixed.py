@@ -10,7 +10,6 @@ from statistics import median
 
 import torch
 
-from snippets.pictures import Axis, Dots, Line, Panel, Picture, Rule
 from snippets.timing.kernel_time import captured
 
 FEATURES, ROWS, STEPS, RATE, NOISE = 32, 32, 50, 0.2, 1.0  # NOISE: a variance
@@ -57,14 +56,9 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    steps = range(1, len(results["losses"]) + 1)
-    reported, true = zip(*results["losses"], strict=True)
-    marks = [
-        Line(steps, true, "loss of the batch you gave it", dots=False),
-        Dots(steps, reported, "loss the replay reports"),
-        Rule("y", results["noise_variance"], "noise in the labels"),
-    ]
-    return Picture([Panel(marks, Axis("step"), Axis("loss", low=0))])
+    from snippets.graphs.stale_input_broken import plot
+
+    return plot(results, ceilings)
 
 
 if __name__ == "__main__":

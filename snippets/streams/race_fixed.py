@@ -8,7 +8,6 @@
 
 import torch
 
-from snippets.pictures import Axis, Dots, Note, Panel, Picture, Spans
 from snippets.timing.lanes import lanes
 from snippets.timing.wait_for import wait_for
 
@@ -57,31 +56,9 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    parts = {"sum x": "reduce_kernel", "write x": "elementwise_kernel", "matmuls": ""}
-    colors = {"matmuls": 1, "write x": 2, "sum x": 3}
-    drawn = {role: {"main": [], "side": []} for role in colors}
-    main = results["events"][0][0]  # the lane of the first product
-    for lane, start, us, name in results["events"]:
-        role = next(role for role, part in parts.items() if part in name)
-        drawn[role]["main" if lane == main else "side"].append((start, us))
-    (written,) = [start for row in drawn["write x"].values() for start, _ in row]
-    whole, near = [], []
-    for role, rows in drawn.items():
-        for row, spans in rows.items():
-            shifted = [(start - written, us) for start, us in spans]
-            near.append(Spans(row, shifted, role, colors[role]))
-            if role == "matmuls":
-                ms = [(start / 1e3, us / 1e3) for start, us in spans]
-                whole.append(Spans(row, ms, role, colors[role]))
-            elif spans:  # too short for a bar
-                ms = [start / 1e3 for start, _ in spans]
-                dots = Dots(ms, [row] * len(ms), role, colors[role], diamond=True)
-                whole.append(dots)
-    (first, *_, last) = drawn["matmuls"]["main"]
-    middle = (first[0] + last[0] + last[1]) / 2e3
-    whole.append(Note(middle, "main", "matmuls", "center", color="paper"))
-    around = Axis("µs before and after the write", low=-6, high=6)
-    return Picture([Panel(whole, Axis("ms")), Panel(near, around)])
+    from snippets.streams.race_broken import plot
+
+    return plot(results, ceilings)
 
 
 if __name__ == "__main__":

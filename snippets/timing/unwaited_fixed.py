@@ -11,8 +11,6 @@ from statistics import median
 
 import torch
 
-from snippets.pictures import Note, sweep
-
 SIZES, PRODUCTS, TRIALS = (256, 1024, 4096, 8192), 10, 10
 
 
@@ -48,27 +46,15 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The rates that the readings seem to give, and in how many the GPU still works."""
-    rows = results["rows"]
-    return {
-        "tflop_s": [row["flop"] / row["ms"] / 1e9 for row in rows],
-        "still_at_work": [row["still_at_work"] for row in rows],
-    }
+    from snippets.timing.unwaited_broken import derive
+
+    return derive(results)
 
 
 def plot(results: dict, ceilings: dict):
-    rows, limits = results["rows"], {}
-    if "bf16_tflop_s" in ceilings:
-        least = [row["flop"] / ceilings["bf16_tflop_s"] / 1e9 for row in rows]
-        limits["least possible: FLOP / peak"] = least
-    sizes = [row["n"] for row in rows]
-    lines = {"the clock says": [row["ms"] for row in rows]}
-    axes = {"xlabel": "n", "ylabel": "ms for ten matmuls"}
-    picture = sweep(sizes, lines, limits, xlog=True, ylog=True, **axes)
-    for least in limits.values():  # below this line no time is true
-        note = Note(sizes[-1], least[1], "impossible", "right", color="ceiling")
-        picture.panels[0].marks.append(note)
-    return picture
+    from snippets.timing.unwaited_broken import plot
+
+    return plot(results, ceilings)
 
 
 if __name__ == "__main__":

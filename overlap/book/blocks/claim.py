@@ -207,8 +207,19 @@ class Claim(Block):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
                 yield f"holds by less than {SPREADS} times the spread of {what}"
 
+    def markdown(self, view: "View") -> str:
+        """Its sentence, where the prose does not set its mark; the evidence stands at the end of the page.
+
+        In its place the evidence could lie in a fold, and a mark outside would open what nobody sees.
+        """
+        view.evidence.append(self.html(view))
+        if self.name in view.cited:
+            return ""
+        sentence = f"<p>{view.inline(self.text)}&nbsp;{self.mark(view)}</p>"
+        return f"\n{view.stash(sentence)}\n"
+
     def html(self, view: "View") -> str:
-        """Its evidence, which the mark opens; the sentence, too, where the prose does not set the mark."""
+        """Its evidence, which the mark opens."""
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
         view.claims.append(verdicts)
@@ -223,8 +234,6 @@ class Claim(Block):
             verdict=view.verdict(by_machine[profile]),
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),
-            mark=self.mark(view),
-            alone=self.name not in view.cited,
         )
 
     def mark(self, view: "View") -> str:

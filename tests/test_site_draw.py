@@ -415,3 +415,23 @@ def test_lanes_of_devices_and_long_names_have_the_colours_of_their_kind():
 def test_spans_of_a_row_without_a_name_are_told_by_their_row():
     (word,) = told(Picture([Panel([Spans("weights", [(0, 16)])], Axis("MiB"))]))
     assert word == "weights · 0 to 16 MiB · size 16 MiB"
+
+
+def test_marks_of_one_name_have_one_colour_in_all_panels_and_the_only_bars_no_legend():
+    panels = [Panel([Line([1, 2], [1, 2], name) for name in names]) for names in (["a", "b"], ["b", "c"])]
+    lines = re.findall(r'<path d="M[^"]*" style="fill:none;stroke:var\(--ov-series-(\d)\)', draw_wide(panels))
+    assert lines == ["1", "2", "2", "1"], "b is as in the first panel, and c takes what is free in its own"
+    assert ">took</text>" not in draw_wide([Panel([Bars({"a": 1.0}, "took")], Axis("ms"))])
+    assert ">took</text>" in draw_wide(
+        [Panel([Bars({"a": 1.0}, "took"), Rule("x", 2.0, "limit")], Axis("ms"))]
+    )
+
+
+def draw_wide(panels: list[Panel]) -> str:
+    return draw(Picture(panels), 504)[0]
+
+
+def test_words_of_a_mark_have_a_short_unit_and_a_true_minus_and_names_break_at_spaces():
+    (word,) = told(Picture([Panel([Bars({"a": -2.5}, "moved")], Axis("MiB, in the order of addresses"))]))
+    assert word == "moved · a · −2.5 MiB"
+    assert wrapped("compiled, reduce-overhead", 80) == "compiled,\nreduce-overhead"

@@ -407,20 +407,31 @@ def _colors(picture) -> dict[int, int | str]:
     colors: dict[int, int | str] = {}
     by_name: dict[str, int | str] = {}
     for panel in picture.panels:
-        count = 0
-        for mark in panel.marks:
-            if kind(mark) in ("Note", "Cells", "Rule") or getattr(mark, "color", None) is not None:
-                continue
-            name, color = mark.name, count % _COLORS + 1
-            if kind(mark) == "Spans":
-                name = _lane(name)
-                taken = sum(color != "ceiling" for color in by_name.values())
-                color = "ceiling" if name.endswith(" waits") else _LANES.get(name, taken % _COLORS + 1)
-            if not name or name not in by_name:
-                by_name[name] = color
-            colors[id(mark)] = by_name[name]
-            count += 1
+        marks = [mark for mark in panel.marks if kind(mark) not in ("Note", "Cells", "Rule")]
+        marks = [mark for mark in marks if getattr(mark, "color", None) is None]
+        taken = {by_name.get(_key(mark)) for mark in marks if mark.name}
+        if any(kind(mark) == "Spans" for mark in marks):
+            taken |= set(by_name.values())  # a lane looks the same wherever it is, and another one does not
+        for mark in marks:
+            key = _key(mark)
+            if not key or key not in by_name:
+                free = [color for color in range(1, _COLORS + 1) if color not in taken]
+                by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % _COLORS + 1])[0]
+                taken.add(by_name[key])
+            colors[id(mark)] = by_name[key]
     return colors
+
+
+def _key(mark) -> str:
+    """What marks of one colour have in common: the name; of a lane without its device."""
+    return _lane(mark.name) if kind(mark) == "Spans" else mark.name
+
+
+def _of_lane(name: str, mark) -> int | str | None:
+    """The colour that a lane has on all pages."""
+    if kind(mark) != "Spans":
+        return None
+    return "ceiling" if name.endswith(" waits") else _LANES.get(name)
 
 
 def _lane(name: str) -> str:

@@ -46,7 +46,7 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
 
 `site`: pages are made.
     build          all files that a builder needs, below docs/generated/
-    markdown, view a page's blocks and values as HTML; tables, glossary: parts of it
+    markdown, view a page's blocks and values as HTML; layers, tables, glossary: parts of it
     navigation     the pages in reading order, with their titles
     pictures       all pictures; numbers: what they say; svg: as files
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels

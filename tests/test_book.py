@@ -397,14 +397,29 @@ def test_every_item_of_the_articles_has_a_row_with_a_verdict_and_a_place():
         assert not anchor or shown, f"{item}: {page} does not show {snippet}"
 
 
+#: What a chapter's answer is made of, behind what its reader sees.
+SLOTS = ["Why", "Take this", "What it gains, and when not", "Traps"]
+PICTURES = ("figure", "diagram", "snippet", "pair")
+
+
 @pytest.mark.parametrize("page", CHAPTERS)
-def test_each_chapter_says_its_point_first(page, book):
-    """A summary with a measured picture before the first heading, and a guess."""
+def test_each_chapter_says_its_answer_first(page, book):
+    """Symptom, mechanism, guess, lines to paste, gains and traps: a few minutes, a few pictures."""
     blocks = book.pages[f"{page}.md"].blocks
-    first = next(i for i, block in enumerate(blocks) if isinstance(block, FigureBlock))
-    before = "".join(block.text for block in blocks[:first] if isinstance(block, Text))
-    assert '<div class="ov-summary" markdown>' in before and "\n## " not in before
-    assert any(block.kind == "guess" for block in blocks)
+    if "{ #evidence }" not in book.pages[f"{page}.md"].text:  # a page of one layer
+        first = next(i for i, block in enumerate(blocks) if isinstance(block, FigureBlock))
+        before = "".join(block.text for block in blocks[:first] if isinstance(block, Text))
+        assert '<div class="ov-summary" markdown>' in before and "\n## " not in before
+        return
+    at = next(i for i, block in enumerate(blocks) if block.prose and "{ #evidence }" in block.prose.text)
+    answer = blocks[: at + 1]
+    text = "\n".join(block.prose.text for block in answer if block.prose).partition("## Evidence")[0]
+    assert "**You see**" in text.partition("\n## ")[0]
+    assert re.findall(r"^## (.+?)(?: \{.*)?$", text, re.M) == SLOTS
+    kinds = [block.kind for block in answer]
+    assert "paste" in kinds and "guess" in kinds
+    assert 1 <= sum(kinds.count(kind) for kind in PICTURES) <= 5
+    assert len(text.split()) <= 1000
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

@@ -29,6 +29,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 from conftest import CHROMIUM, ROOT  # noqa: E402
 
+from overlap.book.blocks.paste import Paste  # noqa: E402
 from overlap.run.snippet import discover  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
@@ -96,12 +97,19 @@ def address(site, paths):
         thread.join()
 
 
+#: Opens the rows of evidence.
+ROWS = "() => document.querySelectorAll('.ov-row').forEach(row => { row.open = true })"
+
+
 @pytest.fixture
 def visit(browser, address):
-    """`visit(path, width, scheme, **options)` opens a page of the site as a new reader."""
+    """`visit(path, width, scheme, **options)` opens a page of the site as a new reader.
+
+    The rows of evidence are opened, unless `rows=False`.
+    """
     contexts = []
 
-    def visit(path: str, width: int = 1280, scheme: str = "light", **options):
+    def visit(path: str, width: int = 1280, scheme: str = "light", rows: bool = True, **options):
         contexts.append(
             browser.new_context(
                 base_url=address, viewport={"width": width, "height": 900}, color_scheme=scheme, **options
@@ -112,6 +120,8 @@ def visit(browser, address):
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
+            if rows:
+                page.evaluate(ROWS)
         return page
 
     yield visit
@@ -489,6 +499,52 @@ def test_opened_evidence_has_a_row_for_each_machine(visit, shown, site):
     assert page.locator(".ov-evidence:popover-open li").count() == 1
 
 
+def test_rows_of_evidence_are_closed_until_a_link_leads_into_them(visit):
+    page = visit("timing/", rows=False)
+    rows = page.locator(".ov-row")
+    assert rows.count() >= 10 and page.locator(".ov-row[open]").count() == 0
+    page.get_by_role("link", name="a constant", exact=True).click()
+    playwright.expect(page.locator("#short-kernels")).to_be_in_viewport()
+    assert page.locator(".ov-row[open]").count() == 1
+    page = visit("timing/#taking-turns", rows=False)
+    playwright.expect(page.locator("#snippet-timing-take_turns")).to_be_visible()
+    page.get_by_role("button", name="Open all").click()
+    assert page.locator(".ov-row:not([open])").count() == 0
+    page.get_by_role("button", name="Close all").click()
+    assert page.locator(".ov-row[open]").count() == 0
+
+
+def test_paper_has_the_rows_that_are_open(visit):
+    page = visit("timing/#taking-turns", rows=False)
+    page.emulate_media(media="print")
+    assert page.locator("#taking-turns").is_visible() and page.locator("#take-this").is_visible()
+    assert not page.locator("#first-call").is_visible() and not page.locator(".ov-open-all").is_visible()
+
+
+@pytest.mark.parametrize("path", ["timing/", "asynchrony/", "graphs/", "collectives/"])
+def test_each_mark_that_is_seen_opens_what_is_seen(visit, path):
+    page = visit(path, rows=False)
+    page.wait_for_function("() => !document.querySelector('details .ov-evidence')")
+    marks = [mark for mark in page.locator(".ov-mark").all() if mark.is_visible()]
+    assert marks
+    for mark in marks:
+        mark.click()
+        playwright.expect(page.locator("#" + mark.get_attribute("popovertarget"))).to_be_visible()
+        page.keyboard.press("Escape")
+
+
+def test_boxes_give_the_reader_the_lines_that_are_tested(visit, paths):
+    copied = {}
+    for path in paths:
+        page = visit(path)
+        for box in page.locator(".ov-paste").all():
+            text = box.locator("code").inner_text().strip()
+            copied[text] = path
+    assert set(copied) == {
+        Paste("", 0, file.stem, "").code(ROOT) for file in ROOT.glob("snippets/pastes/*.py")
+    }
+
+
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_mark_opens_its_evidence(visit, width, scripts):
@@ -557,7 +613,7 @@ CUT = """() => {
 }"""
 
 #: Opens the sections for a second reading.
-DEEPER = "() => document.querySelectorAll('.ov-deeper').forEach(fold => { fold.open = true })"
+DEEPER = "() => document.querySelectorAll('.ov-deeper, .ov-row').forEach(fold => { fold.open = true })"
 
 #: The width of what the page shows, for each machine.
 WIDTHS = """async () => {
@@ -1347,9 +1403,9 @@ SEARCHED = {
     "CUDA error: invalid device ordinal": "symptoms/#cuda-error-invalid",
     "gpu 0 uses more memory": "symptoms/#dataparallel-is-slow",
     "one rank slower": "symptoms/#one-all-reduce",
-    "first epoch slow": "symptoms/#the-first-cuda-call timing/#the-first-call",
+    "first epoch slow": "symptoms/#the-first- timing/#the-first-call",
     "compile time long": "symptoms/#torchcompile-of-a-deep",
-    "train on 2 gpus": "training/",
+    "train on 2 gpus": "training/ devices/",
     "nvlink vs pcie": "glossary/#nvlink",
     "gradient checkpointing": "glossary/#activation-checkpointing memory/#activations-twice",
     "ddp bucket size": "training/#bucket-sizes",

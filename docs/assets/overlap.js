@@ -380,6 +380,21 @@
     }
   }
 
+  /* Rows of evidence: all at once, to read on, or to print. */
+  const openAll = () => {
+    const rows = [...document.querySelectorAll(".ov-row")]
+    if (!rows.length || document.querySelector(".ov-open-all")) return
+    const button = document.createElement("button")
+    button.className = "ov-open-all"
+    button.textContent = "Open all"
+    button.addEventListener("click", () => {
+      const open = !rows.every(row => row.open)
+      for (const row of rows) row.open = open
+      button.textContent = open ? "Close all" : "Open all"
+    })
+    rows[0].before(button)
+  }
+
   /* What an output needs, again where it shows another machine. */
   const equip = place => {
     for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) {
@@ -398,6 +413,7 @@
     document.querySelectorAll(".ov-calculator").forEach(begin)
     playing()
     copying()
+    openAll()
     opened()
   }
 

@@ -16,7 +16,7 @@ from overlap.book.library import Library
 from overlap.book.local_runs import LocalRuns, cache_folder
 from overlap.book.recording import Recording, has_trials
 from overlap.book.statistic import Statistic
-from overlap.book.value import Value, values
+from overlap.book.value import Value
 from overlap.book.verdict import Verdict
 from overlap.run import machine
 from overlap.run.recording import has_runs_of
@@ -173,8 +173,7 @@ class Book:
         """The values in sentences of all pages, without those that are pinned to one machine."""
         found = set()
         for block in self.blocks:
-            if block.prose:
-                found |= {value for _, value in values(block.prose.text) if not value.profile}
+            found |= {value for value in block.values_in(self) if not value.profile}
         return found
 
     @property

@@ -17,6 +17,8 @@ from overlap.run.pure import Executed
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 #: How the names of twins end.
 BROKEN, FIXED = "_broken", "_fixed"
+#: The folder of lines to paste, which are no snippets: they have no `main`, and are not recorded.
+PASTES = "pastes"
 _HEADER = re.compile(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///\n", re.M)
 _GUARD = re.compile(r'\n*^if __name__ == "__main__":\n(?:    .*\n?)+', re.M)
 #: `[tool.overlap]` of a header: what each option is where it is left out, what it may be, and that in words.
@@ -259,7 +261,7 @@ def discover(root: Path) -> dict[str, Snippet]:
     problems = []
     for path in sorted((root / "snippets").glob("*/*.py")):
         name = f"{path.parent.name}/{path.stem}"
-        if path.stem == "__init__":
+        if path.stem == "__init__" or path.parent.name == PASTES:
             continue
         try:
             if name not in snippets:  # it may have been read where another imports it

@@ -15,12 +15,12 @@ from overlap import OverlapError, find_root
 from overlap.book import select
 from overlap.book.blocks import Block, Claim
 from overlap.book.book import Book
-from overlap.book.page import FIRST, parse
+from overlap.book.page import parse
 from overlap.book.value import CITED, PRINTED, VALUE, VERDICT, VERDICTS, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
-from overlap.site import machines
 from overlap.site.glossary import Glossary
+from overlap.site.layers import EVIDENCE, Layers
 from overlap.site.navigation import read_nav, titles
 from overlap.site.pictures import Pictures
 from overlap.site.tables import Tables
@@ -88,6 +88,7 @@ class OverlapExtension(Extension):
         md.treeprocessors.register(Tables(md), "overlap-tables", 25)
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
+        md.treeprocessors.register(Layers(md), "overlap-layers", 4)  # behind ids and contents, at 5
         glossary = Glossary(md, lambda: self.view.book, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
@@ -140,24 +141,13 @@ class _Values(InlineProcessor):
         self.extension = extension
 
     def handleMatch(self, match: re.Match, data: str):
-        value = Value.parse(match)
-        view = self.extension.view
-        numbers = view.book.numbers(value)
-        profile = view.first(numbers, value.snippet)
-        text, wide_range, note = machines.value(view.book, value, profile)
-        # a value that is of one machine only stands in a sentence that names it, but for the first page
-        is_pinned = bool(value.profile and view.path != FIRST)
-        attributes = {"class": "ov-value ov-pinned" if is_pinned else "ov-value", "tabindex": "-1"}
-        attributes |= {"data-machine": profile, "data-note": note}
-        if not value.profile:
-            attributes["data-key"] = value.key
-        if not is_pinned and view.is_elsewhere(profile, value.snippet):
-            attributes["data-on"] = machine.short(profile)
-        element = etree.Element("span", attributes)
-        element.text = AtomicString(text)
-        if wide_range:
+        shown = self.extension.view.value(Value.parse(match))
+        name = "ov-value ov-pinned" if shown.is_pinned else "ov-value"
+        element = etree.Element("span", {"class": name, "tabindex": "-1"} | shown.attributes)
+        element.text = AtomicString(shown.text)
+        if shown.wide_range:
             small = etree.SubElement(element, "small", {"class": "ov-range"})
-            small.text = AtomicString(wide_range)
+            small.text = AtomicString(shown.wide_range)
         return element, match.start(0), match.end(0)
 
 
@@ -216,13 +206,14 @@ class _Code(Postprocessor):
 
 def head(view: View, blocks: list[Block], status: str) -> str:
     """Below the title: minutes to read, the machine shown, all machines, dates, how many claims hold."""
-    words = sum(len(block.prose.text.split()) for block in blocks if block.prose)
+    answer, evidence = _words(blocks)
     days = _days(view)
     return view.file(
         "head",
         status=status,
         first=view.opens_on,
-        minutes=max(1, round(words / _PACE)),
+        minutes=max(1, round(answer / _PACE)),
+        evidence=round(evidence / _PACE),
         models=list(dict.fromkeys(machine.short(profile).rpartition(" × ")[2] for profile in days)),
         days=sorted(day for days_there in days.values() for day in days_there),
         is_first=view.opens_on == select.of_book(view.book),
@@ -232,6 +223,13 @@ def head(view: View, blocks: list[Block], status: str) -> str:
         marks=view.legend,
         notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
     )
+
+
+def _words(blocks: list[Block]) -> tuple[int, int]:
+    """How many words the answer of a page has, and how many its evidence."""
+    text = "\n".join(block.prose.text for block in blocks if block.prose)
+    answer, _, evidence = text.partition(f"{{ #{EVIDENCE} }}")
+    return len(answer.split()), len(evidence.split())
 
 
 def measured(view: View) -> str:

@@ -8,7 +8,7 @@ from overlap.book import select
 from overlap.book.book import Book
 from overlap.book.page import Page
 from overlap.book.recording import Recording
-from overlap.book.value import CITED, PRINTED, VERDICT, Value, replace_values
+from overlap.book.value import CITED, PRINTED, VALUE, VERDICT, Value, replace_values
 from overlap.run import machine
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
@@ -71,6 +71,10 @@ class Notebook:
     def _value(self, value: Value) -> str:
         profile = select.of_values(self.book, self.book.numbers(value), value.snippet)
         return self.text(self.book.statistics(value)[profile].text)
+
+    def with_values(self, drawing: str) -> str:
+        """An SVG with its values in their places."""
+        return VALUE.sub(lambda match: html.escape(self._value(Value.parse(match))), drawing)
 
     @staticmethod
     def drawing(picture: str, name: str) -> str:

@@ -13,12 +13,14 @@ from mkdocs.config import config_options as option
 from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import Files
+from mkdocs.structure.toc import AnchorLink
 
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
+from overlap.site.layers import EVIDENCE, OPEN
 from overlap.site.navigation import titles
 from overlap.site.pictures import Pictures
 from overlap.site.view import Site
@@ -138,6 +140,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             for heading in page.toc:
                 for group in heading.children:
                     group.children.clear()
+        for heading in page.toc:
+            _layered(heading)
         anchors = self.site.anchors
         unknown = anchors.pop("", set())  # of a page that was saved after the book was read
         inserted = anchors.get(page.file.src_uri, set()) | unknown
@@ -185,6 +189,20 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     log.info(claim.falsehood(verdict))
         if self.serving:  # behind the page, which need not wait for it
             threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
+
+
+def _layered(title: AnchorLink) -> None:
+    """The contents of a chapter of two layers: one level, and below *Evidence* its sections."""
+    sections = {section.id: section for section in title.children}
+    if EVIDENCE not in sections:
+        return
+    evidence = sections[EVIDENCE]
+    at = title.children.index(evidence) + 1
+    behind = title.children[at:]
+    for section in sections.values():
+        section.children.clear()
+    evidence.children.extend(section for section in behind if section.id != OPEN)
+    title.children[at:] = [section for section in behind if section.id == OPEN]
 
 
 def _is_notebook(page) -> bool:

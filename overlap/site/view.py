@@ -21,6 +21,7 @@ from overlap.book.book import Book
 from overlap.book.page import FIRST
 from overlap.book.recording import span
 from overlap.book.statistic import show
+from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
 from overlap.run import machine
 from overlap.run.text import plain
@@ -176,6 +177,19 @@ class View:
             runs[name] = machines.run(self.site.pictures, known[profile])
         return Output(profile, profiles, is_elsewhere, runs)
 
+    def value(self, value: Value) -> "ShownValue":
+        """A value on the page's machine."""
+        profile = self.first(self.book.numbers(value), value.snippet)
+        text, wide_range, note = machines.value(self.book, value, profile)
+        # a value that is of one machine only stands in a sentence that names it, but for the first page
+        is_pinned = bool(value.profile and self.path != FIRST)
+        attributes = {"data-machine": profile, "data-note": note}
+        if not value.profile:
+            attributes["data-key"] = value.key
+        if not is_pinned and self.is_elsewhere(profile, value.snippet):
+            attributes["data-on"] = machine.short(profile)
+        return ShownValue(text, wide_range, is_pinned, attributes)
+
     def run(self, output: "Output", **options) -> Markup:
         """An output on the page.
 
@@ -202,6 +216,15 @@ class View:
         """What the page's script makes outputs and tables of numbers of."""
         table = {"headings": ["", ""], "rows": [[""], ["", ""]]}
         return self.file("parts", wanted="", here="", outputs=[["rank", "", ""]], tables=[table])
+
+
+class ShownValue(NamedTuple):
+    """A value: its text, its range where it is wide, whether it is of one machine, and what scripts ask."""
+
+    text: str
+    wide_range: str
+    is_pinned: bool
+    attributes: dict[str, str]
 
 
 class Output(NamedTuple):

@@ -12,11 +12,13 @@ from overlap.book.blocks.guess import Guess
 from overlap.book.blocks.headlines import Headlines
 from overlap.book.blocks.index import ClaimIndex, SnippetIndex, Tally
 from overlap.book.blocks.pair import Pair
+from overlap.book.blocks.paste import Paste
 from overlap.book.blocks.snippet import SnippetBlock
 
 _CLASSES = (
     SnippetBlock,
     Pair,
+    Paste,
     Guess,
     FigureBlock,
     Claim,

@@ -125,6 +125,10 @@ class Block:
         """Markdown that readers read in it."""
         return None
 
+    def values_in(self, book: "Book") -> list[values.Value]:
+        """The values in it: of its prose, where it has some."""
+        return [value for _, value in values.values(self.prose.text)] if self.prose else []
+
     @property
     def snippets(self) -> tuple["SnippetBlock", ...]:
         """The snippets that it shows."""

@@ -1,11 +1,13 @@
 """Pictures that stand alone: that of a snippet which is shown elsewhere, and a diagram drawn by hand."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from overlap import OverlapError
 from overlap.book.blocks.block import Block, Source, Text
+from overlap.book.value import VALUE, Value
 
 if TYPE_CHECKING:
     from overlap.book.book import Book
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
 _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></div>
 <div class="ov-outputs">{{ run }}</div></div>"""
+
+#: A value in an SVG's text.
+_VALUE = """<tspan class="ov-value" {% for name, text in attributes.items() %} {{ name }}="{{ text }}"
+{%- endfor %}>{{ text }}</tspan>"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,10 @@ class FigureBlock(Block):
 
 @dataclass(frozen=True)
 class Diagram(Block):
-    """```` ```diagram name ````: an SVG of docs/assets/diagrams, inlined to take the page's colours."""
+    """```` ```diagram name ````: an SVG of docs/assets/diagrams, inlined to take the page's colours.
+
+    Its texts may have values, as sentences have.
+    """
 
     name: str
 
@@ -93,10 +102,27 @@ class Diagram(Block):
         yield from super().check(book)
         self.svg(book)
 
+        for value in self.values_in(book):
+            try:
+                book.statistics(value)
+            except OverlapError as error:
+                yield f"docs/assets/diagrams/{self.name}.svg: {error}"
+
+    def values_in(self, book: "Book") -> list[Value]:
+        """The values in its texts, written as in sentences."""
+        return [Value.parse(match) for match in VALUE.finditer(self.svg(book))]
+
     def html(self, view: "View") -> str:
-        """The file's text."""
-        return f'<figure class="ov-diagram" data-search-exclude>{self.svg(view.book)}</figure>'
+        """The file's text, with the values of the page's machine."""
+
+        def place(match: re.Match) -> str:
+            value = view.value(Value.parse(match))
+            return view.render(_VALUE, **value._asdict())
+
+        drawing = VALUE.sub(place, self.svg(view.book))
+        return f'<figure class="ov-diagram" data-search-exclude>{drawing}</figure>'
 
     def cells(self, notebook: "Notebook") -> list[dict]:
         """The diagram as a picture on paper."""
-        return [notebook.markdown(notebook.drawing(self.svg(notebook.book), self.name))]
+        drawing = notebook.with_values(self.svg(notebook.book))
+        return [notebook.markdown(notebook.drawing(drawing, self.name))]

@@ -1,0 +1,133 @@
+"""Chapters of two layers: rows of evidence, lines to paste, values in drawings."""
+
+import re
+
+import pytest
+
+pytest.importorskip("mkdocs")
+
+from conftest import ROOT, SmallBook
+from markdown import markdown
+
+from overlap import OverlapError
+from overlap.site.markdown import _site_here
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+CHAPTER = """# One
+
+An answer of five words.
+
+## Why
+
+A reason.
+
+## Evidence { #evidence }
+
+## First { #first }
+
+one
+
+### Part
+
+two
+
+## Second
+
+three
+
+## You can now { #you-can-now }
+
+four
+"""
+
+
+@pytest.fixture
+def page(small_book, monkeypatch):
+    """`page(text)` is the HTML of a page of a small book, found from its folder."""
+
+    def page(text: str) -> str:
+        small_book.page("a", text)
+        monkeypatch.chdir(small_book.root)
+        _site_here.cache_clear()
+        return markdown(text, extensions=["attr_list", "toc", "overlap.site.markdown"])
+
+    return page
+
+
+def write(small_book: SmallBook, name: str, code: str) -> None:
+    folder = small_book.root / "snippets/pastes"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(code)
+
+
+def test_sections_of_evidence_are_closed_rows(page):
+    html = page(CHAPTER)
+    before, evidence = html.split('id="evidence"')
+    assert "<details" not in before and "A reason." in before
+    rows = re.findall(r'<details class="ov-row">\s*<summary><h2 id="(\w+)">.*?</details>', evidence, re.S)
+    assert rows == ["first", "second"]
+    first = evidence[evidence.index("<details") : evidence.index("</details>")]
+    assert '<h3 id="part">' in first and "two" in first and "three" not in first
+    assert "four" in evidence.rpartition("</details>")[2]
+
+
+def test_a_page_without_evidence_stays_as_it_is(page):
+    assert "<details" not in page(CHAPTER.replace("Evidence { #evidence }", "More"))
+
+
+def test_lines_to_paste_stand_whole_without_their_docstring(small_book, page):
+    write(small_book, "wait", '"""Wait."""\n\nimport torch\n\n\ndef wait():\n    torch.cuda.synchronize()\n')
+    html = page("# A\n\n```paste wait\n**Wait** for it.\n```\n")
+    assert "<strong>Wait</strong> for it." in html
+    code = re.sub("<[^>]+>", "", re.search(r'<div class="ov-paste">.*?</pre>', html, re.S)[0])
+    assert code == "import torch\n\ndef wait():\n    torch.cuda.synchronize()"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("".join(f"a = {n}\n" for n in range(13)), "13 lines to paste; leave 12"),
+        ("import numpy\n", "imports numpy, which a reader may not have"),
+        ("from overlap.run import pure\n", "imports overlap, which"),
+    ],
+)
+def test_what_a_reader_cannot_paste_is_not_in_order(small_book, code, reason):
+    write(small_book, "it", code)
+    small_book.page("a", "# A\n\n```paste it\n```\n")
+    problems = [problem for problem in small_book.book().check() if "pastes/it" in problem]
+    assert len(problems) == 1 and problems[0].startswith("snippets/pastes/it.py: ") and reason in problems[0]
+
+
+@pytest.mark.parametrize(("code", "reason"), [("def (:\n", "cannot be read"), ("", "cannot be read")])
+def test_a_file_that_is_no_python_is_named(small_book, page, code, reason):
+    write(small_book, "it", code)
+    with pytest.raises(OverlapError, match=rf"snippets/pastes/it\.py: {reason}"):
+        page("# A\n\n```paste it\n```\n")
+
+
+def test_an_unknown_name_tells_the_known_ones(small_book, page):
+    write(small_book, "wait", "import torch\n")
+    with pytest.raises(OverlapError, match=r"a\.md:3: no file 'wiat' in snippets/pastes/; there are wait"):
+        page("# A\n\n```paste wiat\n```\n")
+
+
+def test_all_files_to_paste_stand_on_a_page():
+    pages = "\n".join(path.read_text() for path in ROOT.glob("docs/*.md"))
+    for path in ROOT.glob("snippets/pastes/*.py"):
+        assert f"```paste {path.stem}\n" in pages, path
+
+
+def test_a_drawing_has_the_values_of_the_page(small_book, page, template):
+    small_book.snippet("b/it")
+    small_book.commit("b/it", template, {"n": 3})
+    folder = small_book.root / "docs/assets/diagrams"
+    folder.mkdir(parents=True)
+    drawing = folder / "box.svg"
+    drawing.write_text("<svg><text>{b/it: n * 2:.1f} s</text></svg>")
+    text = "# A\n\n```diagram box\n```\n\n```snippet b/it\n```\n"
+    assert re.search(
+        r'<text><tspan class="ov-value"[^>]*data-key="\w+"[^>]*>6\.0</tspan> s</text>', page(text)
+    )
+    drawing.write_text("<svg><text>{b/it: m} s</text></svg>")
+    assert any("diagrams/box.svg: " in problem and "m" in problem for problem in small_book.book().check())

@@ -192,7 +192,7 @@ def test_write_and_sum_are_drawn_in_their_lanes():
 
 def test_the_fixed_race_has_one_line_more():
     texts = [(ROOT / f"snippets/streams/race_{twin}.py").read_text() for twin in ("broken", "fixed")]
-    measured = [re.search(r"import torch.*?def main.*?(?=\n\n\ndef )", text, re.DOTALL)[0] for text in texts]
+    measured = [re.search(r"RUNS, N = .*?def main.*?(?=\n\n\ndef )", text, re.DOTALL)[0] for text in texts]
     broken, fixed = (text.splitlines() for text in measured)
     fork = "    side.wait_stream(torch.cuda.current_stream())"
     assert fork in fixed and [line for line in fixed if line != fork] == broken

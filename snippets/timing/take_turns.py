@@ -10,6 +10,7 @@
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -28,7 +29,12 @@ def take_turns(
 ) -> dict[str, Timing]:
     """Time one trial of each in turn, so that what disturbs one disturbs all alike.
 
-    `clock(work, calls)` gives the seconds of one call; `rest_s` passes before each.
+    `clock(work, calls)` gives the mean seconds of one of so many calls; `rest_s` passes
+    before each trial. The first `warmup` rounds are not kept. What a work raises ends
+    all. Ask for one trial and one call at least: a `Timing` without trials has no
+    median (StatisticsError), and no call no mean (ZeroDivisionError). The default clock
+    waits for every GPU in use, and for no coroutine or generator: hand over a function
+    that does its work before it returns.
     """
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(warmup + trials):
@@ -38,7 +44,9 @@ def take_turns(
     return {name: Timing(each[warmup:]) for name, each in seconds.items()}
 
 
-def both_orders(works: Mapping[str, Callable[[], object]], **how) -> dict[str, Timing]:
+def both_orders(
+    works: Mapping[str, Callable[[], object]], **how: Any
+) -> dict[str, Timing]:
     """Take turns forwards and then backwards: nothing always follows the same other."""
     there = take_turns(works, **how)
     back = take_turns(dict(reversed(works.items())), **how)
@@ -51,7 +59,9 @@ def ratios(slow: Timing, fast: Timing) -> list[float]:
     return [one / other for one, other in pairs]
 
 
-def recorded(timings: Mapping[str, Timing], unit: str = "ms") -> dict[str, dict]:
+def recorded(
+    timings: Mapping[str, Timing], unit: str = "ms"
+) -> dict[str, dict[str, Any]]:
     """Medians and trials by name, in s, ms or us, under the keys that the book uses."""
     times = PER_SECOND[unit]
     trials = {name: [times * s for s in t.trials] for name, t in timings.items()}

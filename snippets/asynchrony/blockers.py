@@ -13,7 +13,7 @@ import torch
 from snippets.asynchrony.waits import report
 
 
-def value_lines() -> dict[str, Callable]:
+def value_lines() -> dict[str, Callable[[], object]]:
     """Lines by their text; `v` and `w` are 1,024 numbers, `s` is the sum of some."""
     v, w = torch.rand(2, 1024, device="cuda")
     s, p = v.sum(), torch.ones(1, device="cuda", requires_grad=True)

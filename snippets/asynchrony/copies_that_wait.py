@@ -8,6 +8,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from snippets.asynchrony.waits import report
 KIB = (4, 64, 256, 1024, 2048, 4096, 8192, 16384)
 
 
-def copy_lines() -> dict[str, Callable]:
+def copy_lines() -> dict[str, Callable[..., Any]]:
     """Copies of 16 MiB in all ways, of each size of KIB from ordinary memory."""
     gpu = torch.rand(2**22, device="cuda")
     hosts = {"host": torch.rand(2**22), "pinned": torch.rand(2**22, pin_memory=True)}

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from snippets.asynchrony.waits import report
 
 
-def data_lines() -> dict[str, Callable]:
+def data_lines() -> dict[str, Callable[[], object]]:
     """Labels, samples, masks, losses and their checks: 1,024 rows, 10 classes."""
     logits = torch.rand(1024, 10, device="cuda", requires_grad=True)
     y, p = torch.randint(10, (1024,), device="cuda"), torch.rand(10, device="cuda")

@@ -9,6 +9,8 @@
 After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affiliates.
 """
 
+from typing import Any
+
 import torch
 
 from snippets.pictures import timelines
@@ -17,7 +19,7 @@ from snippets.timing.lanes import lanes
 KERNELS = ("earlier", "multiply", "add")  # a stream keeps their order
 
 
-def traced(x: torch.Tensor, y: torch.Tensor) -> tuple[str, list[list]]:
+def traced(x: torch.Tensor, y: torch.Tensor) -> tuple[str, list[list[Any]]]:
     """Text of x * y + 2, launched while the GPU is busy, and what CPU and GPU did."""
     texts = []
 
@@ -30,7 +32,7 @@ def traced(x: torch.Tensor, y: torch.Tensor) -> tuple[str, list[list]]:
     return texts[-1], events
 
 
-def spans(events: list[list]) -> list[dict[str, float]]:
+def spans(events: list[list[Any]]) -> list[dict[str, float]]:
     """Start and end of each event in µs."""
     return [{"start": start, "end": start + us} for _, start, us, _ in events]
 

@@ -15,7 +15,7 @@ from snippets.asynchrony.waits import report
 BATCH, VOCABULARY, HEADS, LENGTH, WIDTH, END = 4, 4096, 8, 128, 64, 0
 
 
-def loop_lines() -> dict[str, Callable]:
+def loop_lines() -> dict[str, Callable[[], object]]:
     """What a loop does between two steps of the model."""
     scores = torch.randn(BATCH, VOCABULARY, device="cuda")
     token = scores.argmax(-1, keepdim=True)

@@ -15,7 +15,7 @@ from torch import repeat_interleave
 from snippets.asynchrony.waits import report
 
 
-def index_lines() -> dict[str, Callable]:
+def index_lines() -> dict[str, Callable[[], object]]:
     """Lines by their text; `v` and `w` are 1,024 numbers, `k` is 3, `n` is all 2."""
     v, w = torch.rand(2, 1024, device="cuda")
     mask, k = v > 0.5, torch.tensor(3, device="cuda")

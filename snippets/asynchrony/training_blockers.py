@@ -8,6 +8,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch.nn.utils import clip_grad_norm_
@@ -24,14 +25,14 @@ def parameters() -> list[torch.Tensor]:
     return made
 
 
-def optimizer_lines() -> dict[str, Callable]:
+def optimizer_lines() -> dict[str, Callable[..., Any]]:
     """Steps, scaled steps and clipping."""
     sgd, fused = SGD(parameters()), Adam(parameters(), fused=True)
     strict_clip = partial(clip_grad_norm_, parameters(), 1, error_if_nonfinite=True)
     scaler = torch.amp.GradScaler("cuda")
     scaler.scale(torch.zeros(1, device="cuda"))
 
-    def updated(step: Callable, optimizer: torch.optim.Optimizer) -> None:
+    def updated(step: Callable[..., Any], optimizer: torch.optim.Optimizer) -> None:
         step(optimizer)
         scaler.update()
 

@@ -19,19 +19,19 @@ from snippets.timing.take_turns import ratios, recorded, take_turns
 N, ELEMENTS, TRIALS = 1024, 5_000_000, 15
 
 
-def in_turn(operator: Callable) -> None:
+def in_turn(operator: Callable[[], object]) -> None:
     """Call it twice, one after the other."""
     operator()
     operator()
 
 
-def side_by_side(pool: Executor, operator: Callable) -> None:
+def side_by_side(pool: Executor, operator: Callable[[], object]) -> None:
     """Call it in two Python threads at once: PyTorch gives up the lock inside."""
     for job in [pool.submit(operator) for _ in range(2)]:
         job.result()
 
 
-def busy_cores(operator: Callable) -> float:
+def busy_cores(operator: Callable[[], object]) -> float:
     """How many cores one call keeps busy: CPU time over time."""
     cpu, start = time.process_time(), time.perf_counter()
     operator()

@@ -46,7 +46,7 @@ def waits(function: Callable[[], object]) -> bool:
     return held_ms > 0.5 * kernel_ms
 
 
-def report(lines: Mapping[str, Callable]) -> dict:
+def report(lines: Mapping[str, Callable[[], object]]) -> dict:
     """How long each line was held, in ms and as a share of the kernel; who waits."""
     rows, busy_ms = {}, []
     for line, function in lines.items():

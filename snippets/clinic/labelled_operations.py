@@ -102,7 +102,7 @@ def none_bound(best: dict) -> dict[str, tuple]:
     }
 
 
-def queued_us(work: Callable) -> dict:
+def queued_us(work: Callable[[], object]) -> dict:
     """Microseconds of a call whose launch came long before: what launches do not take."""
     times = Timing([gpu_clock(work) for _ in range(5)])
     return {"queued_us": 1e6 * times.median, "queued_us_trials": times.us()}

@@ -9,6 +9,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,9 @@ def one_by_one(pixels: Tensor) -> Tensor:
     return torch.stack([(x - x.mean()) / x.std(correction=0) for x in images])
 
 
-def ill_step(faults, model, optimizer, batches: Iterator, device) -> Tensor | float:
+def ill_step(
+    faults, model, optimizer, batches: Iterator[tuple[Tensor, Tensor]], device
+) -> Tensor | float:
     """One step of training with these faults; without any it is `patient.step`."""
     pixels, labels = next(batches)  # with "loader" nobody has read ahead
     if "copy" in faults:
@@ -51,13 +54,15 @@ def ill_step(faults, model, optimizer, batches: Iterator, device) -> Tensor | fl
     return loss.item() if "item" in faults else loss.detach()
 
 
-def loaders(sizes: tuple, pin: bool) -> dict[bool, Iterator]:
+def loaders(sizes: tuple, pin: bool) -> dict[bool, Iterator[Any]]:
     """Batches: True, with the fault, one when it is asked for; False, read ahead."""
     data = Photos(*sizes[:2])
     return {True: iter(DataLoader(data, None)), False: read_ahead(data, pin)}
 
 
-def training(faults: set, sources, sizes, device, wrap=None) -> Callable:
+def training(
+    faults: set[str], sources, sizes, device, wrap=None
+) -> Callable[[], object]:
     """A function that takes one step of training with these faults."""
     torch.manual_seed(0)
     model = Classifier(*sizes[1:]).to(device)
@@ -67,7 +72,7 @@ def training(faults: set, sources, sizes, device, wrap=None) -> Callable:
     return partial(ill_step, faults, model, optimizer, batches, device)
 
 
-def first_losses(steps: dict[str, Callable]) -> dict[str, list[float]]:
+def first_losses(steps: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Losses of three steps of each; AssertionError if a fault changes them."""
     loss = {name: [float(step()) for _ in range(3)] for name, step in steps.items()}
     healthy = torch.tensor(list(loss.values())[-1])

@@ -46,7 +46,7 @@ def read_ahead(data: IterableDataset[Any], pin: bool) -> Iterator[Any]:
     return iter(DataLoader(data, None, num_workers=WORKERS, pin_memory=pin))
 
 
-def waited_s(batches: Iterator, step_s: float) -> float:
+def waited_s(batches: Iterator[object], step_s: float) -> float:
     """Mean seconds that a loop waits for a batch, if a step follows each (slept)."""
     waited = 0.0
     for _ in range(LOOP):

@@ -178,7 +178,7 @@ def check(model: nn.Module, ddp, group, device: torch.device) -> None:
         torch.testing.assert_close(b, e, rtol=0, atol=most)
 
 
-def slowest_s(work: Callable, calls: int) -> float:
+def slowest_s(work: Callable[[], object], calls: int) -> float:
     """Seconds of one call in the rank that takes longest; all begin together."""
     dist.barrier()
     seconds = torch.tensor(wall_clock(work, calls), dtype=torch.float64)
@@ -186,7 +186,7 @@ def slowest_s(work: Callable, calls: int) -> float:
     return seconds.item()
 
 
-def step(ddp, optimizer, batches: Iterator, loss_of: Callable) -> None:
+def step(ddp, optimizer, batches: Iterator, loss_of: Callable[..., Any]) -> None:
     """One usual step of training."""
     batch = next(batches)
     optimizer.zero_grad()

@@ -9,7 +9,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ def with_tf32(op: Op) -> Op:
     return op._replace(work=work, roof="tf32")
 
 
-def by_row(work: Callable, x: Tensor, flop: int, times: int) -> Op:
+def by_row(work: Callable[..., Any], x: Tensor, flop: int, times: int) -> Op:
     """Work in float32 with so many FLOP an element, which touches x so many times."""
     return Op(partial(work, x), flop * x.numel(), times * x.nbytes, "fp32")
 

@@ -13,6 +13,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,7 +28,7 @@ from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
 
-def slowest_s(work: Callable, calls: int) -> float:
+def slowest_s(work: Callable[[], object], calls: int) -> float:
     """Seconds of one call in the rank that takes longest; all begin together."""
     seconds = [None] * dist.get_world_size()
     dist.barrier()
@@ -35,7 +36,7 @@ def slowest_s(work: Callable, calls: int) -> float:
     return max(seconds)
 
 
-def treated(rank: int, ranks: int) -> dict[str, Callable]:
+def treated(rank: int, ranks: int) -> dict[str, Callable[[], object]]:
     """Steps: with "all" faults, then under the name of the fault just taken out."""
     torch.manual_seed(rank)  # other photos for each rank
     sources, wrap = loaders(SIZES, pin=True), None
@@ -51,7 +52,7 @@ def treated(rank: int, ranks: int) -> dict[str, Callable]:
     return steps
 
 
-def two_steps(step: Callable) -> list[list]:
+def two_steps(step: Callable[[], object]) -> list[list[Any]]:
     """`lanes` of two steps, which all ranks begin together.
 
     `lanes` profiles twice and gives the second. The first profile is left empty: with
@@ -61,7 +62,7 @@ def two_steps(step: Callable) -> list[list]:
     return lanes(lambda: next(turns)())
 
 
-def kernels_ms(rows: list[list]) -> float:
+def kernels_ms(rows: list[list[Any]]) -> float:
     """Milliseconds, in one of two steps, of kernels that are no all-reduces."""
     return account(rows)["compute"] / 2
 
@@ -118,7 +119,7 @@ def plot(results: dict, ceilings: dict):
             parts, unit, {title: f"{each:.0f} ms" for title, each in ms.items()}
         )
 
-    def last_step(rows: list[list]) -> list[list]:
+    def last_step(rows: list[list]) -> list[list[Any]]:
         """The second of two steps: what follows the GPU's last work of the first."""
         gpu = [row for row in rows if not row[0].startswith("CPU")]
         copies = sorted((row for row in gpu if row[0] == "copies"), key=lambda r: r[2])
@@ -132,7 +133,7 @@ def plot(results: dict, ceilings: dict):
                 found.append([lane, *ms, name])
         return found
 
-    def idle(rows: list[list]) -> list[tuple]:
+    def idle(rows: list[list[Any]]) -> list[tuple[Any, ...]]:
         """[start, ms] of a millisecond and more in which no kernel computes."""
         gaps, end = [], 0.0
         computing = [row for row in rows if row[0] == "compute"]

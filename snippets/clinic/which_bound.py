@@ -34,13 +34,15 @@ def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
     return binds if least_s[binds] >= 0.5 * gpu_s else "none"
 
 
-def gpu_busy_s(work: Callable) -> float:
+def gpu_busy_s(work: Callable[[], object]) -> float:
     """Seconds of kernels and copies in a call, from a profile; overlaps count twice."""
     rows = lanes(repeated(work, CALLS))
     return sum(us for lane, _, us, _ in rows if "stream" in lane) / 1e6 / CALLS
 
 
-def judged(works: Mapping[str, tuple[Callable, Mapping[str, float]]]) -> dict:
+def judged(
+    works: Mapping[str, tuple[Callable[[], object], Mapping[str, float]]],
+) -> dict:
     """What binds each of the works, by name, and the times from which that was judged.
 
     Each is a call and its `least_s`. All are timed before one is profiled: launches

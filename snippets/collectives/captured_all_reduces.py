@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -42,7 +43,7 @@ def all_reduces(x: torch.Tensor, group: dist.ProcessGroup | None) -> None:
         dist.all_reduce(x, group=group)
 
 
-def captured(work: Callable) -> torch.cuda.CUDAGraph:
+def captured(work: Callable[..., Any]) -> torch.cuda.CUDAGraph:
     """The collectives of `work` as a graph; all ranks capture it, and replay it alike.
 
     `work` runs once before it is captured: a sum in place has then been taken. Let go
@@ -59,7 +60,7 @@ def captured(work: Callable) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def prove(work: Callable, x: torch.Tensor) -> None:
+def prove(work: Callable[..., Any], x: torch.Tensor) -> None:
     """Give each rank its number + 1, and compare what `work` leaves in x."""
     ranks = dist.get_world_size()
     x.fill_(dist.get_rank() + 1)
@@ -69,7 +70,9 @@ def prove(work: Callable, x: torch.Tensor) -> None:
     x.zero_()  # sums of zeros never overflow
 
 
-def launch_and_gpu(work: Callable, x: torch.Tensor, group) -> tuple[float, float]:
+def launch_and_gpu(
+    work: Callable[..., Any], x: torch.Tensor, group
+) -> tuple[float, float]:
     """Seconds of the CPU that launches `work`, and of the GPU that does it afterwards.
 
     Of the slowest rank each. All GPUs spin until everything is launched; an all-reduce
@@ -94,13 +97,15 @@ def launch_and_gpu(work: Callable, x: torch.Tensor, group) -> tuple[float, float
     raise RuntimeError("a GPU overtook its launches")
 
 
-def microseconds(rows: list[list[float]]) -> dict[str, list]:
+def microseconds(rows: list[list[float]]) -> dict[str, list[Any]]:
     """Medians and trials of one call in µs, of the seconds that CALLS of them took."""
     trials = [[1e6 * seconds / CALLS for seconds in row] for row in rows]
     return {"us": [median(row) for row in trials], "us_trials": trials}
 
 
-def measured(ways: dict[str, list[Callable]], xs: list[torch.Tensor], group) -> dict:
+def measured(
+    ways: dict[str, list[Callable[..., Any]]], xs: list[torch.Tensor], group
+) -> dict:
     """By way: µs of a call with one wait after all of them, of its launch, on the GPU.
 
     Each way has a work for each size.

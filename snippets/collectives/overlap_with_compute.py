@@ -11,6 +11,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ def products(a: torch.Tensor, out: torch.Tensor) -> None:
         torch.mm(a, a, out=out)
 
 
-def exchange(x: torch.Tensor, group, meanwhile: Callable) -> None:
+def exchange(x: torch.Tensor, group, meanwhile: Callable[[], object]) -> None:
     """CALLS times the mean of x over all ranks, in a stream of NCCL's own; meanwhile,
 
     work in the current stream, which waits for NCCL last.
@@ -41,7 +42,7 @@ def exchange(x: torch.Tensor, group, meanwhile: Callable) -> None:
         work.wait()
 
 
-def busy(events: list[list]) -> dict[str, float]:
+def busy(events: list[list[Any]]) -> dict[str, float]:
     """Milliseconds in which the GPU runs all-reduces, and products."""
     ms = {"all_reduce": 0.0, "products": 0.0}
     for _, _, us, name in (event for event in events if "stream" in event[0]):

@@ -45,7 +45,7 @@ def proved(works: dict, x: torch.Tensor) -> None:
     x.zero_()  # sums of zeros never overflow
 
 
-def on_the_cpu(like: torch.Tensor, gpus: int) -> partial:
+def on_the_cpu(like: torch.Tensor, gpus: int) -> partial[None]:
     """`via_cpu` for so many GPUs of this machine, proved; this process does it alone."""
     torch.set_num_threads(os.cpu_count() // 2)  # torchrun leaves it one
     xs = [torch.full_like(like, i + 1, device=i) for i in range(gpus)]

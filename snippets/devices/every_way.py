@@ -30,13 +30,13 @@ def operands(gpus: int, *shape: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(x, torch.zeros_like(x)) for x in xs]
 
 
-def batch(stacks: list) -> None:
+def batch(stacks: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """All products of a GPU as one batch of matrices: a single launch for each GPU."""
     for x, out in stacks:
         torch.bmm(x, x, out=out)
 
 
-def prove(work, jobs: list) -> None:
+def prove(work, jobs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Run it on emptied rooms, and compare the squares with those of float64.
 
     A job is two stacks of matrices; the last thousand of each are compared.

@@ -8,6 +8,7 @@
 
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from snippets.timing.wait_for import wait_for
 PRODUCTS = {128: 2000, 512: 400, 640: 300, 768: 250, 1024: 150, 1280: 100, 2048: 30}
 
 
-def feed(jobs: list, products: int) -> None:
+def feed(jobs: list[tuple[torch.Tensor, torch.Tensor]], products: int) -> None:
     """Launch a product on each GPU in turn; a job is x and the room for x @ x."""
     for _ in range(products):
         for x, out in jobs:
@@ -81,7 +82,7 @@ def compared(n: int, products: int, gpus: int) -> dict:
     return row
 
 
-def columns(rows: list) -> list | dict:
+def columns(rows: list[Any]) -> list[Any] | dict[str, Any]:
     """Dicts of one shape as one such dict, with lists for its leaves."""
     if not isinstance(rows[0], dict):
         return rows

@@ -20,19 +20,21 @@ from snippets.timing.wait_for import wait_for
 N, SAMPLES = 128, 192
 
 
-def product(device: str, n: int) -> Callable:
+def product(device: str, n: int) -> Callable[[], object]:
     """A function that squares an (n, n) matrix of this device."""
     x = torch.randn(n, n, device=device)
     return partial(torch.mm, x, x, out=torch.empty_like(x))
 
 
-def host_us(work: Callable, calls: int) -> float:
+def host_us(work: Callable[[], object], calls: int) -> float:
     """Microseconds until a call returns, whether or not the GPU has finished."""
     times = measure(work, devices=[], warmup=1, trials=3, calls=calls)
     return 1e6 * times.median
 
 
-def observed(launches: list[Callable], cores: list[set]) -> tuple[list, list]:
+def observed(
+    launches: list[Callable[[], object]], cores: list[set[int]]
+) -> tuple[list[float], list[float]]:
     """Host µs of a launch, and of a call on the CPU just before and after it.
 
     This thread may run on `cores`, each in its turn, and stays on the last; the GPUs
@@ -48,7 +50,7 @@ def observed(launches: list[Callable], cores: list[set]) -> tuple[list, list]:
     return launch, cpu
 
 
-def explained(values: list[float], groups: list) -> float:
+def explained(values: list[float], groups: list[int]) -> float:
     """Share of the variance of the values that lies between the groups, 0 to 1."""
     pairs, means = list(zip(values, groups, strict=True)), {}
     for group in set(groups):
@@ -62,7 +64,7 @@ def spread(values: list[float]) -> float:
     return high / low
 
 
-def taken_apart(launches: list[Callable], cores: list[set]) -> dict:
+def taken_apart(launches: list[Callable[[], object]], cores: list[set[int]]) -> dict:
     """Medians, spreads, and what share of the variance the GPU and the core explain."""
     launch, cpu = observed(launches, cores)
     row = {"launch_us": median(launch), "launch_us_trials": launch}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,19 +69,19 @@ class Worker:
         self.net = network()
         self.x = torch.randn(WIDTH, WIDTH, device="cuda")
 
-    def call(self, job: Callable) -> Tensor:
+    def call(self, job: Callable[..., Any]) -> Tensor:
         return job(self.net, self.x)
 
-    def submit(self, job: Callable):
+    def submit(self, job: Callable[[], object]):
         return self.thread.submit(self.call, job)
 
 
-def in_turn(workers: list[Worker], job: Callable) -> list[Tensor]:
+def in_turn(workers: list[Worker], job: Callable[[], object]) -> list[Tensor]:
     """Each does the job when the one before has launched all of it."""
     return [worker.submit(job).result() for worker in workers]
 
 
-def together(workers: list[Worker], job: Callable) -> list[Tensor]:
+def together(workers: list[Worker], job: Callable[[], object]) -> list[Tensor]:
     """All do the job at the same time."""
     answers = [worker.submit(job) for worker in workers]
     return [answer.result() for answer in answers]

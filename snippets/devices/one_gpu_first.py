@@ -23,7 +23,9 @@ CALLS, FEWER, BLOCK = 5_000, 2_000, 500
 SIDES = {2: 1024, 4: 1280, 8: 1536}
 
 
-def in_blocks(jobs: list, block: int, calls: int) -> None:
+def in_blocks(
+    jobs: list[tuple[torch.Tensor, torch.Tensor]], block: int, calls: int
+) -> None:
     """Launch `block` matmuls for each GPU in turn until each has `calls`.
 
     A job is x and the room for x @ x. A block of 1 alternates between the GPUs; one of
@@ -61,7 +63,7 @@ def predicted(gpus: int, calls: int, queue: int) -> float:
     return gpus * calls / ((gpus - 1) * late + calls)
 
 
-def prove(work, jobs: list) -> None:
+def prove(work, jobs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Empty the rooms, run it, and compare the squares with those of float64."""
     for _, out in jobs:
         out.zero_()

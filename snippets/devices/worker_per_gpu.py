@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ def workers(kind: type[Executor], gpus: int, **options) -> list[Executor]:
     return [kind(1, initializer=start, initargs=(i,), **options) for i in range(gpus)]
 
 
-def on_all(pools: list[Executor], function, *args) -> list:
+def on_all(pools: list[Executor], function, *args) -> list[Any]:
     """One call in each worker, all at the same time; what they returned, in order."""
     answers = [pool.submit(function, *args) for pool in pools]
     return [answer.result() for answer in answers]

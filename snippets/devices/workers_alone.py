@@ -8,10 +8,11 @@
 # ///
 """A worker for each GPU, all at once, beside each of these same workers alone."""
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ from snippets.timing.take_turns import recorded, take_turns
 MATMULS = 5000
 
 
-def turns(pools: list, function, *args) -> list:
+def turns(pools: list[Executor], function, *args) -> list[Any]:
     """One call in each worker, one after the other; what they returned, in order."""
     return [pool.submit(function, *args).result() for pool in pools]
 

@@ -9,6 +9,7 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,9 @@ def serial(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
     return x, y, z
 
 
-def parallel(a: Tensor, b: Tensor, c: Tensor, streams: list) -> tuple[Tensor, ...]:
+def parallel(
+    a: Tensor, b: Tensor, c: Tensor, streams: list[torch.cuda.Stream]
+) -> tuple[Tensor, ...]:
     """The same lines on three streams, which need not wait for each other."""
     main_stream = torch.cuda.current_stream()
     for stream in streams:
@@ -51,7 +54,7 @@ def parallel(a: Tensor, b: Tensor, c: Tensor, streams: list) -> tuple[Tensor, ..
     return x, y, z
 
 
-def timeline(work: Callable) -> list[list]:
+def timeline(work: Callable[[], object]) -> list[list[Any]]:
     """What ran where and when; on the CPU it runs from the call to its return."""
     if torch.cuda.is_available():
         return lanes(work)

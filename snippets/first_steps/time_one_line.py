@@ -15,7 +15,7 @@ import torch
 from snippets.timing.benchmark import measure
 
 
-def until_returned(line: Callable, trials: int = 15) -> list[float]:
+def until_returned(line: Callable[[], object], trials: int = 15) -> list[float]:
     """Milliseconds until the call is back; a GPU may not even have begun. Broken."""
     ms = []
     for _ in range(trials):
@@ -25,7 +25,7 @@ def until_returned(line: Callable, trials: int = 15) -> list[float]:
     return ms
 
 
-def until_done(line: Callable, trials: int = 15) -> list[float]:
+def until_done(line: Callable[[], object], trials: int = 15) -> list[float]:
     """Milliseconds until the work is done: after a warm-up, and waited for. Fixed."""
     return measure(line, trials=trials).ms()
 

@@ -116,7 +116,7 @@ def all_losses(step: Step, batches: list[list[Tensor]]) -> list[float]:
     return [float(step(*batch)) for batch in batches]
 
 
-def refusal(work: Callable) -> str:
+def refusal(work: Callable[[], object]) -> str:
     """The error that `work()` ends with; empty if it does not."""
     try:
         work()

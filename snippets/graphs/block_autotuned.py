@@ -30,7 +30,7 @@ BATCHES = {"many": 8, "few": 1}  # texts of TOKENS tokens
 MODES = {"compiled": None, "max_autotune": "max-autotune-no-cudagraphs"}
 
 
-def matmuls(work: Callable) -> dict[str, int]:
+def matmuls(work: Callable[[], object]) -> dict[str, int]:
     """How many matmuls of one call are Triton's templates, and how many cuBLAS's."""
     found = {"triton": 0, "cublas": 0}
     for lane, _, _, name in lanes(work):

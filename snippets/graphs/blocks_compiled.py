@@ -9,6 +9,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ class Handed:
     def __init__(self):
         self.operations: list[int] = []
 
-    def __call__(self, graph: torch.fx.GraphModule, _) -> Callable:
+    def __call__(self, graph: torch.fx.GraphModule, _) -> Callable[[], object]:
         calls = [node for node in graph.graph.nodes if node.op.startswith("call")]
         self.operations.append(len(calls))
         return graph.forward
@@ -58,18 +59,20 @@ def pytorchs_block() -> nn.Module:
     )
 
 
-def whole(net: Chain, backend: Callable) -> None:
+def whole(net: Chain, backend: Callable[[], object]) -> None:
     """Compile the network as one function."""
     net.compile(backend=backend)
 
 
-def by_block(net: Chain, backend: Callable) -> None:
+def by_block(net: Chain, backend: Callable[[], object]) -> None:
     """Compile each block in place; equal blocks share what is compiled."""
     for block in net.blocks:
         block.compile(backend=backend)
 
 
-def handed(blocks: list[nn.Module], way: Callable, train: bool = True) -> list[int]:
+def handed(
+    blocks: list[nn.Module], way: Callable[..., Any], train: bool = True
+) -> list[int]:
     """Operations of each graph that is handed to the compiler in two steps."""
     torch.compiler.reset()
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -34,13 +34,13 @@ class Slow(Dataset):
         return torch.full((2**18,), float(i))
 
 
-def pins() -> Callable:
+def pins() -> Callable[[], object]:
     """Pin a batch: new memory."""
     batch = torch.ones(ROWS)
     return batch.pin_memory
 
 
-def pins_again() -> Callable:
+def pins_again() -> Callable[[], object]:
     """Pin a batch where another lay that was copied to the GPU and dropped."""
     batch = torch.ones(ROWS)
     old = batch.pin_memory()
@@ -49,7 +49,7 @@ def pins_again() -> Callable:
     return batch.pin_memory
 
 
-def copies() -> Callable:
+def copies() -> Callable[[], object]:
     """Copy a pinned batch into memory that is there, in a stream of its own."""
     batch, room = torch.ones(ROWS).pin_memory(), torch.empty(ROWS, device="cuda")
     side = torch.cuda.Stream()
@@ -61,19 +61,19 @@ def copies() -> Callable:
     return copy
 
 
-def waits() -> Callable:
+def waits() -> Callable[[], object]:
     """Wait for an event of a stream of its own."""
     side = torch.cuda.Stream()
     event = side.record_event()
     return event.synchronize
 
 
-def makes_a_tensor() -> Callable:
+def makes_a_tensor() -> Callable[[], object]:
     """Make a tensor for which the allocator has no memory yet."""
     return lambda: torch.empty(2**28, device="cuda")
 
 
-def loads() -> Callable:
+def loads() -> Callable[[], object]:
     """A `DataLoader` that pins what two workers bring."""
     loader = DataLoader(Slow(), num_workers=2, prefetch_factor=8, pin_memory=True)
     batches = iter(loader)
@@ -93,7 +93,7 @@ def loads() -> Callable:
 ACTIONS = (pins, pins_again, copies, waits, makes_a_tensor, loads)
 
 
-def error_of(work: Callable) -> str:
+def error_of(work: Callable[[], object]) -> str:
     """The error that `work()` ends with, the first one of a chain; empty if none."""
     try:
         work()

@@ -26,7 +26,7 @@ def what_the_compiler_made(net: torch.nn.Module, x: torch.Tensor):
     """
     made = []
 
-    def backend(graph: torch.fx.GraphModule, inputs: list):
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]):
         compiled = torch._inductor.compile(graph, inputs)
         made.append(partial(compiled, *inputs))
         return compiled

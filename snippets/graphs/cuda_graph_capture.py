@@ -28,7 +28,7 @@ def power(x: torch.Tensor, products: int) -> torch.Tensor:
     return y
 
 
-def both_ways(x: torch.Tensor, products: int) -> dict[str, Callable]:
+def both_ways(x: torch.Tensor, products: int) -> dict[str, Callable[[], object]]:
     """Launch so many products one by one, or replay them: both give the same."""
     eager = partial(power, x, products)
     replay = captured(eager)

@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing import get_context
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ def pytorchs(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=filled)
 
 
-def forced(cache: Static | Growing, step: Callable, text: Tensor) -> Tensor:
+def forced(cache: Static | Growing, step: Callable[..., Any], text: Tensor) -> Tensor:
     """Scores of each step if it is given the tokens of `text` instead of its own."""
     cache.rewind()
     scores = []
@@ -71,12 +72,12 @@ def forced(cache: Static | Growing, step: Callable, text: Tensor) -> Tensor:
     return torch.cat(scores, 1)
 
 
-def per_token(work: Callable, calls: int) -> float:
+def per_token(work: Callable[[], object], calls: int) -> float:
     """Seconds of one of the STEPS steps that `work` makes."""
     return wall_clock(work, calls) / STEPS
 
 
-def read_each(cache: Static, step: Callable) -> None:
+def read_each(cache: Static, step: Callable[[], object]) -> None:
     """Make the tokens one by one, and read each on the CPU, as who streams them does."""
     cache.rewind()
     for _ in range(STEPS):
@@ -84,7 +85,7 @@ def read_each(cache: Static, step: Callable) -> None:
         cache.token.tolist()
 
 
-def on_gpu(cache: Static | Growing, step: Callable) -> dict:
+def on_gpu(cache: Static | Growing, step: Callable[[], object]) -> dict:
     """Launches of a step, its kernels, and the microseconds in which a kernel runs."""
     us, in_matmuls = [], []
     for _ in range(3):
@@ -177,7 +178,7 @@ def compiled(folder: str, mode: str | None = None) -> dict:
     return result | {"first_s": first_s, "cudagraph_skips": skips}
 
 
-def tell(part: Callable, theirs) -> None:
+def tell(part: Callable[[], object], theirs) -> None:
     """Send what `part()` gives, or the error that it ends with."""
     try:
         theirs.send(part())
@@ -186,7 +187,7 @@ def tell(part: Callable, theirs) -> None:
         theirs.send({"error": f"{type(error).__name__}: {error}".splitlines()[0]})
 
 
-def apart(part: Callable, limit_s: float) -> dict:
+def apart(part: Callable[[], object], limit_s: float) -> dict:
     """What `part()` gives in a process of its own: its errors, and its memory, end there.
 
     Graphs of `reduce-overhead` and graphs by hand are best kept apart: to record the

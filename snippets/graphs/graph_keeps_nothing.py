@@ -16,25 +16,25 @@ import torch
 SIZE = 2**24  # float32: 64 MiB
 
 
-def kept(held: list) -> None:
+def kept(held: list[torch.Tensor]) -> None:
     """Nothing happens to the tensor that the graph reads."""
 
 
-def dropped(held: list) -> None:
+def dropped(held: list[torch.Tensor]) -> None:
     held.clear()
 
 
-def given_away(held: list) -> None:
+def given_away(held: list[torch.Tensor]) -> None:
     held.clear()
     held.append(torch.zeros(SIZE, device="cuda"))  # it gets the memory
 
 
-def cache_emptied(held: list) -> None:
+def cache_emptied(held: list[torch.Tensor]) -> None:
     held.clear()
     torch.cuda.empty_cache()
 
 
-def three_plus_one(then: Callable[[list], None]) -> str:
+def three_plus_one(then: Callable[[list[torch.Tensor]], None]) -> str:
     """What a captured addition gives after `then`, or the first line of the error."""
     held = [torch.full((SIZE,), 3.0, device="cuda")]
     graph = torch.cuda.CUDAGraph()

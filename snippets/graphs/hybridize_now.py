@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,7 +33,7 @@ def mlp() -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(128, 2))
 
 
-def as_graph(net: Callable, x: torch.Tensor) -> Callable:
+def as_graph(net: Callable[..., Any], x: torch.Tensor) -> Callable[..., Any]:
     """`net` as one CUDA graph, for inputs like x; each call overwrites the result.
 
     To be called under `torch.no_grad()`; ValueError for inputs of another shape, and
@@ -50,7 +51,7 @@ def as_graph(net: Callable, x: torch.Tensor) -> Callable:
     return call
 
 
-def handed_over(timeline: list) -> list[str]:
+def handed_over(timeline: list[list[Any]]) -> list[str]:
     """The calls by which the CPU gave the GPU work: kernels, copies, graphs alike."""
     calls = [name for lane, _, _, name in timeline if lane.startswith("CPU")]
     return [name for name in calls if any(part in name for part in HANDS_OVER)]

@@ -9,6 +9,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ class Block(nn.Module):
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
 
-    def forward(self, x: Tensor, attend: Callable = causal) -> Tensor:
+    def forward(self, x: Tensor, attend: Callable[..., Any] = causal) -> Tensor:
         batch, tokens, width = x.shape
         qkv = self.qkv(self.before_attention(x))
         heads = qkv.view(batch, tokens, 3, -1, HEAD).permute(2, 0, 3, 1, 4)
@@ -64,7 +65,7 @@ class LanguageModel(nn.Module):
         tokens: Tensor,
         targets: Tensor | None = None,
         places: Tensor | None = None,
-        attends: Iterable[Callable] | None = None,
+        attends: Iterable[Callable[..., Any]] | None = None,
     ) -> Tensor:
         if places is None:
             places = torch.arange(tokens.shape[1], device=tokens.device)

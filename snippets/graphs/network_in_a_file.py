@@ -10,6 +10,7 @@
 import io
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ def mlp() -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(128, 2))
 
 
-def through_a_file(net: nn.Module, x: torch.Tensor) -> tuple[Callable, int]:
+def through_a_file(net: nn.Module, x: torch.Tensor) -> tuple[Callable[..., Any], int]:
     """The network after a round trip through a file in memory, and the file's bytes.
 
     It takes inputs of x's shape only; `dynamic_shapes` of `export` leaves sizes open.
@@ -32,7 +33,7 @@ def through_a_file(net: nn.Module, x: torch.Tensor) -> tuple[Callable, int]:
     return torch.export.load(file).module(), len(file.getvalue())
 
 
-def warnings_of(work: Callable, *args) -> list[str]:
+def warnings_of(work: Callable[..., Any], *args) -> list[str]:
     """What `work(*args)` warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ def marked_step(net: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     return call
 
 
-def captured_step(net: nn.Module, *batch: Tensor) -> Callable:
+def captured_step(net: nn.Module, *batch: Tensor) -> Callable[..., Any]:
     """The whole step as one graph, by hand; to warm up is a real step."""
     optimizer = torch.optim.AdamW(
         net.parameters(), lr=1e-4, fused=True, capturable=True
@@ -62,7 +63,7 @@ def captured_step(net: nn.Module, *batch: Tensor) -> Callable:
     return call
 
 
-def ways(net: LanguageModel, *batch: Tensor) -> dict[str, Callable]:
+def ways(net: LanguageModel, *batch: Tensor) -> dict[str, Callable[..., Any]]:
     """Steps of nets with equal parameters; each has made `WARM_UP` steps on the batch.
 
     What is captured by hand comes last: to record its graphs `reduce-overhead` frees

@@ -32,7 +32,9 @@ def train_step(weights: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
     return missed.square().mean()
 
 
-def train(step, weights, batch: torch.Tensor, fresh: list) -> list:
+def train(
+    step, weights, batch: torch.Tensor, fresh: list[torch.Tensor]
+) -> list[list[float]]:
     """[the loss that `step` reports, the loss of this batch] for each fresh batch."""
     losses = []
     for new in fresh:

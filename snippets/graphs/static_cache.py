@@ -137,7 +137,9 @@ def without_cache(net: LanguageModel, prompt: Tensor, tokens: int) -> Tensor:
     return text[:, prompt.shape[1] :]
 
 
-def generate(cache: Growing | Static, step: Callable, tokens: int) -> Tensor:
+def generate(
+    cache: Growing | Static, step: Callable[[], object], tokens: int
+) -> Tensor:
     """Tokens that follow the prompt; the first is in the cache already."""
     cache.rewind()
     found = [cache.token.clone()]
@@ -151,7 +153,7 @@ def graphs_of(cache: Growing | Static, tokens: int) -> list[int]:
     """How many graphs the compiler was given after each step. No code is made."""
     graphs, counts = [], []
 
-    def keep(graph: torch.fx.GraphModule, _) -> Callable:
+    def keep(graph: torch.fx.GraphModule, _) -> Callable[[], object]:
         graphs.append(graph)
         return graph.forward
 

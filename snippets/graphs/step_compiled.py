@@ -16,6 +16,7 @@ from copy import deepcopy
 from functools import partial
 from multiprocessing import get_context
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +79,7 @@ def graphs_so_far() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-def peak_mib(work: Callable) -> float:
+def peak_mib(work: Callable[[], object]) -> float:
     """MiB that a step needs at most, beside parameters and optimizer."""
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -86,14 +87,14 @@ def peak_mib(work: Callable) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def noted(work: Callable, returned_s: list[float]) -> None:
+def noted(work: Callable[[], object], returned_s: list[float]) -> None:
     """Do the work, and note how long Python was busy with it."""
     start = time.perf_counter()
     work()
     returned_s.append(time.perf_counter() - start)
 
 
-def timed(works: dict[str, Callable]) -> dict:
+def timed(works: dict[str, Callable[[], object]]) -> dict:
     """Each step's time, Python's part of the same calls, and the GPU's time alone."""
     returned_s: dict[str, list[float]] = {name: [] for name in works}
     watched = {n: partial(noted, work, returned_s[n]) for n, work in works.items()}
@@ -112,7 +113,7 @@ def timed(works: dict[str, Callable]) -> dict:
     return found
 
 
-def first_calls(net: nn.Module, device: str, way: Callable) -> dict:
+def first_calls(net: nn.Module, device: str, way: Callable[..., Any]) -> dict:
     """Compile one way: seconds of the first step, of the next, and of other batches."""
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()

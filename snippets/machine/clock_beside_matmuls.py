@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -65,7 +66,9 @@ def trace(samples: list[list[int]], start_ns: int) -> dict[str, list[float]]:
     return {"ms": [(end - start_ns) / 1e6 for end in ends[1:]], "mhz": clocks}
 
 
-def burst(kernels: dict[str, Callable], factors, matmuls: int, watched: bool) -> dict:
+def burst(
+    kernels: dict[str, Callable[..., Any]], factors, matmuls: int, watched: bool
+) -> dict:
     """Rate, power and clocks in the second half of a burst, by the GPU's own timer.
 
     Where it is not `watched`, no SM counts, and there is no `mhz`.

@@ -9,6 +9,7 @@
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -51,7 +52,9 @@ def load(x: torch.Tensor, y: torch.Tensor, matmuls: int) -> None:
         torch.mm(x, x, out=y)
 
 
-def after(count: Callable, x: torch.Tensor, y: torch.Tensor, matmuls: int) -> dict:
+def after(
+    count: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, matmuls: int
+) -> dict:
     """The clock of each SM right after the matmuls, and the driver's last one."""
     out = torch.zeros(sms(), 3, dtype=torch.long, device="cuda")
     with PowerMeter() as meter:
@@ -62,7 +65,7 @@ def after(count: Callable, x: torch.Tensor, y: torch.Tensor, matmuls: int) -> di
     return {"mhz": counted(out), "nvml_mhz": meter.rows["mhz"][-1:]}
 
 
-def beside(count: Callable, x: torch.Tensor, y: torch.Tensor) -> dict:
+def beside(count: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> dict:
     """The clock of each SM beside the last matmuls, and how long those take, and it."""
     out = torch.zeros(sms(), 3, dtype=torch.long, device="cuda")
     side = torch.cuda.Stream()

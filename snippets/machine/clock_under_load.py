@@ -47,7 +47,7 @@ def averages(parts: dict[str, list[float]], span: slice) -> dict[str, float]:
     return {"tflop_s": rate, "mhz": mhz, "flop_per_clock": 1e6 * rate / mhz}
 
 
-def nvml_at_the_end(rows: dict[str, list]) -> dict[str, float]:
+def nvml_at_the_end(rows: dict[str, list[float]]) -> dict[str, float]:
     """NVML's last clock, and its power and power limit over the second half."""
     if not rows["s"]:
         return {}
@@ -56,7 +56,7 @@ def nvml_at_the_end(rows: dict[str, list]) -> dict[str, float]:
     return found | {"watt": median(late["watt_now"])}
 
 
-def held_down_by(rows: dict[str, list]) -> dict[str, float]:
+def held_down_by(rows: dict[str, list[int]]) -> dict[str, float]:
     """In what share of the second half the driver gave each reason for its clock."""
     late = rows["reasons"][len(rows["reasons"]) // 2 :]
     if not late:

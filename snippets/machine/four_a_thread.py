@@ -31,7 +31,9 @@ extern "C" __global__ void twice(float4 *out, const float4 *a, int n)
 SIZE = 2**28  # elements: a GiB to read, one to write
 
 
-def kernel(source: str, out: torch.Tensor, a: torch.Tensor, elements: int) -> Callable:
+def kernel(
+    source: str, out: torch.Tensor, a: torch.Tensor, elements: int
+) -> Callable[[], object]:
     """A launch of the kernel on all of a, so many `elements` for each thread."""
     twice, n = by_pycuda(source), a.numel() // elements
     shape = {"grid": (-(-n // 256), 1), "block": (256, 1, 1)}

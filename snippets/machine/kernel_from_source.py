@@ -41,7 +41,7 @@ def by_torch(source: str):
     return torch.cuda._compile_kernel(source, "twice")
 
 
-def launches(a: torch.Tensor, out: torch.Tensor) -> dict[str, Callable]:
+def launches(a: torch.Tensor, out: torch.Tensor) -> dict[str, Callable[[], object]]:
     """Ways to write 2 * a into `out`: PyTorch's own, and one kernel launched thrice."""
     n, blocks, block = a.numel(), (-(-a.numel() // 256), 1, 1), (256, 1, 1)
     pycuda, prepared = by_pycuda(SOURCE), by_pycuda(SOURCE).prepare("PPi")

@@ -20,13 +20,13 @@ from snippets.timing.wait_for import wait_for
 CALLS = 500  # fewer than the launch queue holds, so that none waits for room
 
 
-def launch_clock(work: Callable, calls: int) -> float:
+def launch_clock(work: Callable[[], object], calls: int) -> float:
     """Seconds of the CPU for one of `calls` calls: it stops when they have returned."""
     wait_for()
     return wall_clock(work, calls, devices=[])  # which waits for nobody
 
 
-def node_clock(replay: Callable, calls: int) -> float:
+def node_clock(replay: Callable[[], object], calls: int) -> float:
     """Seconds of the GPU for one of the CALLS calls in a graph."""
     return gpu_clock(replay, calls, spin_cycles=4_000_000) / CALLS
 

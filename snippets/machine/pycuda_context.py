@@ -46,7 +46,7 @@ def torch_context(index: int = 0):
         context.pop()  # what is not popped aborts the process at its end
 
 
-def error_of(call: Callable) -> str:
+def error_of(call: Callable[[], object]) -> str:
     """What a call raises, or nothing."""
     try:
         call()

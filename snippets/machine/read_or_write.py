@@ -9,6 +9,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ extern "C" __global__ void scatter(uint4 *out, int n, int factor)
 """
 
 
-def scatter(kernel: Callable, out: Tensor, factor: int) -> None:
+def scatter(kernel: Callable[..., Any], out: Tensor, factor: int) -> None:
     """Write 16 bytes from each thread: other bits everywhere, or zeros by factor 0."""
     n = out.nbytes // 16
     signed = factor - 2**32 if factor >= 2**31 else factor  # as a C `int`
@@ -44,7 +45,7 @@ def check_scattered(out: Tensor) -> None:
     torch.testing.assert_close(found[:, 3], bits * 7 % 2**32)
 
 
-def works() -> dict[str, partial]:
+def works() -> dict[str, partial[object]]:
     """Calls that touch TOUCHED bytes each, by what they do."""
     whole = torch.randn(TOUCHED // 4, device="cuda")
     written = torch.empty_like(whole)

@@ -9,6 +9,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ SIZES = (64, 100, 128, 256)  # n of the products (n, n)
 CALLS = 20
 
 
-def kernels_of(work: Callable) -> list[list]:
+def kernels_of(work: Callable[[], object]) -> list[list[Any]]:
     """Rows of `lanes`, but not the CPU's: each kernel of CALLS calls of `work`."""
     rows = lanes(repeated(work, CALLS))
     return [row for row in rows if not row[0].startswith("CPU")]

@@ -76,7 +76,7 @@ def gradients(blocks: nn.ModuleList, x: Tensor, checkpointed: int) -> list[Tenso
     return [parameter.grad.clone() for parameter in blocks.parameters()]
 
 
-def flop(work: Callable) -> int:
+def flop(work: Callable[[], object]) -> int:
     """Floating-point operations of the matmuls of `work()`, counted, not timed."""
     with FlopCounterMode(display=False) as counter:
         work()

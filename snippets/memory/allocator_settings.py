@@ -14,6 +14,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -47,7 +48,7 @@ def result_of(mib: int) -> torch.Tensor:
     return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
 
 
-def memory_map(snapshot: dict) -> list[list]:
+def memory_map(snapshot: dict) -> list[list[Any]]:
     """[MiB, who holds it, MiB that the tensor needs, segment] of each block, by address.
 
     Nobody holds a block of "". Segments are numbered.

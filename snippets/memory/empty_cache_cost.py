@@ -24,7 +24,7 @@ def tensor(mib: int) -> torch.Tensor:
     return torch.empty(mib * 2**20, dtype=torch.uint8, device="cuda")
 
 
-def blocked_us(call: Callable) -> float:
+def blocked_us(call: Callable[[], object]) -> float:
     """Microseconds until the call returns; nobody is waited for."""
     start = time.perf_counter()
     call()

@@ -7,6 +7,7 @@
 """Predict a training step's memory: the end of each phase, and the peak between."""
 
 import gc
+from typing import Any
 
 import torch
 from torch import nn
@@ -58,7 +59,7 @@ def step(net: nn.Sequential, optimizer, rows: int, note) -> None:
     note("zero_grad")
 
 
-def two_steps(layers: int, width: int, rows: int) -> tuple[list, list[int]]:
+def two_steps(layers: int, width: int, rows: int) -> tuple[list[Any], list[int]]:
     """What `Watch` notes of two steps with Adam, and the peak of each, in bytes."""
     peaks = []
     gc.collect()  # what is left of another network must not go meanwhile

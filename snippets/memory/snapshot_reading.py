@@ -307,7 +307,7 @@ def main() -> dict:
     return result
 
 
-def drawn(snapshot: dict[str, Any]) -> list[list]:
+def drawn(snapshot: dict[str, Any]) -> list[list[Any]]:
     """[number of the segment, MiB, owner] of each block, by address."""
     rows, numbers = [], {}
     for block in blocks_of(snapshot):

@@ -54,7 +54,7 @@ GPU_CASES = {
 }
 
 
-def tell(work: Callable, connection) -> None:
+def tell(work: Callable[[], object], connection) -> None:
     """In the child: do the work, and say what it gave or which error it ended with."""
     try:
         connection.send(work())
@@ -62,7 +62,7 @@ def tell(work: Callable, connection) -> None:
         connection.send(f"{type(error).__name__}: {error}")
 
 
-def child(work: Callable, method: str = "fork", limit_s: int = 5):
+def child(work: Callable[[], object], method: str = "fork", limit_s: int = 5):
     """What `work()` gives in a child; "no answer" if it takes too long, or has died."""
     ours, theirs = mp.Pipe()
     process = mp.get_context(method).Process(target=tell, args=(work, theirs))
@@ -73,7 +73,9 @@ def child(work: Callable, method: str = "fork", limit_s: int = 5):
     return said
 
 
-def after(touch: Callable, use: Callable, method: str = "fork") -> str:
+def after(
+    touch: Callable[[], object], use: Callable[[], object], method: str = "fork"
+) -> str:
     """How `use()` ends in a child that is started after `touch()`."""
     touch()
     return child(use, method, 5 if method == "fork" else 20)

@@ -19,7 +19,9 @@ WARMUP, ROUNDS, SPIN_CYCLES = 3, 25, 20_000_000  # about ten milliseconds
 CASES = {"as launched": 0, "launched ahead": SPIN_CYCLES}
 
 
-def marked(branch: Callable) -> tuple[Callable, list[torch.cuda.Event]]:
+def marked(
+    branch: Callable[[], object],
+) -> tuple[Callable[[], object], list[torch.cuda.Event]]:
     """The branch with an event before and after it, on the stream that it runs on."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
@@ -33,7 +35,7 @@ def marked(branch: Callable) -> tuple[Callable, list[torch.cuda.Event]]:
 
 
 def branch_times(
-    branches: list[Callable], streams: list[torch.cuda.Stream], spin: int
+    branches: list[Callable[[], object]], streams: list[torch.cuda.Stream], spin: int
 ) -> list[list[float]]:
     """[Begin, end] of each branch in ms since the fork.
 

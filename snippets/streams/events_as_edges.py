@@ -45,7 +45,7 @@ def diamond(edge, main, left, right, values: dict) -> None:
     node("d", main, values)
 
 
-def until_returned(work: Callable, calls: int = 1) -> float:
+def until_returned(work: Callable[[], object], calls: int = 1) -> float:
     """Seconds until a call of `work` is back, each on an idle GPU; no call follows."""
     seconds = 0.0
     for _ in range(calls):

@@ -9,6 +9,7 @@
 
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -31,7 +32,7 @@ def empty_branches() -> dict:
     return recorded(take_turns(works, trials=21, calls=20), "us")
 
 
-def gains() -> dict[str, list]:
+def gains() -> dict[str, list[Any]]:
     """How many times as fast eight streams are in a graph, by the number of matmuls."""
     launch, check = product(N, torch.float32)
     streams = [torch.cuda.Stream() for _ in range(max(ONE_AND_EIGHT))]

@@ -23,7 +23,7 @@ SHORT, LONG = 1_000_000, 16_000_000  # cycles for which a kernel spins
 CASES = {"q1": (1, LONG), "q8": (8, LONG), "q32": (32, LONG), "q32_short": (32, SHORT)}
 
 
-def two_each(streams: list, cycles: int) -> None:
+def two_each(streams: list[torch.cuda.Stream], cycles: int) -> None:
     """Give each stream two kernels of one block, one stream after the other."""
     for stream in streams:
         with torch.cuda.stream(stream):
@@ -31,7 +31,7 @@ def two_each(streams: list, cycles: int) -> None:
             torch.cuda._sleep(cycles)
 
 
-def forked(streams: list, cycles: int) -> None:
+def forked(streams: list[torch.cuda.Stream], cycles: int) -> None:
     """The same, between a fork and a join, so that it can be captured."""
     main = torch.cuda.current_stream()
     for stream in streams:

@@ -8,6 +8,7 @@
 
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ def chain(launch, i: int) -> None:
         launch(i)
 
 
-def on_gpu(events: list[list]) -> dict[str, float]:
+def on_gpu(events: list[list[Any]]) -> dict[str, float]:
     """µs that kernels of a profile last, added up; µs until its last lane starts."""
     kernels = [event for event in events if event[0] != "CPU"]
     starts = {}

@@ -58,7 +58,7 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    def ms(events: list) -> list:
+    def ms(events: list[list]) -> list[tuple[float, float]]:
         return [(start / 1e3, us / 1e3) for _, start, us, _ in events]
 
     on_gpu = [event for event in results["events"] if event[0] != "CPU"]

@@ -16,7 +16,12 @@ STEPS, FLOATS, CYCLES = 20, 16 * 2**20, 4_000_000
 HELD = {"record_stream": None, "keep": STEPS, "join": 0, "join_late": 1}  # steps
 
 
-def hold(steps: int, held: list, x: torch.Tensor, reader: torch.cuda.Stream) -> None:
+def hold(
+    steps: int,
+    held: list[tuple[torch.Tensor, torch.Event]],
+    x: torch.Tensor,
+    reader: torch.cuda.Stream,
+) -> None:
     """Hold x for so many steps more; then drop it, and let the main stream wait for
     its reader. Before `held` itself is dropped, let it wait for the reader, too."""
     held.append((x, reader.record_event()))

@@ -9,6 +9,7 @@
 After a post by u_16099226 on 51CTO, which names no licence.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -21,7 +22,9 @@ RUNS, N = 50, 4096
 QUEUED = {"as posted": 0, "behind other work": 5}
 
 
-def three_blocks(branches: list, streams: list) -> list[torch.Tensor]:
+def three_blocks(
+    branches: list[Callable[[], torch.Tensor]], streams: list[torch.cuda.Stream]
+) -> list[torch.Tensor]:
     """What the branches return, each launched in a block of its own."""
     results = []
     for branch, stream in zip(branches, streams, strict=True):

@@ -9,6 +9,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -20,7 +21,9 @@ STREAMS = (1, 2, 4, 8)
 LAUNCHES = {128: 1600, 256: 400, 512: 200, 1024: 80, 4096: 8}  # by n, fp32
 
 
-def spread(launch: Callable, launches: int, streams: list) -> None:
+def spread(
+    launch: Callable[..., Any], launches: int, streams: list[torch.cuda.Stream]
+) -> None:
     """Deal out launches in turn to streams that fork from the current one and join it.
 
     `launch(i)` is called on stream i.
@@ -36,7 +39,9 @@ def spread(launch: Callable, launches: int, streams: list) -> None:
         main.wait_stream(stream)
 
 
-def product(n: int, dtype: torch.dtype) -> tuple[Callable, Callable]:
+def product(
+    n: int, dtype: torch.dtype
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Launch x @ x, shape (n, n), into place i of eight; check all and clear them."""
     x = torch.randn(n, n, device="cuda").div(n**0.25).to(dtype)
     places = torch.zeros(max(STREAMS), n, n, device="cuda", dtype=dtype)
@@ -49,7 +54,7 @@ def product(n: int, dtype: torch.dtype) -> tuple[Callable, Callable]:
     return lambda i: torch.mm(x, x, out=places[i]), check
 
 
-def compared(works: list[Callable], rest_s: float) -> dict:
+def compared(works: list[Callable[..., Any]], rest_s: float) -> dict:
     """How many times as fast as the first each of them is, round by round."""
     timings = take_turns(dict(enumerate(works)), warmup=1, trials=5, rest_s=rest_s)
     trials = [ratios(timings[0], timing) for timing in timings.values()]

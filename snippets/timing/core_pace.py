@@ -10,6 +10,7 @@
 import os
 import time
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -75,7 +76,7 @@ def launch_us(x: torch.Tensor, seconds: float) -> float:
 
 def rounds(
     x: torch.Tensor, count: int, seconds: float, limit_ms: float
-) -> dict[str, list]:
+) -> dict[str, list[Any]]:
     """Measure launches `count` times, and look at the core's pace before and after each time."""
     looks, launches = [], []
     for _ in range(count):
@@ -86,7 +87,7 @@ def rounds(
     return {"slow_look": looks, "us_trials": launches}
 
 
-def compared(made: dict[str, list]) -> dict[str, float | int]:
+def compared(made: dict[str, list[Any]]) -> dict[str, float | int]:
     """Medians of the measurements whose looks were slow, and of the others; 0 where there are none."""
     pairs = list(zip(made["slow_look"], made["us_trials"], strict=True))
     slow = [us for is_slow, us in pairs if is_slow]

@@ -24,7 +24,7 @@ KERNELS = LONG | SHORT  # µs that one thread counts cycles, µs from one to the
 SECONDS, TIMES = 0.6, 7
 
 
-def paced(kernel: Callable, period_s: float, periods: int) -> float:
+def paced(kernel: Callable[[], object], period_s: float, periods: int) -> float:
     """Launch the kernel at the beginning of each period, and wait for the last one.
 
     Returns the seconds from one kernel to the next, as they turned out.
@@ -38,7 +38,7 @@ def paced(kernel: Callable, period_s: float, periods: int) -> float:
     return (time.perf_counter() - start) / periods
 
 
-def alone_us(kernels: dict[str, Callable]) -> dict[str, list[float]]:
+def alone_us(kernels: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
     """µs for which each kernel runs, `TIMES` times, by the profiler. It slows launches
     but not kernels, so nothing is paced here."""
 
@@ -51,7 +51,7 @@ def alone_us(kernels: dict[str, Callable]) -> dict[str, list[float]]:
     return {name: us[k * TIMES : (k + 1) * TIMES] for k, name in enumerate(kernels)}
 
 
-def watched(kernel: Callable, period_us: float) -> dict:
+def watched(kernel: Callable[[], object], period_us: float) -> dict:
     """Utilisation and power that NVML reports in the last third of a paced run.
 
     "watt" is a mean over one second, longer than the run; "watt_now" is not.

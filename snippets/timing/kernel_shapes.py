@@ -17,7 +17,7 @@ import torch
 from snippets.timing.wait_for import wait_for
 
 
-def kernels_of(work: Callable) -> list[dict]:
+def kernels_of(work: Callable[[], object]) -> list[dict]:
     """The kernels that `work` launches, as the trace of a profiler describes them.
 
     Each has a `name`, a `grid` and a `block`, both [x, y, z], `registers per thread`,

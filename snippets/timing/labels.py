@@ -10,6 +10,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch.profiler import record_function
@@ -38,7 +39,7 @@ def label(name: str) -> Iterator[None]:
             torch.cuda.nvtx.range_pop()
 
 
-def repeated(context: Callable) -> Callable:
+def repeated(context: Callable[..., Any]) -> Callable[..., Any]:
     """Work that enters and leaves a context `CALLS` times, with nothing inside."""
 
     def work() -> None:

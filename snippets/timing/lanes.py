@@ -63,7 +63,7 @@ def is_on_gpu(event: Any) -> bool:
     return event.device_type == torch.autograd.DeviceType.CUDA  # type: ignore
 
 
-def draw_lanes(timelines: dict[str, list[list]]):
+def draw_lanes(timelines: dict[str, list[list[Any]]]):
     """A matplotlib figure of lanes for your own notebook, a panel for each title, with the CPU on top."""
     import matplotlib.pyplot as plt
 

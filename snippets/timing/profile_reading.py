@@ -21,12 +21,12 @@ from snippets.timing.lanes import lanes
 SHAPES = {"tiny": (16, 128), "one_row": (1, 2**20), "many_rows": (8192, 2**14)}
 
 
-def repeat(work: Callable, times: int) -> None:
+def repeat(work: Callable[[], object], times: int) -> None:
     for _ in range(times):
         work()
 
 
-def thread_blocks(work: Callable) -> int:
+def thread_blocks(work: Callable[[], object]) -> int:
     """Thread blocks of the largest kernel that `work` launches."""
     return max(math.prod(kernel["grid"]) for kernel in kernels_of(work))
 

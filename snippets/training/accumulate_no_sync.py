@@ -14,6 +14,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,9 @@ def mean_square(output: Tensor) -> Tensor:
     return output.square().mean()
 
 
-def accumulate(ddp, parts: list[Tensor], loss_of: Callable = mean_square) -> None:
+def accumulate(
+    ddp, parts: list[Tensor], loss_of: Callable[..., Any] = mean_square
+) -> None:
     """Leave the gradients of a large batch, given in equal parts; exchange once.
 
     `ddp` is a model in DistributedDataParallel, `loss_of(output)` a mean over rows.

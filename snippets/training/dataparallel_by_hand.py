@@ -20,7 +20,9 @@ from snippets.training.dp_vs_ddp import mlp
 WIDTH, LAYERS, ROWS = 8192, 6, 4096  # rows for each GPU
 
 
-def by_hand(model: torch.nn.Module, rows: torch.Tensor, gpus: list) -> torch.Tensor:
+def by_hand(
+    model: torch.nn.Module, rows: torch.Tensor, gpus: list[int]
+) -> torch.Tensor:
     """One forward pass the way of nn.DataParallel; rows and outputs on gpus[0].
 
     There must be rows for each GPU.

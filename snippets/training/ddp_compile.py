@@ -17,6 +17,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -123,7 +124,7 @@ def least_waiting(steps: list[dict[str, float]]) -> list[dict[str, float]]:
     ]
 
 
-def of_gpu(work: Callable) -> dict[str, dict]:
+def of_gpu(work: Callable[[], object]) -> dict[str, dict]:
     """Medians, and all trials, of `gpu_account`, of the rank that waits least."""
     return by_name(least_waiting([gpu_account(step) for step in gpu_steps(work)]))
 
@@ -152,7 +153,9 @@ def compiled(name: str, model: nn.Module, group, rows, expected) -> dict:
     return result
 
 
-def pieces(wrap: Callable, model: nn.Module, group, rows: Tensor) -> dict[str, int]:
+def pieces(
+    wrap: Callable[..., Any], model: nn.Module, group, rows: Tensor
+) -> dict[str, int]:
     """Into how many graphs and parts a model is cut: Inductor need not compile them."""
     start_over(True)
     forward_backward(wrap(deepcopy(model), group, "aot_eager"), rows)
@@ -168,7 +171,7 @@ def sequential(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]
     return graphs()
 
 
-def timed(works: dict[str, Callable]) -> dict:
+def timed(works: dict[str, Callable[[], object]]) -> dict:
     """Times in turns, and how many times as fast the second is as the first."""
     # in its first ten steps DDP waits for the GPU, for its statistics
     times = both_orders(works, warmup=8, trials=6, clock=slowest_rank)

@@ -38,7 +38,9 @@ def in_buckets(model: torch.nn.Module, group: dist.ProcessGroup) -> None:
     buckets.finish()
 
 
-def averaged(model: torch.nn.Module, exchange: Callable, rows: torch.Tensor) -> list:
+def averaged(
+    model: torch.nn.Module, exchange: Callable[[], object], rows: torch.Tensor
+) -> list[torch.Tensor]:
     """Gradients of the mean loss over all ranks' rows, if the exchange is right."""
     model.zero_grad()
     model(rows).square().mean().backward()
@@ -46,7 +48,9 @@ def averaged(model: torch.nn.Module, exchange: Callable, rows: torch.Tensor) -> 
     return [parameter.grad for parameter in model.parameters()]
 
 
-def ways(model: torch.nn.Module, group, rows: torch.Tensor) -> dict[str, Callable]:
+def ways(
+    model: torch.nn.Module, group, rows: torch.Tensor
+) -> dict[str, Callable[[], object]]:
     """By name, functions that leave gradients of this rank's rows averaged, or not."""
     plain, hooked, buckets = deepcopy(model), deepcopy(model), Buckets(group)
     for parameter in hooked.parameters():

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -89,7 +90,7 @@ def differences(models: dict[str, nn.Module], rows: torch.Tensor) -> dict[str, f
         }
 
 
-def gpu_work(events: list[list]) -> dict[str, dict[str, float]]:
+def gpu_work(events: list[list[Any]]) -> dict[str, dict[str, float]]:
     """How many of each of KINDS there are in `lanes`, and their milliseconds.
 
     "everything" is all that ran on this GPU, of other kinds, too.
@@ -102,7 +103,7 @@ def gpu_work(events: list[list]) -> dict[str, dict[str, float]]:
     return work
 
 
-def profiled_step(work) -> list[list]:
+def profiled_step(work) -> list[list[Any]]:
     """`lanes` of one step, which all ranks begin together.
 
     `lanes` profiles twice and gives the second; the first is left empty here.

@@ -12,6 +12,7 @@
 
 from copy import deepcopy
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,12 +25,12 @@ from snippets.timing.lanes import lanes
 LAYERS, WIDTH, ROWS = 6, 8192, 4096  # rows for each GPU
 
 
-def overlap(a: list, b: list) -> float:
+def overlap(a: list[Any], b: list[Any]) -> float:
     """Microseconds in which both of two events run."""
     return max(0.0, min(a[1] + a[2], b[1] + b[2]) - max(a[1], b[1]))
 
 
-def account(events: list[list]) -> dict[str, float]:
+def account(events: list[list[Any]]) -> dict[str, float]:
     """Milliseconds of one GPU's step: NCCL, how much of it others hide, the others.
 
     Right while no two of the others, nor two all-reduces, run at the same time.
@@ -44,7 +45,9 @@ def account(events: list[list]) -> dict[str, float]:
     return {name: time / 1e3 for name, time in us.items()}
 
 
-def timelines_of(model: nn.Module, rows: torch.Tensor, trials: int = 5) -> list[list]:
+def timelines_of(
+    model: nn.Module, rows: torch.Tensor, trials: int = 5
+) -> list[list[Any]]:
     """Lanes of some steps of training; in each of them all ranks begin together."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import linear_regression, median
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -103,7 +104,9 @@ def issued(model: nn.Module, rows: torch.Tensor, adam: torch.optim.Optimizer) ->
     return {phase: 1e3 * each for phase, each in seconds.items()}
 
 
-def spans_of(events: list, named: Callable[[str], bool], on_gpu: bool) -> list[Span]:
+def spans_of(
+    events: list[Any], named: Callable[[str], bool], on_gpu: bool
+) -> list[Span]:
     """Start and end of these events, of the GPU's or of the CPU's."""
     return [
         (event.time_range.start, event.time_range.end)
@@ -112,7 +115,7 @@ def spans_of(events: list, named: Callable[[str], bool], on_gpu: bool) -> list[S
     ]
 
 
-def kernels_of(events: list) -> dict[str, list[Span]]:
+def kernels_of(events: list[Any]) -> dict[str, list[Span]]:
     """Spans of NCCL's kernels, and of all other kernels and copies."""
     events = [e for e in events if is_on_gpu(e) and not e.is_user_annotation]
     return {
@@ -121,7 +124,9 @@ def kernels_of(events: list) -> dict[str, list[Span]]:
     }
 
 
-def gpu_steps(work: Callable, trials: int = 5) -> list[dict[str, list[Span]]]:
+def gpu_steps(
+    work: Callable[[], object], trials: int = 5
+) -> list[dict[str, list[Span]]]:
     """`kernels_of` some steps, which all ranks begin together.
 
     The profiler records only the GPU, so that it hardly slows the CPU. The first
@@ -177,7 +182,9 @@ def is_operator(name: str) -> bool:
     )
 
 
-def profiled_steps(work: Callable, trials: int = 5) -> list[dict[str, list[Span]]]:
+def profiled_steps(
+    work: Callable[[], object], trials: int = 5
+) -> list[dict[str, list[Span]]]:
     """Spans of each of some steps, by what ran: on the CPU, and on the GPU.
 
     The profiler makes what the CPU does longer; what the GPU does it leaves as it is.
@@ -225,7 +232,7 @@ def cpu_account(step: dict[str, list[Span]]) -> dict[str, float]:
     }
 
 
-def timeline(step: dict[str, list[Span]]) -> list[list]:
+def timeline(step: dict[str, list[Span]]) -> list[list[Any]]:
     """Rows [lane, start_us, duration_us, name] of a step; what is close is one row."""
     lanes = {"hooks": "CPU: FSDP's hooks", "optimizer": "CPU: optimizer"}
     lanes |= {"kernels": "GPU: compute, copies", "nccl": "GPU: NCCL"}
@@ -236,7 +243,7 @@ def timeline(step: dict[str, list[Span]]) -> list[list]:
     return rows
 
 
-def wire(model: nn.Module, group: dist.ProcessGroup) -> dict[str, Callable]:
+def wire(model: nn.Module, group: dist.ProcessGroup) -> dict[str, Callable[[], object]]:
     """What one block has to exchange, without anything else: gathered, and scattered.
 
     Each call does it for all blocks.

@@ -13,6 +13,7 @@
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,7 +35,7 @@ def loss(output: torch.Tensor, target: object = None) -> torch.Tensor:
     return output.square().mean()
 
 
-def pipeline(stage: nn.Module, rows: torch.Tensor, m: int, group) -> Callable:
+def pipeline(stage: nn.Module, rows: torch.Tensor, m: int, group) -> Callable[..., Any]:
     """A step over m micro-batches; the first rank has the rows, the last the loss.
 
     m divides the number of rows.

@@ -45,7 +45,9 @@ def loss(output: torch.Tensor, target: object = None) -> torch.Tensor:
     return output.square().mean()
 
 
-def chunks_of(model: nn.Sequential, rank: int, ranks: int, chunks: int) -> list:
+def chunks_of(
+    model: nn.Sequential, rank: int, ranks: int, chunks: int
+) -> list[nn.Sequential]:
     """This rank's stages: with two, one of the model's first half, one of its second.
 
     ranks times chunks divides the number of layers.

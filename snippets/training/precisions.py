@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 from random import sample
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +88,7 @@ def training_step(net: nn.Module, way: str) -> Callable[[Tensor, Tensor], Tensor
     return step
 
 
-def both_clocks(work: Callable) -> dict[str, float]:
+def both_clocks(work: Callable[..., Any]) -> dict[str, float]:
     """Milliseconds until `work()` is back, and until the GPU has finished it."""
     torch.accelerator.synchronize()
     start = time.perf_counter()
@@ -105,7 +106,7 @@ def kind_of(kernel: str) -> str:
     return "other"
 
 
-def in_kernels(work: Callable) -> dict[str, float]:
+def in_kernels(work: Callable[..., Any]) -> dict[str, float]:
     """Milliseconds in which the kernels of `work()` run, of all and of each kind."""
     found = dict.fromkeys(["kernels_ms", *(f"{kind}_ms" for kind in KINDS)], 0.0)
     found |= {"other_ms": 0.0, "kernels": 0}
@@ -125,7 +126,7 @@ def medians(rows: list[dict[str, float]]) -> dict:
     return found | {f"{key}_trials": each for key, each in trials.items()}
 
 
-def timed(steps: dict[str, Callable]) -> dict[str, dict]:
+def timed(steps: dict[str, Callable[..., Any]]) -> dict[str, dict]:
     """Both clocks of each step, in turn, and how many times as fast as fp32 and TF32."""
     rounds = []
     for _ in range(ROUNDS):  # in another order: none always follows the same other
@@ -150,7 +151,9 @@ def underflow(net: nn.Module) -> float:
     return zero / total
 
 
-def trained(way: str, rows: list[tuple[Tensor, Tensor]]) -> tuple[dict, Callable]:
+def trained(
+    way: str, rows: list[tuple[Tensor, Tensor]]
+) -> tuple[dict, Callable[..., Any]]:
     """Train a new network in this way: losses, peak memory; and its step."""
     net = network().to(rows[0][0].device)
     if way == "bf16_weights":

@@ -13,6 +13,7 @@
 from copy import deepcopy
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,7 +28,7 @@ from snippets.training.waiting_ranks import meet
 LAYERS, WIDTH, ROWS = 12, 4096, 8192
 
 
-def parts(events: list[list]) -> dict[str, float]:
+def parts(events: list[list[Any]]) -> dict[str, float]:
     """Milliseconds of a step in which the GPU does this; together they are the step.
 
     Exposed: an all-reduce beside which nothing else runs. Idle: nothing runs at all.

@@ -81,7 +81,7 @@ def save_whole(model: nn.Module, adam: torch.optim.Optimizer, path: Path) -> Non
 
 
 def save_behind(
-    model: nn.Module, adam: torch.optim.Optimizer, folder: str, returned_s: list
+    model: nn.Module, adam: torch.optim.Optimizer, folder: str, returned_s: list[float]
 ) -> None:
     """Save as `save` does, but in a thread; adds the seconds that it held the caller."""
     start = time.perf_counter()

@@ -10,6 +10,7 @@
 import time
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -39,7 +40,7 @@ def matmuls_ms(events) -> float:
     return sum(event.self_device_time_total for event in matmuls) / 1e3 / PROFILED
 
 
-def trained(step, data: list) -> tuple[list[float], float, dict]:
+def trained(step, data: list[Any]) -> tuple[list[float], float, dict]:
     """ms of each step until the profile, ms of its matmuls, and what the meter saw.
 
     The GPU does not rest before the traced steps: the profiler starts WARMUP steps

@@ -10,6 +10,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,7 +29,9 @@ ROWS, TOKENS, WIDTH = 2, 1024, 1536  # few rows for each GPU: launches decide
 IMAGES, SHAPE = 64, (3, 224, 224)
 
 
-def steps(device: torch.device, group: dist.ProcessGroup) -> dict[str, Callable]:
+def steps(
+    device: torch.device, group: dist.ProcessGroup
+) -> dict[str, Callable[..., Any]]:
     """A step of training of each: DenseNet on each GPU by itself, DDP, and FSDP."""
     with device:
         images = torch.randn(IMAGES, *SHAPE)

@@ -43,13 +43,15 @@ def work(x: torch.Tensor, products: int) -> None:
         torch.mm(x, x)
 
 
-def cpu_then_work(on_gpu: torch.Tensor, work: Callable) -> torch.Tensor:
+def cpu_then_work(on_gpu: torch.Tensor, work: Callable[[], object]) -> torch.Tensor:
     on_host = on_gpu.cpu()
     work()
     return on_host
 
 
-def work_then_wait(on_gpu: torch.Tensor, work: Callable, copying: torch.cuda.Stream):
+def work_then_wait(
+    on_gpu: torch.Tensor, work: Callable[[], object], copying: torch.cuda.Stream
+):
     on_host, landed = fetch_later(on_gpu, copying)
     work()
     landed.synchronize()

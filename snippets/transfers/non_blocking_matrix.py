@@ -35,7 +35,7 @@ def copy(to: Tensor, source: Tensor, non_blocking: bool, stream) -> float:
     return time.perf_counter() - start
 
 
-def in_order(*works: Callable) -> None:
+def in_order(*works: Callable[[], object]) -> None:
     for work in works:
         work()
 
@@ -46,7 +46,7 @@ def hidden(copying: Timing, multiplying: Timing, both: Timing) -> list[float]:
     return [(one + other - s) / min(one, other) for one, other, s in rounds]
 
 
-def cell(copying: Callable, multiplying: Callable) -> dict:
+def cell(copying: Callable[[], object], multiplying: Callable[[], object]) -> dict:
     """The copy, what it holds you, the matmuls, and both in either order, in turn."""
     held = []
     works = {"transfer": lambda: held.append(copying()), "products": multiplying}

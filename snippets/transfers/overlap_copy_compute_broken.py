@@ -12,6 +12,7 @@ After D2L's sample code; MIT-0 licence, (c) 2019 Amazon.com, Inc. or its affilia
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ def together(x: Tensor, landing: list[Tensor], rounds: int) -> None:
     copies(products(x, rounds), landing)
 
 
-def compared(together: Callable) -> dict:
+def compared(together: Callable[..., Any]) -> dict:
     """Products, copies and both, in turn; what happens in six rounds of both."""
     x = torch.randn(N, N, device="cuda")
     landing = [torch.zeros(N, N, pin_memory=True) for _ in range(4)]  # used in turn

@@ -6,6 +6,7 @@
 # ///
 """How wide is the door? GB/s of pinned copies, each way and both ways at once."""
 
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
@@ -23,7 +24,7 @@ def copy(to: torch.Tensor, source: torch.Tensor, size: int) -> None:
     to[:size].copy_(source[:size], non_blocking=True)
 
 
-def both_ways(copies: list) -> None:
+def both_ways(copies: list[Callable[[], object]]) -> None:
     """Each of the copies in a stream of its own."""
     for copying in copies:
         with torch.cuda.stream(torch.cuda.Stream()):

@@ -1,6 +1,6 @@
 """The machine behind the book: it runs snippets, keeps what they gave, and inserts it into pages.
 
-    snippets/*.py → worker → recording (JSON) → Book → blocks → page (HTML), notebook, generated files
+    snippets/*.py → worker → recording (JSON) → Book → Pages of blocks → HTML, notebooks, generated files
 
 The terms:
     run            one call of a snippet's main() with so many GPUs visible: result, output, machine, software
@@ -12,7 +12,7 @@ The terms:
     scope          the names that an expression of a page can use, over one run
     statistic      what an expression gives in all runs of a recording; verdict: what a claim gives
 
-Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` types alone. In reading order:
+Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < `site` < `cli`. To be read so:
 
 `run`: a snippet becomes a recording. It needs torch alone.
     snippet        a file under snippets/: its header, functions, inputs
@@ -27,20 +27,28 @@ Imports go one way: `run` knows neither `book` nor `site`, and `book` of `site` 
     scrub          takes out what names a person; text, progress: what a terminal shows
     download       a snippet as one file that runs alone
 
-`book`: recordings and pages are read, and what pages say is decided.
-    page, value    a page taken apart into text and blocks; values in its sentences
-    library        all files of a checkout: snippets, recordings, pages
+`book`: recordings are read, and what is asked of them is computed. It knows no page.
+    library        the files of a checkout: snippets and recordings
     recording      the runs of a snippet on one machine, with their provenance
     local_runs     what this machine ran itself, in its cache
-    book           `Book`, which everything else asks
+    records        which of these recordings counts, of each snippet on each machine
     select         which machine is shown first
-    expression     what an expression may say; evaluation: what it sees of a run, and gives over all runs
-    statistic      a number of several runs, and how numbers read; ceiling: what a GPU can do at most
-    verdict        whether a claim holds on a machine; comparison: of its sides, and how narrow
-    limits         what is LOW, and what is above a ceiling
-    blocks/        one module for each kind of block, with its HTML in templates/
+    expression     what an expression may say; condition: what it knows of a machine
+    value          an expression with its format; statistic: its number of several runs, and how numbers read
+    verdict        what the data of a machine say of a claim
+    ceiling        what a GPU can do at most; limits: what is LOW, and what is above a ceiling
+    book           `Book`: what values and claims give, on each machine
+
+`blocks`: pages are read, and taken apart into text and blocks.
+    inline         values and marks in sentences
+    block          what every kind of block can do, and what it is given; text
+    claim, …       one module for each kind, with its HTML in templates/; comparison: the sides of a claim
+    kinds          all kinds
+    page, pages    one page; all of them over a `Book`
+
+`commands`: what a command does that is more than a few lines.
     check          what is wrong with a book
-    record         the commands `record` and `import`; compare: that of this name
+    record         `record` and `import`; compare: the command of this name
     verify         the command `verify`; diagnosis: what holds down what is low; report: its text for people;
                    mine: the file mine.json
 

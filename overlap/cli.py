@@ -13,11 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from overlap import OverlapError, __version__, find_root
-from overlap.book import compare, mine, record
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.library import SECONDS
-from overlap.book.report import as_text, is_off
-from overlap.book.verify import verify
+from overlap.commands import compare, mine, record
+from overlap.commands.check import check, findings
+from overlap.commands.report import as_text, is_off
+from overlap.commands.verify import verify
 from overlap.run import machine, recording
 from overlap.run.recording import Bundle
 from overlap.run.runner import RunFailed, Runner, grouped
@@ -131,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     much.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
     text = f"keep all that runs in {mine.NAME}, which the site takes, and go on where that file ends"
     much.add_argument("--all", action="store_true", help=text)
-    text = "all of it as JSON; overlap/book/verify.py says which keys"
+    text = "all of it as JSON; overlap/commands/verify.py says which keys"
     sub.add_argument("--json", action="store_true", help=text)
     text = "exit with 1 if a rate is LOW, a claim false, or a run failed"
     sub.add_argument("--strict", action="store_true", help=text)
@@ -265,15 +267,16 @@ def _build(book: Book, options) -> int:
         reason = f"pages need more than recording does: {error.name} is not installed"
         raise OverlapError(f"{reason}; `pip install -e '.[site]'`") from None
     book = Book(book.root, os.environ.get("OVERLAP_EXECUTE") or "auto")
-    ran = prepare(book, Pictures(book))
+    ran = prepare(Pages(book), Pictures(book))
     _print(f"{plural(ran, 'run')}; now run a builder, as `zensical build`")
     return 0
 
 
 def _check(book: Book, options) -> int:
-    problems = [*book.check(), *Pictures(book).problems()]
-    _print(*problems or [f"{len(book.snippets)} snippets, {len(book.claims)} claims: all in order"])
-    _print(*book.findings(options.all))
+    pages = Pages(book)
+    problems = [*check(pages), *Pictures(book).problems()]
+    _print(*problems or [f"{len(book.snippets)} snippets, {len(pages.claims)} claims: all in order"])
+    _print(*findings(pages, options.all))
     return int(bool(problems))
 
 
@@ -302,9 +305,9 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _shown(now: Book, profile: str) -> dict:
+def _shown(now: Pages, profile: str) -> dict:
     """What pages show of this machine."""
-    return machines.shown(Pictures(now), profile, machines.YOUR)
+    return machines.shown(now, Pictures(now.book), profile, machines.YOUR)
 
 
 def _verify(book: Book, options) -> int:
@@ -312,11 +315,12 @@ def _verify(book: Book, options) -> int:
         reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
         raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
     names = _runnable(book, options.names)
+    pages = Pages(book)
     file = None
     if options.all:
-        file = mine.Mine(book, Path.cwd() / mine.NAME)
+        file = mine.Mine(pages, Path.cwd() / mine.NAME)
     try:
-        report = verify(book, names or None, options.quick, _tell, file)
+        report = verify(pages, names or None, options.quick, _tell, file)
     except KeyboardInterrupt:
         if file:
             file.finish(_shown)

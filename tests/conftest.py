@@ -24,8 +24,10 @@ import torch
 import torch.distributed as dist
 from fake_cuda import FakeNvml, FakePycuda, imitated
 
-from overlap.book import diagnosis
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
+from overlap.commands import diagnosis
+from overlap.commands.check import check
 from overlap.run import machine, noise, recording
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
@@ -327,6 +329,14 @@ class SmallBook:
     def book(self, execute: str = "auto") -> Book:
         """The book as it is on disk now."""
         return Book(self.root, execute)
+
+    def pages(self, execute: str = "auto") -> Pages:
+        """Its pages, over that book."""
+        return Pages(self.book(execute))
+
+    def check(self, remarks: bool = True) -> list[str]:
+        """What is wrong with it."""
+        return check(self.pages("never"), remarks)
 
 
 @pytest.fixture

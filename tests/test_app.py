@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from overlap.book import mine
+from overlap.blocks.inline import values
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
-from overlap.book.value import values
+from overlap.commands import mine
 from overlap.site import app
 
 
@@ -21,7 +22,7 @@ from overlap.site import app
 def application(tmp_path_factory) -> Path:
     """The file, alone in a folder."""
     file = tmp_path_factory.mktemp("downloads") / "overlap.pyz"
-    file.write_bytes(app.build(Book(ROOT, "never")))
+    file.write_bytes(app.build(Pages(Book(ROOT, "never"))))
     return file
 
 
@@ -34,7 +35,7 @@ def start(file: Path, *arguments: str, python: tuple[str, ...] = ()) -> subproce
 
 
 def test_the_same_book_gives_the_same_bytes_below_a_megabyte(application):
-    again = app.build(Book(ROOT, "never"))
+    again = app.build(Pages(Book(ROOT, "never")))
     assert application.read_bytes() == again
     assert len(again) < 1_000_000
 
@@ -59,7 +60,7 @@ def test_it_measures_what_a_checkout_measures(application):
 
 def test_all_keeps_what_ran_beside_the_reader_and_knows_the_book(application, tmp_path):
     """The values are those of the book's own sentences; a second time nothing runs."""
-    book = Book(ROOT, "never")
+    pages = Pages(Book(ROOT, "never"))
     names = ["graphs/imperative_symbolic", "first_steps/three_lines"]
     file = tmp_path / "overlap.pyz"
     file.write_bytes(application.read_bytes())
@@ -70,11 +71,11 @@ def test_all_keeps_what_ran_beside_the_reader_and_knows_the_book(application, tm
     assert json.loads(done.stdout)["failures"] == []
     data = json.loads((tmp_path / "mine.json").read_text())
     (here,) = data["machines"].values()
-    assert data["edition"] == mine.edition(book)
+    assert data["edition"] == mine.edition(pages)
     assert set(here["snippets"]) == set(names)
-    asked = {value.key for block in book.blocks if block.prose for _, value in values(block.prose.text)}
+    asked = {value.key for block in pages.blocks if block.prose for _, value in values(block.prose.text)}
     assert here["values"] and set(here["values"]) <= asked
-    assert here["claims"] and set(here["claims"]) <= {claim.key for claim in book.claims}
+    assert here["claims"] and set(here["claims"]) <= {claim.key for claim in pages.claims}
     assert data["lacks"]["timing/wrong_device_sync_fixed"] == "needs 2 GPUs"
     again = start(file, "--all", "--json", *names)
     assert "0 runs afresh, 2 are in mine.json" in again.stderr

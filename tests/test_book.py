@@ -8,22 +8,26 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from conftest import no_gpu, run_alone
 
 from overlap import OverlapError
-from overlap.book import evaluation
-from overlap.book.blocks import Claim, FigureBlock
-from overlap.book.blocks.block import Text
+from overlap.blocks.block import Text
+from overlap.blocks.claim import Claim
+from overlap.blocks.figure import FigureBlock
+from overlap.blocks.inline import VERDICT, VERDICTS
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
-from overlap.book.evaluation import speaks_of
+from overlap.book.condition import speaks_of
 from overlap.book.expression import Data
 from overlap.book.recording import Recording
-from overlap.book.value import VERDICT, VERDICTS
 from overlap.book.verdict import State
+from overlap.commands.check import check
 from overlap.run import download
 from overlap.run.snippet import Snippet, discover
 
@@ -58,18 +62,45 @@ def test_a_chapter_has_a_page_and_tests_of_its_name(chapter):
     assert f"{chapter}.md" in (ROOT / "mkdocs.yml").read_text()
 
 
-#: What each floor of the machine may import of the others.
-FLOORS = {"run": {"run", "cache"}, "book": {"run", "book", "cache"}, "site": {"run", "book", "site", "cache"}}
+#: The floors of the machine from below: a module may import those below its own, and no others, of its types
+#: neither. What no floor has stands below them, but for the command line, which is above.
+FLOORS = ("run", "book", "blocks", "commands", "site")
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in (ROOT / "overlap").rglob("*.py")
+}
 #: What the commands that run and record can do without.
 ABOVE = "PIL mkdocs markdown pymdownx jinja2 markupsafe pygments nbformat nbconvert mkdocs_jupyter matplotlib"
 ABOVE += " pydantic"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "overlap").rglob("*/*.py")), ids=lambda path: path.stem)
-def test_imports_go_one_way(path):
-    floor = path.relative_to(ROOT / "overlap").parts[0]
-    ours = {module.split(".")[1] for module in imported(path) if module.startswith("overlap.")}
-    assert ours - {"OverlapError", "find_root"} <= FLOORS[floor]
+def imports(path: Path, modules: Iterable[str]) -> set[str]:
+    """Those of these modules that a file imports, those included whose types alone it names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & set(modules) or {node.module}
+    return found & set(modules) - {"overlap"}
+
+
+def floor(module: str) -> int:
+    """How high a module stands."""
+    folder = module.split(".")[1]
+    if folder in FLOORS:
+        return FLOORS.index(folder)
+    return len(FLOORS) if folder in ("cli", "__main__") else -1
+
+
+def test_imports_go_down_and_never_in_a_circle():
+    above = {module: imports(path, MODULES) for module, path in MODULES.items() if module != "overlap"}
+    upwards = []
+    for module, others in above.items():
+        upwards += [f"{module} imports {other}" for other in others if floor(other) > floor(module)]
+    assert upwards == []
+    TopologicalSorter(above).prepare()  # a circle is an error that names its modules
 
 
 BARE = """
@@ -289,8 +320,14 @@ def book() -> Book:
     return Book(ROOT, "never")
 
 
-def test_the_book_is_in_order(book):
-    assert book.check() == []
+@pytest.fixture(scope="module")
+def pages(book) -> Pages:
+    """Its pages."""
+    return Pages(book)
+
+
+def test_the_book_is_in_order(pages):
+    assert check(pages) == []
 
 
 def falsified(value):
@@ -325,9 +362,9 @@ def can_be_false(claim: Claim, scope: dict, run: Recording, result: dict) -> boo
     return not used
 
 
-def test_every_claim_holds_and_would_not_on_other_data(book):
+def test_every_claim_holds_and_would_not_on_other_data(book, pages):
     false, empty = [], []
-    for claim in book.claims:
+    for claim in pages.claims:
         for profile, run in book.recordings(claim.snippet).items():
             scope, where = book.scope(run), f"docs/{claim.page}:{claim.line} on {profile}"
             if book.is_reference(profile) and speaks_of(claim.condition, run):
@@ -336,27 +373,29 @@ def test_every_claim_holds_and_would_not_on_other_data(book):
                     false.append(f"{where}: {verdict.figures}")
                 elif not can_be_false(claim, scope, run, book.result(run)):
                     empty.append(f"{where}: `{claim.expression}`")
-    assert book.claims
+    assert pages.claims
     assert (false, empty) == ([], [])
 
 
-def on_a_cpu_with(book, name: str, result: dict) -> str:
+def on_a_cpu_with(pages, name: str, result: dict) -> str:
     """The word for the claim of this name, of a run on the CPU that gave this result."""
-    (claim,) = [claim for claim in book.claims if claim.name == name]
-    known = book.committed[claim.snippet]["cpu"]
+    (claim,) = [claim for claim in pages.claims if claim.name == name]
+    known = pages.book.committed[claim.snippet]["cpu"]
     data = known.data | {"result": known.result | result, "others": []}
-    return claim.verdict([evaluation.scope(book, replace(known, data=data), 0)], known).state.word
+    changed = replace(known, data=data)
+    now = pages.book.with_recordings({claim.snippet: {"cpu": changed}})
+    return claim.verdict(now.scopes(changed), known).state.word
 
 
-def test_what_pytorch_says_without_a_gpu_is_claimed_of_every_build_and_release(book):
+def test_what_pytorch_says_without_a_gpu_is_claimed_of_every_build_and_release(pages):
     zeros = {"allocated": 0, "reserved": 0}
     steps = [{"step": "before"} | zeros] * 4
     raised = "Cannot access accelerator device when none is available."
     for accelerator, word in ((raised, "holds"), ("0 B", "holds"), ("8 B", "false")):
         result = {"steps": steps, "accelerator": accelerator}
-        assert on_a_cpu_with(book, "no-memory-without-cuda", result) == word
+        assert on_a_cpu_with(pages, "no-memory-without-cuda", result) == word
     for pytorchs, word in (([], "holds"), ([14, 14], "holds"), ([14], "false"), ([14, 15], "false")):
-        assert on_a_cpu_with(book, "own-class-or-nothing", {"pytorchs": pytorchs}) == word
+        assert on_a_cpu_with(pages, "own-class-or-nothing", {"pytorchs": pytorchs}) == word
 
 
 WITHOUT_GPU = {
@@ -366,10 +405,10 @@ WITHOUT_GPU = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_GPU)
-def test_what_is_claimed_without_a_gpu_is_true_of_the_pytorch_that_is_here(book, name):
+def test_what_is_claimed_without_a_gpu_is_true_of_the_pytorch_that_is_here(pages, name):
     with no_gpu():
         result = run_alone(WITHOUT_GPU[name])
-    assert on_a_cpu_with(book, name, result) == "holds"
+    assert on_a_cpu_with(pages, name, result) == "holds"
 
 
 ARTICLE_ITEMS = [
@@ -403,10 +442,10 @@ PICTURES = ("figure", "diagram", "snippet", "pair")
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
-def test_each_chapter_says_its_answer_first(page, book):
+def test_each_chapter_says_its_answer_first(page, pages):
     """Symptom, mechanism, guess, lines to paste, gains and traps: a few minutes, a few pictures."""
-    blocks = book.pages[f"{page}.md"].blocks
-    if "{ #evidence }" not in book.pages[f"{page}.md"].text:  # a page of one layer
+    blocks = pages.by_path[f"{page}.md"].blocks
+    if "{ #evidence }" not in pages.by_path[f"{page}.md"].text:  # a page of one layer
         first = next(i for i, block in enumerate(blocks) if isinstance(block, FigureBlock))
         before = "".join(block.text for block in blocks[:first] if isinstance(block, Text))
         assert '<div class="ov-summary" markdown>' in before and "\n## " not in before
@@ -423,8 +462,8 @@ def test_each_chapter_says_its_answer_first(page, book):
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
-def test_each_chapter_has_a_table_of_values_beside_their_ceilings(page, book):
-    table = book.pages[f"{page}.md"].text.partition("\n## In one table\n")[2].partition("\n## ")[0]
+def test_each_chapter_has_a_table_of_values_beside_their_ceilings(page, pages):
+    table = pages.by_path[f"{page}.md"].text.partition("\n## In one table\n")[2].partition("\n## ")[0]
     heading, _, *rows = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("|")]
     assert 1 <= len(rows) <= 6
     assert any("ceiling" in cell for cell in heading)

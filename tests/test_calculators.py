@@ -5,14 +5,15 @@ import json
 import pytest
 from conftest import ROOT
 
-from overlap.book.blocks.calculator import Calculator
+from overlap.blocks.calculator import Calculator
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 
 
 @pytest.fixture(scope="module")
 def formulas() -> dict[str, Calculator]:
     """The formula of each calculator of the book, by the name of its result on the page."""
-    blocks = [block for block in Book(ROOT, "never").blocks if isinstance(block, Calculator)]
+    blocks = [block for block in Pages(Book(ROOT, "never")).blocks if isinstance(block, Calculator)]
     assert len({block.label for block in blocks}) == len(blocks)
     return {block.label: block for block in blocks}
 

@@ -15,8 +15,8 @@ import pytest
 from conftest import LIMIT_S, ROOT, SmallBook
 
 from overlap import OverlapError
-from overlap.book import mine
 from overlap.cli import main
+from overlap.commands import mine
 from overlap.run import scrub
 from overlap.site import machines
 from overlap.site.pictures import Pictures
@@ -88,7 +88,7 @@ def test_it_holds_what_pages_ask_for(book, capsys):
     assert main(["verify", "--all"]) == 0
     data = read(book)
     here = data["machines"]["cpu"]
-    a = book.book().pages["a.md"].blocks
+    a = book.pages().on("a.md")
     by_kind = {block.kind: block for block in a}
     first, second = (block for block in a if block.kind == "claim")
     assert here["label"] == "your CPU"
@@ -160,7 +160,7 @@ def test_it_can_be_stopped_and_goes_on(book, end):
     if end != signal.SIGKILL:
         assert "1 runs are in mine.json" in told
         assert [text for text, *_ in data["machines"]["cpu"]["values"].values()] == ["3"]
-    kept = mine.Mine(book.book(), book.root / mine.NAME)
+    kept = mine.Mine(book.pages(), book.root / mine.NAME)
     assert [snippet.name for snippet, _ in kept.lacking(list(book.book().local.runnable()))] == ["a/two"]
 
 
@@ -256,15 +256,15 @@ def test_its_runs_are_imported_as_those_of_a_bundle(book, capsys):
 
 
 def test_the_edition_follows_what_is_computed_and_no_word(book):
-    before = mine.edition(book.book())
+    before = mine.edition(book.pages())
     book.page("a", PAGE.replace("Three, at least", "At least three").replace("It counts", "They count"))
-    assert mine.edition(book.book()) == before
+    assert mine.edition(book.pages()) == before
     for changed in (PAGE.replace("n >= 3", "n >= 2"), PAGE.replace("n:.1f", "n:.2f")):
         book.page("a", changed)
-        assert mine.edition(book.book()) != before
+        assert mine.edition(book.pages()) != before
     book.page("a", PAGE)
     book.snippet("a/gpu", "def main():\n    return {'n': 1}\n", "gpus = [1]")
-    assert mine.edition(book.book()) != before
+    assert mine.edition(book.pages()) != before
 
 
 def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_book):
@@ -274,9 +274,10 @@ def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_b
     )
     small_book.page("a", PAGE.replace("a/two", "a/one").replace("{a/gpu: n}", ""))
     small_book.commit("a/one", template, {"n": 3, "way": 0.5}, gpus=1)
-    book = small_book.book("never")
-    whole = machines.shown(Pictures(book), "h200")
-    own = machines.shown(Pictures(book), "h200", machines.YOUR)
+    pages = small_book.pages("never")
+    book = pages.book
+    whole = machines.shown(pages, Pictures(book), "h200")
+    own = machines.shown(pages, Pictures(book), "h200", machines.YOUR)
     assert (whole["label"], own["label"]) == ("1 × H200", "your 1 × H200")
     assert whole["calculators"] == own["calculators"] != {} and whole["headlines"] == own["headlines"] != {}
     assert [claim[:3] for claim in whole["claims"].values()] == [
@@ -297,10 +298,11 @@ def test_what_one_gpu_gave_is_that_of_more_and_what_cpus_gave_that_of_all(templa
         for gpus in runs:
             small_book.commit(f"a/{name}", template, {"n": gpus}, gpus=gpus)
     small_book.page("a", "# A\n\n" + " ".join(f"{{a/{name}: n}}" for name in ("cpu", "one", "two")))
-    book = small_book.book("never")
+    pages = small_book.pages("never")
+    book = pages.book
     snippets = {}
     for profile in ("cpu", "h200", "h200-x2", "h200-x4"):
-        shown = machines.shown(Pictures(book), profile)
+        shown = machines.shown(pages, Pictures(book), profile)
         snippets[profile] = [run if isinstance(run, str) else profile for run in shown["snippets"].values()]
         values = [text for text, *_ in shown["values"].values()]
         assert values == [
@@ -316,7 +318,7 @@ def test_what_one_gpu_gave_is_that_of_more_and_what_cpus_gave_that_of_all(templa
 
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_name(book):
-    kept = mine.Mine(book.book(), book.root / "no/such/../folder" / mine.NAME)
+    kept = mine.Mine(book.pages(), book.root / "no/such/../folder" / mine.NAME)
     (book.root / "no").write_text("a file")
     with pytest.raises((OSError, OverlapError), match=r"mine\.json"):
         kept.finish(lambda book, profile: {})

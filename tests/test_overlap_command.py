@@ -208,7 +208,7 @@ def test_bundle_and_import(here, capsys):
     assert main(["import", str(bundle)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2 imported, 0 refused"
     assert recording.read(here.path("a/b"))["outputs"][0]["text"][0].startswith("odd ")
-    assert here.book().check() == [
+    assert here.check() == [
         "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` on such a machine"
     ]
 

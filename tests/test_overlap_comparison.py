@@ -2,7 +2,7 @@
 
 import pytest
 
-from overlap.book.comparison import compared, is_close
+from overlap.blocks.comparison import compared, is_close
 
 #: Expressions over several runs, what the runs gave, and which comparisons are close.
 SEVERAL = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from overlap.book import mine
+from overlap.commands import mine
+from overlap.commands.check import check
 from overlap.run import download, recording
 from overlap.run.snippet import Snippet
 from overlap.site import machines
@@ -56,20 +57,21 @@ def derived(small_book, template):
         other = recording.read(path) | {"result": result | {"rows": [["GPU", 1, 7]]}}
         other["run"] = other["run"] | {"started": "2020-01-01T00:00:00+00:00"}
         recording.add(path, recording.sealed(other))
-        return small_book.book("never")
+        return small_book.pages("never")
 
     return make
 
 
 def test_pages_use_what_is_derived_as_what_was_measured(derived):
-    book = derived(DERIVE)
-    assert book.check() == []
+    pages = derived(DERIVE)
+    book = pages.book
+    assert check(pages) == []
     measured = book.recordings("a/one")["cpu"]
     assert [book.scope(measured, number)["per_row"] for number in (0, 1)] == [{"us": 8.0}, {"us": 7.0}]
-    (claim,) = book.claims
+    (claim,) = pages.claims
     (verdict,) = book.verdicts(claim)
     assert (verdict.true, verdict.runs) == (2, 2)
-    shown = machines.shown(Pictures(book), "cpu")
+    shown = machines.shown(pages, Pictures(book), "cpu")
     assert sorted(text for text, *_ in shown["values"].values()) == ["4", "7.5", "9"]
     assert "per_row" not in measured.result
 
@@ -90,7 +92,7 @@ BAD = {
 
 @pytest.mark.parametrize(("code", "message"), BAD.values(), ids=BAD)
 def test_a_bad_derive_is_one_message_with_file_line_machine_and_remedy(derived, code, message):
-    problems = derived(f"def derive(results):\n    {code}\n").check()
+    problems = check(derived(f"def derive(results):\n    {code}\n"))
     assert len(problems) == 1
     (problem,) = problems
     assert problem.startswith(f"snippets/a/one.py:{message}")
@@ -99,15 +101,16 @@ def test_a_bad_derive_is_one_message_with_file_line_machine_and_remedy(derived, 
 
 
 def test_a_bad_derive_of_a_readers_machine_leaves_claims_open(derived, monkeypatch):
-    book = derived("def derive(results):\n    return {'per_row': 1 / 0}\n")
+    pages = derived("def derive(results):\n    return {'per_row': 1 / 0}\n")
+    book = pages.book
     monkeypatch.setattr(type(book), "is_reference", lambda self, profile: False)
-    (claim,) = book.claims
-    said = machines.shown(Pictures(book), "cpu", "your ")["claims"][claim.key]
+    (claim,) = pages.claims
+    said = machines.shown(pages, Pictures(book), "cpu", "your ")["claims"][claim.key]
     assert said[0] == "open" and "derive() fails: ZeroDivisionError" in said[1]
 
 
 def test_what_derive_changes_in_its_argument_stays_as_it_was_measured(derived):
-    book = derived("def derive(results):\n    return {'per_row': {'us': 2, 'm': results.pop('n')}}\n")
+    book = derived("def derive(results):\n    return {'per_row': {'us': 2, 'm': results.pop('n')}}\n").book
     measured = book.recordings("a/one")["cpu"]
     assert book.scope(measured)["n"] == measured.result["n"] == 3
 
@@ -120,10 +123,10 @@ def test_derive_is_neither_hashed_nor_in_downloads_but_in_the_edition(small_book
     code = "from zlib import crc32\nfrom snippets.a.tools import summed\n" + bare
     code += "def derive(results):\n    return {'sum': crc32(summed(results).encode())}\n"
     small_book.snippet("a/one", bare)
-    without = small_book.book("never")
+    without = small_book.pages("never")
     small_book.snippet("a/one", code)
-    with_it = small_book.book("never")
-    before, after = (book.snippet("a/one") for book in (without, with_it))
+    with_it = small_book.pages("never")
+    before, after = (pages.book.snippet("a/one") for pages in (without, with_it))
     assert (before.hash, before.input_hashes) == (after.hash, after.input_hashes)
     assert download.program(after) == download.program(before)
     assert mine.edition(without) != mine.edition(with_it)

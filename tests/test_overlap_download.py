@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
+from overlap.commands.check import check
 from overlap.run import download
 from overlap.run.snippet import Snippet, discover
 
@@ -152,7 +154,7 @@ def test_a_future_cannot_be_folded_in(borrowed):
     with pytest.raises(OverlapError) as error:
         download.program(Snippet.read(borrowed, "a/b"))
     assert str(error.value) == reason
-    assert reason in Book(borrowed, "never").check(remarks=False), "it is known before a build"
+    assert reason in check(Pages(Book(borrowed, "never")), remarks=False), "it is known before a build"
 
 
 PLOTTED = '''"""Draw."""

@@ -3,7 +3,7 @@
 import pytest
 
 from overlap import OverlapError
-from overlap.book.comparison import sides
+from overlap.blocks.comparison import sides
 from overlap.book.expression import Chapter, Data, Undecided, as_json, evaluate
 from overlap.book.statistic import is_format, show
 

@@ -44,7 +44,7 @@ def measured(small_book, template, monkeypatch):
 def problems(book, text: str) -> list[str]:
     """What is wrong with a page of this text."""
     book.page("a", SHOWN + text)
-    return book.book("never").check()
+    return book.check()
 
 
 def rendered(text: str) -> str:
@@ -147,8 +147,8 @@ def test_words_need_no_data(measured):
 
 def test_a_notebook_asks_before_it_answers(measured):
     measured.page("a", f"# A\n\n{GUESS}")
-    book = measured.book("never")
-    cells = json.loads(Notebook(book, Pictures(book)).build(book.pages["a.md"]))["cells"]
+    pages = measured.pages("never")
+    cells = json.loads(Notebook(pages, Pictures(pages.book)).build(pages.by_path["a.md"]))["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
     assert texts[1] == "**Guess first.** How *large* is `n`?\n\n- A: small\n- B: about ten\n- C: large"
     assert texts[2] == "**B: about ten.** It is 9, as measured."

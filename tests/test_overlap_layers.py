@@ -95,7 +95,7 @@ def test_lines_to_paste_stand_whole_without_their_docstring(small_book, page):
 def test_what_a_reader_cannot_paste_is_not_in_order(small_book, code, reason):
     write(small_book, "it", code)
     small_book.page("a", "# A\n\n```paste it\n```\n")
-    problems = [problem for problem in small_book.book().check() if "pastes/it" in problem]
+    problems = [problem for problem in small_book.check() if "pastes/it" in problem]
     assert len(problems) == 1 and problems[0].startswith("snippets/pastes/it.py: ") and reason in problems[0]
 
 
@@ -130,4 +130,4 @@ def test_a_drawing_has_the_values_of_the_page(small_book, page, template):
         r'<text><tspan class="ov-value"[^>]*data-key="\w+"[^>]*>6\.0</tspan> s</text>', page(text)
     )
     drawing.write_text("<svg><text>{b/it: m} s</text></svg>")
-    assert any("diagrams/box.svg: " in problem and "m" in problem for problem in small_book.book().check())
+    assert any("diagrams/box.svg: " in problem and "m" in problem for problem in small_book.check())

@@ -10,6 +10,7 @@ pytest.importorskip("ipykernel")
 
 from conftest import ROOT  # noqa: E402
 
+from overlap.blocks.pages import Pages  # noqa: E402
 from overlap.book.book import Book  # noqa: E402
 from overlap.site.notebook import Notebook  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
@@ -18,13 +19,13 @@ from overlap.site.pictures import Pictures  # noqa: E402
 @pytest.fixture(scope="module")
 def notebook() -> Notebook:
     book = Book(ROOT, "never")
-    return Notebook(book, Pictures(book))
+    return Notebook(Pages(book), Pictures(book))
 
 
 def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
     chapters = {
         path: page
-        for path, page in notebook.book.pages.items()
+        for path, page in notebook.pages.by_path.items()
         if any(block.snippets for block in page.blocks)
     }
     assert len(chapters) >= 10
@@ -48,7 +49,7 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
 
 
 def test_what_is_written_of_sources_is_text_in_a_notebook():
-    cell = Notebook(Book(ROOT, "never"), None).prose("{printed: 5 <ms>}: {verdict: dated} now less")
+    cell = Notebook(Pages(Book(ROOT, "never")), None).prose("{printed: 5 <ms>}: {verdict: dated} now less")
     assert cell["source"] == "5 &#60;ms&#62;: **dated** now less"
 
 
@@ -62,7 +63,7 @@ def test_what_is_written_of_sources_is_text_in_a_notebook():
     ],
 )
 def test_what_needs_no_gpu_runs_top_to_bottom_in_a_fresh_kernel(notebook, chapter, tmp_path, on_cpu):
-    made = nbformat.reads(notebook.build(notebook.book.pages[f"{chapter}.md"]), as_version=4)
+    made = nbformat.reads(notebook.build(notebook.pages.by_path[f"{chapter}.md"]), as_version=4)
     made.cells = [cell for cell in made.cells if "gpu" not in cell.metadata.get("tags", [])]
     for cell in made.cells:
         if cell.cell_type == "code":

@@ -5,9 +5,14 @@ import re
 import pytest
 from conftest import ROOT
 
-from overlap.book import limits, page, value
-from overlap.book.blocks import Calculator, Claim, ClaimIndex, Diagram, SnippetBlock
-from overlap.book.blocks.block import Text
+from overlap.blocks import inline, page
+from overlap.blocks.block import Text
+from overlap.blocks.calculator import Calculator
+from overlap.blocks.claim import Claim
+from overlap.blocks.figure import Diagram
+from overlap.blocks.index import ClaimIndex
+from overlap.blocks.snippet import SnippetBlock
+from overlap.book import limits
 from overlap.book.verdict import State
 from overlap.cli import main
 from overlap.run import recording
@@ -162,7 +167,7 @@ def test_limits_are_not_typed():
 def test_a_bad_page_is_an_error_with_its_place(small_book, name):
     text, expected = BAD_PAGES[name]
     small_book.page("a", text)
-    (problem,) = small_book.book().check()
+    (problem,) = small_book.check()
     assert expected in problem and has_remedy(problem)
 
 
@@ -170,7 +175,7 @@ def test_a_page_that_is_no_text_is_an_error(small_book):
     (small_book.root / "docs/a.md").write_bytes("# A\n\ncaf\u00e9\n".encode("latin-1"))
     small_book.page("d", "It took 5 ms.\n")
     small_book.page("e", "```claim a/b\n```\n")
-    found = small_book.book().check()
+    found = small_book.check()
     assert [problem.partition(";")[0] for problem in found] == [
         "docs/a.md: not UTF-8 (invalid continuation byte)",
         "docs/e.md:1: claim a/b needs an expression and a sentence",
@@ -183,7 +188,7 @@ def test_a_page_that_cannot_be_taken_apart_is_one_message(measured):
     measured.page("other", "```figure a/b\nIt is {a/b: x}.\n```\n")
     measured.snippet("a/b", f"{PLOT}\n\ndef main():\n    return {{}}\n", "gpus = [0]")
     measured.page("shown", "```snippet a/b\n```\n```snippet c/other\ncaptoin: x\n```\n")
-    problems = [problem for problem in measured.book().check() if "code changed" not in problem]
+    problems = [problem for problem in measured.check() if "code changed" not in problem]
     assert [problem.partition(";")[0] for problem in problems] == [
         "docs/shown.md:3: unknown option `captoin: x`"
     ]
@@ -211,9 +216,9 @@ def test_check_says_what_a_reader_would_miss(measured, template, code):
     measured.page("a", "```snippet a/new\n```\n")
     seconds = 25.0 if "slow" in code else 20.0
     measured.commit("a/new", template, {}, run=template["run"] | {"seconds": seconds})
-    (problem,) = measured.book().check()
+    (problem,) = measured.check()
     assert problem.startswith(MISSED[code])
-    assert measured.book().check(remarks=False) == []
+    assert measured.check(remarks=False) == []
 
 
 def test_what_claims_say_elsewhere_is_a_finding(measured, template, capsys, monkeypatch):
@@ -292,7 +297,7 @@ def test_what_a_page_gets_wrong_of_its_own_blocks(measured, name):
     text, expected = BAD_TOGETHER[name]
     measured.page("a", text)
     measured.page("shown", "```snippet a/b\n```\n")
-    problems = [problem for problem in measured.book().check() if expected in problem]
+    problems = [problem for problem in measured.check() if expected in problem]
     assert problems and all(map(has_remedy, problems))
 
 
@@ -348,7 +353,7 @@ VALUES = {
 
 @pytest.mark.parametrize("text", VALUES)
 def test_values(measured, text):
-    ((line, found),) = value.values(f"Some {{ .attribute }} and {{unrelated: text}}\n\na {text} b")
+    ((line, found),) = inline.values(f"Some {{ .attribute }} and {{unrelated: text}}\n\na {text} b")
     assert line == 2
     statistics = measured.book().statistics(found)
     assert {profile: item.text for profile, item in statistics.items() if item.values} == VALUES[text]
@@ -370,7 +375,7 @@ BAD_VALUES = {
 @pytest.mark.parametrize("text", BAD_VALUES)
 def test_a_bad_value_is_an_error_with_page_and_line(measured, text):
     measured.page("a", f"# A\n\n```text\nplain\n```\n\nFirst {{a/b: x}},\nthen {text} and `{text}`.\n")
-    (problem,) = measured.book().check()
+    (problem,) = measured.check()
     assert problem.startswith("docs/a.md:8: ") and has_remedy(problem)
     assert BAD_VALUES[text] in problem
 
@@ -380,9 +385,9 @@ def test_a_bad_value_is_an_error_with_page_and_line(measured, text):
     ["`{a/b: x}`", "``{a/b: x} ` ``", "```text\n{a/b: x}\n```", LONGER, "`one` and `{a/b: x}` and `two`"],
 )
 def test_code_is_left_alone(code):
-    assert value.values(code) == []
+    assert inline.values(code) == []
     text = f"{{a/b: x}} {code} {{a/b: y}}"
-    assert value.replace_values(text, lambda found: f"<{found.expression}>") == f"<x> {code} <y>"
+    assert inline.replace_values(text, lambda found: f"<{found.expression}>") == f"<x> {code} <y>"
 
 
 def claim(text: str) -> Claim:
@@ -473,11 +478,11 @@ CHECKED = {
 @pytest.mark.parametrize("text", CHECKED)
 def test_claims_are_checked_on_every_recording(measured, text):
     measured.page("a", f"# A\n\n```claim a/b\n{text}\nThe sentence.\n```\n")
-    problems = [each for each in measured.book().check()]
+    problems = [each for each in measured.check()]
     assert len(problems) == len(CHECKED[text])
     for problem, expected in zip(problems, CHECKED[text], strict=True):
         assert problem.startswith(f"docs/a.md:3: {expected}") and has_remedy(problem)
-    assert measured.book().check(remarks=False) == [each for each in problems if "by less than" not in each]
+    assert measured.check(remarks=False) == [each for each in problems if "by less than" not in each]
 
 
 @pytest.mark.parametrize(
@@ -488,12 +493,12 @@ def test_a_limit_that_no_machine_knows_is_a_problem(measured, ceiling, known):
         "a", f"# A\n\n```claim a/b\nx > 1\nlimit: x of {ceiling}\nlimit: x of ceiling.sms\nSo.\n```\n"
     )
     problem = f"docs/a.md:3: no machine knows the limit `{ceiling}`; mend it, or take it away"
-    assert [each for each in measured.book().check()] == [problem] * (not known)
+    assert [each for each in measured.check()] == [problem] * (not known)
 
 
 def test_a_claim_within_a_fence_is_named_by_its_own_line(measured):
     measured.page("a", "# A\n\n```claim a/b\nx > 1\nSo.\n\nx > 5 for gpus == 0\nname: large\nLarge.\n```\n")
-    (problem,) = measured.book().check()
+    (problem,) = measured.check()
     assert problem.startswith("docs/a.md:7: claim is false: Large. `x > 5`: x = 2, not > 5, in docs/")
 
 
@@ -501,10 +506,10 @@ def test_a_claims_anchor_stays_where_lines_are_inserted(measured):
     claim = "```claim a/b\nx > 1\nThe sentence.\n```\n"
     for above in ("", "One more line.\n\n"):
         measured.page("a", above + claim)
-        assert [found.anchor for found in measured.book().claims] == ["claim-a-b-7713e3"]
+        assert [found.anchor for found in measured.pages().claims] == ["claim-a-b-7713e3"]
     measured.page("a", claim + claim.replace("x > 1", "x >= 1"))
     assert "docs/a.md:5: the claim of line 1 has this name, or says the same; change one" in "".join(
-        measured.book().check()
+        measured.check()
     )
 
 
@@ -521,20 +526,20 @@ TYPED = {
 
 @pytest.mark.parametrize("text", TYPED)
 def test_measured_looking_numbers_that_are_typed_in(measured, text):
-    assert value.typed_numbers(text) == TYPED[text]
+    assert inline.typed_numbers(text) == TYPED[text]
     measured.page("a", f"# A\n\n{text}\n")
-    assert [problem[:12] for problem in measured.book().check()] == [
+    assert [problem[:12] for problem in measured.check()] == [
         f"docs/a.md:{3 + line}:"[:12] for line, _ in TYPED[text]
     ]
     measured.page("contributing", f"{text}\n")
-    assert not any("contributing" in problem for problem in measured.book().check())
+    assert not any("contributing" in problem for problem in measured.check())
 
 
 def test_what_a_builder_reads_at_the_top_of_a_page_is_none_of_its_text(measured):
     measured.page("a", "---\nsearch:\n  boost: 2\n---\n\n# A\n\nIt takes 7 ms.\n")
-    book = measured.book()
-    assert book.pages["a.md"].text.strip().startswith("# A")
-    (problem,) = book.check()
+    pages = measured.pages()
+    assert pages.by_path["a.md"].text.strip().startswith("# A")
+    (problem,) = measured.check()
     assert problem.startswith("docs/a.md:8: `7 ms` is typed in by hand")
 
 
@@ -559,10 +564,10 @@ BAD_CALCULATORS = {
 
 def test_a_calculator_begins_at_what_each_machine_measured(measured):
     measured.page("a", f"```calculator a/b\n{CALCULATOR}\n```\n")
-    book = measured.book()
-    assert book.check() == []
-    (found,) = (block for block in book.blocks if isinstance(block, Calculator))
-    starts = found.starts(book)
+    pages = measured.pages()
+    assert measured.check() == []
+    (found,) = (block for block in pages.blocks if isinstance(block, Calculator))
+    starts = found.starts(pages.book)
     assert starts["cpu"] == {"launch": 2.0, "gpus": 4} and starts["h200"] == {"launch": 4.0, "gpus": 4}
     assert found.result(starts["h200"]) == 4.0
     assert found.inputs[0].at(0.5) == pytest.approx(10) and found.inputs[1].at(0.5) == 4.5
@@ -571,14 +576,14 @@ def test_a_calculator_begins_at_what_each_machine_measured(measured):
 @pytest.mark.parametrize("body", BAD_CALCULATORS)
 def test_a_bad_calculator(measured, body):
     measured.page("a", f"```calculator a/b\n{body}\n```\n")
-    problems = measured.book().check()
+    problems = measured.check()
     assert problems and problems[0].startswith("docs/a.md:1: ")
     assert BAD_CALCULATORS[body] in problems[0]
 
 
 def test_an_unknown_function_or_snippet_to_show(measured):
     measured.page("a", "```snippet a/b\nshow: f, lost\n```\n```snippet a/lost\n```\n```snippet ../x\n```\n")
-    assert [problem.partition(";")[0] for problem in measured.book().check()] == [
+    assert [problem.partition(";")[0] for problem in measured.check()] == [
         "docs/a.md:1: snippets/a/b.py: no function lost",
         "docs/a.md:4: snippets/a/lost.py: there is no such file",
         "docs/a.md:6: '../x': a snippet is named <chapter>/<snippet>, lower case, inside snippets/",

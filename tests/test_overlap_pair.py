@@ -155,7 +155,7 @@ BAD = {
 def test_what_a_page_gets_wrong_of_a_pair(twins, name):
     text, expected = BAD[name]
     twins.page("a", text)
-    assert [problem for problem in twins.book("never").check() if expected in problem]
+    assert [problem for problem in twins.check() if expected in problem]
 
 
 def test_a_pair_without_one_twin_stops_the_page(twins):
@@ -172,8 +172,8 @@ def test_a_notebook_has_both(twins):
     from overlap.site.notebook import Notebook
 
     twins.page("a", f"# A\n\n{PAIR}")
-    book = twins.book("never")
+    pages = twins.pages("never")
     rendered(twins, PAIR)
-    cells = json.loads(Notebook(book, Pictures(book)).build(book.pages["a.md"]))["cells"]
+    cells = json.loads(Notebook(pages, Pictures(pages.book)).build(pages.by_path["a.md"]))["cells"]
     codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(codes) == 2 and "waits" not in codes[0] and "waits" in codes[1]

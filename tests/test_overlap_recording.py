@@ -32,7 +32,7 @@ def committed(small_book, template):
     small_book.snippet("a/b")
     small_book.page("a", PAGE)
     small_book.commit("a/b", template)
-    assert small_book.book().check() == []
+    assert small_book.check() == []
     return small_book
 
 
@@ -146,7 +146,7 @@ def test_all_committed_recordings_are_whole_and_as_they_are_written():
 def test_a_recording_of_no_snippet_is_an_error(committed):
     committed.snippet("a/c", "def main():\n    return {}\n")
     (committed.root / "snippets/a/b.py").unlink()
-    assert committed.book().check() == [
+    assert committed.check() == [
         "docs/recordings/cpu/a/b.json: there is no snippets/a/b.py; remove the recording"
     ]
 
@@ -154,7 +154,7 @@ def test_a_recording_of_no_snippet_is_an_error(committed):
 def test_a_recording_edited_by_hand_is_found(committed):
     path = committed.path("a/b")
     path.write_text(path.read_text().replace("three", "four"))
-    assert committed.book().check() == [
+    assert committed.check() == [
         "docs/recordings/cpu/a/b.json: edited by hand: its digest does not match; "
         "restore it or run `overlap record a/b`"
     ]
@@ -163,7 +163,7 @@ def test_a_recording_edited_by_hand_is_found(committed):
 def test_a_digit_changed_makes_the_claim_false(committed):
     path = committed.path("a/b")
     path.write_text(path.read_text().replace('"n": 3', '"n": 4'))
-    problems = committed.book().check()
+    problems = committed.check()
     assert len(problems) == 2
     assert problems[0].startswith("docs/recordings/cpu/a/b.json: edited by hand")
     assert problems[1] == (
@@ -188,7 +188,7 @@ def test_freshness_is_of_meaning(committed, monkeypatch, capsys, old, new, stale
         "docs/recordings/cpu/a/b.json: code changed: snippets/a/b.py or what it imports is not what ran; "
         "run `overlap record a/b`"
     )
-    assert committed.book().check(remarks=False) == ([message] if stale else [])
+    assert committed.check(remarks=False) == ([message] if stale else [])
     monkeypatch.chdir(committed.root)
     assert main(["list"]) == 0
     (row,) = capsys.readouterr().out.splitlines()[1:]
@@ -343,20 +343,20 @@ def test_missing_recordings_and_their_excuses(small_book, template):
     small_book.page("a", "```snippet a/b\n```\n")
     small_book.snippet("a/b", options='gpus = [0, 1, 8]\nmissing = { 8 = "there was none" }')
     small_book.commit("a/b", template)
-    assert small_book.book().check() == [
+    assert small_book.check() == [
         "snippets/a/b.py: missing: no recording with 1 GPU; run `overlap record a/b` on such a machine"
     ]
     small_book.snippet("a/c", options='gpus = [1]\nmissing = { 1 = "not recorded yet" }')
     small_book.page("c", "```snippet a/c\n```\n")
     small_book.commit("a/b", template, gpus=1)
-    assert small_book.book().check() == [
+    assert small_book.check() == [
         "snippets/a/c.py: missing: no recording with 1 GPU; run `overlap record a/c` on such a machine"
     ]
     small_book.commit("a/c", template, gpus=1)
     small_book.snippet("a/c", options="gpus = [1]")
-    assert small_book.book().check() == []
+    assert small_book.check() == []
     small_book.commit("a/b", template, gpus=8)
-    assert small_book.book().check() == [
+    assert small_book.check() == [
         "snippets/a/b.py: is recorded with 8 GPUs, so drop `missing.8` from its header"
     ]
     assert list(small_book.book().recordings("a/b")) == ["cpu", "h200", "h200-x8"]
@@ -396,9 +396,7 @@ def test_of_two_machines_of_the_book_the_one_named_first_is_shown_first(small_bo
 def test_a_snippet_on_no_page_is_found(committed, template):
     committed.snippet("a/hidden")
     committed.commit("a/hidden", template)
-    assert committed.book().check() == [
-        "snippets/a/hidden.py: no page shows it; add a snippet block to docs/"
-    ]
+    assert committed.check() == ["snippets/a/hidden.py: no page shows it; add a snippet block to docs/"]
 
 
 def test_machines_of_the_book(committed, template):
@@ -445,7 +443,7 @@ def test_runs_on_another_processor_are_a_machine_of_their_own(committed, templat
     assert books.read_bytes() == before
     assert recording.read(committed.path("a/b", name))["profile"] == name
     book = committed.book()
-    assert book.check() == []
+    assert committed.check() == []
     assert [machine["label"] for machine in book.machines()] == ["CPU", "CPU RYZEN 9 7950X, 32 cores"]
     assert select.of_snippet(book, "a/b") == "cpu"
 

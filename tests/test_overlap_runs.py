@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from overlap import OverlapError
-from overlap.book import page, value
+from overlap.blocks import inline, page
 from overlap.book.recording import spread
 from overlap.book.verdict import State, Tally
 from overlap.cli import main
@@ -58,7 +58,7 @@ def one(book, template, us: float, day: int, host: str, **run) -> dict:
 
 
 def statistics(book, text: str):
-    ((_, found),) = value.values(text)
+    ((_, found),) = inline.values(text)
     return book.book().statistics(found)
 
 
@@ -181,7 +181,7 @@ def test_another_snippets_result_is_that_of_the_same_host(book, template):
         for host, x in (("bbbbbbbb", 2.0), ("aaaaaaaa", 1.0))
     ]
     recording.write(book.path("a/c", "h200"), recording.dump(recording.merged(*map(recording.sealed, runs))))
-    ((_, found),) = value.values("{a/b: us * a.c.x}")
+    ((_, found),) = inline.values("{a/b: us * a.c.x}")
     assert book.book().statistics(found)["h200"].values == (80.0, 200.0, 60.0)
 
 
@@ -207,7 +207,7 @@ def at_home(book, said: str) -> None:
 def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
     for expression, thin, wrong in (("us > 10", 0, 0), ("us > 55", 1, 0), ("us >= 70", 1, 1)):
         book.page("a", f"```snippet a/b\n```\n```claim a/b\n{expression} for gpus == 1\nSo.\n```\n")
-        problems = book.book().check()
+        problems = book.check()
         assert (
             sum("claim holds by less than 3 times the spread of `us >" in each for each in problems) == thin
         )
@@ -216,7 +216,7 @@ def test_at_home_a_claim_must_hold_in_all_runs_and_by_their_spread(book):
             each.endswith("; measure longer or claim less") for each in unlike
         )
         at_home(book, "{cpu = 1}")
-        assert book.book().check() == []
+        assert book.check() == []
         (book.root / "pyproject.toml").unlink()
 
 
@@ -226,12 +226,12 @@ def test_elsewhere_a_false_claim_is_a_finding(book):
         "```snippet a/b\n```\n```claim a/b\nus < 10\nSo.\n```\n```claim a/b\nus > ceiling.sms\nThen.\n```\n",
     )
     at_home(book, "{cpu = 1}  # and no other")
-    assert [problem.partition(":")[2][:40] for problem in book.book().check()] == [
+    assert [problem.partition(":")[2][:40] for problem in book.check()] == [
         "7: claim cannot be decided in docs/recor"
     ]
     at_home(book, "{h200 = 3}")
-    assert sum("claim is false" in each for each in book.book().check()) == 2
-    verdicts = book.book().verdicts(book.book().claims[0])
+    assert sum("claim is false" in each for each in book.check()) == 2
+    verdicts = book.book().verdicts(book.pages().claims[0])
     tally = Tally.of(verdicts)
     assert tally.summary(str.upper) == "holds on 1 of 2 machines; not on H200" and tally.state is State.FALSE
 
@@ -242,8 +242,8 @@ def test_elsewhere_an_expression_that_finds_no_data_is_open(book):
         "a", f"```snippet a/b\n```\nOf {{a/b: {least}:.0f}} µs.\n\n```claim a/b\n{least} >= 1\nSo.\n```\n"
     )
     at_home(book, "{cpu = 1}")
-    assert book.book().check() == []
-    found = {verdict.profile: verdict for verdict in book.book().verdicts(book.book().claims[0])}
+    assert book.check() == []
+    found = {verdict.profile: verdict for verdict in book.book().verdicts(book.pages().claims[0])}
     assert {profile: verdict.state for profile, verdict in found.items()} == {
         "cpu": State.HOLDS,
         "h200": State.OPEN,
@@ -252,20 +252,17 @@ def test_elsewhere_an_expression_that_finds_no_data_is_open(book):
     h200 = statistics(book, f"{{a/b: {least}}}")["h200"]
     assert not h200.values and "no median for empty data" in h200.note
     at_home(book, "{cpu = 1, h200 = 3}")
-    assert (
-        sum("StatisticsError: no median for empty data, in docs/rec" in each for each in book.book().check())
-        == 2
-    )
+    assert sum("StatisticsError: no median for empty data, in docs/rec" in each for each in book.check()) == 2
 
 
 def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
     at_home(book, "{cpu = 2, h200 = 4}")
-    assert [problem.partition(";")[0] for problem in book.book().check()] == [
+    assert [problem.partition(";")[0] for problem in book.check()] == [
         "docs/recordings/cpu/a/b.json: 1 of 2 runs",
         "docs/recordings/h200/a/b.json: 3 of 4 runs",
     ]
     at_home(book, "{cpu = 1, h200 = 3}")
-    assert book.book().check() == []
+    assert book.check() == []
 
 
 def test_record_adds_a_run_and_import_merges(book, capsys):

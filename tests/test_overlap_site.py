@@ -28,8 +28,8 @@ from mkdocs.config import load_config  # noqa: E402
 from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
-from overlap.book.blocks.index import in_reading_order  # noqa: E402
-from overlap.book.blocks.snippet import opening  # noqa: E402
+from overlap.blocks.index import in_reading_order  # noqa: E402
+from overlap.blocks.snippet import opening  # noqa: E402
 from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
@@ -37,7 +37,7 @@ from overlap.site.background import Background  # noqa: E402
 from overlap.site.build import prepare  # noqa: E402
 from overlap.site.navigation import read_nav, titles  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
-from overlap.site.view import Site  # noqa: E402
+from overlap.site.view import Site, View  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("on_cpu"),
@@ -193,13 +193,13 @@ def test_indexes_have_the_pages_as_the_navigation_has_them(small_book):
     )
     nav = read_nav(small_book.root)
     assert nav == [{"Start": [{"First": "index.md"}, "z.md"]}, {"The end": "a.md"}, "gone.md"]
-    book = small_book.book("never")
-    pages = in_reading_order(Site(book, None, titles=titles(nav)))
-    found = [(title, page.name) for title, page in pages.items()]
+    pages = small_book.pages("never")
+    order = in_reading_order(View(Site(pages, None, titles=titles(nav))))
+    found = [(title, blocks[0].page.removesuffix(".md")) for title, blocks in order.items()]
     assert found == [("First", "index"), ("z", "z"), ("The end", "a"), ("other", "other")]
     (small_book.root / "mkdocs.yml").unlink()
-    pages = in_reading_order(Site(book, None, titles=titles(read_nav(small_book.root))))
-    assert list(pages) == ["a", "index", "other", "z"]
+    order = in_reading_order(View(Site(pages, None, titles=titles(read_nav(small_book.root)))))
+    assert list(order) == ["a", "index", "other", "z"]
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ def test_a_thin_claim_stops_an_author_and_no_build(small_book, template):
     small_book.page(
         "a", "# A\n\n```snippet a/number\n```\n\n```claim a/number\nn > 8\nMore than eight.\n```\n"
     )
-    (problem,) = small_book.book("never").check()
+    (problem,) = small_book.check()
     assert "claim holds by less than 3 times the spread of `n > 8`" in problem
     html = (build(small_book, "never") / "a/index.html").read_text()
     assert "More than eight." in html
@@ -543,7 +543,7 @@ def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, t
     served = plugin.OverlapPlugin()
     served.load_config({})
     served.serving = True
-    served.site = Site(book.book("auto"), None)
+    served.site = Site(book.pages("auto"), None)
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         for _ in range(3):
             served.on_post_build(SimpleNamespace(site_dir=tmp_path / "site"))
@@ -564,8 +564,8 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
     served = Background(book.root, "auto", "")
 
     def build_again() -> Site:
-        now = book.book("auto")
-        site = Site(now, Pictures(now))
+        now = book.pages("auto")
+        site = Site(now, Pictures(now.book))
         served.prepare(site)
         return site
 
@@ -674,13 +674,13 @@ def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, mo
     book.commit("a/number", template, {"n": 3})
     monkeypatch.chdir(book.root)
     assert main(["check"]) == 0
-    now = book.book("never")
-    prepare(now, Pictures(now))
+    now = book.pages("never")
+    prepare(now, Pictures(now.book))
     assert (book.root / "docs/generated/pictures/cpu/a/number-wide.svg").exists()
     book.snippet("a/number", dedent(draws).replace('results["n"]', 'results["m"]'))
     capsys.readouterr()
     assert main(["check"]) == 1
     assert "plot() cannot be drawn: KeyError: 'm'" in capsys.readouterr().out
-    now = book.book("never")
+    now = book.pages("never")
     with pytest.raises(OverlapError, match=r"not in order:\n.*number.py:\d+: plot\(\) cannot be drawn"):
-        prepare(now, Pictures(now))
+        prepare(now, Pictures(now.book))

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from overlap.book import diagnosis, verify
-from overlap.book.blocks import Headlines
-from overlap.book.blocks.headlines import all_headlines
+from overlap.blocks.headlines import Headlines, all_headlines
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.ceiling import _tables, ceilings, family
-from overlap.book.diagnosis import LOW, NONE, OK
 from overlap.cli import main
+from overlap.commands import diagnosis, verify
+from overlap.commands.diagnosis import LOW, NONE, OK
 from overlap.run import machine, recording
 from overlap.run.runner import RunFailed
 from overlap.run.snippet import Snippet
@@ -467,27 +467,27 @@ def test_what_is_false_with_another_torch_names_both(bench, capsys):
 # Every GPU of the table
 
 
-def lines(book: Book, name: str, share: float) -> dict[str, dict]:
+def lines(pages: Pages, name: str, share: float) -> dict[str, dict]:
     """What is said of a GPU at this share of what its datasheet prints, by headline."""
     sheet = _tables()["datasheet"][name]
     here = {"gpus": [{"name": name, "capability": sheet["capability"]}]}
     most = ceilings(here)
     said = {}
-    for headline in all_headlines(book):
+    for headline in all_headlines(pages):
         key = headline.ceiling.removeprefix("ceiling.")
         printed = sheet["figures"].get(key, most.get(key) if headline.bound_by == "pcie" else None)
         if printed:
             value = share * printed
             rate = {"value": value, "ceiling": most[key], "share": value / most[key]}
             profile = machine.profile([name])
-            recorded = verify._recorded(book, headline)
+            recorded = verify._recorded(pages.book, headline)
             said[headline.label] = verify._line(headline, profile, family(here), rate, recorded)
     return said
 
 
 @pytest.fixture(scope="module")
-def whole_book() -> Book:
-    return Book(ROOT, "never")
+def whole_book() -> Pages:
+    return Pages(Book(ROOT, "never"))
 
 
 @pytest.mark.parametrize("name", _tables()["datasheet"])
@@ -516,7 +516,7 @@ def test_a_geforce_that_does_not_hold_its_highest_clock_has_no_false_cause():
 def test_the_recorded_hosts_are_of_one_kind(whole_book):
     """Home, *The machine* and *Check your GPU* say so: where another host or chip is recorded, mend them."""
     kinds = set()
-    for by_profile in whole_book.committed.values():
+    for by_profile in whole_book.book.committed.values():
         for recorded in by_profile.values():
             for here in (run["machine"] for run in recorded.runs):
                 host = here["virtual"], here["cpu"]
@@ -582,11 +582,11 @@ def test_what_is_free_is_at_most_what_a_process_may_have(monkeypatch):
 
 def test_a_small_one_that_is_not_there_is_a_problem(small_book):
     small_book.snippet("a/b", options='gpus = [0]\nsmall = "a/c"')
-    problems = small_book.book().check()
+    problems = small_book.check()
     assert "snippets/a/b.py: header: small = 'a/c' is no snippet; write the name of one" in problems
 
 
-BUSY_SHARE = "overlap.book.diagnosis._busy_share"
+BUSY_SHARE = "overlap.commands.diagnosis._busy_share"
 BLOCKED = """
 import sys
 
@@ -630,7 +630,7 @@ BAD_HEADLINES = {
 def test_wrong_headlines_are_an_error_with_their_place(bench, row):
     bench.record()
     bench.book.page("a", f"```headlines\n{row}\n```\n")
-    problems = [problem for problem in bench.book.book("never").check() if problem.startswith("docs/")]
+    problems = [problem for problem in bench.book.check() if problem.startswith("docs/")]
     assert [problem[: len(BAD_HEADLINES[row])] for problem in problems] == [BAD_HEADLINES[row]], problems
 
 
@@ -639,15 +639,15 @@ def test_headlines_are_a_table_on_the_page_and_in_the_notebook(bench):
     from overlap.site.view import Site, View
 
     bench.record()
-    book = bench.book.book("never")
-    (block,) = (each for each in book.blocks if isinstance(each, Headlines))
-    assert list(block.check(book)) == []
-    html = block.html(View(Site(book, None)))
+    pages = bench.book.pages("never")
+    (block,) = (each for each in pages.blocks if isinstance(each, Headlines))
+    assert list(block.check(pages)) == []
+    html = block.html(View(Site(pages, None)))
     assert (
         '<td data-machine="h200" title="2 runs on one host">55<br><small>54 to 56 · 87% of 63</small></td>'
         in html
     )
-    (cell,) = block.cells(Notebook(book, None))
+    (cell,) = block.cells(Notebook(pages, None))
     assert cell["source"].splitlines()[2:] == [
         "| copy, GB/s | 55 (54 to 56 · 87% of 63) |",
         "| product, TFLOP/s | 710 (700 to 720 · 66% of 1,071) |",

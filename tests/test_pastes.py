@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from overlap.book.blocks.paste import Paste
+from overlap.blocks.paste import Paste
 
 
 @pytest.fixture

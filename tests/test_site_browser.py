@@ -28,8 +28,8 @@ pytest.importorskip("mkdocs")
 playwright = pytest.importorskip("playwright.sync_api")
 
 from conftest import CHROMIUM, ROOT  # noqa: E402
-
 from overlap.book.blocks.paste import Paste  # noqa: E402
+
 from overlap.run.snippet import discover  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")

@@ -12,8 +12,9 @@ pytest.importorskip("playwright.sync_api")
 from conftest import ROOT
 from test_site_browser import address, paths, pytestmark, shows, site, visit  # noqa: F401 - used by name
 
-from overlap.book import mine
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
+from overlap.commands import mine
 from overlap.site import machines
 from overlap.site.pictures import Pictures
 
@@ -22,21 +23,21 @@ SHOWN = f"my:{GPU}"
 
 
 @pytest.fixture(scope="module")
-def book() -> Book:
-    return Book(ROOT, "never")
+def pages() -> Pages:
+    return Pages(Book(ROOT, "never"))
 
 
 @pytest.fixture(scope="module")
-def written(book, tmp_path_factory) -> Path:
+def written(pages, tmp_path_factory) -> Path:
     """What a reader's H100 would write that gave what is recorded on the book's, but for one claim."""
     path = tmp_path_factory.mktemp("mine") / mine.NAME
-    made = mine.Mine(book, path)
-    for runs in book.committed.values():
+    made = mine.Mine(pages, path)
+    for runs in pages.book.committed.values():
         for profile in (GPU, "cpu"):
             if profile in runs:
                 data = {key: value for key, value in runs[profile].data.items() if key != "others"}
                 made.put(data)
-    made.finish(lambda now, profile: machines.shown(Pictures(now), profile, machines.YOUR))
+    made.finish(lambda now, profile: machines.shown(now, Pictures(now.book), profile, machines.YOUR))
     return path
 
 
@@ -79,8 +80,8 @@ def test_a_dropped_file_is_one_more_machine_and_is_not_sent(visit, written, data
     assert set(sent) == {("GET", None)}
 
 
-def test_claims_have_the_readers_verdict(visit, written, data, tmp_path, book):  # noqa: F811
-    claim = next(claim for claim in book.claims if claim.page == "timing.md" and claim.name)
+def test_claims_have_the_readers_verdict(visit, written, data, tmp_path, pages):  # noqa: F811
+    claim = next(claim for claim in pages.claims if claim.page == "timing.md" and claim.name)
     data["machines"][GPU]["claims"][claim.key] = ["false", "9 ≥ 10", "try again", ""]
     (tmp_path / "mine.json").write_text(json.dumps(data))
     page = visit("check/")
@@ -98,7 +99,7 @@ def test_claims_have_the_readers_verdict(visit, written, data, tmp_path, book): 
     page.wait_for_selector(".ov-counts th:has-text('your 1 × H100')")
     own = data["machines"][GPU]
     cells = page.locator(f".ov-claims:not(.ov-counts) [data-machine='{SHOWN}'] .ov-cell")
-    assert cells.count() == sum(each.key in own["claims"] for each in book.claims)
+    assert cells.count() == sum(each.key in own["claims"] for each in pages.claims)
     for path, words in (("", own["counts"][""]), ("timing.md", own["counts"]["timing.md"])):
         cell = page.locator(f".ov-counts tr[data-page='{path}'] td[data-machine='{SHOWN}']")
         assert cell.inner_text().split("\n") == [text for _, text in words]
@@ -146,14 +147,14 @@ def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
     assert note == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H200."
 
 
-def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, book):  # noqa: F811
+def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, pages):  # noqa: F811
     starts = data["machines"][GPU]["calculators"]
     assert starts
     (tmp_path / "mine.json").write_text(json.dumps(data))
     page = visit("check/")
     drop(page, tmp_path / "mine.json")
     shown = 0
-    for path in {block.page for block in book.blocks if block.kind == "calculator"}:
+    for path in {block.page for block in pages.blocks if block.kind == "calculator"}:
         page.goto(path.replace("index.md", "").replace(".md", "/"))
         page.wait_for_selector(f".ov-picker option[value='{SHOWN}']", state="attached")
         for key, start in starts.items():
@@ -201,7 +202,7 @@ def test_what_is_no_finished_file_of_this_edition_is_refused(visit, data, tmp_pa
 def test_what_is_kept_of_an_older_edition_is_not_used(visit, written):  # noqa: F811
     page = visit("check/")
     drop(page, written)
-    old = mine.edition(Book(ROOT, "never"))
+    old = mine.edition(Pages(Book(ROOT, "never")))
     page.evaluate(
         "old => { localStorage['overlap.mine'] = localStorage['overlap.mine'].replace(old, 'old') }", old
     )

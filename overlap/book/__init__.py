@@ -1,1 +1,1 @@
-"""The book as read: pages, recordings, values, verdicts. It does not know MkDocs."""
+"""What is recorded, and what expressions over it give: numbers and verdicts. It knows no page."""

@@ -1,68 +1,33 @@
-"""The book as read: its snippets, their recordings by machine, its pages, and what these say; each read once.
+"""The book's data: recordings by machine, and what an expression or a claim gives over their runs.
 
-The command line, blocks and the site ask it. It reads files by `library`, this machine's cache by
-`local_runs`, and evaluates what pages say by `evaluation`; `select` chooses which machine is shown.
+The command line, blocks and the site ask it. It knows no page and no block: what it needs of a claim stands
+in `verdict`. `records` has the recordings; `select` chooses which machine is shown.
 """
 
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import TypeVar
 
 from overlap import OverlapError
-from overlap.book import check, evaluation, select
-from overlap.book.blocks import Block, Claim, SnippetBlock
-from overlap.book.library import Library
-from overlap.book.local_runs import LocalRuns, cache_folder
-from overlap.book.recording import Recording, has_trials
-from overlap.book.statistic import Statistic
+from overlap.book import select
+from overlap.book.condition import machine_scope
+from overlap.book.expression import Chapter, Undecided, evaluate, wrap
+from overlap.book.recording import Recording, disturbed, hosts
+from overlap.book.records import Records
+from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
-from overlap.book.verdict import Verdict
+from overlap.book.verdict import Decidable, State, Verdict
 from overlap.run import machine
-from overlap.run.recording import has_runs_of
-from overlap.run.runner import Runner
-from overlap.run.snippet import Snippet
-
-B = TypeVar("B", bound=Block)
+from overlap.run.derived import NotDerived
 
 
-class Book:
-    """A checkout of the book, as it is on disk when it is first asked.
-
-    `execute` is `auto` or `never`: committed recordings only. `runner` is one that is running already,
-    `library` one that is read already.
-    """
-
-    def __init__(
-        self,
-        root: Path,
-        execute: str = "auto",
-        runner: Runner | None = None,
-        library: Library | None = None,
-    ):
-        if execute not in ("auto", "never"):
-            reason = f"execute is auto or never, not {execute!r}"
-            raise OverlapError(f"{reason}; mend OVERLAP_EXECUTE or mkdocs.yml")
-        self.root = root
-        self.execute = execute
-        self.runner = runner
-        self.library = library or Library(root)
-        #: Snippets by name; the pages that can be read, by path below docs/. `check` names the others.
-        self.snippets = self.library.snippets
-        self.pages = self.library.pages
-        #: The reference machines, each with the number of runs wanted there; where none is named, all are.
-        self.references = self.library.references
-        self.docs = root / "docs"
-        self.cache = cache_folder(root)
-        self.local = LocalRuns(self.library, execute)
-        self._forget()
+class Book(Records):
+    """A checkout of the book, as it is on disk when it is made; what it says of its data is computed once."""
 
     def _forget(self) -> None:
-        self._recordings: dict[str, dict[str, Recording]] = {}
-        self._results: dict[tuple, dict] = {}
+        super()._forget()
         self._scopes: dict[tuple, dict] = {}
         self._statistics: dict[Value, dict[str, Statistic]] = {}
-        self._verdicts: dict[Claim, list[Verdict]] = {}
+        self._verdicts: dict[Decidable, list[Verdict]] = {}
 
     @cached_property
     def as_committed(self) -> "Book":
@@ -76,10 +41,6 @@ class Book:
         return book
 
     # Machines
-
-    def is_reference(self, profile: str) -> bool:
-        """Whether this is a reference machine: a false claim there stops the build."""
-        return not self.references or profile in self.references
 
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
@@ -104,111 +65,40 @@ class Book:
             for profile in sorted(is_local, key=machine.order)
         ]
 
-    # Snippets and their recordings
-
-    def snippet(self, name: str) -> Snippet:
-        """The snippet of this name; a wrong name is an error that says why."""
-        return self.library.snippet(name)
-
-    @property
-    def committed(self) -> dict[str, dict[str, Recording]]:
-        """Committed recordings by snippet and profile; one that cannot be read is an error."""
-        if self.library.unreadable_recordings:
-            raise OverlapError("\n".join(self.library.unreadable_recordings))
-        return self.library.recordings
-
-    def measures(self, name: str) -> bool:
-        """Whether a snippet is a measurement, with trials; what never ran may be one."""
-        recordings = self.committed.get(name, {}).values()
-        return not recordings or any(has_trials(recording.result) for recording in recordings)
-
-    def runs_wanted(self, name: str, profile: str) -> int:
-        """How many runs of a snippet a recording of this machine should have."""
-        return self.references.get(profile, 1) if self.measures(name) else 1
-
-    def recordings(self, name: str) -> dict[str, Recording]:
-        """The recording of each machine, the CPU first, then by GPU count; a wrong name is an error.
-
-        It is the local one, unless the committed one has its runs, too.
-        """
-        if name not in self._recordings:
-            self.snippet(name)
-            recordings = dict(self.committed.get(name, {}))
-            for profile, local in self.local.of(name).items():
-                if profile not in recordings or not has_runs_of(recordings[profile].data, local.data):
-                    recordings[profile] = local
-            profiles = sorted(recordings, key=machine.order)
-            self._recordings[name] = {profile: recordings[profile] for profile in profiles}
-        return self._recordings[name]
-
-    def keep(self, snippet: Snippet, gpus: int, data: dict) -> None:
-        """Put a recording into this machine's cache."""
-        self.local.keep(snippet, gpus, data)
-        self._forget()
-
-    def run(self, names: list[str] | None = None, force: bool = False) -> int:
-        """Run into the cache what this machine can and has not run; return how many ran.
-
-        Failures raise, after all had their turn.
-        """
-        try:
-            return self.local.run(names, force, self.runner)
-        finally:
-            self._forget()
-
-    # Pages and what they say of the data
-
-    @property
-    def blocks(self) -> Iterator[Block]:
-        """All blocks of all pages."""
-        for page in self.pages.values():
-            yield from page.blocks
-
-    def of_kind(self, kind: type[B]) -> list[B]:
-        """All blocks of one kind."""
-        return [block for block in self.blocks if isinstance(block, kind)]
-
-    @property
-    def values(self) -> set[Value]:
-        """The values in sentences of all pages, without those that are pinned to one machine."""
-        found = set()
-        for block in self.blocks:
-            found |= {value for value in block.values_in(self) if not value.profile}
-        return found
-
-    @property
-    def claims(self) -> list[Claim]:
-        """All claims of all pages."""
-        return self.of_kind(Claim)
-
-    @cached_property
-    def places(self) -> dict[str, SnippetBlock]:
-        """By snippet, the first block that shows its output, or else the first one."""
-        places: dict[str, SnippetBlock] = {}
-        for block in self.blocks:
-            for shown in block.snippets:
-                known = places.setdefault(shown.snippet, shown)
-                if shown.output and not known.output:
-                    places[shown.snippet] = shown
-        return places
-
-    def result(self, recording: Recording, number: int = 0) -> dict:
-        """What `main()` returned in a run of a recording, and what `derive` adds to it."""
-        key = (recording.path, number)
-        if key not in self._results:
-            self._results[key] = evaluation.result(self, recording, number)
-        return self._results[key]
+    # What an expression sees of a run
 
     def scope(self, recording: Recording, number: int = 0) -> dict:
         """Names an expression over one run of a recording can use; run 0 is the one that is shown."""
         key = (recording.path, number)
         if key not in self._scopes:
-            self._scopes[key] = evaluation.scope(self, recording, number)
+            self._scopes[key] = self._scope(recording, number)
         return self._scopes[key]
 
     def scopes(self, recording: Recording) -> list[dict]:
         """What expressions see in each run of a recording."""
         return [self.scope(recording, number) for number in range(len(recording.runs))]
+
+    def _scope(self, recording: Recording, number: int) -> dict:
+        """Keys of the run's result come before names of machines and chapters."""
+        run = recording.runs[number]
+
+        def load(other: str) -> dict:
+            """Result of another snippet, on the same host where there is one."""
+            if other not in self.snippets or recording.profile not in self.recordings(other):
+                raise Undecided(f"no run of {other} on {recording.profile}")
+            of_other = self.recordings(other)[recording.profile]
+            recorded_on = [candidate["machine"].get("host") for candidate in of_other.runs]
+            host = run["machine"].get("host")
+            return self.result(of_other, recorded_on.index(host) if host in recorded_on else 0)
+
+        chapters = {snippet.chapter for snippet in self.snippets.values()}
+        names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
+        names |= machine_scope(recording.profile, run["machine"])
+        for key, value in self.result(recording, number).items():
+            names[key] = wrap(value, f"{recording.snippet}.{key}")
+        return names
+
+    # What values and claims give over all runs
 
     def numbers(self, value: Value) -> dict:
         """What an expression gives on each machine that has data for it, the median of its runs."""
@@ -223,29 +113,103 @@ class Book:
     def statistics(self, value: Value) -> dict[str, Statistic]:
         """What an expression gives in all runs of each machine; nothing anywhere is an error."""
         if value not in self._statistics:
-            self._statistics[value] = evaluation.statistics(self, value)
+            self._statistics[value] = self._statistics_of(value)
         return self._statistics[value]
 
-    def verdicts(self, claim: Claim) -> list[Verdict]:
+    def verdicts(self, claim: Decidable) -> list[Verdict]:
         """What each machine's data say of a claim; it must be decided by at least one."""
         if claim not in self._verdicts:
-            self._verdicts[claim] = evaluation.verdicts(self, claim)
+            self._verdicts[claim] = self._verdicts_of(claim)
         return self._verdicts[claim]
 
-    def check(self, remarks: bool = True) -> list[str]:
-        """Everything that is wrong with the committed book, each with file, reason and remedy.
+    def _statistics_of(self, value: Value) -> dict[str, Statistic]:
+        recordings = self.recordings(value.snippet)
+        by_profile = {}
+        for profile, recording in recordings.items():
+            if value.profile in (None, profile):
+                by_profile[profile] = self._statistic(value, recording)
+        if any(item.values for item in by_profile.values()):
+            return by_profile
+        reason = f"{value.snippet}: `{value.expression}` has no value on"
+        if not by_profile:
+            remedy = f"run `overlap record {value.snippet}` on one"
+            raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
+        *_, last = by_profile.values()
+        raise OverlapError(f"{reason} {', '.join(by_profile)} ({last.why}); mend the expression")
 
-        `remarks`: also what stops no build, such as what is right by a hair.
+    def _statistic(self, value: Value, recording: Recording) -> Statistic:
+        values = []
+        runs = []
+        why = ""
+        for number, run in enumerate(recording.runs):
+            try:
+                item = evaluate(value.expression, self.scope(recording, number))
+                show(item, value.spec)
+                values.append(item)
+                runs.append(run)
+            except (TypeError, ValueError, OverflowError) as error:
+                why = f"`{value.expression}:{value.spec}`: {error}"
+                raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
+            except OverlapError as error:
+                wanted = value.profile or self.is_reference(recording.profile)
+                if wanted and isinstance(error, NotDerived):
+                    raise
+                if wanted and not isinstance(error, Undecided):
+                    raise OverlapError(f"{error}, in {recording.path}; mend the expression") from None
+                why = why or str(error)
+        if values:
+            why = ""
+        return Statistic(tuple(values), hosts(runs), why, value.spec, disturbed(runs))
+
+    def _verdicts_of(self, claim: Decidable) -> list[Verdict]:
+        of_machines = []
+        for profile, recording in self.recordings(claim.snippet).items():
+            of_machine = self.verdict(claim, recording, strict=self.is_reference(profile))
+            if of_machine:
+                of_machines.append(of_machine)
+        if all(item.state is State.OPEN for item in of_machines):
+            figures = "; ".join(item.figures for item in of_machines)
+            why = figures or "it speaks of no machine that has a recording"
+            reason = f"claim {claim.snippet}: no data decide it: {why}"
+            raise OverlapError(f"{claim.where}: {reason}; mend its names or its condition, or record it")
+        return of_machines
+
+    def verdict(self, claim: Decidable, recording: Recording, strict: bool = False) -> Verdict | None:
+        """What one machine's data say of a claim; None where it does not speak of the machine.
+
+        A claim that cannot be evaluated there is open, or an error if `strict`.
         """
-        problems = check.problems(self.as_committed)
-        known = set(problems)
-        if remarks:
-            problems += [remark for remark in check.remarks(self.as_committed) if remark not in known]
-        return problems
+        try:
+            decided = claim.verdict(self.scopes(recording), recording)
+        except OverlapError as error:
+            if strict and isinstance(error, NotDerived):
+                raise
+            if strict:
+                reason = f"claim {claim.snippet}: {error}, in {recording.path}"
+                raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
+            return Verdict(recording, State.OPEN, str(error))
+        if decided and decided.state is State.FALSE:
+            return replace(decided, torch=self._other_torch(recording))
+        return decided
 
-    def findings(self, every: bool = False) -> list[str]:
-        """What the claims say on machines that are no reference machines; none of it is an error.
+    def _other_torch(self, recording: Recording) -> str:
+        """`torch 2.14.1+cu130 here, 2.13.0+cpu recorded`; nothing where they are the same.
 
-        `every`: in full of each such machine, and not of this one alone.
+        The recorded one is that of the same machine, else of the book's own with a GPU, or without one. A
+        recording of the book itself is not compared: there the claim is mended.
         """
-        return check.findings(self.as_committed, every)
+        committed = self.committed.get(recording.snippet, {})
+        is_committed = committed.get(recording.profile) is recording
+        if is_committed and self.is_reference(recording.profile):
+            return ""
+        own = {}
+        for profile, known in committed.items():
+            if self.is_reference(profile) and bool(known.gpus) == bool(recording.gpus):
+                own[profile] = known.data["software"]["torch"]
+        if recording.profile in own:
+            own = {recording.profile: own[recording.profile]}
+        now = recording.data["software"]["torch"]
+        if not own or now in own.values():
+            return ""
+        where = "there" if is_committed and recording.profile not in self.library.profiles_here else "here"
+        return f"torch {now} {where}, {' and '.join(sorted(set(own.values())))} recorded"

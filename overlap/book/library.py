@@ -1,12 +1,10 @@
-"""Reads the files of a checkout: snippets, committed recordings, pages; keeps what is wrong with each."""
+"""Reads the snippets and committed recordings of a checkout, and keeps what is wrong with each."""
 
 import json
 import tomllib
-from copy import copy
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book.page import Page
 from overlap.book.recording import Recording
 from overlap.run import machine
 from overlap.run.recording import grade, profile, read
@@ -17,7 +15,7 @@ SECONDS = "docs/recordings/seconds.json"
 
 
 class Library:
-    """The files of a checkout, as they are when this is made."""
+    """What a checkout holds when this is made."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -48,24 +46,6 @@ class Library:
         if pyproject.exists():
             tools = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})
             self.references = tools.get("overlap", {}).get("home", {})
-        self._read_pages()
-
-    def _read_pages(self) -> None:
-        #: Pages by their path below docs/, and what is wrong with the others.
-        self.pages: dict[str, Page] = {}
-        self.unreadable_pages: list[str] = []
-        for path in sorted(self.root.glob("docs/**/*.md")):
-            try:
-                page = Page.read(path, self.root / "docs")
-                self.pages[page.path] = page
-            except OverlapError as error:
-                self.unreadable_pages.append(str(error))
-
-    def with_pages_of_now(self) -> "Library":
-        """The pages as they are now, and the same snippets and recordings: no file of them has changed."""
-        library = copy(self)
-        library._read_pages()
-        return library
 
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""

@@ -1,4 +1,4 @@
-"""What this machine can run, what its cache has, and what is still to run. `Book` asks it."""
+"""What this machine can run, what its cache has, and what is still to run. `Records` asks it."""
 
 import os
 import tempfile

@@ -5,15 +5,12 @@ All that shows data of one machine first asks here.
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from overlap.book.records import Records
 from overlap.run.machine import is_cpu, is_one_gpu
 
-if TYPE_CHECKING:
-    from overlap.book.book import Book
 
-
-def of_book(book: "Book") -> str:
+def of_book(book: Records) -> str:
     """The machine that the picker stands on, and the first page shows; empty where nothing ran."""
     gpus = {}
     for name in book.snippets:
@@ -21,7 +18,7 @@ def of_book(book: "Book") -> str:
     return _first(gpus, book.references) or ""
 
 
-def of_page(book: "Book", names: Iterable[str]) -> str:
+def of_page(book: Records, names: Iterable[str]) -> str:
     """The machine that a page shows, by the snippets whose output stands there.
 
     It is the book's, if all of them ran on it; else the one that most of them are shown on.
@@ -35,13 +32,13 @@ def of_page(book: "Book", names: Iterable[str]) -> str:
     return counts.most_common(1)[0][0]
 
 
-def of_snippet(book: "Book", name: str) -> str | None:
+def of_snippet(book: Records, name: str) -> str | None:
     """The machine that a snippet is shown on; of two GPUs where the snippet is for many."""
     best = 2 if 4 in book.snippets[name].options["gpus"] else 1
     return _first(_gpus(book, name), book.references, best)
 
 
-def of_values(book: "Book", by_profile: dict, name: str, wanted: str = "") -> str:
+def of_values(book: Records, by_profile: dict, name: str, wanted: str = "") -> str:
     """Of the machines that have a value of a snippet: what stands for the `wanted` one, else its own."""
     for profile in (stand_in(wanted, book.recordings(name)), of_snippet(book, name)):
         if profile in by_profile:
@@ -64,7 +61,7 @@ def stand_in(wanted: str, profiles: Iterable[str]) -> str | None:
     return None
 
 
-def _gpus(book: "Book", name: str) -> dict[str, int]:
+def _gpus(book: Records, name: str) -> dict[str, int]:
     """How many GPUs each machine has that a snippet ran on."""
     return {profile: recording.gpus for profile, recording in book.recordings(name).items()}
 

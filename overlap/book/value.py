@@ -1,26 +1,7 @@
-"""Values in sentences: expressions in braces, numbers that sources printed, numbers typed in by hand."""
+"""A value: an expression over what a snippet gave, as sentences, calculators and the book ask for it."""
 
 import hashlib
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-
-from overlap.book.statistic import is_format
-from overlap.run.snippet import NAME
-
-VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
-CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
-PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
-#: What the book says of a source's statement; of these words.
-VERDICT = re.compile(r"\{verdict:\s*(?P<words>[^{}\n]+?)\s*\}")
-VERDICTS = ("holds", "holds with limits", "dated", "wrong")
-_CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
-_UNITS = (
-    "ns|[µμ]s|us|ms|s|(?:milli|micro|nano)?seconds?|[kMGT]?B/s|[kMGT]iB|[kMG]?Hz|W|[MGT]FLOP(?:/s|S)"
-    "|x faster|% of|times (?:as|faster|slower|longer|shorter)"
-)
-_TYPED = re.compile(rf"(?<![\w{{#/.,-])\d(?:[\d,.]*\d)?(?:(?:[\s\u202f\xa0]|&nbsp;)?(?:{_UNITS})|×)(?![\w/])")
 
 
 def key(*parts: object) -> str:
@@ -37,17 +18,6 @@ class Value:
     expression: str
     spec: str
 
-    @classmethod
-    def parse(cls, match: re.Match) -> "Value":
-        """Read a match of `VALUE`: the last colon begins the format."""
-        source = match["expression"].strip()
-        spec = ""
-        head, colon, tail = source.rpartition(":")
-        if colon and tail and is_format(tail):
-            source = head.strip()
-            spec = tail
-        return cls(match["name"], match["profile"], source, spec)
-
     @property
     def key(self) -> str:
         """Identifies it among all values."""
@@ -57,39 +27,3 @@ class Value:
         """As it is written between braces."""
         name = f"{self.snippet}@{self.profile}" if self.profile else self.snippet
         return f"{name}: {self.expression}:{self.spec}" if self.spec else f"{name}: {self.expression}"
-
-
-def values(text: str) -> list[tuple[int, Value]]:
-    """All values in a piece of Markdown with the line they stand in, counted from 0; code is left aside."""
-    matches = [match for match in _CODE_OR_VALUE.finditer(text) if not match["ticks"]]
-    return [(_line(text, match), Value.parse(match)) for match in matches]
-
-
-def replace_values(text: str, render: Callable[[Value], str]) -> str:
-    """Replace each value outside code by `render(value)`."""
-    return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(Value.parse(match)), text)
-
-
-@lru_cache(maxsize=1024)  # each claim looks whose marks stand on its page
-def cited(text: str) -> list[tuple[int, str]]:
-    """Names of the claims whose marks stand in a piece of Markdown, with their line counted from 0."""
-    prose = _without_code(text)
-    return [(_line(prose, match), match["claim"]) for match in CITED.finditer(prose)]
-
-
-def typed_numbers(text: str) -> list[tuple[int, str]]:
-    """Numbers that look measured and stand in prose by hand, with their line counted from 0.
-
-    A number that comes from a run is a value; one that a source printed is `{printed: 0.0049 s}`.
-    """
-    prose = PRINTED.sub("", _without_code(text))
-    return [(_line(prose, match), match[0]) for match in _TYPED.finditer(prose)]
-
-
-def _without_code(text: str) -> str:
-    """The text with spaces for code and values; its lines stay what they are."""
-    return _CODE_OR_VALUE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-
-
-def _line(text: str, match: re.Match) -> int:
-    return text.count("\n", 0, match.start())

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from overlap.book.recording import Recording
 from overlap.run.text import plural
@@ -69,6 +70,21 @@ class Verdict:
     def reason(self) -> str:
         """The figures, and what to do about them if something can be done."""
         return "; ".join(filter(None, [self.figures, self.advice]))
+
+
+class Decidable(Protocol):
+    """What the book needs of a claim: its snippet, its place, and what it says of the runs of a machine.
+
+    `verdict` gets what expressions see in each run; it is None where the claim does not speak of the machine.
+    """
+
+    @property
+    def snippet(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+    def verdict(self, scopes: list[dict], recording: Recording) -> Verdict | None: ...
 
 
 @dataclass(frozen=True)

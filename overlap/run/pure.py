@@ -21,29 +21,34 @@ from functools import cache
 from pathlib import Path
 from threading import RLock
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING
 
 from overlap import OverlapError
 from overlap.run import fingerprint
 from overlap.run.fingerprint import Part
-
-if TYPE_CHECKING:
-    from overlap.run.snippet import Snippet
+from overlap.run.snippet import Snippet
 
 _NO_ANNOTATIONS = __future__.annotations.compiler_flag
 _lock = RLock()
 
 
-def function(snippet: "Snippet", name: str) -> Callable:
+def function(snippet: Snippet, name: str) -> Callable:
     """The function of this name at the top of a snippet; what fails while it is defined raises as it is."""
     if name not in snippet.functions:
         raise OverlapError(f"{snippet.path}: has no function {name}; it has {', '.join(snippet.functions)}")
     _ = snippet.drawing_hashes  # all that it imports is read
-    snippet.executed.need([name])
-    return getattr(snippet.executed.module, name)
+    executed = _executed(snippet)
+    executed.need([name])
+    return getattr(executed.module, name)
 
 
-def raised_at(error: BaseException, snippet: "Snippet") -> str:
+def _executed(snippet: Snippet) -> "Executed":
+    """What of a snippet was executed in this process; its `main` never is."""
+    if "executed" not in snippet.kept:
+        snippet.kept["executed"] = Executed(snippet)
+    return snippet.kept["executed"]
+
+
+def raised_at(error: BaseException, snippet: Snippet) -> str:
     """`snippets/chapter/snippet.py:12`, where a function of a snippet failed; else its file alone."""
     folder = f"{snippet.root}/"
     places = []
@@ -67,7 +72,7 @@ def _declared(root: Path) -> ModuleType:
 class Executed:
     """What was executed of a snippet, in a module of its own, which is no `snippets.chapter.snippet`."""
 
-    def __init__(self, snippet: "Snippet"):
+    def __init__(self, snippet: Snippet):
         self._snippet = snippet
         self._begun: set[int] = set()
         self.module = ModuleType(f"{__name__}.{snippet.name.replace('/', '.')}")
@@ -106,6 +111,6 @@ class Executed:
             return _declared(self._snippet.root)
         if name.partition(".")[0] != "snippets":
             return builtins.__import__(name, globals, locals, fromlist, level)
-        executed = self._snippet.known[name.removeprefix("snippets.").replace(".", "/")].executed
+        executed = _executed(self._snippet.known[name.removeprefix("snippets.").replace(".", "/")])
         executed.need(fromlist)
         return executed.module

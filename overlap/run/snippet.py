@@ -12,7 +12,6 @@ from pathlib import Path
 from overlap import OverlapError
 from overlap.run import fingerprint
 from overlap.run.fingerprint import Borrow, Part
-from overlap.run.pure import Executed
 
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 #: How the names of twins end.
@@ -46,12 +45,16 @@ def _unknown(name: str) -> str:
 
 @dataclass(frozen=True)
 class Snippet:
-    """One runnable file of the book, named `<chapter>/<snippet>`; `known` are those that were read."""
+    """One runnable file of the book, named `<chapter>/<snippet>`; `known` are those that were read.
+
+    `kept` is what `pure` keeps with it.
+    """
 
     root: Path
     name: str
     text: str = field(repr=False)
     known: "dict[str, Snippet]" = field(default_factory=dict, repr=False, compare=False)
+    kept: dict = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(cls, root: Path, name: str, known: "dict[str, Snippet] | None" = None) -> "Snippet":
@@ -223,11 +226,6 @@ class Snippet:
                 where = f"{self.path}:{borrow.line}"
                 raise OverlapError(f"{where}: imports what cannot be read: {error}") from None
         return self.known[name]
-
-    @cached_property
-    def executed(self) -> Executed:
-        """What of this file was executed in this process; its `main` never is."""
-        return Executed(self)
 
     def show(self, names: list[str]) -> str:
         """Source of the named functions, or of the file without header and main guard."""

@@ -11,7 +11,8 @@ import json
 import zipfile
 from collections.abc import Iterator
 
-from overlap.book.blocks import Headlines
+from overlap.blocks.headlines import Headlines
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.library import SECONDS
 
@@ -71,9 +72,9 @@ if __name__ == "__main__":
 ABOUT = "Overlap: what this GPU reaches, beside its ceilings and what others reach. Made from the book."
 
 
-def build(book: Book) -> bytes:
+def build(pages: Pages) -> bytes:
     """The application; the same book gives the same bytes."""
-    files = dict(sorted(_files(book)))
+    files = dict(sorted(_files(pages)))
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
@@ -88,8 +89,9 @@ def build(book: Book) -> bytes:
     return made.getvalue()
 
 
-def _files(book: Book) -> Iterator[tuple[str, bytes]]:
+def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
     """What measuring and comparing needs: code, snippets, pages, and recordings of the headline rates."""
+    book = pages.book
     root = book.root
     for name in ("pyproject.toml", "LICENSE", "NOTICE"):
         if (root / name).exists():
@@ -98,10 +100,10 @@ def _files(book: Book) -> Iterator[tuple[str, bytes]]:
         for file in sorted((root / folder).rglob("*")):
             if file.suffix in (".py", ".toml", ".html"):
                 yield file.relative_to(root).as_posix(), file.read_bytes()
-    for path, page in book.pages.items():
+    for path, page in pages.by_path.items():
         yield f"docs/{path}", page.text.encode()
     behind = set()
-    for block in book.of_kind(Headlines):
+    for block in pages.of_kind(Headlines):
         behind |= {row.snippet for row in block.rows}
     for name in sorted(behind):
         for file in sorted((book.docs / "recordings").glob(f"*/{name}.json")):

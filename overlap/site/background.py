@@ -48,7 +48,7 @@ class Background:
             book.run(edited)
         if problems := site.pictures.problems():
             raise OverlapError("\n".join(problems))
-        generate(book, site.pictures, self._notebook_page)
+        generate(site.pages, site.pictures, self._notebook_page)
         if self._left and not self._ran:
             runnable = list(book.local.runnable())
             own = len(runnable) - len(book.local.lacking())

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import overlap
 from overlap import OverlapError
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
-from overlap.book.mine import edition
 from overlap.book.verdict import MARKS
 from overlap.cache import digest, write
+from overlap.commands.check import check
+from overlap.commands.mine import edition
 from overlap.run import download, machine
 from overlap.run.text import plural
 from overlap.site import app, machines, svg, trace
@@ -28,30 +30,31 @@ FOLDER = "generated"
 _STAMP = ".inputs"
 
 
-def prepare(book: Book, pictures: Pictures, notebook_page: str = "") -> int:
+def prepare(pages: Pages, pictures: Pictures, notebook_page: str = "") -> int:
     """All that a builder needs: check, run what this machine can, generate; how many runs that were.
 
     Where no input has changed nothing is done. A claim that holds too narrowly stops an author, not a reader
     who builds.
     """
+    book = pages.book
     ran = book.run()
     stamp = book.docs / FOLDER / _STAMP
-    inputs = _inputs(book, notebook_page)
+    inputs = _inputs(pages, notebook_page)
     if stamp.exists() and stamp.read_text() == inputs:
         return ran
-    if problems := [*book.check(remarks=False), *pictures.problems()]:
+    if problems := [*check(pages, remarks=False), *pictures.problems()]:
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
-    generate(book, pictures, notebook_page)
+    generate(pages, pictures, notebook_page)
     write(stamp, inputs)
     return ran
 
 
-def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
+def generate(pages: Pages, pictures: Pictures, notebook_page: str = "") -> None:
     """Write what readers take home; what is no longer made goes, and the stamp first."""
-    folder = book.docs / FOLDER
+    folder = pages.book.docs / FOLDER
     (folder / _STAMP).unlink(missing_ok=True)
     made = set()
-    for path, content in _files(book, pictures, notebook_page):
+    for path, content in _files(pages, pictures, notebook_page):
         file = folder / path
         made.add(file)
         if not file.exists() or file.read_bytes() != content:
@@ -61,11 +64,12 @@ def generate(book: Book, pictures: Pictures, notebook_page: str = "") -> None:
             file.unlink()
 
 
-def _inputs(book: Book, notebook_page: str) -> str:
+def _inputs(pages: Pages, notebook_page: str) -> str:
     """A digest of all that the generated files are made from, the code that makes them included."""
-    pages = {page.path: page.text for page in book.pages.values()}
-    lost = [*book.library.unreadable_pages, *book.library.unreadable_recordings]
-    return digest([notebook_page, facts(book), digest_of_files(book.root), pages, lost])
+    book = pages.book
+    texts = {page.path: page.text for page in pages.by_path.values()}
+    lost = [*pages.unreadable, *book.library.unreadable_recordings]
+    return digest([notebook_page, facts(book), digest_of_files(book.root), texts, lost])
 
 
 def facts(book: Book) -> list:
@@ -93,8 +97,9 @@ def digest_of_files(root: Path) -> str:
     return content.hexdigest()
 
 
-def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple[str, bytes]]:
+def _files(pages: Pages, pictures: Pictures, notebook_page: str) -> Iterator[tuple[str, bytes]]:
     """Every file with its path below the folder."""
+    book = pages.book
     programs = {name: download.program(snippet) for name, snippet in book.snippets.items()}
     pieces = {}
     for name, snippet in book.snippets.items():
@@ -103,23 +108,23 @@ def _files(book: Book, pictures: Pictures, notebook_page: str) -> Iterator[tuple
     yield "downloads/overlap.zip", _archive(book, programs, pieces)
     for name, text in programs.items():
         yield f"downloads/{name}.py", text.encode()
-    yield "downloads/overlap.pyz", app.build(book)
+    yield "downloads/overlap.pyz", app.build(pages)
     for name, text in pieces.items():
         yield f"downloads/{name}.py", text.encode()
     yield "colors.css", svg.stylesheet().encode()
     known = book.machines()
-    names = {"overlapMachines": known, "overlapEdition": edition(book), "overlapMarks": MARKS}
+    names = {"overlapMachines": known, "overlapEdition": edition(pages), "overlapMarks": MARKS}
     lines = [f"var {name} = {json.dumps(content)}\n" for name, content in names.items()]
     yield "machines.js", "".join(lines).encode()
     for item in known:
-        shown = json.dumps(machines.shown(pictures, item["profile"]), ensure_ascii=False)
+        shown = json.dumps(machines.shown(pages, pictures, item["profile"]), ensure_ascii=False)
         yield f"machines/{item['profile']}.json", f"{shown}\n".encode()
     for name in book.snippets:
         for path, text in _of_runs(book, pictures, name):
             yield path, text.encode()
-    for page in book.pages.values():
+    for page in pages.by_path.values():
         if any(block.snippets for block in page.blocks):
-            text = Notebook(book, pictures).build(page).encode()
+            text = Notebook(pages, pictures).build(page).encode()
             yield f"downloads/{page.name}.ipynb", text
             if page.name == notebook_page:
                 yield f"notebooks/{page.name}.ipynb", text

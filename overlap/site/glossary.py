@@ -12,8 +12,8 @@ from markdown import Markdown
 from markdown.extensions.toc import slugify
 from markdown.treeprocessors import Treeprocessor
 
-from overlap.book.blocks.block import HOUSE_RULES
-from overlap.book.book import Book
+from overlap.blocks.block import HOUSE_RULES
+from overlap.blocks.pages import Pages
 
 FILE = "glossary.md"
 #: Where text is prose: a term in a heading, in code, in a link or in a value is left alone.
@@ -29,9 +29,9 @@ class Term:
     meaning: str
 
 
-def terms(book: Book) -> Iterator[Term]:
+def terms(pages: Pages) -> Iterator[Term]:
     """All that the glossary explains."""
-    for section in book.pages[FILE].sections if FILE in book.pages else ():
+    for section in pages.by_path[FILE].sections if FILE in pages.by_path else ():
         if section.depth == 2:
             name = section.title.partition(" · ")[0]
             paragraph = "\n".join(section.lines).strip().partition("\n\n")[0]
@@ -42,9 +42,9 @@ def terms(book: Book) -> Iterator[Term]:
 class Glossary(Treeprocessor):
     """Links each term once, in reading order; `page()` is the page's path."""
 
-    def __init__(self, md: Markdown, book: Callable[[], Book], page: Callable[[], str]):
+    def __init__(self, md: Markdown, pages: Callable[[], Pages], page: Callable[[], str]):
         super().__init__(md)
-        self._book = book
+        self._pages = pages
         self._page = page
 
     def run(self, root: etree.Element) -> None:
@@ -55,7 +55,7 @@ class Glossary(Treeprocessor):
                 heading.set("translate", "no")  # a browser that translates leaves terms alone
         if page in ("", FILE, HOUSE_RULES):
             return
-        self._left = {term.name.lower(): term for term in terms(self._book())}
+        self._left = {term.name.lower(): term for term in terms(self._pages())}
         if self._left:
             words = "|".join(map(re.escape, sorted(self._left, key=len, reverse=True)))
             self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)

@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from overlap import OverlapError
-from overlap.book import evaluation, select
-from overlap.book.blocks import Calculator, Claim
-from overlap.book.blocks.headlines import Headline, all_headlines
+from overlap.blocks.calculator import Calculator
+from overlap.blocks.claim import Claim
+from overlap.blocks.headlines import Headline, all_headlines
+from overlap.blocks.pages import Pages
+from overlap.book import select
 from overlap.book.book import Book
 from overlap.book.recording import Recording, span
 from overlap.book.value import Value
@@ -39,17 +41,17 @@ YOUR = "your "
 _LONGEST_OUTPUT = 20_000
 
 
-def shown(pictures: Pictures, profile: str, whose: str = "") -> dict:
+def shown(pages: Pages, pictures: Pictures, profile: str, whose: str = "") -> dict:
     """What pages show of one machine; `whose` is `YOUR` where it is a reader's own."""
-    book = pictures.book
-    verdicts = {claim: _verdicts(book, claim) for claim in book.claims}
+    book = pages.book
+    verdicts = {claim: _verdicts(book, claim) for claim in pages.claims}
     return {
         "label": whose + machine.label(profile),
         "short": whose + machine.short(profile),
-        "values": _known(sorted(book.values, key=str), lambda value: _value(book, profile, value, whose)),
-        "claims": _known(book.claims, lambda claim: _claim(verdicts[claim], profile, whose)),
-        "headlines": _known(all_headlines(book), lambda row: _headline(book, profile, row)),
-        "calculators": _known(book.of_kind(Calculator), lambda block: _start(book, profile, block)),
+        "values": _known(sorted(pages.values, key=str), lambda value: _value(book, profile, value, whose)),
+        "claims": _known(pages.claims, lambda claim: _claim(verdicts[claim], profile, whose)),
+        "headlines": _known(all_headlines(pages), lambda row: _headline(book, profile, row)),
+        "calculators": _known(pages.of_kind(Calculator), lambda block: _start(book, profile, block)),
         **_counted(verdicts, profile),
         "snippets": dict(_snippets(pictures, profile, whose)),
     }
@@ -136,7 +138,7 @@ def _verdicts(book: Book, claim: Claim) -> list[Verdict]:
         return book.verdicts(claim)
     except OverlapError:
         recordings = book.recordings(claim.snippet).values()
-        return list(filter(None, (evaluation.verdict(book, claim, each) for each in recordings)))
+        return list(filter(None, (book.verdict(claim, each) for each in recordings)))
 
 
 def _claim(verdicts: list[Verdict], profile: str, whose: str) -> list[str] | None:

@@ -12,11 +12,13 @@ from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
 from overlap import OverlapError, find_root
+from overlap.blocks.block import Block
+from overlap.blocks.claim import Claim
+from overlap.blocks.inline import CITED, PRINTED, VALUE, VERDICT, VERDICTS, cited, read_value
+from overlap.blocks.page import parse
+from overlap.blocks.pages import Pages
 from overlap.book import select
-from overlap.book.blocks import Block, Claim
 from overlap.book.book import Book
-from overlap.book.page import parse
-from overlap.book.value import CITED, PRINTED, VALUE, VERDICT, VERDICTS, Value, cited
 from overlap.book.verdict import Counts
 from overlap.run import machine
 from overlap.site.glossary import Glossary
@@ -61,14 +63,14 @@ class OverlapExtension(Extension):
         if not path and not self._given:
             _site_here.cache_clear()  # a page that was edited since
             path = self._path_of(text)
-        if not path and self.site.book.library.unreadable_pages:
-            raise OverlapError("\n".join(self.site.book.library.unreadable_pages))
+        if not path and self.site.pages.unreadable:
+            raise OverlapError("\n".join(self.site.pages.unreadable))
         self._view = View(self.site, path)
         self.site.anchors[path] = self._view.anchors
         return self._view
 
     def _path_of(self, text: str) -> str:
-        for path, page in self.site.book.pages.items():
+        for path, page in self.site.pages.by_path.items():
             if page.text.strip() == text.strip():
                 return path
         return ""
@@ -89,7 +91,7 @@ class OverlapExtension(Extension):
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
         md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
         md.treeprocessors.register(Layers(md), "overlap-layers", 4)  # behind ids and contents, at 5
-        glossary = Glossary(md, lambda: self.view.book, lambda: self.view.path)
+        glossary = Glossary(md, lambda: self.view.pages, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
 
 
@@ -97,7 +99,7 @@ class OverlapExtension(Extension):
 def _site_here(root: Path, execute: str) -> Site:
     """The book in a folder, read once for all pages of a builder that has no plugin of ours."""
     book = Book(root, execute)
-    return Site(book, Pictures(book), titles=titles(read_nav(root)))
+    return Site(Pages(book), Pictures(book), titles=titles(read_nav(root)))
 
 
 def makeExtension(**options) -> OverlapExtension:
@@ -114,7 +116,7 @@ class _Blocks(Preprocessor):
         text = "\n".join(lines)
         view = self.extension.turn_to(text)
         view.md = self.md
-        blocks = view.book.pages[view.path].blocks if view.path else parse(text, view.path)
+        blocks = view.pages.on(view.path) if view.path else parse(text, view.path)
         view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
         outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
@@ -141,7 +143,7 @@ class _Values(InlineProcessor):
         self.extension = extension
 
     def handleMatch(self, match: re.Match, data: str):
-        shown = self.extension.view.value(Value.parse(match))
+        shown = self.extension.view.value(read_value(match))
         name = "ov-value ov-pinned" if shown.is_pinned else "ov-value"
         element = etree.Element("span", {"class": name, "tabindex": "-1"} | shown.attributes)
         element.text = AtomicString(shown.text)

@@ -4,11 +4,12 @@ import html
 import json
 import re
 
+from overlap.blocks.inline import CITED, PRINTED, VALUE, VERDICT, read_value, replace_values
+from overlap.blocks.page import Page
+from overlap.blocks.pages import Pages
 from overlap.book import select
-from overlap.book.book import Book
-from overlap.book.page import Page
 from overlap.book.recording import Recording
-from overlap.book.value import CITED, PRINTED, VALUE, VERDICT, Value, replace_values
+from overlap.book.value import Value
 from overlap.run import machine
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
@@ -22,8 +23,9 @@ _HARMLESS = re.compile(r"[\w ,.;:%+/()×·≥≤≠–-]")
 class Notebook:
     """What a block draws itself with in a notebook."""
 
-    def __init__(self, book: Book, pictures: Pictures):
-        self.book = book
+    def __init__(self, pages: Pages, pictures: Pictures):
+        self.pages = pages
+        self.book = pages.book
         self.pictures = pictures
         self._page = ""
 
@@ -74,7 +76,7 @@ class Notebook:
 
     def with_values(self, drawing: str) -> str:
         """An SVG with its values in their places."""
-        return VALUE.sub(lambda match: html.escape(self._value(Value.parse(match))), drawing)
+        return VALUE.sub(lambda match: html.escape(self._value(read_value(match))), drawing)
 
     @staticmethod
     def drawing(picture: str, name: str) -> str:

@@ -16,8 +16,10 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.toc import AnchorLink
 
 from overlap import OverlapError
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.verdict import State
+from overlap.commands.check import check
 from overlap.site.background import Background
 from overlap.site.build import FOLDER, digest_of_files, prepare
 from overlap.site.layers import EVIDENCE, OPEN
@@ -93,10 +95,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         files = digest_of_files(root)
         library = None
         if self.site and files == self.files_before:
-            library = self.site.book.library.with_pages_of_now()
+            library = self.site.book.library
         book = Book(root, execute, library=library)
         self.files_before = files
-        self.site = Site(book, Pictures(book), self.config.notebook_page, titles(config.nav))
+        self.site = Site(Pages(book), Pictures(book), self.config.notebook_page, titles(config.nav))
         config.mdx_configs[_EXTENSION] = {"site": self.site}
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
@@ -105,7 +107,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Check, run, and write the files that pages lead to; an author sees the page first."""
         book = self.site.book
         if not self.serving:
-            ran = prepare(book, self.site.pictures, self.config.notebook_page)
+            ran = prepare(self.site.pages, self.site.pictures, self.config.notebook_page)
             log.info(f"{ran} runs made; {len(book.snippets)} snippets")
             return
         if self.background is None:
@@ -179,7 +181,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
             worker.write_text(worker.read_text(encoding="utf-8").replace(*_LUNR), encoding="utf-8")
         book = self.site.book
-        for claim in book.claims:
+        for claim in self.site.pages.claims:
             if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):
                 continue
             for verdict in book.verdicts(claim):
@@ -188,7 +190,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     self.listed.add(key)
                     log.info(claim.falsehood(verdict))
         if self.serving:  # behind the page, which need not wait for it
-            threading.Thread(target=_tell_problems, args=[book], daemon=True).start()
+            threading.Thread(target=_tell_problems, args=[self.site.pages], daemon=True).start()
 
 
 def _layered(title: AnchorLink) -> None:
@@ -209,8 +211,8 @@ def _is_notebook(page) -> bool:
     return page.file.src_uri.startswith(f"{FOLDER}/notebooks/")
 
 
-def _tell_problems(book: Book) -> None:
-    for problem in book.check(remarks=False):
+def _tell_problems(pages: Pages) -> None:
+    for problem in check(pages, remarks=False):
         log.warning(problem)
 
 

@@ -15,10 +15,11 @@ from pygments.lexers import PythonLexer
 from pygments.token import Name, Punctuation, Text, Token
 
 from overlap import OverlapError
+from overlap.blocks.claim import Claim
+from overlap.blocks.page import FIRST
+from overlap.blocks.pages import Pages
 from overlap.book import select
-from overlap.book.blocks import Claim
 from overlap.book.book import Book
-from overlap.book.page import FIRST
 from overlap.book.recording import span
 from overlap.book.statistic import show
 from overlap.book.value import Value
@@ -34,7 +35,7 @@ from overlap.site.pictures import Pictures
 class Site:
     """What one build knows beside the book."""
 
-    book: Book
+    pages: Pages
     pictures: Pictures
     #: The chapter whose notebook the builder makes a page of.
     notebook_page: str = ""
@@ -44,6 +45,11 @@ class Site:
     anchors: dict[str, set[str]] = field(default_factory=dict)
     #: What a served page says of the runs behind it.
     status: str = ""
+
+    @property
+    def book(self) -> Book:
+        """The data that the pages show."""
+        return self.pages.book
 
 
 @dataclass
@@ -73,6 +79,16 @@ class View:
     def book(self) -> Book:
         """The book as read."""
         return self.site.book
+
+    @property
+    def pages(self) -> Pages:
+        """All pages."""
+        return self.site.pages
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What the navigation calls each page."""
+        return self.site.titles
 
     @property
     def up(self) -> str:
@@ -135,13 +151,13 @@ class View:
     @property
     def legend(self) -> str:
         """Address of the place on the first page that explains marks; empty where it has none."""
-        index = self.book.pages.get(FIRST)
+        index = self.pages.by_path.get(FIRST)
         explained = index and any(section.anchor == "marks" for section in index.sections)
         return self.page(FIRST, "marks") if explained else ""
 
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""
-        place = self.book.places.get(name)
+        place = self.pages.places.get(name)
         if not place:
             return ""
         return f"#{place.anchor}" if place.page == self.path else self.page(place.page, place.anchor)

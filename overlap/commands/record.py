@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from overlap import OverlapError
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.recording import busy
 from overlap.book.verdict import State
@@ -148,7 +149,7 @@ def verdicts(root: Path) -> Verdicts:
     by_place: Verdicts = {}
     with contextlib.suppress(OverlapError):
         book = Book(root, "never")
-        for claim in book.claims:
+        for claim in Pages(book).claims:
             with contextlib.suppress(OverlapError):
                 for verdict in book.verdicts(claim):
                     text = claim.text

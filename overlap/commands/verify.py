@@ -34,15 +34,16 @@ from datetime import timedelta
 from statistics import median
 
 from overlap import OverlapError
-from overlap.book import diagnosis, evaluation
-from overlap.book.blocks.headlines import Headline, all_headlines
+from overlap.blocks.headlines import Headline, all_headlines
+from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.ceiling import family
-from overlap.book.diagnosis import LOW, NONE, OK
 from overlap.book.limits import ABOVE, FAR, NEAR
-from overlap.book.mine import Measured, Mine
 from overlap.book.recording import busy
 from overlap.book.verdict import State
+from overlap.commands import diagnosis
+from overlap.commands.diagnosis import LOW, NONE, OK
+from overlap.commands.mine import Measured, Mine
 from overlap.run import machine
 from overlap.run.progress import Item
 from overlap.run.recording import CODE
@@ -55,7 +56,7 @@ _FULL = re.compile(r"CUDA.*(out of memory|_ALLOC_FAILED)")
 
 
 def verify(
-    book: Book,
+    pages: Pages,
     names: list[str] | None = None,
     quick: bool = False,
     tell: Callable[[str], object] = lambda text: None,
@@ -65,9 +66,10 @@ def verify(
 
     What the file `mine` has is not run again; it takes what is run now.
     """
+    book = pages.book
     names = names or list(book.snippets)
-    mine = mine or Mine(book)
-    items = _plan(book, names, quick, mine)
+    mine = mine or Mine(pages)
+    items = _plan(pages, names, quick, mine)
     lacking = mine.lacking(items)
     earlier = "whatever ran before"
     if mine.path:
@@ -88,7 +90,7 @@ def verify(
         smaller = [item for item in _smaller_than(book, wanted, failed) if item not in wanted]
         failed += runner.run_all(smaller, keep)
         failures = _failures(book, failed, free_gib, mine)
-        now = book.with_recordings(mine.recordings)
+        now = pages.over(book.with_recordings(mine.recordings))
         headlines, unreadable = _headlines(book.as_committed, now)
         clocks = _watch_low(runner, [*items, *wanted, *smaller], headlines)
     after = diagnosis.look()
@@ -111,8 +113,9 @@ def verify(
 # What runs
 
 
-def _plan(book: Book, names: list[str], quick: bool, mine: Mine) -> list[Item]:
+def _plan(pages: Pages, names: list[str], quick: bool, mine: Mine) -> list[Item]:
     """What this machine can run of these snippets, or of the headlines; `mine` takes why others do not."""
+    book = pages.book
     runnable = list(book.local.runnable())
     items = [item for item in runnable if item[0].name in names]
     for name in book.snippets.keys() - {snippet.name for snippet, _ in runnable}:
@@ -120,13 +123,13 @@ def _plan(book: Book, names: list[str], quick: bool, mine: Mine) -> list[Item]:
     if quick:
         for snippet, _ in items:
             mine.lacks[snippet.name] = "left out by --quick"
-        items = _of_headlines(book, items) or items
+        items = _of_headlines(pages, items) or items
     return items
 
 
-def _of_headlines(book: Book, able: list[Item]) -> list[Item]:
+def _of_headlines(pages: Pages, able: list[Item]) -> list[Item]:
     """The runs that give headlines, each on the fewest GPUs; no small one, which stands in for another."""
-    wanted = {headline.snippet for headline in all_headlines(book)} - _by_small(book).keys()
+    wanted = {headline.snippet for headline in all_headlines(pages)} - _by_small(pages.book).keys()
     fewest: dict[str, Item] = {}
     for snippet, gpus in sorted(able, key=lambda item: (item[1] == 0, item[1])):
         if snippet.name in wanted:
@@ -210,15 +213,16 @@ def _failures(book: Book, failed: list[RunFailed], free_gib: float, mine: Mine) 
 # What the runs say
 
 
-def _headlines(committed: Book, now: Book) -> tuple[list[dict], list[str]]:
+def _headlines(committed: Book, pages: Pages) -> tuple[list[dict], list[str]]:
     """Each headline on each profile that ran, beside what is recorded; and why some cannot be read.
 
     Small ones are left out where what they stand in for ran.
     """
     lines = []
     unreadable = []
+    now = pages.book
     by_small = _by_small(now)
-    for headline in all_headlines(now):
+    for headline in all_headlines(pages):
         if headline.snippet in by_small and now.recordings(by_small[headline.snippet]):
             continue
         recorded = _recorded(committed, headline)
@@ -310,15 +314,15 @@ def _comparable(committed: Book, measured: Measured) -> tuple[list[dict], list[d
     return runs, recorded
 
 
-def _claims(now: Book, names: list[str], unchecked: dict[str, str], other_work: str) -> Iterator[dict]:
+def _claims(pages: Pages, names: list[str], unchecked: dict[str, str], other_work: str) -> Iterator[dict]:
     """What the runs say of each claim of these snippets; `other_work` says what else kept the host busy."""
-    for claim in now.claims:
+    for claim in pages.claims:
         if claim.snippet not in names:
             continue
         about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
         decided = 0
-        for profile, recording in now.recordings(claim.snippet).items():
-            verdict = evaluation.verdict(now, claim, recording)
+        for profile, recording in pages.book.recordings(claim.snippet).items():
+            verdict = pages.book.verdict(claim, recording)
             if verdict:
                 decided += 1
                 about |= {"profile": profile, "state": verdict.state.word, "figures": verdict.figures}

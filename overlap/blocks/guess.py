@@ -2,17 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text, read_template
-from overlap.book.evaluation import speaks_of
+from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View, read_template
+from overlap.book.book import Book
+from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, over_some
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
 
 _FORM = (
     "write the question, then rows of `- choice | expression`, then `answer: …`; "
@@ -76,9 +72,9 @@ class Guess(Block):
         """Question and answer, which are text like any other of the page."""
         return Text(self.page, self.line + 1, f"{self.question}\n\n{self.answer}")
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Whether the same choice is right on all reference machines; what question and answer say."""
-        votes = self.votes(book)
+        votes = self.votes(pages.book)
         for profile, right in votes.items():
             if len(right) != 1:
                 texts = ", ".join(f"`{choice.text}`" for choice in right) or "none"
@@ -90,9 +86,9 @@ class Guess(Block):
         if len({tuple(right) for right in votes.values()}) > 1:
             reason = f"one choice is right on {' and another on '.join(votes)}"
             yield f"{self.where}: {reason}; add `for` a condition"
-        yield from super().check(book)
+        yield from super().check(pages)
 
-    def votes(self, book: "Book") -> dict[str, list[Choice]]:
+    def votes(self, book: Book) -> dict[str, list[Choice]]:
         """Which choices are right, by reference machine that has data: true in most of its runs."""
         if not self.snippet:
             return {"any machine": [choice for choice in self.choices if choice.is_right]}
@@ -108,14 +104,14 @@ class Guess(Block):
                 raise OverlapError(f"{self.where}: undecided on {profile}: {error}; {remedy}") from None
         return votes
 
-    def right(self, book: "Book") -> Choice:
+    def right(self, book: Book) -> Choice:
         """The right choice; no run of another machine changes it."""
         rights = next(iter(self.votes(book.as_committed).values()), [])
         if len(rights) != 1:
             raise OverlapError(f"{self.where}: not just one choice is right; run `overlap check`")
         return rights[0]
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """Choices as radio buttons; the answer is a fold, which a choice opens."""
         right = self.right(view.book)
         choices = view.render(read_template("guess"), view=view, guess=self, right=right, letters=_LETTERS)
@@ -131,7 +127,7 @@ class Guess(Block):
     def _named(self, choice: Choice) -> str:
         return f"{_LETTERS[self.choices.index(choice)]}: {choice.text}"
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """Question, choices and answer."""
         choices = "\n".join(f"- {self._named(choice)}" for choice in self.choices)
         answer = f"**{self._named(self.right(notebook.book))}.** {self.answer}"

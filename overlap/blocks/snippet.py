@@ -5,19 +5,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from overlap import OverlapError
+from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View, read_template
 from overlap.book import select
-from overlap.book.blocks.block import Block, Source, Text, read_template
+from overlap.book.book import Book
 from overlap.run import download
 from overlap.run.runner import command
 from overlap.run.snippet import Snippet
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import Output, View
 
 _OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
@@ -76,20 +72,20 @@ class SnippetBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line, self.caption)
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Unknown functions, a caption without a picture, and what the caption says."""
-        book.snippet(self.snippet).show(list(self.show))
-        if self.caption and not self._is_drawn(book):
+        pages.book.snippet(self.snippet).show(list(self.show))
+        if self.caption and not self._is_drawn(pages.book):
             yield f"{self.where}: a caption, but no picture of {self.snippet} here; take one of them away"
-        yield from super().check(book)
+        yield from super().check(pages)
 
-    def remarks(self, book: "Book") -> Iterator[str]:
+    def remarks(self, pages: Pages) -> Iterator[str]:
         """A picture without a caption."""
-        if self._is_drawn(book) and not self.caption:
+        if self._is_drawn(pages.book) and not self.caption:
             remedy = "say in `caption: …` what it shows, or write `plot: no`"
             yield f"{self.where}: the picture of {self.snippet} has no caption; {remedy}"
 
-    def _is_drawn(self, book: "Book") -> bool:
+    def _is_drawn(self, book: Book) -> bool:
         return self.output and self.plot and book.snippet(self.snippet).draws
 
     @property
@@ -97,7 +93,7 @@ class SnippetBlock(Block):
         """The one snippet that it shows: this block."""
         return (self,)
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """Picture, caption, code and file; where there is no picture the code comes first, then the output.
 
         Links to the snippet lead to the first place that shows its output.
@@ -115,7 +111,7 @@ class SnippetBlock(Block):
         box = view.stash(self._output(view, output, anchors[1:]))
         return f"\n{code}\n\n{box}\n"
 
-    def _recorded(self, book: "Book") -> list[str]:
+    def _recorded(self, book: Book) -> list[str]:
         """The names of the snippets; one without any recording is an error."""
         names = []
         for block in self.snippets:
@@ -126,18 +122,18 @@ class SnippetBlock(Block):
             names.append(snippet.name)
         return names
 
-    def place(self, view: "View") -> str:
+    def place(self, view: View) -> str:
         """Its anchor, where this is the place that links lead to; else nothing."""
         if self.anchor in view.anchors:
             return ""
-        if not self.output and view.book.places.get(self.snippet, self) != self:
+        if not self.output and view.pages.places.get(self.snippet, self) != self:
             return ""
         view.anchors.add(self.anchor)
         if self.output:
             view.measured.append(self.snippet)
         return self.anchor
 
-    def _output(self, view: "View", output: "Output", anchors: list[str]) -> str:
+    def _output(self, view: View, output: Any, anchors: list[str]) -> str:
         """What each snippet gave on the page's machine, and the files."""
         pictures = [run["pictures"][""] for run in output.runs.values() if run["pictures"] and self.plot]
         views = ["picture", "output", "numbers", "file"]
@@ -163,7 +159,7 @@ class SnippetBlock(Block):
             files=files,
         )
 
-    def _code(self, view: "View", anchors: list[str]) -> str:
+    def _code(self, view: View, anchors: list[str]) -> str:
         snippet = view.book.snippet(self.snippet)
         code = for_readers(snippet.show(list(self.show)))
         first, rest = opening(code) if self.code else ("", "")
@@ -192,7 +188,7 @@ class SnippetBlock(Block):
         """What a function to take home is for, in a line."""
         return download.summary(snippet, function).replace("`", "")
 
-    def _pieces(self, view: "View", snippet: Snippet) -> list[tuple[str, str, int]]:
+    def _pieces(self, view: View, snippet: Snippet) -> list[tuple[str, str, int]]:
         """Functions to take home that are shown here: name, address of the file, number of its lines."""
         pieces = []
         for name in snippet.options["take"]:
@@ -202,7 +198,7 @@ class SnippetBlock(Block):
                 pieces.append((name, view.link(f"downloads/{snippet.name}/{name}.py"), count))
         return pieces
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """The code, which runs there, with the output of one machine; a file where a cell cannot run it."""
         book = notebook.book
         snippet = book.snippet(self.snippet)

@@ -3,25 +3,22 @@
 import ast
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, read_template
-from overlap.book.comparison import SPREADS, compared, is_close, sides
-from overlap.book.evaluation import speaks_of
+from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
+from overlap.blocks.comparison import SPREADS, compared, is_close, sides
+from overlap.blocks.inline import cited
+from overlap.book.book import Book
+from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, evaluate, over, over_some, parse
 from overlap.book.limits import ABOVE
 from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
-from overlap.book.value import cited, key
+from overlap.book.value import key
 from overlap.book.verdict import State, Tally, Verdict
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
 
 _LIMIT = re.compile(r"limit:\s*(.+?)\s+of\s+(.+)")
 _NAME = re.compile(r"name:\s*([a-z0-9]+(?:-[a-z0-9]+)*)")
@@ -166,39 +163,39 @@ class Claim(Block):
             advice = f"{advice}; {again}" if advice else f"this machine may differ; {again}"
         return f"{self.where}: {what}; {advice or 'claim what the data say, or record again'}"
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Two claims of one name; false or open on a reference machine."""
-        yield from self._check_names(book.pages[self.page])
-        for verdict in book.verdicts(self):
-            if book.is_reference(verdict.profile):
+        yield from self._check_names(pages.on(self.page))
+        for verdict in pages.book.verdicts(self):
+            if pages.book.is_reference(verdict.profile):
                 if verdict.state is State.FALSE:
                     yield self.falsehood(verdict)
                 elif verdict.state is State.OPEN:
                     reason = f"claim cannot be decided in {verdict.recording.path}: {verdict.figures}"
                     yield f"{self.where}: {reason}; mend it, or add `for` a condition"
 
-    def remarks(self, book: "Book") -> Iterator[str]:
+    def remarks(self, pages: Pages) -> Iterator[str]:
         """A limit that no machine knows; narrow on a reference machine."""
-        decided = [verdict for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
+        decided = [verdict for verdict in pages.book.verdicts(self) if verdict.state is not State.OPEN]
         for limit in self.limits:
-            if not any(limit.shares(book.scopes(verdict.recording)) for verdict in decided):
+            if not any(limit.shares(pages.book.scopes(verdict.recording)) for verdict in decided):
                 yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
         for verdict in decided:
-            if verdict.state is State.HOLDS and book.is_reference(verdict.profile):
-                for reason in self.narrow(book, verdict):
+            if verdict.state is State.HOLDS and pages.book.is_reference(verdict.profile):
+                for reason in self.narrow(pages.book, verdict):
                     remedy = verdict.advice or "measure longer or claim less"
                     yield f"{self.where}: claim {reason}, in {verdict.recording.path}; {remedy}"
 
-    def _check_names(self, page) -> Iterator[str]:
-        claims = [block for block in page.blocks if isinstance(block, Claim)]
+    def _check_names(self, blocks: Sequence[Block]) -> Iterator[str]:
+        claims = [block for block in blocks if isinstance(block, Claim)]
         twin = next(claim for claim in claims if claim.anchor == self.anchor)
         if twin.line < self.line:
             yield f"{self.where}: the claim of line {twin.line} has this name, or says the same; change one"
-        marks = [name for block in page.blocks if block.prose for _, name in cited(block.prose.text)]
+        marks = [name for block in blocks if block.prose for _, name in cited(block.prose.text)]
         if self.name and marks.count(self.name) > 1:
             yield f"{self.where}: {{claim: {self.name}}} stands on the page more than once; leave one"
 
-    def narrow(self, book: "Book", verdict: Verdict) -> Iterator[str]:
+    def narrow(self, book: Book, verdict: Verdict) -> Iterator[str]:
         """Why it holds too narrowly: not in all runs, or what it compares may turn by their spread."""
         if verdict.true < verdict.runs:
             yield f"is not true in all runs: `{self.expression}`: {verdict.figures}"
@@ -207,7 +204,7 @@ class Claim(Block):
                 what = f"`{item.source} {item.sign} {item.against}` over its runs"
                 yield f"holds by less than {SPREADS} times the spread of {what}"
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """Its sentence, where the prose does not set its mark; the evidence stands at the end of the page.
 
         In its place the evidence could lie in a fold, and a mark outside would open what nobody sees.
@@ -218,7 +215,7 @@ class Claim(Block):
         sentence = f"<p>{view.inline(self.text)}&nbsp;{self.mark(view)}</p>"
         return f"\n{view.stash(sentence)}\n"
 
-    def html(self, view: "View") -> str:
+    def html(self, view: View) -> str:
         """Its evidence, which the mark opens."""
         verdicts = view.book.verdicts(self)
         view.anchors.add(self.anchor)
@@ -236,12 +233,12 @@ class Claim(Block):
             sentence=view.inline(self.text),
         )
 
-    def mark(self, view: "View") -> str:
+    def mark(self, view: View) -> str:
         """What stands in the sentence: on how many machines it holds. It opens the evidence."""
         tally = Tally.of(view.book.verdicts(self))
         return view.render(read_template("claim_mark"), claim=self, tally=tally).strip()
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """The claim as a quotation, with its expression and its verdicts."""
         rows = [f"> **Claim.** {self.text}", ">", f"> `{self.expression}`"]
         for verdict in notebook.book.verdicts(self):

@@ -1,16 +1,12 @@
 """Overviews of the whole book: how many claims hold, all claims, all snippets."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from overlap.book.blocks.block import Block, read_template
-from overlap.book.blocks.claim import Claim
+from overlap.blocks.block import Block, Notebook, View, read_template
+from overlap.blocks.claim import Claim
 from overlap.book.verdict import Counts, State
-
-if TYPE_CHECKING:
-    from overlap.book.page import Page
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import Site, View
 
 
 @dataclass(frozen=True)
@@ -19,18 +15,18 @@ class Tally(Block):
 
     kind: ClassVar[str] = "tally"
 
-    def html(self, view: "View") -> str:
+    def html(self, view: View) -> str:
         """A line with a link to the index of all claims, where there is one; a list by machine."""
-        counts = Counts.of(map(view.book.verdicts, view.book.claims))
+        counts = Counts.of(map(view.book.verdicts, view.pages.claims))
         profiles = [machine["profile"] for machine in view.book.machines() if machine["profile"] in counts.by]
         href = ""
-        for block in view.book.of_kind(ClaimIndex):
+        for block in view.pages.of_kind(ClaimIndex):
             href = view.page(block.page, "").removesuffix("#")
         return view.render(read_template("tally"), counts=counts, profiles=profiles, href=href)
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """The line."""
-        counts = Counts.of(map(notebook.book.verdicts, notebook.book.claims))
+        counts = Counts.of(map(notebook.book.verdicts, notebook.pages.claims))
         return [notebook.markdown(f"{counts.summary}.")]
 
 
@@ -40,13 +36,13 @@ class ClaimIndex(Block):
 
     kind: ClassVar[str] = "claims"
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """An overview; a heading, which the page's contents name, and a table for each page."""
         machines = view.book.machines()
-        verdicts = {claim: view.book.verdicts(claim) for claim in view.book.claims}
+        verdicts = {claim: view.book.verdicts(claim) for claim in view.pages.claims}
         sections = {}
-        for title, page in in_reading_order(view.site).items():
-            claims = [block for block in page.blocks if isinstance(block, Claim)]
+        for title, blocks in in_reading_order(view).items():
+            claims = [block for block in blocks if isinstance(block, Claim)]
             if claims:
                 sections[title] = claims
         counts = {
@@ -69,20 +65,20 @@ class SnippetIndex(Block):
 
     kind: ClassVar[str] = "snippets"
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """A heading, which the page's contents name, and a table for each page."""
         parts = [""]
-        for title, page in in_reading_order(view.site).items():
-            snippets = [snippet for block in page.blocks for snippet in block.snippets]
-            blocks = [snippet for snippet in snippets if view.book.places[snippet.snippet] == snippet]
-            if blocks:
-                table = view.render(read_template("snippets"), view=view, title=title, blocks=blocks)
+        for title, blocks in in_reading_order(view).items():
+            snippets = [snippet for block in blocks for snippet in block.snippets]
+            first = [snippet for snippet in snippets if view.pages.places[snippet.snippet] == snippet]
+            if first:
+                table = view.render(read_template("snippets"), view=view, title=title, blocks=first)
                 parts += [f"## {title}", view.stash(table)]
         return "\n\n".join([*parts, ""])
 
 
-def in_reading_order(site: "Site") -> dict[str, "Page"]:
-    """The pages by title, as the navigation of the site has them, then the others by their paths."""
-    pages = site.book.pages
-    paths = dict.fromkeys([*(path for path in site.titles if path in pages), *pages])
-    return {site.titles.get(path) or pages[path].name: pages[path] for path in paths}
+def in_reading_order(view: View) -> dict[str, Sequence[Block]]:
+    """The blocks of pages by title, as the navigation has them, then the others by their paths."""
+    paths = view.pages.paths
+    order = dict.fromkeys([*(path for path in view.titles if path in paths), *paths])
+    return {view.titles.get(path) or path.removesuffix(".md"): view.pages.on(path) for path in order}

@@ -4,16 +4,16 @@ One kind is one class: how it is written, what `overlap check` says of it, how i
 notebook. To add a kind, write such a class and name it here.
 """
 
-from overlap.book.blocks.block import Block
-from overlap.book.blocks.calculator import Calculator
-from overlap.book.blocks.claim import Claim
-from overlap.book.blocks.figure import Diagram, FigureBlock
-from overlap.book.blocks.guess import Guess
-from overlap.book.blocks.headlines import Headlines
-from overlap.book.blocks.index import ClaimIndex, SnippetIndex, Tally
-from overlap.book.blocks.pair import Pair
-from overlap.book.blocks.paste import Paste
-from overlap.book.blocks.snippet import SnippetBlock
+from overlap.blocks.block import Block
+from overlap.blocks.calculator import Calculator
+from overlap.blocks.claim import Claim
+from overlap.blocks.figure import Diagram, FigureBlock
+from overlap.blocks.guess import Guess
+from overlap.blocks.headlines import Headlines
+from overlap.blocks.index import ClaimIndex, SnippetIndex, Tally
+from overlap.blocks.pair import Pair
+from overlap.blocks.paste import Paste
+from overlap.blocks.snippet import SnippetBlock
 
 _CLASSES = (
     SnippetBlock,

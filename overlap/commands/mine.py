@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book.blocks import Calculator
-from overlap.book.blocks.headlines import all_headlines
-from overlap.book.book import Book
+from overlap.blocks.calculator import Calculator
+from overlap.blocks.headlines import all_headlines
+from overlap.blocks.pages import Pages
 from overlap.book.recording import Recording
 from overlap.cache import digest, write
 from overlap.run import machine
@@ -35,7 +35,7 @@ NAME = "mine.json"
 #: Recordings of what was measured here, by snippet and profile.
 Measured = dict[str, dict[str, Recording]]
 #: What pages show of one machine of a book.
-Shown = Callable[[Book, str], dict]
+Shown = Callable[[Pages, str], dict]
 
 
 class Mine:
@@ -44,12 +44,13 @@ class Mine:
     What the file has of this code on this machine need not run again.
     """
 
-    def __init__(self, book: Book, path: Path | None = None):
-        self.book = book
+    def __init__(self, pages: Pages, path: Path | None = None):
+        self.pages = pages
+        self.book = pages.book
         self.path = path
         self.recordings: Measured = {}
         #: Why snippets are not among them, by name.
-        self.lacks = dict.fromkeys(book.snippets, "it has not run there yet")
+        self.lacks = dict.fromkeys(self.book.snippets, "it has not run there yet")
         if path:
             self._read(path)
 
@@ -86,7 +87,7 @@ class Mine:
 
     def finish(self, shown: Shown) -> None:
         """Write the file with what the book shows of its runs."""
-        now = self.book.with_recordings(self.recordings)
+        now = self.pages.over(self.book.with_recordings(self.recordings))
         profiles = sorted({recording.profile for recording in self.all_recordings}, key=machine.order)
         self._write({profile: shown(now, profile) for profile in profiles})
 
@@ -101,7 +102,7 @@ class Mine:
     def _write(self, machines: dict) -> None:
         data = {
             "overlap": FORM,
-            "edition": edition(self.book),
+            "edition": edition(self.pages),
             "machines": machines,
             "lacks": {name: why for name, why in self.lacks.items() if name not in self.recordings},
             "recordings": [recording.data for recording in self.all_recordings],
@@ -109,13 +110,13 @@ class Mine:
         write(self.path, json.dumps(data, allow_nan=False) + "\n")
 
 
-def edition(book: Book) -> str:
+def edition(pages: Pages) -> str:
     """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
     parts = []
-    for name, snippet in book.snippets.items():
+    for name, snippet in pages.book.snippets.items():
         parts.append(f"{name} {snippet.hash} {snippet.input_hashes} {snippet.derive_hash}")
-    parts += [value.key for value in book.values]
-    keyed = [*all_headlines(book), *book.of_kind(Calculator), *book.claims]
+    parts += [value.key for value in pages.values]
+    keyed = [*all_headlines(pages), *pages.of_kind(Calculator), *pages.claims]
     parts += [item.key for item in keyed]
     return digest(sorted(parts))[:16]
 

@@ -3,16 +3,13 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text
-from overlap.book.value import VALUE, Value
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
+from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View
+from overlap.blocks.inline import VALUE, read_value
+from overlap.book.book import Book
+from overlap.book.value import Value
 
 _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></div>
 <div class="ov-outputs">{{ run }}</div></div>"""
@@ -48,16 +45,16 @@ class FigureBlock(Block):
         """Its caption, which is text like any other of the page."""
         return Text(self.page, self.line + 1, self.caption)
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """A snippet that draws no picture, or that no page shows; what the caption says."""
-        if not book.snippet(self.snippet).draws:
+        if not pages.book.snippet(self.snippet).draws:
             yield f"{self.where}: {self.snippet} draws no picture; write a `plot`, or show another snippet"
-        if self.snippet not in book.places and not book.library.unreadable_pages:
+        if self.snippet not in pages.places and not pages.unreadable:
             reason = f"no page shows how {self.snippet} was measured"
             yield f"{self.where}: {reason}; add a `snippet {self.snippet}` block"
-        yield from super().check(book)
+        yield from super().check(pages)
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """The picture; the caption, with the way to the code."""
         output = view.output([self.snippet])
         pictures = output.runs[self.snippet]["pictures"]
@@ -88,7 +85,7 @@ class Diagram(Block):
             raise source.refuse("a diagram has no body", "end the fence right after its first line")
         return cls(source.page, source.line, source.argument)
 
-    def svg(self, book: "Book") -> str:
+    def svg(self, book: Book) -> str:
         """The file's text; a wrong name is an error."""
         folder = book.docs / "assets/diagrams"
         files = {file.stem: file for file in sorted(folder.glob("*.svg"))}
@@ -97,32 +94,30 @@ class Diagram(Block):
             raise OverlapError(f"{self.where}: {reason}; there are {', '.join(files) or 'none yet'}")
         return files[self.name].read_text(encoding="utf-8")
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Whether the file is there."""
-        yield from super().check(book)
-        self.svg(book)
-
-        for value in self.values_in(book):
+        yield from super().check(pages)
+        for value in self.values_in(pages.book):
             try:
-                book.statistics(value)
+                pages.book.statistics(value)
             except OverlapError as error:
                 yield f"docs/assets/diagrams/{self.name}.svg: {error}"
 
-    def values_in(self, book: "Book") -> list[Value]:
+    def values_in(self, book: Book) -> list[Value]:
         """The values in its texts, written as in sentences."""
-        return [Value.parse(match) for match in VALUE.finditer(self.svg(book))]
+        return [read_value(match) for match in VALUE.finditer(self.svg(book))]
 
-    def html(self, view: "View") -> str:
+    def html(self, view: View) -> str:
         """The file's text, with the values of the page's machine."""
 
         def place(match: re.Match) -> str:
-            value = view.value(Value.parse(match))
+            value = view.value(read_value(match))
             return view.render(_VALUE, **value._asdict())
 
         drawing = VALUE.sub(place, self.svg(view.book))
         return f'<figure class="ov-diagram" data-search-exclude>{drawing}</figure>'
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """The diagram as a picture on paper."""
         drawing = notebook.with_values(self.svg(notebook.book))
         return [notebook.markdown(notebook.drawing(drawing, self.name))]

@@ -5,16 +5,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, Text
+from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View
 from overlap.run.snippet import PASTES
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
 
 #: Lines of code that a reader copies without thinking twice; empty ones are not counted.
 MOST_LINES = 12
@@ -57,10 +52,10 @@ class Paste(Block):
         code = "\n".join(lines[first.end_lineno if is_docstring else 0 :]).strip("\n")
         return code.replace("\n\n\n", "\n\n")  # a box on a page is small
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """More lines than one pastes, imports that a reader does not have, and what the sentence says."""
-        yield from super().check(book)
-        code = self.code(book.root)
+        yield from super().check(pages)
+        code = self.code(pages.book.root)
         where = f"snippets/{PASTES}/{self.name}.py"
         count = sum(bool(line.strip()) for line in code.split("\n"))
         if count > MOST_LINES:
@@ -69,12 +64,12 @@ class Paste(Block):
             if module != "torch" and module not in sys.stdlib_module_names:
                 yield f"{where}: imports {module}, which a reader may not have; do without it"
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """The sentence, then the code with its button."""
         box = view.stash(f'<div class="ov-paste">{view.code(self.code(view.book.root), "")}</div>')
         return f"\n{self.caption}\n\n{box}\n"
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """A cell that runs there."""
         return [*self.prose.cells(notebook), notebook.code(self.code(notebook.book.root), [], [])]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from overlap.book.diagnosis import LOW
 from overlap.book.limits import FAR
 from overlap.book.statistic import show
 from overlap.book.verdict import State
+from overlap.commands.diagnosis import LOW
 from overlap.run import machine
 from overlap.run.text import aligned, plural
 

@@ -1,25 +1,26 @@
-"""What every kind of block can do, and the one that is no fence: text.
+"""What every kind of block can do, what it is given for this, and the one that is no fence: text.
 
 A kind reads its fence (`read`), says what is wrong with it (`check`, `remarks`), stands in a page as Markdown
-(`markdown`), mostly as HTML that a template makes (`html`), and in the notebook (`cells`).
+(`markdown`), mostly as HTML that a template makes (`html`), and in the notebook (`cells`). It is given all
+`Pages` with the book, the `View` of a page, or a `Notebook`; the classes that are these know blocks, and no
+block knows them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from overlap import OverlapError
-from overlap.book import value as values
+from overlap.blocks import inline
+from overlap.book.book import Book
+from overlap.book.recording import Recording
+from overlap.book.value import Value
+from overlap.book.verdict import Verdict
 from overlap.run.derived import NotDerived
-
-if TYPE_CHECKING:
-    from overlap.book.blocks.snippet import SnippetBlock
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
+from overlap.run.snippet import Snippet
 
 #: The page that explains the syntax; its numbers are examples.
 HOUSE_RULES = "contributing.md"
@@ -93,6 +94,140 @@ class Source(NamedTuple):
         return OverlapError(f"docs/{self.page}:{self.line}: {reason}; {remedy}")
 
 
+class Shown(Protocol):
+    """A snippet on a page: the block that shows it."""
+
+    page: str
+    snippet: str
+    #: Whether what it gave stands there, too.
+    output: bool
+
+    @property
+    def anchor(self) -> str:
+        """HTML id of its place."""
+
+
+class Pages(Protocol):
+    """All pages, with the data that they speak of."""
+
+    book: Book
+    #: What is wrong with pages that cannot be read.
+    unreadable: list[str]
+
+    @property
+    def paths(self) -> list[str]:
+        """The pages that can be read, by their path below docs/."""
+
+    def on(self, path: str) -> "Sequence[Block]":
+        """The blocks of one page."""
+
+    def of_kind(self, kind: type) -> list:
+        """All blocks of one kind."""
+
+    @property
+    def claims(self) -> list:
+        """All claims."""
+
+    @property
+    def places(self) -> dict[str, Shown]:
+        """By snippet, the block that links to it lead to."""
+
+
+class View(Protocol):
+    """A page while it is made: a block takes what its HTML needs, and tells what it has put there."""
+
+    book: Book
+    pages: Pages
+    #: What the navigation calls each page, by its path; in reading order.
+    titles: dict[str, str]
+    #: What blocks have put on the page so far: ids, snippets whose output it shows, verdicts of each claim,
+    #: the evidence that marks open.
+    anchors: set[str]
+    measured: list[str]
+    claims: list[list[Verdict]]
+    evidence: list[str]
+    #: The names of claims whose marks stand in the prose.
+    cited: set[str]
+    #: Address of what explains marks.
+    legend: str
+
+    def stash(self, html: str) -> str:
+        """Keep HTML out of Markdown's way; return what stands for it."""
+
+    def render(self, template: str, **names: Any) -> str:
+        """The HTML of a template's text; every text in it is escaped."""
+
+    def inline(self, text: str) -> str:
+        """HTML of one sentence of Markdown."""
+
+    def code(self, text: str, title: str, anchor: str = "") -> str:
+        """Highlighted Python under its path."""
+
+    def lines(self, code: str) -> list[str]:
+        """The lines of highlighted Python, each whole by itself."""
+
+    def captioned(self, name: str, caption: str, href: str = "") -> str:
+        """Markdown of the caption of the next figure."""
+
+    def link(self, uri: str) -> str:
+        """Address of a generated file; empty where there is none."""
+
+    def address(self, path: str) -> str:
+        """The way to a file below the root of the site; empty where there is none."""
+
+    def page(self, path: str, anchor: str) -> str:
+        """Address of a place on another page."""
+
+    def how(self, name: str) -> str:
+        """Address of the place that shows how a snippet was measured; empty where no page does."""
+
+    def first(self, by_profile: dict, name: str) -> str:
+        """Of the machines that have something of a snippet, the one that the page shows."""
+
+    def value(self, value: Value) -> Any:
+        """A value on the page's machine: `text`, and the `attributes` that its element has."""
+
+    def verdict(self, verdict: Verdict) -> list[str]:
+        """What its evidence shows: state, figures, advice, address of the recording."""
+
+    def output(self, names: list[str]) -> Any:
+        """What these snippets gave on the machine that the page shows: its `runs` are data by snippet."""
+
+    def run(self, output: Any, **options: Any) -> str:
+        """An output on the page."""
+
+
+class Notebook(Protocol):
+    """A page as a notebook while it is made; what it gives are cells, but for words."""
+
+    book: Book
+    pages: Pages
+
+    def markdown(self, source: str) -> dict:
+        """Markdown."""
+
+    def prose(self, text: str) -> dict:
+        """The page's own Markdown, with values in their places."""
+
+    def code(self, source: str, outputs: list[dict], tags: list[str]) -> dict:
+        """Code with what it gave."""
+
+    def outputs(self, snippet: Snippet, recording: Recording) -> list[dict]:
+        """What a snippet printed and drew."""
+
+    def with_values(self, drawing: str) -> str:
+        """An SVG with its values in their places."""
+
+    def drawing(self, picture: str, name: str) -> str:
+        """An SVG of the book itself, as HTML."""
+
+    def label(self, profile: str) -> str:
+        """How a machine is called."""
+
+    def text(self, text: str) -> str:
+        """Text as Markdown that shows just this."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Part of a page."""
@@ -125,33 +260,33 @@ class Block:
         """Markdown that readers read in it."""
         return None
 
-    def values_in(self, book: "Book") -> list[values.Value]:
+    def values_in(self, book: Book) -> list[Value]:
         """The values in it: of its prose, where it has some."""
-        return [value for _, value in values.values(self.prose.text)] if self.prose else []
+        return [value for _, value in inline.values(self.prose.text)] if self.prose else []
 
     @property
-    def snippets(self) -> tuple["SnippetBlock", ...]:
+    def snippets(self) -> tuple["Shown", ...]:
         """The snippets that it shows."""
         return ()
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """What is wrong with it, so that no build goes on."""
         if self.prose:
-            yield from self.prose.check(book)
+            yield from self.prose.check(pages)
 
-    def remarks(self, book: "Book") -> Iterator[str]:
+    def remarks(self, pages: Pages) -> Iterator[str]:
         """What its author should mend, and what stops no build."""
         yield from ()
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """What stands in its place in the page's Markdown."""
         return f"\n{view.stash(self.html(view))}\n"
 
-    def html(self, view: "View") -> str:
+    def html(self, view: View) -> str:
         """How it looks on the page."""
         raise NotImplementedError
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """Its cells in the notebook: its prose, if it has some; or none."""
         return self.prose.cells(notebook) if self.prose else []
 
@@ -167,22 +302,22 @@ class Text(Block):
         """This block: all of its text is for readers."""
         return self
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Numbers that are typed in, values without data, marks of unknown claims."""
-        for offset, value in values.values(self.text):
+        for offset, value in inline.values(self.text):
             try:
-                book.statistics(value)
+                pages.book.statistics(value)
             except NotDerived:
                 continue  # `overlap check` says it once
             except OverlapError as error:
                 yield f"{self._at(offset)}: {error}"
         if self.page == HOUSE_RULES:
             return
-        for offset, number in values.typed_numbers(self.text):
+        for offset, number in inline.typed_numbers(self.text):
             remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
             yield f"{self._at(offset)}: `{number.strip()}` is typed in by hand; {remedy}"
-        names = [block.name for block in book.pages[self.page].blocks if block.kind == "claim" and block.name]
-        for offset, name in values.cited(self.text):
+        names = [block.name for block in pages.on(self.page) if block.kind == "claim" and block.name]
+        for offset, name in inline.cited(self.text):
             if name not in names:
                 known = f"there are {', '.join(sorted(names))}" if names else "none has a name yet"
                 yield f"{self._at(offset)}: no claim of this page is named {name!r}; {known}"
@@ -190,10 +325,10 @@ class Text(Block):
     def _at(self, offset: int) -> str:
         return f"docs/{self.page}:{self.line + offset}"
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """The text; the Markdown extension takes care of its values."""
         return self.text
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """One cell with the values of one machine."""
         return [notebook.prose(self.text)] if self.text.strip() else []

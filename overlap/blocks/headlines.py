@@ -6,20 +6,15 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Block, Source, markdown_table, read_template
+from overlap.blocks.block import Block, Notebook, Pages, Source, View, markdown_table, read_template
+from overlap.book.book import Book
 from overlap.book.expression import over, parse
-from overlap.book.recording import disturbed, hosts
+from overlap.book.recording import Recording, disturbed, hosts
 from overlap.book.statistic import Statistic, is_number, middle, show
 from overlap.book.value import key
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.book.recording import Recording
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
 
 _FORM = "write `label | unit | chapter/snippet: expression | expression of the ceiling, or -`"
 _TIMES = ("ns", "µs", "us", "ms", "s")
@@ -105,13 +100,13 @@ class Headline(NamedTuple):
                 raise OverlapError(f"{self.snippet}: {reason}; give a rate or a time")
         return numbers
 
-    def measured(self, book: "Book", recording: "Recording") -> tuple[list[float], list[float], list[float]]:
+    def measured(self, book: Book, recording: Recording) -> tuple[list[float], list[float], list[float]]:
         """Values, ceilings and shares of the ceiling, each of those runs that have data for it."""
         scopes = book.scopes(recording)
         values = self.amounts(self.expression, scopes)
         return values, self.amounts(self.ceiling, scopes), self.amounts(self.share, scopes)
 
-    def by_machine(self, book: "Book") -> dict[str, Rate]:
+    def by_machine(self, book: Book) -> dict[str, Rate]:
         """What is measured on each machine that has it."""
         rates = {}
         for profile, recording in book.recordings(self.snippet).items():
@@ -144,18 +139,18 @@ class Headlines(Block):
             raise source.refuse(f"headlines have no argument {source.argument!r}", "leave it out")
         return cls(source.page, source.line, rows)
 
-    def shown(self, book: "Book") -> list[Headline]:
+    def shown(self, pages: Pages) -> list[Headline]:
         """Its rows, or those of all pages."""
-        return list(self.rows) or all_headlines(book)
+        return list(self.rows) or all_headlines(pages)
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Whether there are rows, each with values above zero, and a ceiling where it names one."""
-        if not self.shown(book) and not book.library.unreadable_pages:
+        if not self.shown(pages) and not pages.unreadable:
             yield f"{self.where}: headlines without rows; {_FORM}"
         for row in self.rows:
             scopes = []
-            for recording in book.recordings(row.snippet).values():
-                scopes += book.scopes(recording)
+            for recording in pages.book.recordings(row.snippet).values():
+                scopes += pages.book.scopes(recording)
             if not row.amounts(row.expression, scopes):
                 reason = f"`{row.label}`: `{row.expression}` has no value on any machine"
                 yield f"{self.where}: {reason}; mend it or record it"
@@ -163,26 +158,26 @@ class Headlines(Block):
                 reason = f"`{row.label}`: `{row.ceiling}` is known of no machine"
                 yield f"{self.where}: {reason}; write - or mend it"
 
-    def table(self, book: "Book") -> tuple[list[str], dict[str, dict[str, Rate]]]:
+    def table(self, pages: Pages) -> tuple[list[str], dict[str, dict[str, Rate]]]:
         """The machines that have a value; what is measured, by row and machine."""
-        table = {row.title: row.by_machine(book) for row in self.shown(book)}
-        everywhere = [machine["profile"] for machine in book.machines()]
+        table = {row.title: row.by_machine(pages.book) for row in self.shown(pages)}
+        everywhere = [machine["profile"] for machine in pages.book.machines()]
         profiles = [profile for profile in everywhere if any(profile in cells for cells in table.values())]
         for cells in table.values():
             for profile in profiles:
                 cells.setdefault(profile, _NONE)
         return profiles, table
 
-    def html(self, view: "View") -> str:
+    def html(self, view: View) -> str:
         """A table with one column per machine."""
-        profiles, table = self.table(view.book)
-        keys = {row.title: row.key for row in self.shown(view.book)}
+        profiles, table = self.table(view.pages)
+        keys = {row.title: row.key for row in self.shown(view.pages)}
         names = {"view": view, "profiles": profiles, "table": table, "keys": keys}
         return view.render(read_template("headlines"), **names)
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """The table in Markdown."""
-        profiles, table = self.table(notebook.book)
+        profiles, table = self.table(notebook.pages)
         rows = [["measured", *map(notebook.label, profiles)]]
         for name, cells in table.items():
             row = [name]
@@ -193,9 +188,9 @@ class Headlines(Block):
         return [notebook.markdown(markdown_table(rows))]
 
 
-def all_headlines(book: "Book") -> list[Headline]:
+def all_headlines(pages: Pages) -> list[Headline]:
     """The rows of all pages."""
     rows = []
-    for block in book.of_kind(Headlines):
+    for block in pages.of_kind(Headlines):
         rows += block.rows
     return rows

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from overlap import OverlapError
-from overlap.book.blocks import Block
+from overlap.blocks.block import Block
+from overlap.blocks.pages import Pages
+from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.run import download
 from overlap.run.derived import NotDerived
@@ -13,19 +14,30 @@ from overlap.run.recording import CODE, MISSING, is_intact
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-
 #: A recorded run may take this share of its snippet's time limit: another machine is slower.
 _SHARE = 1 / 3
 
 
-def problems(book: "Book") -> list[str]:
+def check(pages: Pages, remarks: bool = True) -> list[str]:
+    """Everything that is wrong with the committed book, each with file, reason and remedy.
+
+    `remarks`: also what stops no build, such as what is right by a hair.
+    """
+    pages = pages.over(pages.book.as_committed)
+    problems = _problems(pages)
+    known = set(problems)
+    if remarks:
+        problems += [remark for remark in _remarks(pages) if remark not in known]
+    return problems
+
+
+def _problems(pages: Pages) -> list[str]:
     """Everything that is wrong with a book as committed, each with file, reason and remedy.
 
     What depends on a file that cannot be read is left out: one slip is one message.
     """
-    unreadable = [*book.library.unreadable_recordings, *book.library.unreadable_pages]
+    book = pages.book
+    unreadable = [*book.library.unreadable_recordings, *pages.unreadable]
     if book.library.unreadable_recordings:
         return unreadable
     lines = unreadable
@@ -33,24 +45,25 @@ def problems(book: "Book") -> list[str]:
         lines += _freshness(book, snippet)
         lines += _small(book, snippet)
         lines += _underived(book, snippet)
-    for block in book.blocks:
-        lines += _of_block(block, block.check(book))
+    for block in pages.blocks:
+        lines += _of_block(block, block.check(pages))
     for snippet in book.snippets.values():
         lines += _downloads(snippet)
-    if not book.library.unreadable_pages:
+    if not pages.unreadable:
         for name, snippet in book.snippets.items():
-            if name not in book.places:
+            if name not in pages.places:
                 lines.append(f"{snippet.path}: no page shows it; add a snippet block to docs/")
     return lines
 
 
-def remarks(book: "Book") -> list[str]:
+def _remarks(pages: Pages) -> list[str]:
     """What an author should mend, and what stops no build: right by a hair, or missed by a reader."""
+    book = pages.book
     if book.library.unreadable_recordings:
         return []
     lines = []
-    for block in book.blocks:
-        lines += _of_block(block, block.remarks(book))
+    for block in pages.blocks:
+        lines += _of_block(block, block.remarks(pages))
     for snippet in book.snippets.values():
         lines += _style(book, snippet)
     return lines
@@ -66,11 +79,14 @@ def _of_block(block: Block, lines: Iterator[str]) -> Iterator[str]:
         yield f"{block.where}: {str(error).removeprefix(f'{block.where}: ')}"
 
 
-def findings(book: "Book", every: bool = False) -> list[str]:
-    """For each machine that is no reference machine: how many claims hold, and how many do not or barely.
+def findings(pages: Pages, every: bool = False) -> list[str]:
+    """What the claims say on machines that are no reference machines; none of it is an error.
 
-    It lists those of the machine that this is, or of `every` machine.
+    For each: how many claims hold, and how many do not or barely. It lists those of the machine that this is,
+    or of `every` machine.
     """
+    pages = pages.over(pages.book.as_committed)
+    book = pages.book
     lines = []
     if book.library.unreadable_recordings:
         return lines
@@ -80,7 +96,7 @@ def findings(book: "Book", every: bool = False) -> list[str]:
         details = []
         states = Counter()
         narrow = 0
-        for claim, verdict in _verdicts_on(book, here["profile"]):
+        for claim, verdict in _verdicts_on(pages, here["profile"]):
             states[verdict.state] += 1
             if verdict.state is State.HOLDS:
                 reasons = [f"  too narrow: {claim.where}: claim {why}" for why in claim.narrow(book, verdict)]
@@ -111,16 +127,16 @@ def _counted(states: Counter, narrow: int) -> str:
     return ", ".join(parts)
 
 
-def _verdicts_on(book: "Book", profile: str) -> Iterator[tuple]:
-    for claim in book.claims:
+def _verdicts_on(pages: Pages, profile: str) -> Iterator[tuple]:
+    for claim in pages.claims:
         try:
-            verdicts = book.verdicts(claim)
-        except OverlapError:  # `problems` has it
+            verdicts = pages.book.verdicts(claim)
+        except OverlapError:  # `check` has it
             continue
         yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
 
 
-def _underived(book: "Book", snippet: Snippet) -> Iterator[str]:
+def _underived(book: Book, snippet: Snippet) -> Iterator[str]:
     """What is wrong with its `derive`, on the first machine where it is."""
     try:
         for recording in book.committed.get(snippet.name, {}).values():
@@ -140,7 +156,7 @@ def _downloads(snippet: Snippet) -> Iterator[str]:
         yield str(error)
 
 
-def _style(book: "Book", snippet: Snippet) -> Iterator[str]:
+def _style(book: Book, snippet: Snippet) -> Iterator[str]:
     """What a reader or a borrower would miss."""
     if not snippet.summary:
         yield f"{snippet.path}: says nothing of itself; begin it with a docstring of one line"
@@ -157,14 +173,14 @@ def _style(book: "Book", snippet: Snippet) -> Iterator[str]:
             yield f"{snippet.path}: {reason}; write a longer `timeout` into its header"
 
 
-def _small(book: "Book", snippet: Snippet) -> Iterator[str]:
+def _small(book: Book, snippet: Snippet) -> Iterator[str]:
     """Whether what stands in for it where memory is short is there."""
     name = snippet.options["small"]
     if name and name not in book.snippets:
         yield f"{snippet.path}: header: small = {name!r} is no snippet; write the name of one"
 
 
-def _freshness(book: "Book", snippet: Snippet) -> Iterator[str]:
+def _freshness(book: Book, snippet: Snippet) -> Iterator[str]:
     recordings = book.committed.get(snippet.name, {}).values()
     recorded = {recording.gpus for recording in recordings}
     missing = snippet.options["missing"]

@@ -7,8 +7,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.book.blocks import KINDS
-from overlap.book.blocks.block import Block, Source, Text
+from overlap.blocks.block import Block, Source, Text
+from overlap.blocks.kinds import KINDS
 from overlap.book.limits import BY_NAME
 from overlap.run.snippet import NAME
 

@@ -4,19 +4,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
+from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
 from overlap.book import select
-from overlap.book.blocks.block import Block, Source, read_template
+from overlap.book.book import Book
 from overlap.book.expression import as_json, evaluate
 from overlap.book.statistic import is_number, show
 from overlap.book.value import Value, key
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
 
 _FORM = (
     "write `name = value | low to high | label` for an input, `name = formula | label` for the result, "
@@ -93,7 +89,7 @@ class Calculator(Block):
         """Identifies it among all calculators."""
         return key(self.formula, [(item.name, str(item.start)) for item in self.inputs])
 
-    def starts(self, book: "Book") -> dict[str, dict[str, float]]:
+    def starts(self, book: Book) -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""
         names = [item.name for item in self.inputs]
         table = book.table([item.start for item in self.inputs])
@@ -103,9 +99,9 @@ class Calculator(Block):
         """The formula at these inputs."""
         return evaluate(self.formula, numbers)
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give results along the curve."""
-        for profile, numbers in self.starts(book).items():
+        for profile, numbers in self.starts(pages.book).items():
             for item in self.inputs:
                 number = numbers[item.name]
                 if not is_number(number) or not item.low <= number <= item.high:
@@ -126,7 +122,7 @@ class Calculator(Block):
         """The input along which the curve is drawn."""
         return next(item for item in self.inputs if item.name == self.curve)
 
-    def html(self, view: "View") -> str:
+    def html(self, view: View) -> str:
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
         start = starts[view.first(starts, self.snippet)]
@@ -159,7 +155,7 @@ class Calculator(Block):
             top=top,
         )
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
         start = starts[select.of_values(notebook.book, starts, self.snippet)]

@@ -4,17 +4,13 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.book.blocks.block import Source, read_template
-from overlap.book.blocks.snippet import SnippetBlock, for_readers
+from overlap.blocks.block import Notebook, Pages, Source, View, read_template
+from overlap.blocks.snippet import SnippetBlock, for_readers
+from overlap.book.book import Book
 from overlap.run.snippet import BROKEN, FIXED, Snippet
-
-if TYPE_CHECKING:
-    from overlap.book.book import Book
-    from overlap.site.notebook import Notebook
-    from overlap.site.view import View
 
 
 @dataclass(frozen=True)
@@ -44,18 +40,18 @@ class Pair(SnippetBlock):
         names = self.snippet, self.snippet.removesuffix(BROKEN) + FIXED
         return tuple(SnippetBlock(snippet=name, caption="", **fields) for name in names)
 
-    def check(self, book: "Book") -> Iterator[str]:
+    def check(self, pages: Pages) -> Iterator[str]:
         """A twin or a function that there is not; a picture without a caption, what the caption says."""
-        self.codes(book)
+        self.codes(pages.book)
         broken, _ = self.snippets
-        yield from replace(broken, show=(), caption=self.caption).check(book)
+        yield from replace(broken, show=(), caption=self.caption).check(pages)
 
-    def markdown(self, view: "View") -> str:
+    def markdown(self, view: View) -> str:
         """As a snippet, once both twins are there."""
         self.codes(view.book)
         return super().markdown(view)
 
-    def codes(self, book: "Book") -> tuple[str, str]:
+    def codes(self, book: Book) -> tuple[str, str]:
         """What is shown of the broken one and of the fixed one, which may borrow functions of its twin."""
         broken, fixed = (self._twin(book, block.snippet) for block in self.snippets)
         functions = {**broken.functions, **fixed.functions}
@@ -76,13 +72,13 @@ class Pair(SnippetBlock):
                 after.append(broken.show([name]))
         return for_readers("\n\n\n".join(before)), for_readers("\n\n\n".join(after))
 
-    def _twin(self, book: "Book", name: str) -> Snippet:
+    def _twin(self, book: Book, name: str) -> Snippet:
         if name not in book.snippets:
             reason = f"a pair needs two twins, and there is no snippets/{name}.py"
             raise OverlapError(f"{self.where}: {reason}; write it, or show the other one as a snippet")
         return book.snippet(name)
 
-    def _code(self, view: "View", anchors: list[str]) -> str:
+    def _code(self, view: View, anchors: list[str]) -> str:
         """One block of code with removed, new and equal lines; the fixed code is what is copied."""
         before, after = self.codes(view.book)
         old, new = (view.lines(code) for code in (before, after))
@@ -108,7 +104,7 @@ class Pair(SnippetBlock):
             pieces=pieces,
         )
 
-    def cells(self, notebook: "Notebook") -> list[dict]:
+    def cells(self, notebook: Notebook) -> list[dict]:
         """Those of the broken one, then those of the fixed one."""
         cells = []
         for block in self.snippets:

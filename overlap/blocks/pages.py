@@ -1,0 +1,81 @@
+"""All pages of a book: what is written on them, beside the data that they speak of."""
+
+from collections.abc import Iterator
+from copy import copy
+from functools import cached_property
+from typing import TypeVar
+
+from overlap import OverlapError
+from overlap.blocks.block import Block
+from overlap.blocks.claim import Claim
+from overlap.blocks.page import Page
+from overlap.blocks.snippet import SnippetBlock
+from overlap.book.book import Book
+from overlap.book.value import Value
+
+B = TypeVar("B", bound=Block)
+
+
+class Pages:
+    """The pages of a checkout as they are on disk when this is made, and the book whose data they show."""
+
+    def __init__(self, book: Book):
+        self.book = book
+        #: The pages that can be read, by path below docs/, and what is wrong with the others.
+        self.by_path: dict[str, Page] = {}
+        self.unreadable: list[str] = []
+        for path in sorted(book.docs.glob("**/*.md")):
+            try:
+                page = Page.read(path, book.docs)
+                self.by_path[page.path] = page
+            except OverlapError as error:
+                self.unreadable.append(str(error))
+
+    def over(self, book: Book) -> "Pages":
+        """These pages, over other data."""
+        pages = copy(self)
+        pages.book = book
+        return pages
+
+    @property
+    def paths(self) -> list[str]:
+        """The pages that can be read."""
+        return list(self.by_path)
+
+    def on(self, path: str) -> list[Block]:
+        """The blocks of one page."""
+        return self.by_path[path].blocks
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """All blocks of all pages."""
+        for page in self.by_path.values():
+            yield from page.blocks
+
+    def of_kind(self, kind: type[B]) -> list[B]:
+        """All blocks of one kind."""
+        return [block for block in self.blocks if isinstance(block, kind)]
+
+    @property
+    def values(self) -> set[Value]:
+        """The values in sentences, without those that are pinned to one machine."""
+        found = set()
+        for block in self.blocks:
+            found |= {value for value in block.values_in(self.book) if not value.profile}
+        return found
+
+    @property
+    def claims(self) -> list[Claim]:
+        """All claims."""
+        return self.of_kind(Claim)
+
+    @cached_property
+    def places(self) -> dict[str, SnippetBlock]:
+        """By snippet, the first block that shows its output, or else the first one."""
+        places: dict[str, SnippetBlock] = {}
+        for block in self.blocks:
+            for shown in block.snippets:
+                known = places.setdefault(shown.snippet, shown)
+                if shown.output and not known.output:
+                    places[shown.snippet] = shown
+        return places

@@ -1,0 +1,33 @@
+"""What an expression knows of a machine, and whether a condition is true of it."""
+
+from overlap.book.ceiling import ceilings
+from overlap.book.expression import Data, evaluate
+from overlap.book.recording import Recording
+from overlap.run import machine
+
+
+def machine_scope(profile: str, here: dict) -> dict:
+    """What an expression or a condition knows of a recorded machine."""
+    name = "the CPU"
+    model = machine.profile([])
+    capability = 0.0
+    if here["gpus"]:
+        first = here["gpus"][0]
+        name = first["name"]
+        model = machine.profile([name])
+        capability = float(first["capability"])
+    return {
+        "profile": profile,
+        "model": model,
+        "gpus": len(here["gpus"]),
+        "capability": capability,
+        "cores": here["cores"],
+        "ceiling": Data(ceilings(here), f"ceiling of {name}"),
+    }
+
+
+def speaks_of(condition: str, recording: Recording) -> bool:
+    """Whether a condition is true of a recording's machine; an empty one is true of all."""
+    if not condition:
+        return True
+    return bool(evaluate(condition, machine_scope(recording.profile, recording.data["machine"])))

@@ -1,10 +1,14 @@
 """Each box of lines to paste, run as a reader runs it: alone in a name space."""
 
+import pickle
+
 import pytest
 import torch
 from conftest import ROOT
 
 from overlap.blocks.paste import Paste
+
+MIB = 2**20
 
 
 @pytest.fixture
@@ -35,6 +39,55 @@ def test_kernel_time_leaves_launches_out(gpu, pasted):
 def test_kernel_time_refuses_work_that_waits(gpu, pasted):
     with pytest.raises(AssertionError, match="overtook"):
         pasted("kernel_time")["kernel_seconds"](torch.cuda.synchronize)
+
+
+def test_memory_parts_add_up_to_the_whole_gpu(late, pasted):
+    tensors = [torch.empty(size * MIB, dtype=torch.uint8, device="cuda") for size in (3, 5)]
+    del tensors[1]
+    parts = pasted("memory_parts")["memory_parts"]()
+    assert (parts["tensors"], parts["cache"], parts.pop("most tensors so far")) == (3, 5, 8)
+    assert sum(parts.values()) == torch.cuda.get_device_properties(0).total_memory // MIB
+
+
+def test_a_snapshot_is_written_also_where_memory_is_out(monkeypatch, pasted):
+    calls = []
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **how: calls.append(how))
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", calls.append)
+    with_snapshot = pasted("memory_snapshot")["with_snapshot"]
+    assert with_snapshot(lambda: calls.append("work") or 3, "a.pickle") == 3
+    assert calls[1:] == ["work", "a.pickle", {"enabled": None}]
+    with pytest.raises(ZeroDivisionError):
+        with_snapshot(lambda: 1 / 0, "b.pickle")
+    assert calls[-2:] == ["b.pickle", {"enabled": None}]
+
+
+def test_a_smaller_batch_is_tried_when_the_larger_is_gone(late, pasted):
+    late.limit(9 * MIB / torch.cuda.get_device_properties(0).total_memory)
+    tried = []
+
+    def step(rows):
+        tried.append(rows)
+        first = torch.empty(rows * MIB, dtype=torch.uint8, device="cuda")
+        second = torch.empty_like(first)
+        return first, second
+
+    fits = pasted("rows_that_fit")["rows_that_fit"]
+    assert fits(step, 16) == 4 and tried == [16, 8, 4]
+    late.limit(0)
+    with pytest.raises(RuntimeError, match="not even one"):
+        fits(step, 2)
+
+
+@pytest.mark.gpu
+def test_a_snapshot_names_the_function_of_a_tensor(pasted, tmp_path):
+    def holder():
+        return torch.ones(MIB, device="cuda")
+
+    kept = pasted("memory_snapshot")["with_snapshot"](holder, str(tmp_path / "s.pickle"))
+    snapshot = pickle.loads((tmp_path / "s.pickle").read_bytes())
+    blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+    of_kept = [block["frames"] for block in blocks if block["requested_size"] == kept.nbytes]
+    assert "holder" in {frame["name"] for frames in of_kept for frame in frames}
 
 
 @pytest.mark.gpu

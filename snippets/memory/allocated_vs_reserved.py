@@ -6,6 +6,8 @@
 # ///
 """Three counters: what tensors hold, what PyTorch keeps, what the GPU has in use."""
 
+from itertools import pairwise
+
 import torch
 
 from snippets.pictures import stacked
@@ -57,11 +59,10 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     steps = results["steps"]
-    names = [f"{i}  {row['step']}" for i, row in enumerate(steps)]
-    names = [
-        name.replace(" the 50 MiB,", ",").replace(" the rest,", " all,")
-        for name in names
-    ]
+    actions = ["start", "tiny = empty(8 B)", "small = empty(1 MiB + 1 B)"]
+    actions += ["large = empty(100 MiB)", "del large", "half = empty(50 MiB)"]
+    actions += ["empty_cache()", "del half; empty_cache()", "del all; empty_cache()"]
+    names = [f"{i}.  {action}" for i, action in enumerate(actions)]
     counters = {
         "tensors": "allocated",
         "cache": "reserved",
@@ -73,6 +74,9 @@ def plot(results: dict, ceilings: dict):
         more = [now - end for now, end in zip(mib, ends, strict=True)]
         parts[label], ends = dict(zip(names, more, strict=True)), mib
     texts = {name: f"{end:,.0f}" for name, end in zip(names, ends, strict=True)}
+    for before, now in pairwise(zip(names, ends, strict=True)):
+        if now[1] == before[1]:
+            texts[now[0]] += " as before"
     picture = stacked(parts, "MiB in use on the GPU", texts)
     outside = picture.panels[0].marks[-1]
     outside.color, outside.light = "ceiling", True

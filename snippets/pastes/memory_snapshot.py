@@ -1,0 +1,13 @@
+"""Run `work`, and write who allocated what, also if it runs out of memory."""
+
+import torch
+
+
+def with_snapshot(work, path="snapshot.pickle"):
+    record = torch.cuda.memory._record_memory_history
+    record(max_entries=100_000, stacks="python")
+    try:
+        return work()
+    finally:
+        torch.cuda.memory._dump_snapshot(path)
+        record(enabled=None)

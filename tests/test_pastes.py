@@ -5,6 +5,7 @@ import pickle
 import pytest
 import torch
 from conftest import ROOT
+from fake_cuda import imitated
 
 from overlap.blocks.paste import Paste
 
@@ -88,6 +89,49 @@ def test_a_snapshot_names_the_function_of_a_tensor(pasted, tmp_path):
     blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
     of_kept = [block["frames"] for block in blocks if block["requested_size"] == kept.nbytes]
     assert "holder" in {frame["name"] for frames in of_kept for frame in frames}
+
+
+def test_results_of_side_streams_may_be_used_at_once(unfair, pasted):
+    x = torch.ones(3, device="cuda") * 2
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    branches = [lambda: x + 1, lambda: x + 2]
+    results = pasted("side_by_side")["side_by_side"](branches, streams)
+    both = torch.add(*results)
+    assert [result.block.users for result in results] == [[unfair.current]] * 2
+    del results
+    spoiled = [torch.full((3,), -1.0, device="cuda") for _ in streams]
+    assert both.tolist() == [7.0] * 3 and len(spoiled) == 2
+
+
+def summed_on_the_side(fork: bool):
+    """A program that writes on the current stream, and sums on another one."""
+    side = torch.cuda.Stream()
+    x = torch.zeros(1000, device="cuda")
+
+    def program(given):
+        x.fill_(given)
+        if fork:
+            side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            total = x.sum()
+        torch.cuda.current_stream().wait_stream(side)
+        return total
+
+    return program
+
+
+def test_a_missing_fork_is_wrong_under_load(pasted):
+    with imitated(late=True, first="side"):
+        wrong = pasted("wrong_under_load")["wrong_under_load"]
+        assert wrong(summed_on_the_side(fork=True), [1.0, 2.0], rounds=3) == 0
+        assert wrong(summed_on_the_side(fork=False), [1.0, 2.0], rounds=3) > 0
+
+
+@pytest.mark.gpu
+def test_a_missing_fork_is_wrong_on_a_gpu_under_load(pasted):
+    wrong = pasted("wrong_under_load")["wrong_under_load"]
+    assert wrong(summed_on_the_side(fork=True), [1.0, 2.0], rounds=3) == 0
+    assert wrong(summed_on_the_side(fork=False), [1.0, 2.0], rounds=3) >= 5
 
 
 @pytest.mark.gpu

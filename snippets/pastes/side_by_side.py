@@ -1,0 +1,15 @@
+"""What the branches return, a tensor each; branch i is launched on stream i."""
+
+import torch
+
+
+def side_by_side(branches, streams):
+    main, results = torch.cuda.current_stream(), []
+    for branch, stream in zip(branches, streams, strict=True):
+        stream.wait_stream(main)  # fork: its inputs are written on main
+        with torch.cuda.stream(stream):
+            results.append(branch())
+    for result, stream in zip(results, streams, strict=True):
+        main.wait_stream(stream)  # join: main reads the result next
+        result.record_stream(main)  # and keeps its memory until then
+    return results

@@ -1,6 +1,7 @@
 """Each box of lines to paste, run as a reader runs it: alone in a name space."""
 
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -140,6 +141,57 @@ def test_both_clocks_agree_on_a_long_kernel(pasted):
     work = lambda: x @ x  # noqa: E731
     seconds, kernel = pasted("clock")["seconds"](work), pasted("kernel_time")["kernel_seconds"](work)
     assert kernel == pytest.approx(seconds, rel=0.1)
+
+
+def test_a_line_waits_if_the_kernel_before_it_is_done(gpu, pasted):
+    waits = pasted("waits")["waits"]
+    x = torch.ones(4, device="cuda")
+    assert waits(lambda: x[0].item()) and waits(torch.cuda.synchronize)
+    assert not waits(lambda: x + 1) and not waits(lambda: gpu.sleep(1e-3))
+
+
+@pytest.mark.gpu
+def test_waits_of_known_lines(pasted):
+    waits = pasted("waits")["waits"]
+    x = torch.ones(1024, device="cuda")
+    assert waits(lambda: x[x > 0]) and not waits(lambda: torch.where(x > 0, x, 0))
+
+
+def test_lines_of_waits_are_named_and_the_mode_ends(pasted, monkeypatch):
+    modes = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step(fails=False):
+        for _ in range(2):
+            warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+        assert modes[-1] == "warn" and not fails
+
+    lines_that_wait = pasted("lines_that_wait")["lines_that_wait"]
+    assert lines_that_wait(step) == [f"{__file__}:{step.__code__.co_firstlineno + 2}"]
+    with pytest.raises(AssertionError):
+        lines_that_wait(lambda: step(fails=True))
+    assert modes == ["warn", "default"] * 2
+
+
+@pytest.mark.gpu
+def test_the_debug_mode_names_the_line_of_item(pasted):
+    x = torch.ones(1024, device="cuda")
+
+    def step():
+        y = x + 1
+        y.sum().item()
+
+    found = pasted("lines_that_wait")["lines_that_wait"](step)
+    assert found == [f"{__file__}:{step.__code__.co_firstlineno + 2}"]
+    assert torch.cuda.get_sync_debug_mode() == 0
+
+
+def test_a_loss_is_read_once_in_many_steps(gpu, pasted, capsys):
+    losses = torch.arange(7.0, device="cuda", requires_grad=True)
+    pasted("read_rarely")["train"](lambda batch: losses[batch] * 2, range(7), every=3)
+    assert capsys.readouterr().out == "3: 2.0000\n6: 8.0000\n"
+    assert [row[1] for row in gpu.log].count("cudaStreamSynchronize") == 2
 
 
 def test_each_box_is_tested_here():

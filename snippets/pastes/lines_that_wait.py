@@ -1,0 +1,17 @@
+"""File and line of each wait in `step`, by PyTorch's debug mode."""
+
+import warnings
+
+import torch
+
+
+def lines_that_wait(step):
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    found = [each for each in caught if "synchronizing" in str(each.message)]
+    return sorted({f"{each.filename}:{each.lineno}" for each in found})

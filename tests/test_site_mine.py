@@ -122,6 +122,9 @@ def test_outputs_numbers_and_pictures_are_the_readers(visit, written, data):  # 
     drawn = re.findall(r"<text[^>]*>([^<]*)<", ran["pictures"][""]["wide"])
     assert run.locator(".ov-picture text").all_text_contents() == drawn != []
     wanted = [row for table in ran["pictures"][""]["tables"] for row in table["rows"]]
+    views = page.locator(".ov-views").filter(has=run).first
+    views.locator(".ov-choice label", has_text="Numbers").click()
+    run.locator(".ov-numbers tbody tr").first.wait_for()
     rows = run.locator(".ov-numbers tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )

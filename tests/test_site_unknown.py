@@ -102,9 +102,7 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     assert main(["check"]) == 0, capsys.readouterr().out
 
     site = build(small, "never")
-    page, claims, index = (
-        (site / path).read_text() for path in ("a/index.html", "claims/index.html", "index.html")
-    )
+    claims, index = ((site / path).read_text() for path in ("claims/index.html", "index.html"))
     known = [(each["profile"], each["label"], each["reference"], each["first"]) for each in machines(site)]
     assert known == [
         ("foo-9", "1 × FOO 9", False, False),
@@ -112,11 +110,12 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     ]
     shown = json.loads((site / "generated/machines/foo-9.json").read_text())
     assert list(shown["values"].values()) == [["900", "", "a/copy on 1 × FOO 9"]], "of the other it has none"
-    keys = re.findall(r'class="ov-evidence [^>]* data-key="(\w+)"', page)
+    folds = (site / "generated/folds/a.html").read_text()
+    keys = re.findall(r'class="ov-evidence [^>]* data-key="(\w+)"', folds)
     states = [shown["claims"][key] for key in keys]
     assert [state for state, *_ in states] == ["false", "open", "holds"]
     assert "no 'hbm_gb_s'" in states[1][1] and "of a ceiling that is not known" in states[2][1]
-    tallies = re.findall(r'<p class="ov-tally">(.*?)</p>', page)
+    tallies = re.findall(r'<p class="ov-tally">(.*?)</p>', folds)
     assert tallies == [
         "holds on 1 of 2 machines; not on 1 × FOO 9",
         "holds on 1 of 1 machine; open on 1 × FOO 9",

@@ -109,13 +109,34 @@
     image.alt = picture.alt
     figure.dataset.trace = isMine(profile) ? "" : address(trace)
     if (!figure.dataset.trace) figure.querySelector(".ov-explorable")?.remove()
-    const more = figure.querySelector(".ov-more")
-    if (!more) return
-    for (const table of all("table", figure)) table.remove()
-    more.before(...picture.tables.map(tableOf))
-    more.hidden = !picture.more
-    more.firstElementChild.textContent = picture.more
   }
+
+  /* In how long a run was made, and by which versions, is told when a reader asks. */
+  document.addEventListener("toggle", async ({ target }) => {
+    const told = target.matches(".ov-provenance[open]") && target.querySelector("p > span:empty")
+    if (!told) return
+    const run = await runOf(target.closest(".ov-run").dataset.machine, target.closest(".ov-part").dataset.name).catch(missing)
+    if (run) told.textContent = `${run.provenance} · `
+  }, true)
+
+  /* Tables of numbers are made when a reader asks for them. */
+  const fillNumbers = async views => {
+    if (!views?.querySelector(".ov-choice [value=numbers]:checked")) return
+    for (const place of all(".ov-part", views)) {
+      const run = await runOf(place.closest(".ov-run").dataset.machine, place.dataset.name)
+      for (const figure of all(".ov-figure", place)) {
+        const box = figure.querySelector(".ov-numbers"), picture = of(run?.pictures, figure.dataset.part ?? "")
+        if (!box || !picture || box.querySelector("table")) continue
+        box.prepend(...picture.tables.map(tableOf))
+        const more = box.querySelector(".ov-more")
+        more.hidden = !picture.more
+        more.textContent = `${picture.more} more in the raw recording.`
+      }
+    }
+  }
+  document.addEventListener("change", ({ target }) => {
+    if (target.matches(".ov-choice [value=numbers]")) fillNumbers(target.closest(".ov-views")).catch(missing)
+  })
 
   const fill = (place, run) => {
     const name = place.dataset.name, printed = place.querySelector(".ov-printout"), isOwn = isMine(run.profile)
@@ -126,7 +147,7 @@
     several.hidden = !(run.runs > 1)
     several.querySelector("span").textContent = run.runs
     from.querySelector("summary").textContent = run.line
-    from.querySelector("p > span").textContent = run.provenance
+    from.querySelector("p > span").textContent = `${run.provenance}${isOwn ? "" : " · "}`
     from.querySelector(".ov-raw").hidden = isOwn
     from.querySelector(".ov-raw a").href = isOwn ? "" : address(run.raw)
     const trace = from.querySelector(".ov-trace")
@@ -220,6 +241,7 @@
     box.classList.toggle("ov-two", runs.length > 1)
     for (const run of runs) run.dataset.label = find(run.dataset.machine).label
     box.replaceChildren(...runs)
+    fillNumbers(box.closest(".ov-views")).catch(missing)
     say(box)
   }
 
@@ -449,7 +471,7 @@
       const state = ["false", "open", "holds"].find(name => verdicts.includes(name))
       if (!state) continue
       mark.append(span(`ov-own ov-${state}`, ` · yours ${of(marks, state)}`))
-      mark.ariaLabel = mark.title += `; on your machine: ${state}`
+      mark.title += `; on your machine: ${state}`
     }
   }
 

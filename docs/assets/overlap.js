@@ -164,10 +164,21 @@
     if (answer) answer.open = true
   })
 
+  /* What marks and folds open is in a file of its own for each page. Where it cannot be fetched, their links lead to it. */
+  const files = new Map()
+  const fetched = async ({ href }) => {
+    const [file, id] = href.split("#")
+    if (!files.has(file)) files.set(file, fetch(file).then(answer => answer.text()))
+    const text = await files.get(file)
+    return document.importNode(new DOMParser().parseFromString(text, "text/html").getElementById(id), true)
+  }
+
   /* A file is fetched when a reader opens it, and shown without what comments say to linters. */
   document.addEventListener("change", async event => {
     if (!event.target.matches(".ov-choice [value=file]")) return
-    for (const file of event.target.closest(".ov-views").querySelectorAll(".ov-file")) {
+    const views = event.target.closest(".ov-views"), link = views.querySelector("p.ov-file > a")
+    if (link) link.parentElement.replaceWith(...(await fetched(link).catch(() => link.parentElement)).children)
+    for (const file of views.querySelectorAll(".ov-file")) {
       if (!file.dataset.source || file.querySelector("pre")) continue
       const text = document.createElement("pre")
       text.tabIndex = 0
@@ -272,6 +283,34 @@
   }
   addEventListener("hashchange", opened)
 
+  /* A mark opens its evidence. */
+  const openEvidence = async mark => {
+    const place = document.querySelector("article")
+    try {
+      const made = document.getElementById(`${mark.id}-evidence`) ?? await fetched(mark)
+      if (!made.isConnected) {
+        Object.assign(made, { popover: "auto", role: "dialog", ariaLabel: "Evidence" })
+        place.append(made)
+      }
+      made.showPopover({ source: mark })
+    } catch {
+      location.assign(mark.href)
+    }
+  }
+  let pressed = null
+  addEventListener("pointerdown", () => { pressed = document.querySelector(".ov-evidence:popover-open") }, true)
+  document.addEventListener("click", event => {
+    const mark = event.target.closest(".ov-mark[href]")
+    if (!mark || event.ctrlKey || event.metaKey || event.shiftKey) return
+    event.preventDefault()
+    if (pressed?.id !== `${mark.id}-evidence`) openEvidence(mark)  // else the press has closed it
+    pressed = null
+  })
+  document.addEventListener("toggle", async ({ target }) => {
+    const link = target.matches(".ov-rest[open]") && target.querySelector("summary + a")
+    if (link) link.replaceWith(await fetched(link).catch(() => link))
+  }, true)
+
   /* A link from the evidence to another place of its page closes it, else it would lie over that place. */
   document.addEventListener("click", event => {
     const link = event.target.closest(".ov-evidence a:not(.headerlink)")
@@ -361,6 +400,7 @@
   const mend = () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
     for (const link of document.querySelectorAll(".headerlink")) link.tabIndex = -1  // the contents lead there, too
+    for (const code of document.querySelectorAll("code")) code.translate = false
     nameCode()
     named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"

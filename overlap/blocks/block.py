@@ -140,12 +140,10 @@ class View(Protocol):
     pages: Pages
     #: What the navigation calls each page, by its path; in reading order.
     titles: dict[str, str]
-    #: What blocks have put on the page so far: ids, snippets whose output it shows, verdicts of each claim,
-    #: the evidence that marks open.
+    #: What blocks have put on the page so far: ids, snippets whose output it shows, verdicts of each claim.
     anchors: set[str]
     measured: list[str]
     claims: list[list[Verdict]]
-    evidence: list[str]
     #: The names of claims whose marks stand in the prose.
     cited: set[str]
     #: Address of what explains marks.
@@ -177,6 +175,9 @@ class View(Protocol):
 
     def page(self, path: str, anchor: str) -> str:
         """Address of a place on another page."""
+
+    def fold(self, name: str) -> str:
+        """Address of what `fold` of a block has below this id; empty where no build has written it."""
 
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""
@@ -285,6 +286,10 @@ class Block:
     def html(self, view: View) -> str:
         """How it looks on the page."""
         raise NotImplementedError
+
+    def fold(self, view: View) -> str:
+        """HTML of what it opens on the page, which a browser fetches when it is opened."""
+        return ""
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """Its cells in the notebook: its prose, if it has some; or none."""

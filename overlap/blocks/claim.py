@@ -205,21 +205,17 @@ class Claim(Block):
                 yield f"holds by less than {SPREADS} times the spread of {what}"
 
     def markdown(self, view: View) -> str:
-        """Its sentence, where the prose does not set its mark; the evidence stands at the end of the page.
-
-        In its place the evidence could lie in a fold, and a mark outside would open what nobody sees.
-        """
-        view.evidence.append(self.html(view))
+        """Its sentence, where the prose does not set its mark."""
+        view.anchors.add(self.anchor)
+        view.claims.append(view.book.verdicts(self))
         if self.name in view.cited:
             return ""
         sentence = f"<p>{view.inline(self.text)}&nbsp;{self.mark(view)}</p>"
         return f"\n{view.stash(sentence)}\n"
 
-    def html(self, view: View) -> str:
+    def fold(self, view: View) -> str:
         """Its evidence, which the mark opens."""
         verdicts = view.book.verdicts(self)
-        view.anchors.add(self.anchor)
-        view.claims.append(verdicts)
         by_machine = {verdict.profile: verdict for verdict in verdicts}
         profile = view.first(by_machine, self.snippet)
         return view.render(
@@ -236,7 +232,8 @@ class Claim(Block):
     def mark(self, view: View) -> str:
         """What stands in the sentence: on how many machines it holds. It opens the evidence."""
         tally = Tally.of(view.book.verdicts(self))
-        return view.render(read_template("claim_mark"), claim=self, tally=tally).strip()
+        evidence = view.fold(f"{self.anchor}-evidence")
+        return view.render(read_template("claim_mark"), claim=self, tally=tally, evidence=evidence).strip()
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """The claim as a quotation, with its expression and its verdicts."""

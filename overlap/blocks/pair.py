@@ -104,6 +104,10 @@ class Pair(SnippetBlock):
             pieces=pieces,
         )
 
+    def fold(self, view: View) -> str:
+        """How to run both; its code is shown whole."""
+        return self._files(view) if self.output else ""
+
     def cells(self, notebook: Notebook) -> list[dict]:
         """Those of the broken one, then those of the fixed one."""
         cells = []

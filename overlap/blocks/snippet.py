@@ -134,13 +134,56 @@ class SnippetBlock(Block):
         return self.anchor
 
     def _output(self, view: View, output: Any, anchors: list[str]) -> str:
-        """What each snippet gave on the page's machine, and the files."""
+        """What each snippet gave on the page's machine."""
         pictures = [run["pictures"][""] for run in output.runs.values() if run["pictures"] and self.plot]
         views = ["picture", "output", "numbers", "file"]
         if not pictures:
             views.remove("picture")
         if not any(picture["tables"] for picture in pictures):
             views.remove("numbers")
+        return view.render(
+            read_template("snippet_output"),
+            anchor="".join(anchors),
+            line=self.line,
+            views=views,
+            run=view.run(output, picture=self.plot),
+            is_pair=len(output.runs) > 1,
+            files=view.fold(f"files-{self.line}"),
+        )
+
+    def _code(self, view: View, anchors: list[str]) -> str:
+        snippet = view.book.snippet(self.snippet)
+        first, rest = self._opening(view.book)
+        return view.render(
+            read_template("snippet_code"),
+            view=view,
+            anchor="".join(anchors),
+            place=self.anchor if self.anchor in view.anchors else "",
+            path=snippet.path,
+            first=first,
+            rest=view.fold(f"rest-{self.line}") if rest else "",
+            more=sum(bool(line.strip()) for line in rest.split("\n")),
+            pieces=self._pieces(view, snippet) if self.code else [],
+        )
+
+    def _opening(self, book: Book) -> tuple[str, str]:
+        """The code shown at once, and the rest; without code nothing."""
+        if not self.code:
+            return "", ""
+        return opening(for_readers(book.snippet(self.snippet).show(list(self.show))))
+
+    def fold(self, view: View) -> str:
+        """The rest of the code; where the output is shown how to run it, too.
+
+        Their ids have the block's line: a page may show more of a snippet in another place.
+        """
+        rest = self._opening(view.book)[1]
+        code = f'<div id="rest-{self.line}">{view.code(rest, "")}</div>' if rest else ""
+        files = self._files(view) if self.output else ""
+        return f"{code}\n{files}".strip()
+
+    def _files(self, view: View) -> str:
+        """How to take each snippet home, and to run it."""
         files = []
         for block in self.snippets:
             snippet = view.book.snippet(block.snippet)
@@ -150,30 +193,7 @@ class SnippetBlock(Block):
             file["recordings"] = view.book.recordings(snippet.name)
             file["missing"] = snippet.options["missing"]
             files.append(file)
-        return view.render(
-            read_template("snippet_output"),
-            anchor="".join(anchors),
-            line=self.line,
-            views=views,
-            run=view.run(output, picture=self.plot),
-            files=files,
-        )
-
-    def _code(self, view: View, anchors: list[str]) -> str:
-        snippet = view.book.snippet(self.snippet)
-        code = for_readers(snippet.show(list(self.show)))
-        first, rest = opening(code) if self.code else ("", "")
-        return view.render(
-            read_template("snippet_code"),
-            view=view,
-            anchor="".join(anchors),
-            place=self.anchor if self.anchor in view.anchors else "",
-            path=snippet.path,
-            first=first,
-            rest=rest,
-            more=sum(bool(line.strip()) for line in rest.split("\n")),
-            pieces=self._pieces(view, snippet) if self.code else [],
-        )
+        return view.render(read_template("snippet_files"), line=self.line, files=files)
 
     @staticmethod
     def needs(snippet: Snippet) -> str:

@@ -21,12 +21,12 @@ from overlap.commands.check import check
 from overlap.commands.mine import edition
 from overlap.run import download, machine
 from overlap.run.text import plural
-from overlap.site import app, machines, svg, trace
+from overlap.site import FOLDER, app, machines, svg, trace
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures
+from overlap.site.view import Site, View
 
-FOLDER = "generated"
-#: In its folder: the digest of what the files there were made from.
+#: In the folder of generated files: the digest of what the files there were made from.
 _STAMP = ".inputs"
 
 
@@ -123,6 +123,9 @@ def _files(pages: Pages, pictures: Pictures, notebook_page: str) -> Iterator[tup
         for path, text in _of_runs(book, pictures, name):
             yield path, text.encode()
     for page in pages.by_path.values():
+        opened = View(Site(pages, pictures), page.path).folds(page.blocks)
+        if opened:
+            yield f"folds/{page.name}.html", opened.encode()
         if any(block.snippets for block in page.blocks):
             text = Notebook(pages, pictures).build(page).encode()
             yield f"downloads/{page.name}.ipynb", text

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
-from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 from markdown.util import AtomicString
 
@@ -89,7 +88,6 @@ class OverlapExtension(Extension):
         # before sentences are taken apart, at 20
         md.treeprocessors.register(Tables(md), "overlap-tables", 25)
         md.inlinePatterns.register(_Marks(_MARK, md, self), "overlap-marks", 183)  # after values
-        md.postprocessors.register(_Code(md), "overlap-code", 5)  # when raw HTML is in its place
         md.treeprocessors.register(Layers(md), "overlap-layers", 4)  # behind ids and contents, at 5
         glossary = Glossary(md, lambda: self.view.pages, lambda: self.view.path)
         md.treeprocessors.register(glossary, "overlap-glossary", 1)  # before MkDocs resolves links, at 0
@@ -119,15 +117,12 @@ class _Blocks(Preprocessor):
         blocks = view.pages.on(view.path) if view.path else parse(text, view.path)
         view.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         view.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
-        outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
-        view.opens_on = select.of_page(view.book, outputs)
+        view.open(blocks)
         rendered = [block.markdown(view) for block in blocks]
         status = view.site.status if view.path else ""
         if view.measured or status:
             top = view.stash(head(view, blocks, status))
             rendered[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", rendered[0], count=1)
-        if view.evidence:
-            rendered.append(f"\n\n{view.stash(''.join(view.evidence))}\n")
         if view.measured:
             rendered.append(f"\n\n{view.stash(measured(view))}\n")
         if view.elsewhere:
@@ -197,13 +192,6 @@ class _Verdict(InlineProcessor):
         element = etree.Element("span", {"class": f"ov-chip ov-{words.split()[-1]}"})
         element.text = words
         return element, match.start(0), match.end(0)
-
-
-class _Code(Postprocessor):
-    """Code keeps its language when a browser translates the page."""
-
-    def run(self, text: str) -> str:
-        return re.sub(r"<code(?=[ >])", '<code translate="no"', text)
 
 
 def head(view: View, blocks: list[Block], status: str) -> str:

@@ -20,8 +20,9 @@ from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.commands.check import check
+from overlap.site import FOLDER
 from overlap.site.background import Background
-from overlap.site.build import FOLDER, digest_of_files, prepare
+from overlap.site.build import digest_of_files, prepare
 from overlap.site.layers import EVIDENCE, OPEN
 from overlap.site.navigation import titles
 from overlap.site.pictures import Pictures
@@ -30,6 +31,9 @@ from overlap.site.view import Site
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
 _SCRIPT = re.compile(r"<script\b[^>]*>.*?</script>", re.S)
+#: What only search reads, and blank space between tags; code keeps its own.
+_FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?=[^<>]*>)")
+_INDENTED = re.compile(r"(?P<code><pre\b.*?</pre>)|\s*\n\s*(?=<)", re.S)
 #: What search reads in another way than a browser: it knows paragraphs, and shows those that have the words.
 _TO_SEARCH = [
     (re.compile(pattern), words)
@@ -153,6 +157,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         up = "../" * page.url.count("/")
         back = f'<p class="ov-back"><a href="{up}{page.file.name}/">Back to the chapter</a></p>'
         return f"{back}\n{_SCRIPT.sub('', html)}"
+
+    def on_post_page(self, output: str, page, config) -> str:
+        """A page without indentation, and without what only search reads: a twelfth of its bytes."""
+        output = _FOR_SEARCH.sub("", output)
+        return _INDENTED.sub(lambda found: found["code"] or "\n", output)
 
     def on_serve(self, server, config, builder):
         """Watch what is written by hand, not what this plugin writes; and what tells that runs are done."""

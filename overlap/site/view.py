@@ -12,9 +12,10 @@ from pygments import highlight
 from pygments.filter import Filter
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
-from pygments.token import Name, Punctuation, Text, Token
+from pygments.token import Name, Operator, Punctuation, Text, Token
 
 from overlap import OverlapError
+from overlap.blocks.block import Block
 from overlap.blocks.claim import Claim
 from overlap.blocks.page import FIRST
 from overlap.blocks.pages import Pages
@@ -26,8 +27,7 @@ from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
 from overlap.run import machine
 from overlap.run.text import plain
-from overlap.site import machines, svg
-from overlap.site.build import FOLDER
+from overlap.site import FOLDER, machines, svg
 from overlap.site.pictures import Pictures
 
 
@@ -57,8 +57,7 @@ class View:
     """One page while it is rendered.
 
     `anchors` are the ids it has given, `measured` the snippets whose output it shows, `claims` the verdicts
-    of each of its claims, `evidence` what their marks open, `named` its claims by name, `cited` the names
-    whose marks stand in the prose.
+    of each of its claims, `named` its claims by name, `cited` the names whose marks stand in the prose.
     """
 
     site: Site
@@ -67,7 +66,6 @@ class View:
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
     claims: list[list[Verdict]] = field(default_factory=list)
-    evidence: list[str] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
     #: The machine that the page shows before a reader picks one; of each output, whether another one gave it.
@@ -144,9 +142,25 @@ class View:
 
     def page(self, path: str, anchor: str) -> str:
         """Address of a place on another page."""
-        address = path.removesuffix("index.md").removesuffix(".md")
-        folder = f"{address}/" if address and not address.endswith("/") else address
-        return f"{self.up}{folder}#{anchor}"
+        return f"{self.up}{_folder(path)}#{anchor}"
+
+    def fold(self, name: str) -> str:
+        """Address of what a mark or a fold of the page opens; empty where no build has written it."""
+        file = self.link(f"folds/{self.path.removesuffix('.md')}.html")
+        return f"{file}#{name}" if file else ""
+
+    def folds(self, blocks: list[Block]) -> str:
+        """A file of all that marks and folds of the page open; empty where there is nothing to open."""
+        self.open(blocks)
+        opened = [block.fold(self) for block in blocks]
+        if not any(opened):
+            return ""
+        return self.file("folds", view=self, address=_folder(self.path), opened=Markup("".join(opened)))
+
+    def open(self, blocks: list[Block]) -> None:
+        """Decide which machine the page shows before a reader picks one."""
+        outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
+        self.opens_on = select.of_page(self.book, outputs)
 
     @property
     def legend(self) -> str:
@@ -243,6 +257,12 @@ class ShownValue(NamedTuple):
     attributes: dict[str, str]
 
 
+def _folder(path: str) -> str:
+    """Address of a page below the root of the site."""
+    address = path.removesuffix("index.md").removesuffix(".md")
+    return f"{address}/" if address and not address.endswith("/") else address
+
+
 class Output(NamedTuple):
     """What snippets gave on one of the machines that have them all, as data by snippet.
 
@@ -255,18 +275,22 @@ class Output(NamedTuple):
     runs: dict[str, dict]
 
 
+_PLAIN = (Name, Operator, Punctuation, Text.Whitespace, Text)
+
+
 class _Colourless(Filter):
-    """Names, spaces and punctuation have no colour, and so need no marks: a third of the bytes of code."""
+    """Names, spaces, signs and punctuation have no colour, and need no marks: half of the bytes of code."""
 
     def filter(self, lexer, stream):
         for kind, text in stream:
-            yield (Token if kind in (Name, Punctuation, Text.Whitespace, Text) else kind), text
+            yield (Token if kind in _PLAIN else kind), text
 
 
 @cache
 def highlighted(text: str) -> str:
-    """Python as HTML with the theme's classes."""
-    return highlight(text, _LEXER, HtmlFormatter(nowrap=True)).rstrip("\n")
+    """Python as HTML with the theme's classes, on the shortest tag there is."""
+    html = highlight(text, _LEXER, HtmlFormatter(nowrap=True)).rstrip("\n")
+    return html.replace("<span ", "<i ").replace("</span>", "</i>")
 
 
 _LEXER = PythonLexer()

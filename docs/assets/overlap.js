@@ -122,8 +122,9 @@
   const inline = async picture => {
     const image = picture.querySelector("img")
     const small = isSmall(picture)
+    if (!image.complete) await image.decode().catch(() => null)  // then its bytes are at hand, and are not fetched again
     const drawn = small ? picture.querySelector("source").srcset : image.src
-    const answer = await fetch(drawn).catch(() => null)
+    const answer = await fetch(drawn, { cache: "force-cache" }).catch(() => null)
     if (!answer?.ok || picture.hidden || !picture.isConnected) return
     const svg = harmless(new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement)
     if (svg.localName !== "svg") return

@@ -5,10 +5,10 @@
 The terms:
     run            one call of a snippet's main() with so many GPUs visible: result, output, machine, software
     recording      the runs of a snippet on one machine; one is shown, of the others the numbers are kept
-    profile        the name of a machine: `cpu`, `h200-x2`; recordings stand in a folder of that name
+    machine        the name of a machine: `cpu`, `h200-x2`; recordings stand in a folder of that name
     reference      a machine named in pyproject.toml: a claim that is false there stops a build
     local          what this machine ran itself, in its cache; docs/recordings has what is committed
-    fingerprint    a hash of what code means; by it a recording is fresh, or its code has changed
+    digest         a hash; that of what code means tells whether a recording is fresh, or its code has changed
     scope          the names that an expression of a page can use, over one run
     statistic      what an expression gives in all runs of a recording; verdict: what a claim gives
 
@@ -16,10 +16,10 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
 
 `run`: a snippet becomes a recording. It needs torch alone.
     snippet        a file under snippets/: its header, functions, inputs
-    fingerprint    what its code means, as a hash: by it a recording is fresh or stale
+    meaning        what its code means, as a digest: by it a recording is fresh or stale
     pure           its `plot` or `derive`, without importing it: only what that reaches is executed
     derived        what `derive` adds to the result of a run
-    machine        what a machine is called, and all that a recording says of it
+    hardware       what a machine is called, and all that a recording says of it
     worker         processes that run snippets, with time limits and captured output
     runner         runs snippets in workers, and makes recordings of what they gave
     recording      recording files, bundles of many, how fresh they are; schema: their fields

@@ -20,7 +20,7 @@ from overlap.commands import compare, mine, record
 from overlap.commands.check import check, findings
 from overlap.commands.report import as_text, is_off
 from overlap.commands.verify import verify
-from overlap.run import machine, recording
+from overlap.run import hardware, recording
 from overlap.run.recording import Bundle
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.text import aligned, plain, plural
@@ -174,7 +174,7 @@ def _names(book: Book, typed: list[str]) -> list[str]:
 def _lacking(book: Book, names: list[str]) -> str:
     """What these snippets need that this machine has not."""
     needs = [f"{name} {book.snippets[name].requirement}" for name in names]
-    return f"{textwrap.shorten('; '.join(needs), 300)}; this machine has {machine.described()}"
+    return f"{textwrap.shorten('; '.join(needs), 300)}; this machine has {hardware.described()}"
 
 
 def _runnable(book: Book, typed: list[str]) -> list[str]:
@@ -209,7 +209,7 @@ def _run(book: Book, options) -> int:
     for name in names:
         for local in book.local.of(name).values():
             text = "".join("".join(output["text"]) for output in local.data["outputs"])
-            _print("", f"{name} on {machine.label(local.profile)}", text.removesuffix("\n"))
+            _print("", f"{name} on {hardware.label(local.machine)}", text.removesuffix("\n"))
     return 0
 
 
@@ -288,9 +288,9 @@ def _compare(book: Book, options) -> int:
     except RunFailed as error:  # the others are compared all the same
         failed = error
     rows = [("SNIPPET", "VALUE", "HERE", "RECORDED", "RATIO")]
-    for name, profile, other, key, ours, theirs in compare.compared(book, names or None):
+    for name, machine, other, key, ours, theirs in compare.compared(book, names or None):
         ratio = f"{ours / theirs:.2f}" if theirs else "–"
-        rows.append((f"{name} ({profile} : {other})", key, f"{ours:.4g}", f"{theirs:.4g}", ratio))
+        rows.append((f"{name} ({machine} : {other})", key, f"{ours:.4g}", f"{theirs:.4g}", ratio))
     if len(rows) > 1:
         _print(*aligned(rows))
     else:
@@ -305,9 +305,9 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _shown(now: Pages, profile: str) -> dict:
+def _shown(now: Pages, machine: str) -> dict:
     """What pages show of this machine."""
-    return machines.shown(now, Pictures(now.book), profile, machines.YOUR)
+    return machines.shown(now, Pictures(now.book), machine, machines.YOUR)
 
 
 def _verify(book: Book, options) -> int:

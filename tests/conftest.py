@@ -28,7 +28,7 @@ from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.commands import diagnosis
 from overlap.commands.check import check
-from overlap.run import machine, noise, recording
+from overlap.run import hardware, noise, recording
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 from snippets.machine import pycuda_context, pycuda_kernel
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def recorded():
-    """`recorded("chapter/snippet")` gives {profile: what main() returned} of all committed recordings."""
+    """`recorded("chapter/snippet")` gives {machine: what main() returned} of all committed recordings."""
 
     def load(name: str) -> dict[str, dict]:
         results = {
@@ -165,9 +165,9 @@ def no_gpu():
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
         patch.delenv("OVERLAP_EXECUTE", raising=False)
-        machine.here.cache_clear()
+        hardware.here.cache_clear()
         yield
-    machine.here.cache_clear()
+    hardware.here.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -310,17 +310,17 @@ class SmallBook:
         """Write docs/<name>.md."""
         (self.root / f"docs/{name}.md").write_text(text)
 
-    def path(self, name: str, profile: str = "cpu") -> Path:
+    def path(self, name: str, machine: str = "cpu") -> Path:
         """Where the recording of a snippet is committed."""
-        return self.root / f"docs/recordings/{profile}/{name}.json"
+        return self.root / f"docs/recordings/{machine}/{name}.json"
 
     def commit(self, name: str, template: dict, result: dict | None = None, gpus: int = 0, **changes) -> Path:
         """Commit a recording made from a real one: of this snippet, with this result, on so many H200."""
         snippet = Snippet.read(self.root, name)
         gpu = {"name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "capability": "9.0"}
         data = template | {"snippet": name, "result": template["result"] if result is None else result}
-        data |= {"source": {"path": snippet.path, "sha256": snippet.hash}, "inputs": snippet.input_hashes}
-        data |= {"profile": machine.profile(["NVIDIA H200"] * gpus)}
+        data |= {"source": {"path": snippet.path, "sha256": snippet.digest}, "inputs": snippet.input_digests}
+        data |= {"profile": hardware.name_of(["NVIDIA H200"] * gpus)}
         data |= {"machine": template["machine"] | {"gpus": [gpu] * gpus, "host_gpus": gpus}}
         path = self.path(name, data["profile"])
         recording.write(path, recording.dump(recording.sealed(data | changes)))

@@ -365,9 +365,9 @@ def can_be_false(claim: Claim, scope: dict, run: Recording, result: dict) -> boo
 def test_every_claim_holds_and_would_not_on_other_data(book, pages):
     false, empty = [], []
     for claim in pages.claims:
-        for profile, run in book.recordings(claim.snippet).items():
-            scope, where = book.scope(run), f"docs/{claim.page}:{claim.line} on {profile}"
-            if book.is_reference(profile) and speaks_of(claim.condition, run):
+        for machine, run in book.recordings(claim.snippet).items():
+            scope, where = book.scope(run), f"docs/{claim.page}:{claim.line} on {machine}"
+            if book.is_reference(machine) and speaks_of(claim.condition, run):
                 verdict = claim.verdict(book.scopes(run), run)
                 if verdict.state is not State.HOLDS:
                     false.append(f"{where}: {verdict.figures}")

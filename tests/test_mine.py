@@ -301,13 +301,13 @@ def test_what_one_gpu_gave_is_that_of_more_and_what_cpus_gave_that_of_all(templa
     pages = small_book.pages("never")
     book = pages.book
     snippets = {}
-    for profile in ("cpu", "h200", "h200-x2", "h200-x4"):
-        shown = machines.shown(pages, Pictures(book), profile)
-        snippets[profile] = [run if isinstance(run, str) else profile for run in shown["snippets"].values()]
+    for machine in ("cpu", "h200", "h200-x2", "h200-x4"):
+        shown = machines.shown(pages, Pictures(book), machine)
+        snippets[machine] = [run if isinstance(run, str) else machine for run in shown["snippets"].values()]
         values = [text for text, *_ in shown["values"].values()]
         assert values == [
             str(book.recordings(name)[source].result["n"])
-            for name, source in zip(shown["snippets"], snippets[profile], strict=True)
+            for name, source in zip(shown["snippets"], snippets[machine], strict=True)
         ]
     assert snippets == {
         "cpu": ["cpu", "cpu", "cpu"],
@@ -321,4 +321,4 @@ def test_a_file_that_cannot_be_written_is_an_error_with_its_name(book):
     kept = mine.Mine(book.pages(), book.root / "no/such/../folder" / mine.NAME)
     (book.root / "no").write_text("a file")
     with pytest.raises((OSError, OverlapError), match=r"mine\.json"):
-        kept.finish(lambda book, profile: {})
+        kept.finish(lambda book, machine: {})

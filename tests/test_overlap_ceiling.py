@@ -165,7 +165,7 @@ def test_every_kind_names_its_source_and_its_cards():
 
 def test_all_recorded_gpus_have_ceilings():
     found = {path.parts[-3]: path for path in Path(__file__).parents[1].glob("docs/recordings/*/*/*.json")}
-    for profile, path in found.items():
+    for machine, path in found.items():
         ceiling = ceilings(json.loads(path.read_text())["machine"])
         rates = {
             "bf16_tflop_s",
@@ -176,4 +176,4 @@ def test_all_recorded_gpus_have_ceilings():
             "pcie_gb_s",
             "nvlink_gb_s",
         }
-        assert rates <= ceiling.keys() if profile != "cpu" else not ceiling
+        assert rates <= ceiling.keys() if machine != "cpu" else not ceiling

@@ -103,7 +103,7 @@ def test_a_bad_derive_is_one_message_with_file_line_machine_and_remedy(derived, 
 def test_a_bad_derive_of_a_readers_machine_leaves_claims_open(derived, monkeypatch):
     pages = derived("def derive(results):\n    return {'per_row': 1 / 0}\n")
     book = pages.book
-    monkeypatch.setattr(type(book), "is_reference", lambda self, profile: False)
+    monkeypatch.setattr(type(book), "is_reference", lambda self, machine: False)
     (claim,) = pages.claims
     said = machines.shown(pages, Pictures(book), "cpu", "your ")["claims"][claim.key]
     assert said[0] == "open" and "derive() fails: ZeroDivisionError" in said[1]
@@ -127,8 +127,8 @@ def test_derive_is_neither_hashed_nor_in_downloads_but_in_the_edition(small_book
     small_book.snippet("a/one", code)
     with_it = small_book.pages("never")
     before, after = (pages.book.snippet("a/one") for pages in (without, with_it))
-    assert (before.hash, before.input_hashes) == (after.hash, after.input_hashes)
+    assert (before.digest, before.input_digests) == (after.digest, after.input_digests)
     assert download.program(after) == download.program(before)
     assert mine.edition(without) != mine.edition(with_it)
     changed = Snippet(small_book.root, "a/one", code.replace("summed(results)", "summed([results])"))
-    assert before.derive_hash == "" and changed.derive_hash != after.derive_hash
+    assert before.derive_digest == "" and changed.derive_digest != after.derive_digest

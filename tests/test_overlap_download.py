@@ -123,7 +123,7 @@ def test_a_download_holds_what_is_used_once_and_runs_alone(tmp_path):
     for name, text in {"deep": DEEP, "middle": MIDDLE, "top": TOP}.items():
         (tmp_path / f"snippets/x/{name}.py").write_text(HEADER + text)
     snippet = Snippet.read(tmp_path, "x/top")
-    assert list(snippet.input_hashes) == ["snippets/x/deep.py", "snippets/x/middle.py"]
+    assert list(snippet.input_digests) == ["snippets/x/deep.py", "snippets/x/middle.py"]
     text = download.program(snippet)
     counts = {
         "def wave(": 1,

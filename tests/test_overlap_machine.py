@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("pydantic")
 
 from overlap.book.ceiling import ceilings
-from overlap.run import machine, schema
+from overlap.run import hardware, schema
 
 H200, RTX, A100 = "NVIDIA H200", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB"
 
@@ -25,7 +25,7 @@ H200, RTX, A100 = "NVIDIA H200", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80
     ],
 )
 def test_names(gpus, name, label):
-    assert (machine.profile(gpus), machine.label(name)) == (name, label)
+    assert (hardware.name_of(gpus), hardware.label(name)) == (name, label)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_names(gpus, name, label):
     ],
 )
 def test_names_of_processors(cpu, cores, name, label):
-    assert machine.cpu_profile(cpu, cores) == name
-    assert machine.label(name) == label and machine.is_cpu(name)
+    assert hardware.cpu_name(cpu, cores) == name
+    assert hardware.label(name) == label and hardware.is_cpu(name)
 
 
 def test_order():
@@ -58,7 +58,7 @@ def test_order():
         "rtx-4090+h200-x2",
         "h200-x4",
     ]
-    assert sorted(reversed(names), key=machine.order) == names
+    assert sorted(reversed(names), key=hardware.order) == names
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def tool(tmp_path, monkeypatch):
 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for cached in (machine.here, machine._host):
+    for cached in (hardware.here, hardware._host):
         cached.cache_clear()
     yield write
-    for cached in (machine.here, machine._host):
+    for cached in (hardware.here, hardware._host):
         cached.cache_clear()
 
 
@@ -99,21 +99,21 @@ def test_the_gpus_that_cuda_would_show(tool, monkeypatch, visible):
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     shown, two = VISIBLE[visible]
-    here = machine.here()
+    here = hardware.here()
     assert here["gpus"] == [f"NVIDIA {'ABCD'[int(i)]}" for i in shown]
     assert (here["host_gpus"], here["driver"]) == (4, "580.0")
-    assert machine.visible_devices(2) == two
+    assert hardware.visible_devices(2) == two
     assert here["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     hidden = f"none (CUDA_VISIBLE_DEVICES={visible} hides NVIDIA A, NVIDIA B, NVIDIA C, NVIDIA D)"
-    assert shown or machine.described() == hidden
+    assert shown or hardware.described() == hidden
 
 
 def test_the_second_of_two_unlike_gpus(tool, monkeypatch):
     tool([RTX, A100])
-    assert machine.described() == f"1 × RTX 4090 + 1 × A100 SXM4 80GB ({RTX}, {A100})"
-    machine.here.cache_clear()
+    assert hardware.described() == f"1 × RTX 4090 + 1 × A100 SXM4 80GB ({RTX}, {A100})"
+    hardware.here.cache_clear()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert machine.profile(machine.here()["gpus"]) == "a100-sxm4-80gb"
+    assert hardware.name_of(hardware.here()["gpus"]) == "a100-sxm4-80gb"
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_the_second_of_two_unlike_gpus(tool, monkeypatch):
 )
 def test_without_a_working_nvidia_smi_there_is_no_gpu(tool, script, why):
     tool(script=script)
-    assert (machine.here()["gpus"], machine.here()["host_gpus"], machine.here()["driver"]) == ([], 0, None)
-    assert machine.described() == f"none ({why})"
+    assert (hardware.here()["gpus"], hardware.here()["host_gpus"], hardware.here()["driver"]) == ([], 0, None)
+    assert hardware.described() == f"none ({why})"
 
 
 def test_without_nvidia_smi_there_is_no_gpu(tool, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert machine.here()["gpus"] == []
-    assert machine.described() == "none (there is no nvidia-smi)"
+    assert hardware.here()["gpus"] == []
+    assert hardware.described() == "none (there is no nvidia-smi)"
 
 
 #: `nvidia-smi` of two GPUs, the second in a slot of half the width.
@@ -173,7 +173,7 @@ def probe(tool, monkeypatch):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: properties[i])
         monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
-        made = machine.probe()
+        made = hardware.probe()
         schema.Machine.model_validate(made["machine"])
         return made
 
@@ -206,19 +206,19 @@ def test_a_probe_on_gpus_that_say_all(tool, probe):
 
 def test_hosts_are_told_apart_and_not_named(tool, monkeypatch):
     tool()
-    four, files = machine._host_mark(), {"/etc/machine-id": "secret"}
-    monkeypatch.setattr(machine, "_text", lambda path: files.get(path, ""))
-    assert machine._host_mark() == four, "GPUs are enough"
+    four, files = hardware._host_mark(), {"/etc/machine-id": "secret"}
+    monkeypatch.setattr(hardware, "_text", lambda path: files.get(path, ""))
+    assert hardware._host_mark() == four, "GPUs are enough"
     tool([H200] * 2)
-    machine._host.cache_clear()
-    marks = [four, machine._host_mark()]
+    hardware._host.cache_clear()
+    marks = [four, hardware._host_mark()]
     monkeypatch.setenv("PATH", "/nowhere")
-    machine._host.cache_clear()
-    marks.append(machine._host_mark())
+    hardware._host.cache_clear()
+    marks.append(hardware._host_mark())
     for others in ({"/etc/machine-id": "other"}, {"/proc/sys/kernel/random/boot_id": "third"}, {}):
         files.clear()
         files.update(others)
-        marks.append(machine._host_mark())
+        marks.append(hardware._host_mark())
     assert len(set(marks)) == 6 and all(len(mark) == 8 and int(mark, 16) >= 0 for mark in marks)
 
 
@@ -231,6 +231,6 @@ def test_hosts_are_told_apart_and_not_named(tool, monkeypatch):
     ],
 )
 def test_what_the_cpu_says(monkeypatch, text, virtual, model):
-    monkeypatch.setattr(machine, "_text", lambda path: text if path == "/proc/cpuinfo" else "")
-    assert machine._virtual() is virtual
-    assert machine._cpu_model() == model or model is None
+    monkeypatch.setattr(hardware, "_text", lambda path: text if path == "/proc/cpuinfo" else "")
+    assert hardware._virtual() is virtual
+    assert hardware._cpu_model() == model or model is None

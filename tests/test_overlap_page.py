@@ -356,7 +356,7 @@ def test_values(measured, text):
     ((line, found),) = inline.values(f"Some {{ .attribute }} and {{unrelated: text}}\n\na {text} b")
     assert line == 2
     statistics = measured.book().statistics(found)
-    assert {profile: item.text for profile, item in statistics.items() if item.values} == VALUES[text]
+    assert {machine: item.text for machine, item in statistics.items() if item.values} == VALUES[text]
 
 
 BAD_VALUES = {
@@ -446,14 +446,14 @@ CLAIMS = {
 
 @pytest.mark.parametrize("text", CLAIMS)
 def test_verdicts(measured, text):
-    found = {verdict.profile: verdict for verdict in measured.book().verdicts(claim(text))}
+    found = {verdict.machine: verdict for verdict in measured.book().verdicts(claim(text))}
     states = {True: State.HOLDS, False: State.FALSE, None: State.OPEN}
-    assert {profile: verdict.state for profile, verdict in found.items()} == {
-        profile: states[holds] for profile, (holds, _) in CLAIMS[text].items()
+    assert {machine: verdict.state for machine, verdict in found.items()} == {
+        machine: states[holds] for machine, (holds, _) in CLAIMS[text].items()
     }
-    for profile, (holds, figures) in CLAIMS[text].items():
-        assert figures in found[profile].figures if holds is None else figures == found[profile].figures
-        assert found[profile].recording.path == f"docs/recordings/{profile}/a/b.json"
+    for machine, (holds, figures) in CLAIMS[text].items():
+        assert figures in found[machine].figures if holds is None else figures == found[machine].figures
+        assert found[machine].recording.path == f"docs/recordings/{machine}/a/b.json"
 
 
 CHECKED = {

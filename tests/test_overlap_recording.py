@@ -8,7 +8,7 @@ import pytest
 from overlap import OverlapError
 from overlap.book import select
 from overlap.cli import main
-from overlap.run import machine, recording
+from overlap.run import hardware, recording
 from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -288,7 +288,7 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
     def seen():
         book = small_book.book()
         (known,) = book.recordings("a/draws").values()
-        return known.grade, book.snippets["a/draws"].drawing_hashes
+        return known.grade, book.snippets["a/draws"].drawing_digests
 
     before = seen()
     small_book.snippet("timing/benchmark", HELPER.replace("mean([spread])", "mean([spread, 1])"))
@@ -304,7 +304,7 @@ THERE = {"python": "3.11", "torch": "2.11.0+cu130", "numpy": "2.0", "triton": "3
 
 
 @pytest.mark.parametrize(
-    ("changes", "profiles", "grade"),
+    ("changes", "machines", "grade"),
     [
         ({}, {"cpu"}, recording.FRESH),
         ({"torch": "2.12.0+cu130"}, {"cpu"}, recording.ENVIRONMENT),
@@ -312,10 +312,10 @@ THERE = {"python": "3.11", "torch": "2.11.0+cu130", "numpy": "2.0", "triton": "3
         ({"numpy": "1.26"}, {"h200"}, recording.OTHER),
     ],
 )
-def test_freshness_of_the_environment(small_book, template, changes, profiles, grade):
+def test_freshness_of_the_environment(small_book, template, changes, machines, grade):
     snippet = small_book.snippet("a/b")
     data = recording.read(small_book.commit("a/b", template, software=template["software"] | THERE | changes))
-    assert recording.grade(data, snippet, HERE, profiles) == grade
+    assert recording.grade(data, snippet, HERE, machines) == grade
 
 
 RANKS = 'gpus = [0, 1]\nranks = {}\nlauncher = "torchrun"'
@@ -336,7 +336,7 @@ def test_a_run_of_fewer_processes_is_not_what_ran_but_of_gpus_each_has_one(small
         committed = small_book.book().committed["a/b"]
         assert committed["cpu"].grade == grade
         assert committed["h200"].grade == recording.OTHER
-        assert snippet.hash == committed["h200"].data["source"]["sha256"]
+        assert snippet.digest == committed["h200"].data["source"]["sha256"]
 
 
 def test_missing_recordings_and_their_excuses(small_book, template):
@@ -401,7 +401,7 @@ def test_a_snippet_on_no_page_is_found(committed, template):
 
 def test_machines_of_the_book(committed, template):
     committed.commit("a/b", template, gpus=2)
-    assert [(m["profile"], m["label"], m["local"], m["first"]) for m in committed.book().machines()] == [
+    assert [(m["name"], m["label"], m["local"], m["first"]) for m in committed.book().machines()] == [
         ("cpu", "CPU", False, False),
         ("h200-x2", "2 × H200", False, True),
     ]
@@ -419,7 +419,7 @@ def test_the_cache_is_keyed_by_code_inputs_and_machine(small_book, monkeypatch):
     paths = [path(), path()]
     small_book.snippet("timing/benchmark", "def f():\n    return 2\n\n\ndef main():\n    return {}\n")
     paths.append(path())
-    monkeypatch.setattr(machine, "here", lambda: {"gpus": [], "cpu": "x", "cores": 2, "versions": {}})
+    monkeypatch.setattr(hardware, "here", lambda: {"gpus": [], "cpu": "x", "cores": 2, "versions": {}})
     paths.append(path())
     assert paths[0] == paths[1] and len(set(paths)) == 3
 
@@ -452,10 +452,10 @@ def test_what_this_machine_runs_is_not_put_with_another_processor(small_book, te
     monkeypatch.chdir(small_book.root)
     small_book.snippet("a/b")
     small_book.commit("a/b", template, **on_processor(template, "AMD EPYC 7763", 64))
-    here = machine.here()
-    own = machine.cpu_profile(here["cpu"], here["cores"])
+    here = hardware.here()
+    own = hardware.cpu_name(here["cpu"], here["cores"])
     assert main(["record", "a/b"]) == 0
-    assert "The CPU has a profile of its own here" in capsys.readouterr().out
+    assert "This CPU is a machine of its own" in capsys.readouterr().out
     assert recording.read(small_book.path("a/b", own))["result"] == {"n": 3}
     book = small_book.book()
     assert list(book.recordings("a/b")) == ["cpu", own]

@@ -171,7 +171,7 @@ def test_another_snippets_result_is_that_of_the_same_host(book, template):
     book.snippet("a/c", "def main():\n    return {}\n", "gpus = [1]")
     whole = recording.read(book.path("a/b", "h200"))
     snippet = book.book().snippet("a/c")
-    source = {"path": snippet.path, "sha256": snippet.hash}
+    source = {"path": snippet.path, "sha256": snippet.digest}
     moved = {key: whole[key] for key in whole if key not in ("digest", "others")} | {
         "snippet": "a/c",
         "source": source,
@@ -196,7 +196,7 @@ CLAIMS = {
 @pytest.mark.parametrize("text", CLAIMS)
 def test_a_claim_is_decided_by_most_runs(book, text):
     (claim,) = page.parse(f"```claim a/b\n{text}\nSo.\n```", "a.md")
-    found = {verdict.profile: verdict for verdict in book.book().verdicts(claim)}["h200"]
+    found = {verdict.machine: verdict for verdict in book.book().verdicts(claim)}["h200"]
     assert (found.state, found.figures, found.true) == CLAIMS[text]
 
 
@@ -243,8 +243,8 @@ def test_elsewhere_an_expression_that_finds_no_data_is_open(book):
     )
     at_home(book, "{cpu = 1}")
     assert book.check() == []
-    found = {verdict.profile: verdict for verdict in book.book().verdicts(book.pages().claims[0])}
-    assert {profile: verdict.state for profile, verdict in found.items()} == {
+    found = {verdict.machine: verdict for verdict in book.book().verdicts(book.pages().claims[0])}
+    assert {machine: verdict.state for machine, verdict in found.items()} == {
         "cpu": State.HOLDS,
         "h200": State.OPEN,
     }

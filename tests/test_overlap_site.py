@@ -249,7 +249,7 @@ def test_a_page_has_one_machine_and_a_file_has_each(built):
     files = sorted((built.site / "generated/machines").iterdir())
     assert [file.name for file in files] == ["cpu.json", "h200-x2.json", "h200.json"]
     shown = {file.stem: json.loads(file.read_text()) for file in files}
-    texts = {profile: data["values"][key][0] for profile, data in shown.items()}
+    texts = {machine: data["values"][key][0] for machine, data in shown.items()}
     assert texts == {"cpu": "3.0", "h200": "4.0", "h200-x2": "5.0"}
     run = shown["h200"]["snippets"]["a/number"]
     assert run["raw"] == "recordings/h200/a/number.json" and (built.site / run["raw"]).is_file()
@@ -632,7 +632,7 @@ def test_the_site_loads_nothing_from_elsewhere(built):
 
 
 def test_the_picker_knows_the_machines(built):
-    assert [machine["profile"] for machine in machines(built.site)] == ["cpu", "h200", "h200-x2"]
+    assert [machine["name"] for machine in machines(built.site)] == ["cpu", "h200", "h200-x2"]
 
 
 def test_a_page_saved_while_the_book_is_built_loses_no_anchor(on_cpu, template, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Snippets: what is refused, what a header may say, what the fingerprint means, what is shown."""
+"""Snippets: what is refused, what a header may say, what the digest means, what is shown."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from overlap import OverlapError, find_root
-from overlap.run import fingerprint
+from overlap.run import meaning
 from overlap.run.snippet import Snippet, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -168,7 +168,7 @@ if __name__ == "__main__":
 
 
 def hash_of(code: str, header: str = HEADER) -> str:
-    return Snippet(Path("/"), "a/b", header + code).hash
+    return Snippet(Path("/"), "a/b", header + code).digest
 
 
 @pytest.mark.parametrize(
@@ -274,12 +274,12 @@ KNOWN_PARTS = "7b04fbf3e3d503f0d55269f6d8b72f704fa432e1decedd6c37159120969012bf"
 ASK = """
 import sys
 from pathlib import Path
-from overlap.run import fingerprint
+from overlap.run import meaning
 from overlap.run.snippet import Snippet
 asked = Snippet(Path("/"), "a/b", Path(sys.argv[1]).read_text(encoding="utf-8"))
 parts = asked.parts
 names = [(sorted(part.binds), sorted(part.uses), sorted(part.annotation_uses)) for part in parts]
-print(asked.hash, fingerprint.of_parts(parts), names)
+print(asked.digest, meaning.of_parts(parts), names)
 """
 
 
@@ -288,7 +288,7 @@ def test_the_hash_is_the_same_on_every_python(tmp_path):
     assert hash_of(EVERY_SYNTAX) == KNOWN
     (tmp_path / "b.py").write_text(HEADER + EVERY_SYNTAX)
     parts = Snippet(Path("/"), "a/b", HEADER + EVERY_SYNTAX).parts
-    assert fingerprint.of_parts(parts) == KNOWN_PARTS
+    assert meaning.of_parts(parts) == KNOWN_PARTS
     names = [(sorted(part.binds), sorted(part.uses), sorted(part.annotation_uses)) for part in parts]
     for version in ("3.11", "3.12", "3.13", "3.14"):
         installed = (Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python")

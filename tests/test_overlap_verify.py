@@ -16,7 +16,7 @@ from overlap.book.ceiling import _tables, ceilings, family
 from overlap.cli import main
 from overlap.commands import diagnosis, verify
 from overlap.commands.diagnosis import LOW, NONE, OK
-from overlap.run import machine, recording
+from overlap.run import hardware, recording
 from overlap.run.runner import RunFailed
 from overlap.run.snippet import Snippet
 
@@ -97,8 +97,8 @@ class Bench:
         path.write_text(TOOL.format(python=sys.executable, known=known))
         path.chmod(0o755)
         self.gpu = gpu
-        machine.here.cache_clear()
-        machine._host.cache_clear()
+        hardware.here.cache_clear()
+        hardware._host.cache_clear()
 
     def data(self, name: str, value, gpus: int = 1, **run) -> dict:
         """A recording of a snippet with this value."""
@@ -106,12 +106,12 @@ class Bench:
         made = self.template | {
             "snippet": snippet.name,
             "result": {key: value},
-            "inputs": snippet.input_hashes,
+            "inputs": snippet.input_digests,
         }
-        made |= {"source": {"path": snippet.path, "sha256": snippet.hash}, "run": made["run"] | run}
+        made |= {"source": {"path": snippet.path, "sha256": snippet.digest}, "run": made["run"] | run}
         cards = [CARD | {"name": self.gpu} | self.card] * gpus
         made |= {"machine": made["machine"] | {"gpus": cards, "host_gpus": gpus}}
-        return recording.sealed(made | {"profile": machine.profile([self.gpu] * gpus)})
+        return recording.sealed(made | {"profile": hardware.name_of([self.gpu] * gpus)})
 
     def record(self) -> None:
         """Commit two runs of each headline on a healthy H200."""
@@ -165,8 +165,8 @@ def bench(small_book, template, tmp_path_factory, monkeypatch):
     made = Bench(small_book, template, folder)
     monkeypatch.setattr(verify, "Runner", made)
     yield made
-    machine.here.cache_clear()
-    machine._host.cache_clear()
+    hardware.here.cache_clear()
+    hardware._host.cache_clear()
 
 
 L40S = {"name": "NVIDIA L40S", "capability": "8.9", "sms": 142, "clock_mhz": 2520, "pcie_generation": 4}
@@ -379,7 +379,7 @@ def test_json_is_strict_and_complete(bench, capsys):
     )
     assert (launch["state"], launch["share"], launch["bound"]) == ("ok", None, 7.5 / verify.NEAR)
     assert set(copy) == set(product) == set(launch) and product["bound_by"] == "arithmetic"
-    states = {claim["line"]: (claim["page"], claim["profile"], claim["state"]) for claim in found["claims"]}
+    states = {claim["line"]: (claim["page"], claim["machine"], claim["state"]) for claim in found["claims"]}
     assert states == {9: ("a.md", "h200", "false"), 14: ("a.md", "h200", "holds"), 19: ("a.md", None, "open")}
     assert found["claims"][0]["figures"].startswith("gb_s = 27.1, not ≥ 50")
     assert found["diagnosis"] == [{"fact": "the GPU uses 8 of its 16 PCIe lanes", "explains": ["copy"]}]
@@ -403,8 +403,8 @@ def test_quick_runs_headlines_alone(bench, capsys, names, ran, left):
 def test_a_machine_without_a_gpu_says_what_it_could_not_check(bench, monkeypatch, capsys):
     bench.record()
     monkeypatch.setenv("PATH", "/nowhere")
-    machine.here.cache_clear()
-    machine._host.cache_clear()
+    hardware.here.cache_clear()
+    hardware._host.cache_clear()
     for options in ([], ["--quick"]):
         assert main(["verify", "--strict", *options]) == 0
         printed = capsys.readouterr().out
@@ -457,7 +457,7 @@ def test_what_is_false_with_another_torch_names_both(bench, capsys):
     assert "another torch" not in capsys.readouterr().out
     bench.template = bench.template | {"software": bench.template["software"] | {"torch": "2.99.0+cu130"}}
     assert main(["verify", "a/copy", "--json"]) == 0
-    (claim,) = [claim for claim in json.loads(capsys.readouterr().out)["claims"] if claim["profile"]]
+    (claim,) = [claim for claim in json.loads(capsys.readouterr().out)["claims"] if claim["machine"]]
     assert claim["torch"] == f"torch 2.99.0+cu130 here, {recorded} recorded"
     assert main(["verify", "a/copy"]) == 0
     line = f"    But it is another torch: 2.99.0+cu130 here, {recorded} recorded."
@@ -479,9 +479,9 @@ def lines(pages: Pages, name: str, share: float) -> dict[str, dict]:
         if printed:
             value = share * printed
             rate = {"value": value, "ceiling": most[key], "share": value / most[key]}
-            profile = machine.profile([name])
+            machine = hardware.name_of([name])
             recorded = verify._recorded(pages.book, headline)
-            said[headline.label] = verify._line(headline, profile, family(here), rate, recorded)
+            said[headline.label] = verify._line(headline, machine, family(here), rate, recorded)
     return said
 
 
@@ -516,8 +516,8 @@ def test_a_geforce_that_does_not_hold_its_highest_clock_has_no_false_cause():
 def test_the_recorded_hosts_are_of_one_kind(whole_book):
     """Home, *The machine* and *Check your GPU* say so: where another host or chip is recorded, mend them."""
     kinds = set()
-    for by_profile in whole_book.book.committed.values():
-        for recorded in by_profile.values():
+    for by_machine in whole_book.book.committed.values():
+        for recorded in by_machine.values():
             for here in (run["machine"] for run in recorded.runs):
                 host = here["virtual"], here["cpu"]
                 kinds |= {(*host, gpu["capability"], gpu["sms"]) for gpu in here["gpus"]}
@@ -577,7 +577,7 @@ def test_what_is_free_is_at_most_what_a_process_may_have(monkeypatch):
         monkeypatch.setattr(
             "torch.cuda.get_per_process_memory_fraction", lambda device, share=fraction: share
         )
-        assert machine.free_gib() == pytest.approx(free)
+        assert hardware.free_gib() == pytest.approx(free)
 
 
 def test_a_small_one_that_is_not_there_is_a_problem(small_book):

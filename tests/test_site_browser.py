@@ -28,8 +28,8 @@ pytest.importorskip("mkdocs")
 playwright = pytest.importorskip("playwright.sync_api")
 
 from conftest import CHROMIUM, ROOT  # noqa: E402
-from overlap.book.blocks.paste import Paste  # noqa: E402
 
+from overlap.blocks.paste import Paste  # noqa: E402
 from overlap.run.snippet import discover  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
@@ -176,14 +176,14 @@ def shows(page, machine: str) -> None:
 
 
 def options(page) -> dict[str, str]:
-    """Machines that can be picked: label by profile."""
+    """Machines that can be picked: label by name."""
     return dict(picker(page).locator("option").evaluate_all("all => all.map(o => [o.value, o.label])"))
 
 
 @pytest.fixture(scope="session")
 def shown(site):
-    """`shown(profile)` is what the site knows of a machine."""
-    return cache(lambda profile: json.loads((site / f"generated/machines/{profile}.json").read_text()))
+    """`shown(name)` is what the site knows of a machine."""
+    return cache(lambda name: json.loads((site / f"generated/machines/{name}.json").read_text()))
 
 
 #: Chooses the numbers of each picture; whether they are there.

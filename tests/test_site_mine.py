@@ -33,11 +33,11 @@ def written(pages, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("mine") / mine.NAME
     made = mine.Mine(pages, path)
     for runs in pages.book.committed.values():
-        for profile in (GPU, "cpu"):
-            if profile in runs:
-                data = {key: value for key, value in runs[profile].data.items() if key != "others"}
+        for machine in (GPU, "cpu"):
+            if machine in runs:
+                data = {key: value for key, value in runs[machine].data.items() if key != "others"}
                 made.put(data)
-    made.finish(lambda now, profile: machines.shown(now, Pictures(now.book), profile, machines.YOUR))
+    made.finish(lambda now, machine: machines.shown(now, Pictures(now.book), machine, machines.YOUR))
     return path
 
 
@@ -59,7 +59,7 @@ def picked(page) -> list[str]:
     return page.evaluate("[...document.querySelectorAll('.ov-picker option')].map(each => each.value)")
 
 
-def test_a_dropped_file_is_one_more_machine_and_is_not_sent(visit, written, data, book):  # noqa: F811
+def test_a_dropped_file_is_one_more_machine_and_is_not_sent(visit, written, data, pages):  # noqa: F811
     page = visit("check/")
     before = picked(page)
     sent = []
@@ -146,8 +146,8 @@ def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
     drop(page, tmp_path / "mine.json")
     page.goto("timing/")
     shows(page, SHOWN)
-    note = page.locator(f".ov-run:has([data-name='{name}']) .ov-elsewhere").first.inner_text()
-    assert note == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H200."
+    note = page.locator(f".ov-run:has([data-name='{name}']) .ov-elsewhere").first.text_content()
+    assert " ".join(note.split()) == "Not run on your 1 × H100 80GB HBM3 (needs 9 GPUs); shown is 1 × H200."
 
 
 def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, pages):  # noqa: F811

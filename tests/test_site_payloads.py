@@ -21,7 +21,7 @@ from test_site_browser import address, paths, search, visit  # noqa: F401 - used
 from test_site_browser import pytestmark as needs_chromium
 
 from overlap.run import recording
-from overlap.run.machine import profile
+from overlap.run.hardware import name_of
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain
 
@@ -182,8 +182,8 @@ def made(book: SmallBook, template: dict):
             data["machine"]["gpus"] = [{"name": gpu, "memory_bytes": 10**11, "capability": "9.0"}] * gpus
             data["software"]["cudnn"] = None
             snippet = Snippet.read(book.root, name)
-            data |= {"snippet": name, "profile": profile([gpu] * gpus), "inputs": {}}
-            data["source"] = {"path": snippet.path, "sha256": snippet.hash}
+            data |= {"snippet": name, "profile": name_of([gpu] * gpus), "inputs": {}}
+            data["source"] = {"path": snippet.path, "sha256": snippet.digest}
             recording.write(book.path(name, data["profile"]), recording.dump(recording.sealed(data)))
         pages.setdefault(chapter, []).append(PAGE.format(name=name))
     for chapter, parts in pages.items():

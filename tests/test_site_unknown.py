@@ -16,7 +16,7 @@ from overlap.run import recording
 
 pytestmark = [pytest.mark.usefixtures("on_cpu"), pytest.mark.filterwarnings("default")]
 
-PROFILE = "foo-9"
+MACHINE = "foo-9"
 GPU = {"name": "NVIDIA Foo 9", "memory_bytes": 40 * 10**9, "capability": "13.0"}
 AT_HOME = "[tool.overlap]\nhome = {h200 = 1}\n"
 MAIN = """
@@ -62,7 +62,7 @@ def foreign(data: dict, **changes) -> dict:
     here.pop("virtual", None)
     whole = {key: value for key, value in data.items() if key not in ("digest", "others")}
     result = data["result"] | changes
-    return recording.sealed(whole | {"machine": here, "profile": PROFILE, "result": result})
+    return recording.sealed(whole | {"machine": here, "profile": MACHINE, "result": result})
 
 
 def take(book_root, recordings: list[dict], monkeypatch, capsys) -> str:
@@ -97,13 +97,13 @@ def test_an_unknown_gpu_in_a_small_book(small, monkeypatch, capsys):
     said = take(
         small.root, [foreign(recording.read(small.path("a/copy", "h200")), gb_s=900.0)], monkeypatch, capsys
     )
-    assert f"new: a/copy on {PROFILE}" in said and "1 imported, 0 refused" in said
-    assert f"docs/a.md:9 on {PROFILE}: new: false" in said and "1 × FOO 9 is new: 1 claim holds" in said
+    assert f"new: a/copy on {MACHINE}" in said and "1 imported, 0 refused" in said
+    assert f"docs/a.md:9 on {MACHINE}: new: false" in said and "1 × FOO 9 is new: 1 claim holds" in said
     assert main(["check"]) == 0, capsys.readouterr().out
 
     site = build(small, "never")
     claims, index = ((site / path).read_text() for path in ("claims/index.html", "index.html"))
-    known = [(each["profile"], each["label"], each["reference"], each["first"]) for each in machines(site)]
+    known = [(each["name"], each["label"], each["reference"], each["first"]) for each in machines(site)]
     assert known == [
         ("foo-9", "1 × FOO 9", False, False),
         ("h200", "1 × H200", True, True),

@@ -1,5 +1,5 @@
 /* Machines. A page is built with what one machine gave, and shows it without scripts. The picker in the header puts what
-   another one gave in the same places, by key: a machine is a file, generated/machines/PROFILE.json. The reader's own is one
+   another one gave in the same places, by key: a machine is a file, generated/machines/NAME.json. The reader's own is one
    more, from the file mine.json that overlap.pyz wrote, kept in this browser; nothing is sent. Whatever a file holds is text
    and numbers: it arrives as textContent. A place that has changed says so by the event "ov-shown". */
 
@@ -7,8 +7,8 @@
   const PICKED = "overlap.machine", MINE = "overlap.mine", FORM = 2
   const ROOT = new URL("../", document.currentScript.src)
   const machines = window.overlapMachines ?? [], marks = window.overlapMarks ?? {}  // from generated/machines.js
-  const find = profile => machines.find(machine => machine.profile === profile)
-  const isMine = profile => profile.startsWith("my:")
+  const find = machine => machines.find(each => each.name === machine)
+  const isMine = machine => machine.startsWith("my:")
   const of = (map, key) => Object.hasOwn(map ?? {}, key) ? map[key] : undefined
   const all = (selector, place = document) => [...place.querySelectorAll(selector)]
 
@@ -42,31 +42,31 @@
   } catch (error) {
     refused = error.message
   }
-  const own = Object.entries(mine?.machines ?? {}).map(([name, { label, short }]) => ({ profile: `my:${name}`, label, short }))
+  const own = Object.entries(mine?.machines ?? {}).map(([name, { label, short }]) => ({ name: `my:${name}`, label, short }))
   machines.push(...own)
 
   // What a machine gave
 
   const files = new Map()
-  const load = profile => {
-    if (isMine(profile)) return Promise.resolve(of(mine.machines, profile.slice(3)))
-    if (!files.has(profile)) {
-      const file = fetch(new URL(`generated/machines/${profile}.json`, ROOT)).then(answer => {
+  const load = machine => {
+    if (isMine(machine)) return Promise.resolve(of(mine.machines, machine.slice(3)))
+    if (!files.has(machine)) {
+      const file = fetch(new URL(`generated/machines/${machine}.json`, ROOT)).then(answer => {
         if (!answer.ok) throw new Error(`${answer.url}: ${answer.status}`)
         return answer.json()
       })
-      files.set(profile, file)
-      file.catch(() => files.delete(profile))
+      files.set(machine, file)
+      file.catch(() => files.delete(machine))
     }
-    return files.get(profile)
+    return files.get(machine)
   }
 
   /* Its run of a snippet with the machine that it is from: this one, or one that gave what this one would give, too. */
-  const runOf = async (profile, name) => {
-    const run = of((await load(profile))?.snippets, name)
-    if (typeof run !== "string") return run && { ...run, profile }
-    const source = isMine(profile) ? `my:${run}` : run, lent = of((await load(source))?.snippets, name)
-    return lent && typeof lent !== "string" ? { ...lent, profile: source } : undefined
+  const runOf = async (machine, name) => {
+    const run = of((await load(machine))?.snippets, name)
+    if (typeof run !== "string") return run && { ...run, machine }
+    const source = isMine(machine) ? `my:${run}` : run, lent = of((await load(source))?.snippets, name)
+    return lent && typeof lent !== "string" ? { ...lent, machine: source } : undefined
   }
 
   /* Copies of what the page's <template> has. */
@@ -95,19 +95,19 @@
 
   const address = path => path && new URL(path, ROOT).href
 
-  const fillFigure = (figure, name, { pictures, profile, trace }) => {
+  const fillFigure = (figure, name, { pictures, machine, trace }) => {
     const which = figure.dataset.part ?? "", picture = of(pictures, which)
     if (!picture?.sizes?.wide) return figure.remove()
     const image = figure.querySelector("img"), source = figure.querySelector("source")
     for (const [element, attribute, variant] of [[image, "src", "wide"], [source, "srcset", "narrow"]]) {
       const [width, height] = picture.sizes[variant]
-      const file = `generated/pictures/${profile}/${name}${which && "-"}${which}-${variant}.svg`
-      element.setAttribute(attribute, isMine(profile) ? `data:image/svg+xml,${encodeURIComponent(picture[variant])}` : address(file))
+      const file = `generated/pictures/${machine}/${name}${which && "-"}${which}-${variant}.svg`
+      element.setAttribute(attribute, isMine(machine) ? `data:image/svg+xml,${encodeURIComponent(picture[variant])}` : address(file))
       element.setAttribute("width", width)
       element.setAttribute("height", height)
     }
     image.alt = picture.alt
-    figure.dataset.trace = isMine(profile) ? "" : address(trace)
+    figure.dataset.trace = isMine(machine) ? "" : address(trace)
     if (!figure.dataset.trace) figure.querySelector(".ov-explorable")?.remove()
   }
 
@@ -139,7 +139,7 @@
   })
 
   const fill = (place, run) => {
-    const name = place.dataset.name, printed = place.querySelector(".ov-printout"), isOwn = isMine(run.profile)
+    const name = place.dataset.name, printed = place.querySelector(".ov-printout"), isOwn = isMine(run.machine)
     for (const figure of all(".ov-figure", place)) fillFigure(figure, name, run)
     if (!printed) return
     const several = printed.querySelector(".ov-several"), from = place.querySelector(".ov-provenance")
@@ -179,13 +179,13 @@
   }
 
   /* What a machine gave in the place of an output; nothing where it has not run there. */
-  const drawn = async (box, profile) => {
+  const drawn = async (box, machine) => {
     const made = copy(box), places = all(".ov-part", made)
-    const runs = await Promise.all(places.map(place => runOf(profile, place.dataset.name)))
+    const runs = await Promise.all(places.map(place => runOf(machine, place.dataset.name)))
     if (!runs.every(Boolean)) return null
     made.querySelector(".ov-elsewhere")?.remove()
-    if (runs[0].profile === made.dataset.machine) return made
-    made.dataset.machine = runs[0].profile
+    if (runs[0].machine === made.dataset.machine) return made
+    made.dataset.machine = runs[0].machine
     places.forEach((place, i) => fill(place, runs[i]))
     return made
   }
@@ -209,7 +209,7 @@
   }
 
   /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
-  const model = profile => profile.replace(/-x\d+$/, "")
+  const model = machine => machine.replace(/-x\d+$/, "")
   const isTold = (value, machine, wanted) => {
     if (model(machine) === model(wanted)) return true
     const table = value.closest("table"), before = (table?.closest(".md-typeset__scrollwrap") ?? table)?.previousElementSibling
@@ -258,9 +258,9 @@
     const head = document.querySelector(".ov-head"), line = document.querySelector(".ov-switch")
     if (!head) return
     const shown = all(`${OUTPUTS} > :first-child`), others = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`).length
-    const profiles = shown.map(run => run.dataset.machine), count = profile => profiles.filter(other => other === profile).length
-    const most = [...profiles].sort((a, b) => count(b) - count(a))[0] ?? wanted
-    head.querySelector(".ov-here").textContent = find(profiles.includes(wanted) ? wanted : most).short
+    const ran = shown.map(run => run.dataset.machine), count = machine => ran.filter(other => other === machine).length
+    const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
+    head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).short
     const opens = line.querySelector(".ov-opens"), other = line.querySelector(".ov-others")
     opens.hidden ||= Boolean(chosen())
     other.hidden = !others
@@ -269,8 +269,8 @@
   }
 
   /* Now the page can be painted. */
-  const done = profile => {
-    document.documentElement.dataset.machine = profile
+  const done = machine => {
+    document.documentElement.dataset.machine = machine
     document.documentElement.classList.remove("ov-waiting")
   }
 
@@ -300,20 +300,20 @@
   // The picker
 
   /* What the page opens on, or else the book. */
-  const firstOf = () => document.querySelector(".ov-head")?.dataset.first ?? machines.find(machine => machine.first)?.profile
+  const firstOf = () => document.querySelector(".ov-head")?.dataset.first ?? machines.find(each => each.first)?.name
   /* What the address asks for, or what this browser remembers. */
-  const chosen = () => [new URLSearchParams(location.search).get("machine"), localStorage.getItem(PICKED)].find(profile => profile && find(profile))
+  const chosen = () => [new URLSearchParams(location.search).get("machine"), localStorage.getItem(PICKED)].find(machine => machine && find(machine))
 
   const select = () => document.querySelector(".ov-picker select")
-  const pick = profile => {
+  const pick = machine => {
     const url = new URL(location.href)
-    localStorage.setItem(PICKED, profile)
+    localStorage.setItem(PICKED, machine)
     if (url.searchParams.has("machine")) {
-      url.searchParams.set("machine", profile)
+      url.searchParams.set("machine", machine)
       history.replaceState(history.state, "", url)
     }
-    if (select()) select().value = profile
-    return apply(profile)
+    if (select()) select().value = machine
+    return apply(machine)
   }
 
   /* Opened as a file, or without the net, a page keeps its machine. */
@@ -333,8 +333,8 @@
     picker.className = "ov-picker"
     title.className = "ov-picker-name"
     title.textContent = "Machine"
-    for (const { profile, label, short, local } of machines) {
-      const option = new Option(label + (local ? " (this build)" : ""), profile)
+    for (const { name: machine, label, short, local } of machines) {
+      const option = new Option(label + (local ? " (this build)" : ""), machine)
       if (narrow.matches) option.label = option.text.replace(label, short)
       choice.add(option)
     }
@@ -349,13 +349,13 @@
     const place = box.parentElement.querySelector(".ov-choice"), run = built.get(box)
     if (!place || box.closest(".ov-summary") || place.querySelector("select")) return
     const names = all(".ov-part", run).map(({ dataset }) => dataset.name)
-    const has = ({ profile }) => names.every(name => of(of(mine?.machines, profile.slice(3))?.snippets, name))
-    const profiles = [...run.dataset.machines.split(" ").map(find), ...own.filter(has)]
-    if (profiles.length < 2) return
+    const has = ({ name: machine }) => names.every(name => of(of(mine?.machines, machine.slice(3))?.snippets, name))
+    const entries = [...run.dataset.machines.split(" ").map(find), ...own.filter(has)]
+    if (entries.length < 2) return
     const choose = (words, more = []) => {
       const label = document.createElement("label"), choice = document.createElement("select")
       choice.ariaLabel = words
-      for (const option of [...more, ...profiles.map(({ label: name, profile }) => new Option(name, profile))]) choice.add(option)
+      for (const option of [...more, ...entries.map(({ label: text, name }) => new Option(text, name))]) choice.add(option)
       label.className = "ov-machines"
       label.append(words, choice)
       place.append(label)
@@ -387,16 +387,16 @@
 
   // Evidence
 
-  const rowOf = (row, profile, [state, figures, advice, raw]) => {
+  const rowOf = (row, machine, [state, figures, advice, raw]) => {
     const made = row.cloneNode(true), link = made.querySelector("a")
     made.className = `ov-${state}`
-    made.dataset.machine = profile
-    made.classList.toggle("ov-picked", profile === current)
+    made.dataset.machine = machine
+    made.classList.toggle("ov-picked", machine === current)
     texts(made, ".ov-sign", [of(marks, state)])
     texts(made, ".ov-state", [state, advice])
     texts(made, "code", [figures])
-    link.textContent = find(profile).label
-    isMine(profile) ? link.removeAttribute("href") : link.href = address(raw)
+    link.textContent = find(machine).label
+    isMine(machine) ? link.removeAttribute("href") : link.href = address(raw)
     return made
   }
 
@@ -406,8 +406,8 @@
     target.dataset.filled = "yes"
     const list = target.querySelector("ul"), row = list.firstElementChild
     try {
-      const verdicts = await Promise.all(machines.map(async ({ profile }) => of((await load(profile))?.claims, target.dataset.key)))
-      const rows = machines.map(({ profile }, i) => profile === row.dataset.machine ? row : verdicts[i] && rowOf(row, profile, verdicts[i]))
+      const verdicts = await Promise.all(machines.map(async ({ name: machine }) => of((await load(machine))?.claims, target.dataset.key)))
+      const rows = machines.map(({ name: machine }, i) => machine === row.dataset.machine ? row : verdicts[i] && rowOf(row, machine, verdicts[i]))
       list.replaceChildren(...rows.filter(Boolean))
     } catch (error) {
       delete target.dataset.filled
@@ -417,13 +417,13 @@
 
   // Tables of machines have one more column, marks one more sign: the reader's own
 
-  const addColumn = (table, { profile, label }, put) => {
+  const addColumn = (table, { name: machine, label }, put) => {
     const heads = table.tHead.rows[0], head = heads.lastElementChild.cloneNode()
     head.textContent = label
     heads.append(head)
     for (const line of table.tBodies[0].rows) {
       const cell = document.createElement("td")
-      cell.dataset.machine = profile
+      cell.dataset.machine = machine
       put(cell, line)
       line.append(cell)
     }
@@ -431,12 +431,12 @@
 
   const span = (look, text) => Object.assign(document.createElement("span"), { className: look, textContent: text })
 
-  const addOwn = machine => {
-    const { profile, label } = machine, data = of(mine.machines, profile.slice(3))
+  const addOwn = entry => {
+    const { name: machine, label } = entry, data = of(mine.machines, machine.slice(3))
     for (const table of all(".ov-rates")) {
       const rates = [...table.tBodies[0].rows].map(row => of(data.headlines, row.dataset.key ?? ""))
       if (!rates.some(Boolean)) continue
-      addColumn(table, machine, (cell, row) => {
+      addColumn(table, entry, (cell, row) => {
         const [text, range, share, origin] = rates[row.sectionRowIndex] ?? ["–", "", "", "did not run there"]
         const more = [range, share].filter(Boolean).join(" · ")
         cell.textContent = text
@@ -445,11 +445,11 @@
       })
     }
     for (const table of all(".ov-claims > table")) {
-      addColumn(table, machine, (cell, { dataset }) => {
+      addColumn(table, entry, (cell, { dataset }) => {
         const verdict = of(data.claims, dataset.key ?? "")
         if (verdict) {
           const [state, figures] = verdict, mark = span(`ov-cell ov-${state}`, "")
-          Object.assign(mark.dataset, { machine: profile, note: `${label}: ${figures}` })
+          Object.assign(mark.dataset, { machine: machine, note: `${label}: ${figures}` })
           mark.tabIndex = -1
           mark.append(span("ov-sign", of(marks, state)), span("ov-unseen", state))
           cell.append(mark)
@@ -460,14 +460,14 @@
     for (const list of all(".ov-book-tally ul")) {
       const item = list.lastElementChild.cloneNode()
       item.textContent = `${label}: ${data.tally}`
-      item.dataset.machine = profile
+      item.dataset.machine = machine
       list.append(item)
     }
   }
 
   const addMarks = () => {
     for (const mark of all(".ov-mark")) {
-      const verdicts = own.map(({ profile }) => of(of(mine.machines, profile.slice(3)).claims, mark.dataset.key)?.[0])
+      const verdicts = own.map(({ name: machine }) => of(of(mine.machines, machine.slice(3)).claims, mark.dataset.key)?.[0])
       const state = ["false", "open", "holds"].find(name => verdicts.includes(name))
       if (!state) continue
       mark.append(span(`ov-own ov-${state}`, ` · yours ${of(marks, state)}`))
@@ -513,7 +513,7 @@
     })
     zone.replaceChildren(make("p", "", "Drop mine.json here, or"), choose, input, told)
     if (refused) tell(`The file that this browser keeps is not used. ${refused}`)
-    if (mine) tell("In the picker of every page now: " + own.map(({ profile, label }) => `${label} (claims: ${of(mine.machines, profile.slice(3)).tally})`).join(", ") + ".")
+    if (mine) tell("In the picker of every page now: " + own.map(({ name: machine, label }) => `${label} (claims: ${of(mine.machines, machine.slice(3)).tally})`).join(", ") + ".")
     if (!mine && !refused) return
     const forget = make("button", "ov-button", "Forget my machine")
     forget.type = "button"

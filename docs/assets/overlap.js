@@ -343,7 +343,7 @@
     if (claims) {
       const on = document.createElement("select")
       on.add(new Option("any machine", ""))
-      for (const { label, profile } of window.overlapMachines ?? []) if (rows.some(({ states }) => profile in states)) on.add(new Option(label, profile))
+      for (const { label, name } of window.overlapMachines ?? []) if (rows.some(({ states }) => name in states)) on.add(new Option(label, name))
       add("on", "On", on)
       on.value = asked.get("on") ?? ""
     }

@@ -182,7 +182,7 @@ class View(Protocol):
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""
 
-    def first(self, by_profile: dict, name: str) -> str:
+    def first(self, by_machine: dict, name: str) -> str:
         """Of the machines that have something of a snippet, the one that the page shows."""
 
     def value(self, value: Value) -> Any:
@@ -222,7 +222,7 @@ class Notebook(Protocol):
     def drawing(self, picture: str, name: str) -> str:
         """An SVG of the book itself, as HTML."""
 
-    def label(self, profile: str) -> str:
+    def label(self, machine: str) -> str:
         """How a machine is called."""
 
     def text(self, text: str) -> str:

@@ -93,7 +93,7 @@ class Calculator(Block):
         """Where the inputs begin, per machine that has them all."""
         names = [item.name for item in self.inputs]
         table = book.table([item.start for item in self.inputs])
-        return {profile: dict(zip(names, numbers, strict=True)) for profile, numbers in table.items()}
+        return {machine: dict(zip(names, numbers, strict=True)) for machine, numbers in table.items()}
 
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""
@@ -101,17 +101,17 @@ class Calculator(Block):
 
     def check(self, pages: Pages) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give results along the curve."""
-        for profile, numbers in self.starts(pages.book).items():
+        for machine, numbers in self.starts(pages.book).items():
             for item in self.inputs:
                 number = numbers[item.name]
                 if not is_number(number) or not item.low <= number <= item.high:
-                    reason = f"{item.name} is {show(number)} on {profile}"
+                    reason = f"{item.name} is {show(number)} on {machine}"
                     bounds = f"{show(item.low)} to {show(item.high)}"
                     yield f"{self.where}: {reason}, outside {bounds}; widen its bounds"
                     return
             least = min(self.results(numbers))
             if least < 0:
-                yield f"{self.where}: the result falls to {show(least)} on {profile}; narrow the bounds"
+                yield f"{self.where}: the result falls to {show(least)} on {machine}; narrow the bounds"
 
     def results(self, numbers: dict[str, float]) -> list[float]:
         """The results along the curve."""

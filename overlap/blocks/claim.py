@@ -167,7 +167,7 @@ class Claim(Block):
         """Two claims of one name; false or open on a reference machine."""
         yield from self._check_names(pages.on(self.page))
         for verdict in pages.book.verdicts(self):
-            if pages.book.is_reference(verdict.profile):
+            if pages.book.is_reference(verdict.machine):
                 if verdict.state is State.FALSE:
                     yield self.falsehood(verdict)
                 elif verdict.state is State.OPEN:
@@ -181,7 +181,7 @@ class Claim(Block):
             if not any(limit.shares(pages.book.scopes(verdict.recording)) for verdict in decided):
                 yield f"{self.where}: no machine knows the limit `{limit.ceiling}`; mend it, or take it away"
         for verdict in decided:
-            if verdict.state is State.HOLDS and pages.book.is_reference(verdict.profile):
+            if verdict.state is State.HOLDS and pages.book.is_reference(verdict.machine):
                 for reason in self.narrow(pages.book, verdict):
                     remedy = verdict.advice or "measure longer or claim less"
                     yield f"{self.where}: claim {reason}, in {verdict.recording.path}; {remedy}"
@@ -216,15 +216,15 @@ class Claim(Block):
     def fold(self, view: View) -> str:
         """Its evidence, which the mark opens."""
         verdicts = view.book.verdicts(self)
-        by_machine = {verdict.profile: verdict for verdict in verdicts}
-        profile = view.first(by_machine, self.snippet)
+        by_machine = {verdict.machine: verdict for verdict in verdicts}
+        machine = view.first(by_machine, self.snippet)
         return view.render(
             read_template("claim"),
             claim=self,
             how=view.how(self.snippet),
             view=view,
-            profile=profile,
-            verdict=view.verdict(by_machine[profile]),
+            machine=machine,
+            verdict=view.verdict(by_machine[machine]),
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),
         )
@@ -239,7 +239,7 @@ class Claim(Block):
         """The claim as a quotation, with its expression and its verdicts."""
         rows = [f"> **Claim.** {self.text}", ">", f"> `{self.expression}`"]
         for verdict in notebook.book.verdicts(self):
-            text = f"{notebook.label(verdict.profile)}: {verdict.state.word}: {verdict.figures}"
+            text = f"{notebook.label(verdict.machine)}: {verdict.state.word}: {verdict.figures}"
             rows.append(f"> - {notebook.text(text)}")
         return [notebook.markdown("\n".join(rows))]
 

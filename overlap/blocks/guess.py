@@ -75,10 +75,10 @@ class Guess(Block):
     def check(self, pages: Pages) -> Iterator[str]:
         """Whether the same choice is right on all reference machines; what question and answer say."""
         votes = self.votes(pages.book)
-        for profile, right in votes.items():
+        for machine, right in votes.items():
             if len(right) != 1:
                 texts = ", ".join(f"`{choice.text}`" for choice in right) or "none"
-                reason = f"on {profile} not just one choice is right: {texts}"
+                reason = f"on {machine} not just one choice is right: {texts}"
                 yield f"{self.where}: {reason}; mend the expressions, or add `for` a condition"
         if not votes:
             reason = "none of the book's own machines decides which choice is right"
@@ -93,15 +93,15 @@ class Guess(Block):
         if not self.snippet:
             return {"any machine": [choice for choice in self.choices if choice.is_right]}
         votes = {}
-        for profile, recording in book.recordings(self.snippet).items():
-            if not book.is_reference(profile) or not speaks_of(self.condition, recording):
+        for machine, recording in book.recordings(self.snippet).items():
+            if not book.is_reference(machine) or not speaks_of(self.condition, recording):
                 continue
             scopes = book.scopes(recording)
             try:
-                votes[profile] = [choice for choice in self.choices if _holds(choice.expression, scopes)]
+                votes[machine] = [choice for choice in self.choices if _holds(choice.expression, scopes)]
             except Undecided as error:
                 remedy = "mend the expressions, or add `for` a condition"
-                raise OverlapError(f"{self.where}: undecided on {profile}: {error}; {remedy}") from None
+                raise OverlapError(f"{self.where}: undecided on {machine}: {error}; {remedy}") from None
         return votes
 
     def right(self, book: Book) -> Choice:

@@ -109,14 +109,14 @@ class Headline(NamedTuple):
     def by_machine(self, book: Book) -> dict[str, Rate]:
         """What is measured on each machine that has it."""
         rates = {}
-        for profile, recording in book.recordings(self.snippet).items():
+        for machine, recording in book.recordings(self.snippet).items():
             values, ceilings, shares = self.measured(book, recording)
             if values:
                 runs = recording.runs
                 statistic = Statistic(tuple(values), hosts(runs), disturbed=disturbed(runs))
                 share = f"{middle(shares):.0%} of {show(ceilings[0])}" if shares else ""
                 origin = statistic.origin or "1 run"
-                rates[profile] = Rate(statistic.text, statistic.range, share, origin)
+                rates[machine] = Rate(statistic.text, statistic.range, share, origin)
         return rates
 
 
@@ -161,29 +161,29 @@ class Headlines(Block):
     def table(self, pages: Pages) -> tuple[list[str], dict[str, dict[str, Rate]]]:
         """The machines that have a value; what is measured, by row and machine."""
         table = {row.title: row.by_machine(pages.book) for row in self.shown(pages)}
-        everywhere = [machine["profile"] for machine in pages.book.machines()]
-        profiles = [profile for profile in everywhere if any(profile in cells for cells in table.values())]
+        everywhere = [machine["name"] for machine in pages.book.machines()]
+        machines = [machine for machine in everywhere if any(machine in cells for cells in table.values())]
         for cells in table.values():
-            for profile in profiles:
-                cells.setdefault(profile, _NONE)
-        return profiles, table
+            for machine in machines:
+                cells.setdefault(machine, _NONE)
+        return machines, table
 
     def html(self, view: View) -> str:
         """A table with one column per machine."""
-        profiles, table = self.table(view.pages)
+        machines, table = self.table(view.pages)
         keys = {row.title: row.key for row in self.shown(view.pages)}
-        names = {"view": view, "profiles": profiles, "table": table, "keys": keys}
+        names = {"view": view, "machines": machines, "table": table, "keys": keys}
         return view.render(read_template("headlines"), **names)
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """The table in Markdown."""
-        profiles, table = self.table(notebook.pages)
-        rows = [["measured", *map(notebook.label, profiles)]]
+        machines, table = self.table(notebook.pages)
+        rows = [["measured", *map(notebook.label, machines)]]
         for name, cells in table.items():
             row = [name]
-            for profile in profiles:
-                more = f" ({cells[profile].more})" if cells[profile].more else ""
-                row.append(notebook.text(cells[profile].text + more))
+            for machine in machines:
+                more = f" ({cells[machine].more})" if cells[machine].more else ""
+                row.append(notebook.text(cells[machine].text + more))
             rows.append(row)
         return [notebook.markdown(markdown_table(rows))]
 

@@ -18,11 +18,11 @@ class Tally(Block):
     def html(self, view: View) -> str:
         """A line with a link to the index of all claims, where there is one; a list by machine."""
         counts = Counts.of(map(view.book.verdicts, view.pages.claims))
-        profiles = [machine["profile"] for machine in view.book.machines() if machine["profile"] in counts.by]
+        machines = [machine["name"] for machine in view.book.machines() if machine["name"] in counts.by]
         href = ""
         for block in view.pages.of_kind(ClaimIndex):
             href = view.page(block.page, "").removesuffix("#")
-        return view.render(read_template("tally"), counts=counts, profiles=profiles, href=href)
+        return view.render(read_template("tally"), counts=counts, machines=machines, href=href)
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """The line."""
@@ -53,7 +53,7 @@ class ClaimIndex(Block):
         names = {"machines": machines, "counts": counts, "pages": pages, "states": list(State)}
         parts = ["", view.stash(view.render(read_template("claim_counts"), **names))]
         for title, claims in sections.items():
-            rows = [(claim, {item.profile: item for item in verdicts[claim]}) for claim in claims]
+            rows = [(claim, {item.machine: item for item in verdicts[claim]}) for claim in claims]
             names = {"view": view, "title": title, "machines": machines, "rows": rows}
             parts += [f"## {title}", view.stash(view.render(read_template("claims"), **names))]
         return "\n\n".join([*parts, ""])

@@ -8,7 +8,7 @@ from overlap.book.statistic import is_format
 from overlap.book.value import Value
 from overlap.run.snippet import NAME
 
-VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<profile>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
+VALUE = re.compile(rf"\{{(?P<name>{NAME})(?:@(?P<machine>[\w+-]+))?:\s*(?P<expression>[^{{}}\n]+?)\}}")
 CITED = re.compile(r"\{claim:\s*(?P<claim>[^{}\s]+)\s*\}")
 PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
 #: What the book says of a source's statement; of these words.
@@ -30,7 +30,7 @@ def read_value(match: re.Match) -> Value:
     if colon and tail and is_format(tail):
         source = head.strip()
         spec = tail
-    return Value(match["name"], match["profile"], source, spec)
+    return Value(match["name"], match["machine"], source, spec)
 
 
 def values(text: str) -> list[tuple[int, Value]]:

@@ -61,7 +61,7 @@ class Pages:
         """The values in sentences, without those that are pinned to one machine."""
         found = set()
         for block in self.blocks:
-            found |= {value for value in block.values_in(self.book) if not value.profile}
+            found |= {value for value in block.values_in(self.book) if not value.machine}
         return found
 
     @property

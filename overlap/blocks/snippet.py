@@ -226,10 +226,10 @@ class SnippetBlock(Block):
             return [notebook.markdown(f"```python\n{snippet.show(list(self.show))}\n```")]
         where = f"`{snippet.path}`"
         outputs = []
-        profile = select.of_snippet(book, snippet.name)
-        if profile:
-            where += f": the output below is from {notebook.label(profile)}."
-            outputs = notebook.outputs(snippet, book.recordings(snippet.name)[profile])
+        machine = select.of_snippet(book, snippet.name)
+        if machine:
+            where += f": the output below is from {notebook.label(machine)}."
+            outputs = notebook.outputs(snippet, book.recordings(snippet.name)[machine])
         tags = [] if 0 in snippet.options["gpus"] else ["gpu"]
         caption = self.prose.cells(notebook)
         if snippet.options["launcher"] == "python" and "multiprocessing" not in snippet.text:

@@ -16,7 +16,7 @@ from overlap.book.records import Records
 from overlap.book.statistic import Statistic, show
 from overlap.book.value import Value
 from overlap.book.verdict import Decidable, State, Verdict
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.derived import NotDerived
 
 
@@ -45,24 +45,24 @@ class Book(Records):
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
 
-        Each has `profile`, `label`, `short`, `local` (this build ran on it), `first`, `reference` (a claim
+        Each has `name`, `label`, `short`, `local` (this build ran on it), `first`, `reference` (a claim
         that is false there stops the build).
         """
         is_local = {}
         for name in self.snippets:
-            for profile, recording in self.recordings(name).items():
-                is_local[profile] = recording.is_local
+            for machine, recording in self.recordings(name).items():
+                is_local[machine] = recording.is_local
         first = select.of_book(self)
         return [
             {
-                "profile": profile,
-                "label": machine.label(profile),
-                "short": machine.short(profile),
-                "local": is_local[profile],
-                "first": profile == first,
-                "reference": self.is_reference(profile),
+                "name": machine,
+                "label": hardware.label(machine),
+                "short": hardware.short(machine),
+                "local": is_local[machine],
+                "first": machine == first,
+                "reference": self.is_reference(machine),
             }
-            for profile in sorted(is_local, key=machine.order)
+            for machine in sorted(is_local, key=hardware.order)
         ]
 
     # What an expression sees of a run
@@ -84,16 +84,16 @@ class Book(Records):
 
         def load(other: str) -> dict:
             """Result of another snippet, on the same host where there is one."""
-            if other not in self.snippets or recording.profile not in self.recordings(other):
-                raise Undecided(f"no run of {other} on {recording.profile}")
-            of_other = self.recordings(other)[recording.profile]
+            if other not in self.snippets or recording.machine not in self.recordings(other):
+                raise Undecided(f"no run of {other} on {recording.machine}")
+            of_other = self.recordings(other)[recording.machine]
             recorded_on = [candidate["machine"].get("host") for candidate in of_other.runs]
             host = run["machine"].get("host")
             return self.result(of_other, recorded_on.index(host) if host in recorded_on else 0)
 
         chapters = {snippet.chapter for snippet in self.snippets.values()}
         names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
-        names |= machine_scope(recording.profile, run["machine"])
+        names |= machine_scope(run["machine"])
         for key, value in self.result(recording, number).items():
             names[key] = wrap(value, f"{recording.snippet}.{key}")
         return names
@@ -102,13 +102,13 @@ class Book(Records):
 
     def numbers(self, value: Value) -> dict:
         """What an expression gives on each machine that has data for it, the median of its runs."""
-        return {profile: item.middle for profile, item in self.statistics(value).items() if item.values}
+        return {machine: item.middle for machine, item in self.statistics(value).items() if item.values}
 
     def table(self, values: list[Value]) -> dict[str, list]:
         """The numbers of several expressions, on each machine that has them all."""
         columns = [self.numbers(value) for value in values]
-        profiles = [profile for profile in columns[0] if all(profile in column for column in columns)]
-        return {profile: [column[profile] for column in columns] for profile in profiles}
+        machines = [machine for machine in columns[0] if all(machine in column for column in columns)]
+        return {machine: [column[machine] for column in columns] for machine in machines}
 
     def statistics(self, value: Value) -> dict[str, Statistic]:
         """What an expression gives in all runs of each machine; nothing anywhere is an error."""
@@ -124,18 +124,18 @@ class Book(Records):
 
     def _statistics_of(self, value: Value) -> dict[str, Statistic]:
         recordings = self.recordings(value.snippet)
-        by_profile = {}
-        for profile, recording in recordings.items():
-            if value.profile in (None, profile):
-                by_profile[profile] = self._statistic(value, recording)
-        if any(item.values for item in by_profile.values()):
-            return by_profile
+        by_machine = {}
+        for machine, recording in recordings.items():
+            if value.machine in (None, machine):
+                by_machine[machine] = self._statistic(value, recording)
+        if any(item.values for item in by_machine.values()):
+            return by_machine
         reason = f"{value.snippet}: `{value.expression}` has no value on"
-        if not by_profile:
+        if not by_machine:
             remedy = f"run `overlap record {value.snippet}` on one"
-            raise OverlapError(f"{reason} {value.profile or 'any machine'}; {remedy}")
-        *_, last = by_profile.values()
-        raise OverlapError(f"{reason} {', '.join(by_profile)} ({last.why}); mend the expression")
+            raise OverlapError(f"{reason} {value.machine or 'any machine'}; {remedy}")
+        *_, last = by_machine.values()
+        raise OverlapError(f"{reason} {', '.join(by_machine)} ({last.why}); mend the expression")
 
     def _statistic(self, value: Value, recording: Recording) -> Statistic:
         values = []
@@ -151,7 +151,7 @@ class Book(Records):
                 why = f"`{value.expression}:{value.spec}`: {error}"
                 raise OverlapError(f"{value.snippet}: {why}; mend the format, or the expression") from None
             except OverlapError as error:
-                wanted = value.profile or self.is_reference(recording.profile)
+                wanted = value.machine or self.is_reference(recording.machine)
                 if wanted and isinstance(error, NotDerived):
                     raise
                 if wanted and not isinstance(error, Undecided):
@@ -163,8 +163,8 @@ class Book(Records):
 
     def _verdicts_of(self, claim: Decidable) -> list[Verdict]:
         of_machines = []
-        for profile, recording in self.recordings(claim.snippet).items():
-            of_machine = self.verdict(claim, recording, strict=self.is_reference(profile))
+        for machine, recording in self.recordings(claim.snippet).items():
+            of_machine = self.verdict(claim, recording, strict=self.is_reference(machine))
             if of_machine:
                 of_machines.append(of_machine)
         if all(item.state is State.OPEN for item in of_machines):
@@ -199,17 +199,17 @@ class Book(Records):
         recording of the book itself is not compared: there the claim is mended.
         """
         committed = self.committed.get(recording.snippet, {})
-        is_committed = committed.get(recording.profile) is recording
-        if is_committed and self.is_reference(recording.profile):
+        is_committed = committed.get(recording.machine) is recording
+        if is_committed and self.is_reference(recording.machine):
             return ""
         own = {}
-        for profile, known in committed.items():
-            if self.is_reference(profile) and bool(known.gpus) == bool(recording.gpus):
-                own[profile] = known.data["software"]["torch"]
-        if recording.profile in own:
-            own = {recording.profile: own[recording.profile]}
+        for machine, known in committed.items():
+            if self.is_reference(machine) and bool(known.gpus) == bool(recording.gpus):
+                own[machine] = known.data["software"]["torch"]
+        if recording.machine in own:
+            own = {recording.machine: own[recording.machine]}
         now = recording.data["software"]["torch"]
         if not own or now in own.values():
             return ""
-        where = "there" if is_committed and recording.profile not in self.library.profiles_here else "here"
+        where = "there" if is_committed and recording.machine not in self.library.machines_here else "here"
         return f"torch {now} {where}, {' and '.join(sorted(set(own.values())))} recorded"

@@ -3,21 +3,20 @@
 from overlap.book.ceiling import ceilings
 from overlap.book.expression import Data, evaluate
 from overlap.book.recording import Recording
-from overlap.run import machine
+from overlap.run import hardware
 
 
-def machine_scope(profile: str, here: dict) -> dict:
+def machine_scope(here: dict) -> dict:
     """What an expression or a condition knows of a recorded machine."""
     name = "the CPU"
-    model = machine.profile([])
+    model = hardware.name_of([])
     capability = 0.0
     if here["gpus"]:
         first = here["gpus"][0]
         name = first["name"]
-        model = machine.profile([name])
+        model = hardware.name_of([name])
         capability = float(first["capability"])
     return {
-        "profile": profile,
         "model": model,
         "gpus": len(here["gpus"]),
         "capability": capability,
@@ -30,4 +29,4 @@ def speaks_of(condition: str, recording: Recording) -> bool:
     """Whether a condition is true of a recording's machine; an empty one is true of all."""
     if not condition:
         return True
-    return bool(evaluate(condition, machine_scope(recording.profile, recording.data["machine"])))
+    return bool(evaluate(condition, machine_scope(recording.data["machine"])))

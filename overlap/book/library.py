@@ -6,8 +6,8 @@ from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.recording import Recording
-from overlap.run import machine
-from overlap.run.recording import grade, profile, read
+from overlap.run import hardware
+from overlap.run.recording import grade, machine_name, read
 from overlap.run.snippet import Snippet, discover
 
 #: What stands for recordings that `overlap.pyz` leaves out.
@@ -22,18 +22,18 @@ class Library:
         #: Snippets by name.
         self.snippets = discover(root)
         #: What this machine is called with no GPU visible, with one, with two …
-        self.profiles_here: list[str] = []
-        here = machine.here()
+        self.machines_here: list[str] = []
+        here = hardware.here()
         for count in range(len(here["gpus"]) + 1):
             gpus = here["gpus"][:count]
-            self.profiles_here.append(profile(root, gpus, here["cpu"], here["cores"]))
-        #: Committed recordings by snippet and profile, and what is wrong with the others.
+            self.machines_here.append(machine_name(root, gpus, here["cpu"], here["cores"]))
+        #: Committed recordings by snippet and machine, and what is wrong with the others.
         self.recordings: dict[str, dict[str, Recording]] = {}
         self.unreadable_recordings: list[str] = []
         for path in sorted(root.glob("docs/recordings/*/*/*.json")):
             try:
                 recording = self._recording(path)
-                self.recordings.setdefault(recording.data["snippet"], {})[recording.profile] = recording
+                self.recordings.setdefault(recording.data["snippet"], {})[recording.machine] = recording
             except OverlapError as error:
                 self.unreadable_recordings.append(str(error))
         #: How long each snippet takes, by the number of GPUs, where recordings were left out.
@@ -60,5 +60,5 @@ class Library:
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
             raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
-        fresh = grade(data, self.snippets[name], machine.here(), self.profiles_here)
+        fresh = grade(data, self.snippets[name], hardware.here(), self.machines_here)
         return Recording(data, where, is_local=False, grade=fresh)

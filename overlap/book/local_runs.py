@@ -9,7 +9,7 @@ from pathlib import Path
 from overlap.book.library import Library
 from overlap.book.recording import Recording
 from overlap.cache import Cache, digest, is_writable, write
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.recording import FRESH, dump, read
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
@@ -38,21 +38,21 @@ class LocalRuns:
         self._execute = execute
 
     def of(self, name: str) -> dict[str, Recording]:
-        """What the cache has of a snippet, by profile."""
+        """What the cache has of a snippet, by machine."""
         if self._execute == "never":
             return {}
         recordings = {}
         for snippet, gpus in self.runnable([name]):
             if self.path(snippet, gpus).exists():
                 recording = self.read(snippet, gpus)
-                recordings[recording.profile] = recording
+                recordings[recording.machine] = recording
         return recordings
 
     def runnable(self, names: list[str] | None = None) -> Iterator[tuple[Snippet, int]]:
         """Snippets with the GPU counts that this machine has and they ask for."""
         for name in names or self._library.snippets:
             snippet = self._library.snippet(name)
-            for gpus in range(len(self._library.profiles_here)):
+            for gpus in range(len(self._library.machines_here)):
                 if gpus in snippet.options["gpus"]:
                     yield snippet, gpus
 
@@ -88,7 +88,7 @@ class LocalRuns:
 
     def path(self, snippet: Snippet, gpus: int) -> Path:
         """The file of a recording: named by source, inputs, versions and devices."""
-        here = [machine.here(), self._library.profiles_here]
-        made_from = [snippet.hash, snippet.input_hashes, here, gpus, snippet.options["ranks"]]
+        here = [hardware.here(), self._library.machines_here]
+        made_from = [snippet.digest, snippet.input_digests, here, gpus, snippet.options["ranks"]]
         cache = Cache(cache_folder(self._root))
         return cache.path("runs", f"{snippet.name}-{gpus}", made_from, ".json")

@@ -29,7 +29,7 @@ class Recording:
         return self.data["snippet"]
 
     @property
-    def profile(self) -> str:
+    def machine(self) -> str:
         """Name of the machine."""
         return self.data["profile"]
 

@@ -6,7 +6,7 @@ from overlap import OverlapError
 from overlap.book.library import Library
 from overlap.book.local_runs import LocalRuns, cache_folder
 from overlap.book.recording import Recording, has_trials
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.derived import derived
 from overlap.run.recording import has_runs_of
 from overlap.run.runner import Runner
@@ -47,9 +47,9 @@ class Records:
         self._recordings: dict[str, dict[str, Recording]] = {}
         self._results: dict[tuple, dict] = {}
 
-    def is_reference(self, profile: str) -> bool:
+    def is_reference(self, machine: str) -> bool:
         """Whether this is a reference machine: a false claim there stops the build."""
-        return not self.references or profile in self.references
+        return not self.references or machine in self.references
 
     def snippet(self, name: str) -> Snippet:
         """The snippet of this name; a wrong name is an error that says why."""
@@ -57,7 +57,7 @@ class Records:
 
     @property
     def committed(self) -> dict[str, dict[str, Recording]]:
-        """Committed recordings by snippet and profile; one that cannot be read is an error."""
+        """Committed recordings by snippet and machine; one that cannot be read is an error."""
         if self.library.unreadable_recordings:
             raise OverlapError("\n".join(self.library.unreadable_recordings))
         return self.library.recordings
@@ -67,9 +67,9 @@ class Records:
         recordings = self.committed.get(name, {}).values()
         return not recordings or any(has_trials(recording.result) for recording in recordings)
 
-    def runs_wanted(self, name: str, profile: str) -> int:
+    def runs_wanted(self, name: str, machine: str) -> int:
         """How many runs of a snippet a recording of this machine should have."""
-        return self.references.get(profile, 1) if self.measures(name) else 1
+        return self.references.get(machine, 1) if self.measures(name) else 1
 
     def recordings(self, name: str) -> dict[str, Recording]:
         """The recording of each machine, the CPU first, then by GPU count; a wrong name is an error.
@@ -79,11 +79,11 @@ class Records:
         if name not in self._recordings:
             self.snippet(name)
             recordings = dict(self.committed.get(name, {}))
-            for profile, local in self.local.of(name).items():
-                if profile not in recordings or not has_runs_of(recordings[profile].data, local.data):
-                    recordings[profile] = local
-            profiles = sorted(recordings, key=machine.order)
-            self._recordings[name] = {profile: recordings[profile] for profile in profiles}
+            for machine, local in self.local.of(name).items():
+                if machine not in recordings or not has_runs_of(recordings[machine].data, local.data):
+                    recordings[machine] = local
+            machines = sorted(recordings, key=hardware.order)
+            self._recordings[name] = {machine: recordings[machine] for machine in machines}
         return self._recordings[name]
 
     def result(self, recording: Recording, number: int = 0) -> dict:
@@ -91,7 +91,7 @@ class Records:
         key = (recording.path, number)
         if key not in self._results:
             measured = recording.runs[number]["result"]
-            run = f"{recording.profile}: {recording.path}, run {number + 1}"
+            run = f"{recording.machine}: {recording.path}, run {number + 1}"
             self._results[key] = measured | derived(self.snippet(recording.snippet), measured, run)
         return self._results[key]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from overlap.book.records import Records
-from overlap.run.machine import is_cpu, is_one_gpu
+from overlap.run.hardware import is_cpu, is_one_gpu
 
 
 def of_book(book: Records) -> str:
@@ -24,9 +24,9 @@ def of_page(book: Records, names: Iterable[str]) -> str:
     It is the book's, if all of them ran on it; else the one that most of them are shown on.
     """
     names = sorted(name for name in names if name in book.snippets)  # a wrong name is its block's error
-    profiles = [set(book.recordings(name)) for name in names if book.recordings(name)]
+    machines = [set(book.recordings(name)) for name in names if book.recordings(name)]
     first = of_book(book)
-    if all(first in ran_on or ran_on == {"cpu"} for ran_on in profiles):
+    if all(first in ran_on or ran_on == {"cpu"} for ran_on in machines):
         return first
     counts = Counter(filter(None, [of_snippet(book, name) for name in names]))
     return counts.most_common(1)[0][0]
@@ -38,32 +38,32 @@ def of_snippet(book: Records, name: str) -> str | None:
     return _first(_gpus(book, name), book.references, best)
 
 
-def of_values(book: Records, by_profile: dict, name: str, wanted: str = "") -> str:
+def of_values(book: Records, by_machine: dict, name: str, wanted: str = "") -> str:
     """Of the machines that have a value of a snippet: what stands for the `wanted` one, else its own."""
-    for profile in (stand_in(wanted, book.recordings(name)), of_snippet(book, name)):
-        if profile in by_profile:
-            return profile
-    return next(iter(by_profile))
+    for machine in (stand_in(wanted, book.recordings(name)), of_snippet(book, name)):
+        if machine in by_machine:
+            return machine
+    return next(iter(by_machine))
 
 
-def stand_in(wanted: str, profiles: Iterable[str]) -> str | None:
+def stand_in(wanted: str, machines: Iterable[str]) -> str | None:
     """Of the machines where something ran, the one that gave what the wanted one would give; or none.
 
     That is itself. Of what ran on one GPU at most: a single GPU of its model; on CPUs alone: their first.
     """
-    profiles = list(profiles)
-    if wanted in profiles:
+    machines = list(machines)
+    if wanted in machines:
         return wanted
-    if profiles and all(map(is_cpu, profiles)):
-        return profiles[0]
-    if all(is_cpu(profile) or is_one_gpu(profile) for profile in profiles):
-        return next((profile for profile in profiles if wanted.startswith(f"{profile}-x")), None)
+    if machines and all(map(is_cpu, machines)):
+        return machines[0]
+    if all(is_cpu(machine) or is_one_gpu(machine) for machine in machines):
+        return next((machine for machine in machines if wanted.startswith(f"{machine}-x")), None)
     return None
 
 
 def _gpus(book: Records, name: str) -> dict[str, int]:
     """How many GPUs each machine has that a snippet ran on."""
-    return {profile: recording.gpus for profile, recording in book.recordings(name).items()}
+    return {machine: recording.gpus for machine, recording in book.recordings(name).items()}
 
 
 def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> str | None:
@@ -75,10 +75,10 @@ def _first(gpus: dict[str, int], references: dict[str, int], best: int = 1) -> s
     """
     named = list(references)
 
-    def order(profile: str) -> tuple[bool, bool, bool, int, int]:
-        count = gpus[profile]
-        model = profile.removesuffix(f"-x{count}")
-        name = profile if profile in references or count != best else model
+    def order(machine: str) -> tuple[bool, bool, bool, int, int]:
+        count = gpus[machine]
+        model = machine.removesuffix(f"-x{count}")
+        name = machine if machine in references or count != best else model
         place = named.index(name) if name in references else len(named)
         is_reference = not references or name in references
         return not is_reference, count == 0, count != best, count, place

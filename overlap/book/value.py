@@ -5,25 +5,25 @@ from dataclasses import dataclass
 
 
 def key(*parts: object) -> str:
-    """Identifies a value, a claim or a table: ten hex digits, a hash of what is computed."""
+    """Identifies a value, a claim or a table: ten hex digits, a digest of what is computed."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True)
 class Value:
-    """An expression over a snippet's result; `profile` pins it to one machine, `spec` is its format."""
+    """An expression over a snippet's result; `machine` pins it to one machine, `spec` is its format."""
 
     snippet: str
-    profile: str | None
+    machine: str | None
     expression: str
     spec: str
 
     @property
     def key(self) -> str:
         """Identifies it among all values."""
-        return key(self.snippet, self.profile, self.expression, self.spec)
+        return key(self.snippet, self.machine, self.expression, self.spec)
 
     def __str__(self) -> str:
         """As it is written between braces."""
-        name = f"{self.snippet}@{self.profile}" if self.profile else self.snippet
+        name = f"{self.snippet}@{self.machine}" if self.machine else self.snippet
         return f"{name}: {self.expression}:{self.spec}" if self.spec else f"{name}: {self.expression}"

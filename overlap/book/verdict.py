@@ -53,9 +53,9 @@ class Verdict:
     torch: str = ""
 
     @property
-    def profile(self) -> str:
+    def machine(self) -> str:
         """Name of the machine."""
-        return self.recording.profile
+        return self.recording.machine
 
     @property
     def advice(self) -> str:
@@ -98,7 +98,7 @@ class Tally:
     @classmethod
     def of(cls, verdicts: list[Verdict]) -> "Tally":
         """Count verdicts."""
-        return cls(*([verdict.profile for verdict in verdicts if verdict.state is state] for state in State))
+        return cls(*([verdict.machine for verdict in verdicts if verdict.state is state] for state in State))
 
     @property
     def state(self) -> State:
@@ -144,7 +144,7 @@ class Counts:
         for verdicts in claims:
             tallies.append(Tally.of(verdicts))
             for verdict in verdicts:
-                by.setdefault(verdict.profile, Counter())[verdict.state] += 1
+                by.setdefault(verdict.machine, Counter())[verdict.state] += 1
         states = Counter(tally.state for tally in tallies)
         some_open = sum(bool(tally.open) for tally in tallies)
         return cls(len(tallies), states[State.HOLDS], states[State.FALSE], some_open, by)
@@ -161,9 +161,9 @@ class Counts:
                 text += f"; {count} {verb} {state.word} on one or more"
         return text
 
-    def on(self, profile: str) -> str:
+    def on(self, machine: str) -> str:
         """`24 of 25 hold` of the claims that this machine decides; those it leaves open behind."""
-        states = self.by[profile]
+        states = self.by[machine]
         holds = states[State.HOLDS]
         text = f"{holds} of {holds + states[State.FALSE]} {State.HOLDS.counted(holds)}"
         if states[State.OPEN]:

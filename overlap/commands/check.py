@@ -96,7 +96,7 @@ def findings(pages: Pages, every: bool = False) -> list[str]:
         details = []
         states = Counter()
         narrow = 0
-        for claim, verdict in _verdicts_on(pages, here["profile"]):
+        for claim, verdict in _verdicts_on(pages, here["name"]):
             states[verdict.state] += 1
             if verdict.state is State.HOLDS:
                 reasons = [f"  too narrow: {claim.where}: claim {why}" for why in claim.narrow(book, verdict)]
@@ -105,7 +105,7 @@ def findings(pages: Pages, every: bool = False) -> list[str]:
             else:
                 details.append(f"  {verdict.state.word}: {claim.where}: {claim.text} {verdict.reason}")
         line = f"{here['label']}, not one of the book's own: {_counted(states, narrow)}"
-        if every or here["profile"] in book.library.profiles_here:
+        if every or here["name"] in book.library.machines_here:
             lines += [line, *sorted(details)]
         elif details:
             lines.append(f"{line}; `overlap check --all` says which")
@@ -127,13 +127,13 @@ def _counted(states: Counter, narrow: int) -> str:
     return ", ".join(parts)
 
 
-def _verdicts_on(pages: Pages, profile: str) -> Iterator[tuple]:
+def _verdicts_on(pages: Pages, machine: str) -> Iterator[tuple]:
     for claim in pages.claims:
         try:
             verdicts = pages.book.verdicts(claim)
         except OverlapError:  # `check` has it
             continue
-        yield from ((claim, verdict) for verdict in verdicts if verdict.profile == profile)
+        yield from ((claim, verdict) for verdict in verdicts if verdict.machine == machine)
 
 
 def _underived(book: Book, snippet: Snippet) -> Iterator[str]:
@@ -167,8 +167,8 @@ def _style(book: Book, snippet: Snippet) -> Iterator[str]:
     for recording in book.committed.get(snippet.name, {}).values():
         seconds = max(run["run"]["seconds"] for run in recording.runs)
         limit = snippet.options["timeout"]
-        if seconds > _SHARE * limit and book.is_reference(recording.profile):
-            took = f"took {seconds:.0f} s on {recording.profile}"
+        if seconds > _SHARE * limit and book.is_reference(recording.machine):
+            took = f"took {seconds:.0f} s on {recording.machine}"
             reason = f"{took}, more than a third of its limit of {limit} s"
             yield f"{snippet.path}: {reason}; write a longer `timeout` into its header"
 
@@ -195,10 +195,10 @@ def _freshness(book: Book, snippet: Snippet) -> Iterator[str]:
             yield f"{snippet.path}: {MISSING}: no recording {on}; {remedy}"
     for recording in recordings:
         there = f"{again} on such a machine"
-        if recording.profile in book.library.profiles_here:
+        if recording.machine in book.library.machines_here:
             there = again
-        wanted = book.runs_wanted(snippet.name, recording.profile)
-        if len(recording.runs) < wanted and book.is_reference(recording.profile):
+        wanted = book.runs_wanted(snippet.name, recording.machine)
+        if len(recording.runs) < wanted and book.is_reference(recording.machine):
             remedy = f"{again} on such a machine, another host if there is one"
             yield f"{recording.path}: {len(recording.runs)} of {wanted} runs; {remedy}"
         if recording.grade == CODE:

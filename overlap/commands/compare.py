@@ -8,19 +8,19 @@ from overlap.run.recording import without_raw
 
 
 def compared(book: Book, names: list[str] | None) -> Iterator[tuple[str, str, str, str, float, float]]:
-    """(snippet, profile here, recorded profile, key, here, recorded) of each number that differs.
+    """(snippet, machine here, recorded machine, key, here, recorded) of each number that differs.
 
     Machines of as many GPUs are compared; recorded is the median of the runs, as on the pages.
     """
     for name in names or book.snippets:
-        for profile, local in book.local.of(name).items():
+        for machine, local in book.local.of(name).items():
             for other, committed in book.committed.get(name, {}).items():
                 if committed.gpus == local.gpus:
                     runs = [dict(_numbers(without_raw(run["result"]))) for run in committed.runs]
                     for key, number in _numbers(without_raw(local.result)):
                         values = [numbers[key] for numbers in runs if key in numbers]
                         if values and middle(values) != number:
-                            yield name, profile, other, key, number, middle(values)
+                            yield name, machine, other, key, number, middle(values)
 
 
 def _numbers(value, key: str = "") -> Iterator[tuple[str, float]]:

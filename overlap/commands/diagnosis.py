@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from overlap.book.recording import disturbed
 from overlap.book.statistic import show
-from overlap.run import machine, noise
+from overlap.run import hardware, noise
 from overlap.run.text import plural
 
 OK, LOW, NONE = "ok", "LOW", "no verdict"
@@ -66,7 +66,7 @@ class Fact(NamedTuple):
         """Whether it can hold a headline of `verify` down."""
         bound_by = headline["bound_by"]
         if self.kind == "host":
-            return bound_by is None or machine.is_cpu(headline["profile"])
+            return bound_by is None or hardware.is_cpu(headline["machine"])
         if self.kind == "link":
             return bound_by == "pcie"
         if self.kind == "clock":
@@ -86,10 +86,10 @@ def needs_clock(headline: dict) -> bool:
 
 def _gpu_state() -> dict:
     """What the driver says of the first visible GPU: the fields that it knows, and `reasons` in words."""
-    answers = machine.query(["clocks_event_reasons.active", *_FIELDS.values()])
-    first = next(iter(machine.cuda_gpus().values()), {})
+    answers = hardware.query(["clocks_event_reasons.active", *_FIELDS.values()])
+    first = next(iter(hardware.cuda_gpus().values()), {})
     reasons, *cells = answers.get(first.get("uuid"), [""])
-    numbers = zip(_FIELDS, map(machine.number, cells), strict=False)
+    numbers = zip(_FIELDS, map(hardware.number, cells), strict=False)
     return {"reasons": _in_words(reasons)} | {key: value for key, value in numbers if value is not None}
 
 

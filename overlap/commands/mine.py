@@ -3,8 +3,8 @@
 The site takes it for one more machine, `overlap import` takes its runs. It is plain JSON:
 
     overlap     the number of this form
-    edition     fingerprint of the book: its snippets, and all that pages compute
-    machines    by profile: all that pages show of it, see `overlap.site.machines`; pictures are in there, too
+    edition     digest of the book: its snippets, and all that pages compute
+    machines    by machine: all that pages show of it, see `overlap.site.machines`; pictures are in there, too
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
 
@@ -23,7 +23,7 @@ from overlap.blocks.headlines import all_headlines
 from overlap.blocks.pages import Pages
 from overlap.book.recording import Recording
 from overlap.cache import digest, write
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.progress import Item
 from overlap.run.recording import FRESH, bundled, grade, parse, plain_json, sealed
 from overlap.run.scrub import scrubbed
@@ -32,7 +32,7 @@ from overlap.run.snippet import Snippet
 FORM = 2
 NAME = "mine.json"
 
-#: Recordings of what was measured here, by snippet and profile.
+#: Recordings of what was measured here, by snippet and machine.
 Measured = dict[str, dict[str, Recording]]
 #: What pages show of one machine of a book.
 Shown = Callable[[Pages, str], dict]
@@ -56,28 +56,28 @@ class Mine:
 
     def _read(self, path: Path) -> None:
         book = self.book
-        here = machine.here()
+        here = hardware.here()
         for where, data in _recordings(path):
             name = data["snippet"]
-            if data["profile"] not in book.library.profiles_here:
-                reason = f"has runs of another machine, {machine.label(data['profile'])}"
+            if data["profile"] not in book.library.machines_here:
+                reason = f"has runs of another machine, {hardware.label(data['profile'])}"
                 raise OverlapError(f"{where}: {reason}; move it away, or start in another folder")
             if name not in book.snippets:
                 continue
-            if grade(data, book.snippets[name], here, book.library.profiles_here) == FRESH:
+            if grade(data, book.snippets[name], here, book.library.machines_here) == FRESH:
                 self.put(data)
 
     def put(self, data: dict) -> None:
         """Take a recording."""
         name = data["snippet"]
-        profile = data["profile"]
-        recording = Recording(data, f"{NAME}:{profile}/{name}", is_local=False, grade=FRESH)
-        self.recordings.setdefault(name, {})[profile] = recording
+        machine = data["profile"]
+        recording = Recording(data, f"{NAME}:{machine}/{name}", is_local=False, grade=FRESH)
+        self.recordings.setdefault(name, {})[machine] = recording
 
     def lacking(self, items: list[Item]) -> list[Item]:
         """Those of these items that it does not have."""
-        profiles = self.book.library.profiles_here
-        return [item for item in items if profiles[item[1]] not in self.recordings.get(item[0].name, {})]
+        machines = self.book.library.machines_here
+        return [item for item in items if machines[item[1]] not in self.recordings.get(item[0].name, {})]
 
     def add(self, snippet: Snippet, data: dict) -> None:
         """Take one more run, without what names a person, and write the file."""
@@ -88,15 +88,15 @@ class Mine:
     def finish(self, shown: Shown) -> None:
         """Write the file with what the book shows of its runs."""
         now = self.pages.over(self.book.with_recordings(self.recordings))
-        profiles = sorted({recording.profile for recording in self.all_recordings}, key=machine.order)
-        self._write({profile: shown(now, profile) for profile in profiles})
+        machines = sorted({recording.machine for recording in self.all_recordings}, key=hardware.order)
+        self._write({machine: shown(now, machine) for machine in machines})
 
     @property
     def all_recordings(self) -> list[Recording]:
         """Its recordings."""
         recordings = []
-        for by_profile in self.recordings.values():
-            recordings += by_profile.values()
+        for by_machine in self.recordings.values():
+            recordings += by_machine.values()
         return recordings
 
     def _write(self, machines: dict) -> None:
@@ -111,10 +111,10 @@ class Mine:
 
 
 def edition(pages: Pages) -> str:
-    """Fingerprint of the book: a file of another one has other snippets, or lacks what pages ask for."""
+    """Digest of the book: a file of another one has other snippets, or lacks what pages ask for."""
     parts = []
     for name, snippet in pages.book.snippets.items():
-        parts.append(f"{name} {snippet.hash} {snippet.input_hashes} {snippet.derive_hash}")
+        parts.append(f"{name} {snippet.digest} {snippet.input_digests} {snippet.derive_digest}")
     parts += [value.key for value in pages.values]
     keyed = [*all_headlines(pages), *pages.of_kind(Calculator), *pages.claims]
     parts += [item.key for item in keyed]

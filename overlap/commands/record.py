@@ -11,7 +11,7 @@ from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.recording import busy
 from overlap.book.verdict import State
-from overlap.run import machine, recording
+from overlap.run import hardware, recording
 from overlap.run.progress import Item
 from overlap.run.recording import Bundle
 from overlap.run.scrub import scrubbed
@@ -41,17 +41,17 @@ class Recorder:
         if named and not self.bundle and runs is None:
             return 1
         snippet, gpus = item
-        profile = self.book.library.profiles_here[gpus]
-        wanted = self.book.runs_wanted(snippet.name, profile)
+        machine = self.book.library.machines_here[gpus]
+        wanted = self.book.runs_wanted(snippet.name, machine)
         if runs is not None and self.book.measures(snippet.name):
             wanted = runs
         recorded = set()
-        committed = self.book.committed.get(snippet.name, {}).get(profile)
+        committed = self.book.committed.get(snippet.name, {}).get(machine)
         if committed is not None and committed.grade == recording.FRESH:
             recorded = recording.run_digests(committed.data)
         if not self.bundle:
             return max(0, wanted - len(recorded))
-        bundled = self.bundle.runs(snippet, profile)
+        bundled = self.bundle.runs(snippet, machine)
         if named:
             return max(0, wanted - len(bundled - recorded))
         return max(0, wanted - len(bundled | recorded))
@@ -82,8 +82,8 @@ class Recorder:
             where = self.bundle.path if self.bundle else "their recordings"
             remedy = f"when it is calm, remove {where} and repeat them: a busy run counts beside calm ones"
             yield f"This machine was busy in {runs}; {remedy}"
-        if "cpu" not in self.book.library.profiles_here:
-            yield "The CPU has a profile of its own here: the book's is another, or has other cores"
+        if "cpu" not in self.book.library.machines_here:
+            yield "This CPU is a machine of its own: the book's is another, or has other cores"
 
 
 def round_robin(lacking: dict[Item, int]) -> list[Item]:
@@ -100,7 +100,7 @@ def _fitting(book: Book, line: bytes, where: str) -> dict:
     snippet = book.snippet(data["snippet"])
     if not recording.is_intact(data):
         raise OverlapError("its digest does not match its content; record it again")
-    if recording.grade(data, snippet, machine.here(), []) == recording.CODE:
+    if recording.grade(data, snippet, hardware.here(), []) == recording.CODE:
         raise OverlapError(f"{snippet.path} has changed since it was recorded; record it again")
     known = book.library.recordings.get(snippet.name, {}).values()  # those that can be read
     recorded = [set(item.result) for item in known if item.grade != recording.CODE]
@@ -108,9 +108,9 @@ def _fitting(book: Book, line: bytes, where: str) -> dict:
     if lacking or not data["result"]:
         what = f"no {', '.join(sorted(lacking))}" if lacking else "nothing"
         raise OverlapError(f"its result has {what}; record it again")
-    profile = recording.profile_of(book.root, data["machine"])
-    if profile != data["profile"]:  # it was recorded where the book's processor was not known
-        data = recording.sealed(data | {"profile": profile})
+    machine = recording.machine_of(book.root, data["machine"])
+    if machine != data["profile"]:  # it was recorded where the book's processor was not known
+        data = recording.sealed(data | {"profile": machine})
     return data
 
 
@@ -155,7 +155,7 @@ def verdicts(root: Path) -> Verdicts:
                     text = claim.text
                     if verdict.state is not State.HOLDS:
                         text += f" {verdict.reason}"
-                    by_place[claim.where, verdict.profile] = (verdict.state, text)
+                    by_place[claim.where, verdict.machine] = (verdict.state, text)
     return by_place
 
 
@@ -173,9 +173,9 @@ def turned(before: Verdicts, after: Verdicts) -> list[str]:
         new, text = after.get(key, (State.OPEN, old_text))  # nothing decides it any more
         if new is not old:
             lines.append(f"{where}: {old.word} -> {new.word}: {text}")
-    known = {profile for _, profile in before}
-    holds = Counter(profile for (_, profile), (state, _) in after.items() if state is State.HOLDS)
-    for profile in sorted({profile for _, profile in after} - known):
-        count = f"{plural(holds[profile], 'claim')} {State.HOLDS.counted(holds[profile])}"
-        lines.append(f"{machine.label(profile)} is new: {count}")
+    known = {machine for _, machine in before}
+    holds = Counter(machine for (_, machine), (state, _) in after.items() if state is State.HOLDS)
+    for machine in sorted({machine for _, machine in after} - known):
+        count = f"{plural(holds[machine], 'claim')} {State.HOLDS.counted(holds[machine])}"
+        lines.append(f"{hardware.label(machine)} is new: {count}")
     return lines

@@ -6,7 +6,7 @@ from overlap.book.limits import FAR
 from overlap.book.statistic import show
 from overlap.book.verdict import State
 from overlap.commands.diagnosis import LOW
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.text import aligned, plural
 
 
@@ -20,13 +20,13 @@ def is_off(report: dict) -> bool:
 def as_text(report: dict) -> Iterator[str]:
     """A report for people, line by line."""
     here = report["machine"]
-    label = machine.label(machine.profile([gpu["name"] for gpu in here["gpus"]]))
+    label = hardware.label(hardware.name_of([gpu["name"] for gpu in here["gpus"]]))
     torch = report["software"]["torch"]
     yield f"Measured now: {label}, {here['cpu']}, {plural(here['cores'], 'core')}, torch {torch}"
     if not here["gpus"]:
         yield "torch sees no GPU here, so this measures the CPU; docs/first_steps.md tells why that may be."
     headlines = report["headlines"]
-    rows = [_row(line, here, len({line["profile"] for line in headlines}) > 1) for line in headlines]
+    rows = [_row(line, here, len({line["machine"] for line in headlines}) > 1) for line in headlines]
     yield from aligned(rows)
     if not rows:
         yield "No headline rate could be measured here."
@@ -50,7 +50,7 @@ def as_text(report: dict) -> Iterator[str]:
 
 
 def _claims_as_text(claims: list[dict]) -> Iterator[str]:
-    decided = [claim for claim in claims if claim["profile"] is not None]
+    decided = [claim for claim in claims if claim["machine"] is not None]
     count = {state: sum(claim["state"] == state.word for claim in decided) for state in State}
     false = [claim for claim in decided if claim["state"] == State.FALSE.word]
     disturbed = sum(bool(claim["busy"]) for claim in false)
@@ -59,7 +59,7 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
         text += f" ({disturbed} while this machine was busy)"
     yield f"{text}; cannot be decided: {count[State.OPEN]}; not checked: {len(claims) - len(decided)}"
     for claim in false:
-        where = f"docs/{claim['page']}:{claim['line']}: false on {machine.label(claim['profile'])}"
+        where = f"docs/{claim['page']}:{claim['line']}: false on {hardware.label(claim['machine'])}"
         yield f"  {where}: {claim['text']}"
         yield f"    {claim['expression']}: {claim['figures']}"
         if claim["torch"]:
@@ -69,8 +69,8 @@ def _claims_as_text(claims: list[dict]) -> Iterator[str]:
 
 
 def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
-    """Label, value, share, what is recorded, state; `several`: name the profile, too."""
-    where = f" ({machine.label(line['profile'])})" if several else ""
+    """Label, value, share, what is recorded, state; `several`: name the machine, too."""
+    where = f" ({hardware.label(line['machine'])})" if several else ""
     share = ""
     if line["share"]:
         share = f"{line['share']:.0%} of {show(line['ceiling'])}"
@@ -79,7 +79,7 @@ def _row(line: dict, here: dict, several: bool) -> tuple[str, ...]:
             share += f" (PCIe {gpu['pcie_generation']} x{gpu['pcie_width_max']})"
     comparison = line["why"]
     if line["compared"] == "model":
-        same_model = line["recorded"][line["profile"]]
+        same_model = line["recorded"][line["machine"]]
         span = f"{show(same_model['low'])} to {show(same_model['high'])}, " if same_model["runs"] > 1 else ""
         comparison = f"recorded: {show(same_model['median'])} ({span}{plural(same_model['runs'], 'run')})"
     elif line["compared"] == "family":

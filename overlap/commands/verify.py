@@ -1,7 +1,7 @@
 """What this machine reaches now: headline rates beside ceilings and recordings, and which claims hold here.
 
 A rate is LOW below `NEAR` times the lowest recorded run of the same model of GPU, a time above the highest
-divided by it; a CPU is of the same model if its profile is the same. Without such a recording a rate is LOW
+divided by it; a CPU is of the same model if its name is the same. Without such a recording a rate is LOW
 where its share of the ceiling is below `FAR` times the lowest share that a recorded GPU of its family reaches
 (`ceiling.family`). Where neither is recorded there is no verdict, and none of what is above its ceiling.
 Recordings are the committed ones, and not of other code than this checkout's. A cause is named only where
@@ -14,12 +14,12 @@ header calls `small`; so does one that runs out of memory. What was left out is 
 
     machine, software  as in a recording
     quick              whether only headlines were measured
-    headlines          label, unit, profile, snippet, value, ceiling, share,
-                       recorded {profile: median, low, high, runs, share, family},
+    headlines          label, unit, machine, snippet, value, ceiling, share,
+                       recorded {machine: median, low, high, runs, share, family},
                        compared ("model", "family" or null), bound, why (there is no verdict; else empty),
                        bound_by ("arithmetic", "memory", "pcie", "other" or null), smaller_is_better,
                        state ("ok", "LOW", "no verdict")
-    claims             page, line, text, expression, profile (null where it did not run),
+    claims             page, line, text, expression, machine (null where it did not run),
                        state ("holds", "false", "open"), figures, torch (the release here and the recorded
                        one, where it is false and they differ), busy (what other work did to the host as it
                        ran; empty where it was calm)
@@ -44,7 +44,7 @@ from overlap.book.verdict import State
 from overlap.commands import diagnosis
 from overlap.commands.diagnosis import LOW, NONE, OK
 from overlap.commands.mine import Measured, Mine
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.progress import Item
 from overlap.run.recording import CODE
 from overlap.run.runner import RunFailed, Runner, grouped
@@ -81,7 +81,7 @@ def verify(
 
     before = diagnosis.look()
     with Runner(book.root, watchful=True) as runner:
-        here = runner.probe(len(machine.here()["gpus"]))
+        here = runner.probe(len(hardware.here()["gpus"]))
         free_gib = runner.free_gib() if here["machine"]["gpus"] else 0.0
         wanted = list(_fitting(book, lacking, free_gib, mine))
         seconds = timedelta(seconds=round(sum(_seconds(book, item) for item in wanted)))
@@ -214,7 +214,7 @@ def _failures(book: Book, failed: list[RunFailed], free_gib: float, mine: Mine) 
 
 
 def _headlines(committed: Book, pages: Pages) -> tuple[list[dict], list[str]]:
-    """Each headline on each profile that ran, beside what is recorded; and why some cannot be read.
+    """Each headline on each machine that ran, beside what is recorded; and why some cannot be read.
 
     Small ones are left out where what they stand in for ran.
     """
@@ -226,33 +226,33 @@ def _headlines(committed: Book, pages: Pages) -> tuple[list[dict], list[str]]:
         if headline.snippet in by_small and now.recordings(by_small[headline.snippet]):
             continue
         recorded = _recorded(committed, headline)
-        for profile, recording in now.recordings(headline.snippet).items():
+        for machine, recording in now.recordings(headline.snippet).items():
             try:
                 values, ceilings, shares = headline.measured(now, recording)
             except OverlapError as error:
-                unreadable.append(f"{headline.label} on {profile}: {error}")
+                unreadable.append(f"{headline.label} on {machine}: {error}")
                 continue
             if values:
                 here = {"value": values[0], "ceiling": None, "share": None}
                 if shares:
                     here |= {"ceiling": ceilings[0], "share": shares[0]}
                 of_family = family(recording.data["machine"])
-                lines.append(_line(headline, profile, of_family, here, recorded))
+                lines.append(_line(headline, machine, of_family, here, recorded))
     return lines, unreadable
 
 
-def _line(headline: Headline, profile: str, of_family: str, here: dict, recorded: dict[str, dict]) -> dict:
-    """One headline on one profile; whether it is LOW depends on what is recorded."""
+def _line(headline: Headline, machine: str, of_family: str, here: dict, recorded: dict[str, dict]) -> dict:
+    """One headline on one machine; whether it is LOW depends on what is recorded."""
     of_others = [item["share"] for item in recorded.values() if item["share"] and item["family"] == of_family]
     compared = bound = None
     why = ""
     if here["share"] and here["share"] > ABOVE:
         why = "above its ceiling: the measurement is wrong, or the ceiling"
-    elif profile in recorded:
+    elif machine in recorded:
         compared = "model"
-        bound = recorded[profile]["low"] * NEAR
+        bound = recorded[machine]["low"] * NEAR
         if headline.is_time:
-            bound = recorded[profile]["high"] / NEAR
+            bound = recorded[machine]["high"] / NEAR
     elif here["share"] and of_family and of_others:
         compared = "family"
         bound = here["ceiling"] * FAR * min(of_others)
@@ -269,7 +269,7 @@ def _line(headline: Headline, profile: str, of_family: str, here: dict, recorded
     return here | {
         "label": headline.label,
         "unit": headline.unit,
-        "profile": profile,
+        "machine": machine,
         "snippet": headline.snippet,
         "recorded": recorded,
         "compared": compared,
@@ -284,13 +284,13 @@ def _line(headline: Headline, profile: str, of_family: str, here: dict, recorded
 def _recorded(committed: Book, headline: Headline) -> dict[str, dict]:
     """What the committed recordings of this code on each machine say of a headline."""
     recorded = {}
-    for profile, recording in committed.recordings(headline.snippet).items():
+    for machine, recording in committed.recordings(headline.snippet).items():
         try:
             values, _, shares = headline.measured(committed, recording)
         except OverlapError:  # there is nothing to compare with; `overlap check` says why
             continue
         if values and recording.grade != CODE:
-            recorded[profile] = {
+            recorded[machine] = {
                 "median": median(values),
                 "low": min(values),
                 "high": max(values),
@@ -305,10 +305,10 @@ def _comparable(committed: Book, measured: Measured) -> tuple[list[dict], list[d
     """The runs that were made, and the recorded ones of this code on such machines."""
     runs = []
     recorded = []
-    for name, by_profile in measured.items():
-        for profile, recording in by_profile.items():
+    for name, by_machine in measured.items():
+        for machine, recording in by_machine.items():
             runs.append(recording.data)
-            known = committed.recordings(name).get(profile)
+            known = committed.recordings(name).get(machine)
             if known and known.grade != CODE:
                 recorded += known.runs
     return runs, recorded
@@ -321,12 +321,12 @@ def _claims(pages: Pages, names: list[str], unchecked: dict[str, str], other_wor
             continue
         about = {"page": claim.page, "line": claim.line, "text": claim.text, "expression": claim.expression}
         decided = 0
-        for profile, recording in pages.book.recordings(claim.snippet).items():
+        for machine, recording in pages.book.recordings(claim.snippet).items():
             verdict = pages.book.verdict(claim, recording)
             if verdict:
                 decided += 1
-                about |= {"profile": profile, "state": verdict.state.word, "figures": verdict.figures}
+                about |= {"machine": machine, "state": verdict.state.word, "figures": verdict.figures}
                 yield about | {"torch": verdict.torch, "busy": busy(recording.data) or other_work}
         if not decided:
             why = unchecked.get(claim.snippet, "it speaks of other machines")
-            yield about | {"profile": None, "state": State.OPEN.word, "figures": why, "torch": "", "busy": ""}
+            yield about | {"machine": None, "state": State.OPEN.word, "figures": why, "torch": "", "busy": ""}

@@ -7,7 +7,7 @@ import json
 from copy import deepcopy
 
 from overlap import OverlapError
-from overlap.run.fingerprint import DERIVE
+from overlap.run.meaning import DERIVE
 from overlap.run.pure import function, raised_at
 from overlap.run.snippet import Snippet
 from overlap.run.text import unfit

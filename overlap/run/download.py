@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from overlap import OverlapError
-from overlap.run import fingerprint
-from overlap.run.fingerprint import AFTERWARDS, GUARD, Part
+from overlap.run import meaning
+from overlap.run.meaning import AFTERWARDS, GUARD, Part
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
 
@@ -34,7 +34,7 @@ def program(snippet: Snippet) -> str:
     head = [_header(snippet), *origin, *_docstring(snippet)]
     imports = _imports(files)
     lacks_gpus = []
-    if any(fingerprint.is_guard(node) for node in snippet.tree.body):
+    if any(meaning.is_guard(node) for node in snippet.tree.body):
         lacks_gpus = _gpu_checks(snippet)
     if lacks_gpus:
         imports.setdefault((None, "torch"), "")
@@ -53,7 +53,7 @@ def cell(snippet: Snippet) -> str:
 
 def piece(snippet: Snippet, name: str) -> str:
     """One function or class with what it needs, as a file to import."""
-    files = _files(snippet, fingerprint.used(snippet.parts, {name}, annotations=True))
+    files = _files(snippet, meaning.used(snippet.parts, {name}, annotations=True))
     text = _text(_origin(snippet, files), files, _imports(files))
     needs = []
     packages = _packages(text)
@@ -105,7 +105,7 @@ def _text(
         is_definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         if is_definition or after_definition:
             blank = 2
-        if fingerprint.is_guard(node):
+        if meaning.is_guard(node):
             code = _with_checks(code, node, lacks_gpus)
         text += "\n" * (1 + blank) + code
         after_definition = is_definition
@@ -223,12 +223,12 @@ def _renamed(file: Snippet, parts: list[Part], names: dict[str, str]) -> tuple[S
 
 def _recorded(snippet: Snippet) -> list[Part]:
     """The parts of the snippet but for `plot`, `derive` and what nothing else uses."""
-    afterwards = fingerprint.used(snippet.parts, AFTERWARDS, annotations=True)
+    afterwards = meaning.used(snippet.parts, AFTERWARDS, annotations=True)
     names = {GUARD}
     for part in snippet.parts:
         if part not in afterwards:
             names |= part.binds
-    return fingerprint.used(snippet.parts, names, annotations=True)
+    return meaning.used(snippet.parts, names, annotations=True)
 
 
 def _header(snippet: Snippet) -> str:
@@ -266,7 +266,7 @@ def _origin(snippet: Snippet, files: Files, in_docstring: Iterable[str] = ()) ->
 def _docstring(snippet: Snippet) -> list[str]:
     """The lines of the module's docstring, if it has one."""
     first = snippet.tree.body[0]
-    if not fingerprint.is_docstring(first):
+    if not meaning.is_docstring(first):
         return []
     return snippet.text.split("\n")[first.lineno - 1 : first.end_lineno]
 

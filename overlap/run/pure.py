@@ -2,7 +2,7 @@
 
     results → function(snippet, "plot")(results, ceilings)
 
-By the syntax tree (see `fingerprint`) these are the definitions, constants and imports that it names, also
+By the syntax tree (see `meaning`) these are the definitions, constants and imports that it names, also
 through another and in the snippets that it imports from. So torch is imported only where the function reaches
 it. Annotations are not evaluated. Tracebacks have the file and its lines.
 
@@ -23,8 +23,8 @@ from threading import RLock
 from types import CodeType, ModuleType
 
 from overlap import OverlapError
-from overlap.run import fingerprint
-from overlap.run.fingerprint import Part
+from overlap.run import meaning
+from overlap.run.meaning import Part
 from overlap.run.snippet import Snippet
 
 _NO_ANNOTATIONS = __future__.annotations.compiler_flag
@@ -35,7 +35,7 @@ def function(snippet: Snippet, name: str) -> Callable:
     """The function of this name at the top of a snippet; what fails while it is defined raises as it is."""
     if name not in snippet.functions:
         raise OverlapError(f"{snippet.path}: has no function {name}; it has {', '.join(snippet.functions)}")
-    _ = snippet.drawing_hashes  # all that it imports is read
+    _ = snippet.drawing_digests  # all that it imports is read
     executed = _executed(snippet)
     executed.need([name])
     return getattr(executed.module, name)
@@ -97,9 +97,9 @@ class Executed:
 
     def _parts(self, names: set[str]) -> list[Part]:
         """What these names need, and what a dataclass looks up of the annotations of its fields."""
-        parts = fingerprint.used(self._snippet.parts, names)
+        parts = meaning.used(self._snippet.parts, names)
         classes = [part for part in parts if isinstance(part.node, ast.ClassDef)]
-        return fingerprint.used(self._snippet.parts, names.union(*(part.annotation_uses for part in classes)))
+        return meaning.used(self._snippet.parts, names.union(*(part.annotation_uses for part in classes)))
 
     def _compiled(self, node: ast.stmt) -> CodeType:
         code = ast.Module([node], [])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from overlap import OverlapError, cache
 from overlap.cache import write
-from overlap.run import machine, noise
+from overlap.run import hardware, noise
 from overlap.run.snippet import Snippet
 
 SCHEMA = 1
@@ -228,11 +228,11 @@ class Bundle:
         if path.exists():
             self.recordings = [parse(line, where, remedy) for where, line in bundled(path)]
 
-    def runs(self, snippet: Snippet, profile: str) -> set[str]:
+    def runs(self, snippet: Snippet, machine: str) -> set[str]:
         """The digests of its runs of this snippet, as its code is now, on such a machine."""
         digests = set()
         for data in self.recordings:
-            of_snippet = (data["snippet"], data["profile"]) == (snippet.name, profile)
+            of_snippet = (data["snippet"], data["profile"]) == (snippet.name, machine)
             if of_snippet and _is_of(data, snippet):
                 digests |= run_digests(data)
         return digests
@@ -245,34 +245,34 @@ class Bundle:
         write(self.path, text + json.dumps(data, sort_keys=True).encode() + b"\n")
 
 
-def profile(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
+def machine_name(root: Path, gpus: list[str], cpu: str, cores: int) -> str:
     """Name of a machine in the book at `root`; `cpu` if processor and cores are those of the book's CPU runs.
 
     Runs on other processors, or on another number of cores, are not put with the book's.
     """
     if gpus:
-        return machine.profile(gpus)
+        return hardware.name_of(gpus)
     for path in sorted(root.glob("docs/recordings/cpu/*/*.json")):
         with contextlib.suppress(OverlapError):
             books = read(path)["machine"]
             if (books["cpu"], books["cores"]) != (cpu, cores):
-                return machine.cpu_profile(cpu, cores)
+                return hardware.cpu_name(cpu, cores)
             break
-    return machine.profile([])
+    return hardware.name_of([])
 
 
-def profile_of(root: Path, here: dict) -> str:
+def machine_of(root: Path, here: dict) -> str:
     """Name of a recorded machine in the book at `root`."""
-    return profile(root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
+    return machine_name(root, [gpu["name"] for gpu in here["gpus"]], here["cpu"], here["cores"])
 
 
-def grade(data: dict, snippet: Snippet, here: dict, profiles_here: list[str]) -> str:
+def grade(data: dict, snippet: Snippet, here: dict, machines_here: list[str]) -> str:
     """How fresh a recording is: by code, number of processes, machine and releases, never by time."""
     if not data["machine"]["gpus"] and _ranks(data) != snippet.options["ranks"]:
         return CODE
     if not _is_of(data, snippet):
         return CODE
-    if data["profile"] not in profiles_here:
+    if data["profile"] not in machines_here:
         return OTHER
     for name, version in here["versions"].items():
         recorded = data["software"][name]
@@ -283,7 +283,7 @@ def grade(data: dict, snippet: Snippet, here: dict, profiles_here: list[str]) ->
 
 def _is_of(data: dict, snippet: Snippet) -> bool:
     """Whether a recording is of what the snippet's code means now."""
-    return data["source"]["sha256"] == snippet.hash and data["inputs"] == snippet.input_hashes
+    return data["source"]["sha256"] == snippet.digest and data["inputs"] == snippet.input_digests
 
 
 def _release(version: str | None) -> str:

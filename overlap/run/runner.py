@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.run import machine, noise, recording, worker
+from overlap.run import hardware, noise, recording, worker
 from overlap.run.progress import Expected, Item, Progress
 from overlap.run.snippet import Snippet
 from overlap.run.text import plural
@@ -181,9 +181,9 @@ class Runner:
         data = {
             "schema": recording.SCHEMA,
             "snippet": snippet.name,
-            "profile": recording.profile_of(self.root, here["machine"]),
-            "source": {"path": snippet.path, "sha256": snippet.hash},
-            "inputs": snippet.input_hashes,
+            "profile": recording.machine_of(self.root, here["machine"]),
+            "source": {"path": snippet.path, "sha256": snippet.digest},
+            "inputs": snippet.input_digests,
             "run": {
                 "command": command(snippet, snippet.path, gpus),
                 "started": started,
@@ -211,13 +211,13 @@ class Runner:
     def probe(self, gpus: int) -> dict:
         """`machine` and `software` of a recording made with this many GPUs visible."""
         if gpus not in self._probes:
-            self._probes[gpus] = self._ask(machine.probe, gpus)
+            self._probes[gpus] = self._ask(hardware.probe, gpus)
         return self._probes[gpus]
 
     def free_gib(self) -> float:
         """GiB that a process can have on the first GPU; without limit where that cannot be asked."""
         try:
-            return self._ask(machine.free_gib, 1)
+            return self._ask(hardware.free_gib, 1)
         except Interrupted:
             raise
         except OverlapError:  # what is wrong there, the snippets will say
@@ -258,7 +258,7 @@ class Runner:
 
 def _environment(root: Path, gpus: int) -> dict[str, str]:
     return os.environ | {
-        "CUDA_VISIBLE_DEVICES": machine.visible_devices(gpus) if gpus else "",
+        "CUDA_VISIBLE_DEVICES": hardware.visible_devices(gpus) if gpus else "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi
         "PYTHONPATH": worker.python_path(str(root)),  # for children of the snippet, and for ranks
         "PYTHONUNBUFFERED": "1",

@@ -13,14 +13,14 @@ from pydantic import (
     model_validator,
 )
 
-from overlap.run import machine, snippet
+from overlap.run import hardware, snippet
 
 
 def _matching(pattern: str) -> StringConstraints:
     return StringConstraints(pattern=rf"^(?:{pattern})$", max_length=250)
 
 
-Hash = Annotated[str, _matching("[0-9a-f]{64}")]
+Digest = Annotated[str, _matching("[0-9a-f]{64}")]
 Path = Annotated[str, _matching(rf"snippets/{snippet.NAME}\.py")]
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Count = Annotated[int, Field(ge=0)]
@@ -88,7 +88,7 @@ class Source(_Form):
     """The snippet that ran."""
 
     path: Path
-    sha256: Hash
+    sha256: Digest
 
 
 class Noise(_Form):
@@ -129,7 +129,7 @@ class Output(_Form):
 class Other(_Form):
     """A run beside the one that is shown: what was measured, and its digest."""
 
-    digest: Hash
+    digest: Digest
     run: Run
     machine: Machine
     software: Software
@@ -143,7 +143,7 @@ class Recording(Other):
     snippet: Annotated[str, _matching(snippet.NAME)]
     profile: Text
     source: Source
-    inputs: dict[Path, Hash]
+    inputs: dict[Path, Digest]
     outputs: list[Output]
     others: list[Other] = []
 
@@ -154,13 +154,13 @@ class Recording(Other):
         for run in [self, *self.others]:
             names = [gpu.name for gpu in run.machine.gpus]
             for name in names:
-                if not machine.is_one_gpu(machine.profile([name])):
+                if not hardware.is_one_gpu(hardware.name_of([name])):
                     raise ValueError(f"{name!r} is no name of a GPU")
-            profiles = [machine.profile(names)]
+            machines = [hardware.name_of(names)]
             if not names:
-                profiles.append(machine.cpu_profile(run.machine.cpu, run.machine.cores))
-            if self.profile not in profiles:
-                raise ValueError(f"profile is {self.profile!r}, but a run is of {' or '.join(profiles)}")
+                machines.append(hardware.cpu_name(run.machine.cpu, run.machine.cores))
+            if self.profile not in machines:
+                raise ValueError(f"profile is {self.profile!r}, but a run is of {' or '.join(machines)}")
         return self
 
 

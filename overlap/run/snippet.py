@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.run import fingerprint
-from overlap.run.fingerprint import Borrow, Part
+from overlap.run import meaning
+from overlap.run.meaning import Borrow, Part
 
 NAME = r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*"
 #: How the names of twins end.
@@ -152,23 +152,23 @@ class Snippet:
         """Top-level functions and classes by name, with their first and last line."""
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         nodes = [node for node in self.tree.body if isinstance(node, kinds)]
-        return {node.name: (fingerprint.first_line(node), node.end_lineno) for node in nodes}
+        return {node.name: (meaning.first_line(node), node.end_lineno) for node in nodes}
 
     @property
     def draws(self) -> bool:
         """Whether it has a `plot`."""
-        return fingerprint.PLOT in self.functions
+        return meaning.PLOT in self.functions
 
     @cached_property
-    def hash(self) -> str:
+    def digest(self) -> str:
         """SHA-256 of what the code means: no comments, docstrings, annotations, layout, `plot`, `derive`."""
-        return fingerprint.of_file(self.parts, self.options["launcher"])
+        return meaning.of_file(self.parts, self.options["launcher"])
 
     @cached_property
     def parts(self) -> list[Part]:
         """The statements of this file."""
         try:
-            return fingerprint.parts_of(self.tree, self.path)
+            return meaning.parts_of(self.tree, self.path)
         except SyntaxError as error:  # what is wrong though it can be parsed
             raise OverlapError(f"{self.path}: {error.msg}; mend it") from None
 
@@ -178,28 +178,28 @@ class Snippet:
         return [borrow for part in self.parts for borrow in part.borrows]
 
     @cached_property
-    def input_hashes(self) -> dict[str, str]:
-        """Hash of what is used of each imported project file, by path."""
+    def input_digests(self) -> dict[str, str]:
+        """Digest of what is used of each imported project file, by path."""
         borrows = []
-        for part in fingerprint.code_parts(self.parts):
+        for part in meaning.code_parts(self.parts):
             borrows += part.borrows
-        return _hashes(self.borrowed_by(borrows))
+        return _digests(self.borrowed_by(borrows))
 
     @cached_property
-    def derive_hash(self) -> str:
+    def derive_digest(self) -> str:
         """SHA-256 of `derive` and what it uses, also of other files; empty where there is none."""
-        if fingerprint.DERIVE not in self.functions:
+        if meaning.DERIVE not in self.functions:
             return ""
-        parts = list(fingerprint.used(self.parts, {fingerprint.DERIVE}))
+        parts = list(meaning.used(self.parts, {meaning.DERIVE}))
         borrows = [borrow for part in parts for borrow in part.borrows]
         for borrowed in self.borrowed_by(borrows).values():
             parts += borrowed
-        return fingerprint.of_parts(parts)
+        return meaning.of_parts(parts)
 
     @cached_property
-    def drawing_hashes(self) -> dict[str, str]:
-        """Hash of what is used of each imported project file, by `plot` and `derive` too, by path."""
-        return _hashes(self.borrowed_by(self.imports))
+    def drawing_digests(self) -> dict[str, str]:
+        """Digest of what is used of each imported project file, by `plot` and `derive` too, by path."""
+        return _digests(self.borrowed_by(self.imports))
 
     def borrowed_by(self, borrows: list[Borrow], annotations: bool = False) -> dict[str, list[Part]]:
         """Parts of other snippets that these imports need, directly or through another, by snippet.
@@ -213,9 +213,9 @@ class Snippet:
             wanted = names.setdefault(borrow.snippet, set())
             if borrow.name not in wanted:
                 wanted.add(borrow.name)
-                for part in fingerprint.used(self._other(borrow).parts, wanted, annotations):
+                for part in meaning.used(self._other(borrow).parts, wanted, annotations):
                     todo += part.borrows
-        return {name: fingerprint.used(self.known[name].parts, names[name], annotations) for name in names}
+        return {name: meaning.used(self.known[name].parts, names[name], annotations) for name in names}
 
     def _other(self, borrow: Borrow) -> "Snippet":
         name = borrow.snippet
@@ -264,7 +264,7 @@ def discover(root: Path) -> dict[str, Snippet]:
         try:
             if name not in snippets:  # it may have been read where another imports it
                 snippets[name] = Snippet.read(root, name, snippets)
-            _ = snippets[name].drawing_hashes  # all that it imports can be read
+            _ = snippets[name].drawing_digests  # all that it imports can be read
         except OverlapError as error:
             problems.append(str(error))
     if problems:
@@ -272,8 +272,8 @@ def discover(root: Path) -> dict[str, Snippet]:
     return dict(sorted(snippets.items()))
 
 
-def _hashes(borrowed: dict[str, list[Part]]) -> dict[str, str]:
-    return {f"snippets/{name}.py": fingerprint.of_parts(parts) for name, parts in sorted(borrowed.items())}
+def _digests(borrowed: dict[str, list[Part]]) -> dict[str, str]:
+    return {f"snippets/{name}.py": meaning.of_parts(parts) for name, parts in sorted(borrowed.items())}
 
 
 def _text(root: Path, name: str) -> str:

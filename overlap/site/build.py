@@ -19,7 +19,7 @@ from overlap.book.verdict import MARKS
 from overlap.cache import digest, write
 from overlap.commands.check import check
 from overlap.commands.mine import edition
-from overlap.run import download, machine
+from overlap.run import download, hardware
 from overlap.run.text import plural
 from overlap.site import FOLDER, app, machines, svg, trace
 from overlap.site.notebook import Notebook
@@ -79,7 +79,7 @@ def facts(book: Book) -> list:
         for recording in book.recordings(name).values():
             if recording.is_local:
                 local.append([recording.path, recording.data["digest"]])
-    return [book.execute, book.references, machine.here(), book.library.profiles_here, local]
+    return [book.execute, book.references, hardware.here(), book.library.machines_here, local]
 
 
 def digest_of_files(root: Path) -> str:
@@ -117,8 +117,8 @@ def _files(pages: Pages, pictures: Pictures, notebook_page: str) -> Iterator[tup
     lines = [f"var {name} = {json.dumps(content)}\n" for name, content in names.items()]
     yield "machines.js", "".join(lines).encode()
     for item in known:
-        shown = json.dumps(machines.shown(pages, pictures, item["profile"]), ensure_ascii=False)
-        yield f"machines/{item['profile']}.json", f"{shown}\n".encode()
+        shown = json.dumps(machines.shown(pages, pictures, item["name"]), ensure_ascii=False)
+        yield f"machines/{item['name']}.json", f"{shown}\n".encode()
     for name in book.snippets:
         for path, text in _of_runs(book, pictures, name):
             yield path, text.encode()
@@ -136,7 +136,7 @@ def _files(pages: Pages, pictures: Pictures, notebook_page: str) -> Iterator[tup
 def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, str]]:
     """Recordings of this machine, timelines and pictures of a snippet."""
     for recording in book.recordings(name).values():
-        place = f"{recording.profile}/{name}"
+        place = f"{recording.machine}/{name}"
         if recording.is_local:
             yield f"local/{place}.json", (book.root / recording.path).read_text(encoding="utf-8")
         if trace.timelines(recording.result):

@@ -30,7 +30,7 @@ from overlap.book.book import Book
 from overlap.book.recording import Recording, span
 from overlap.book.value import Value
 from overlap.book.verdict import Counts, State, Verdict
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.text import plain, printable
 from overlap.site import numbers, svg, trace
 from overlap.site.pictures import Pictures
@@ -41,19 +41,19 @@ YOUR = "your "
 _LONGEST_OUTPUT = 20_000
 
 
-def shown(pages: Pages, pictures: Pictures, profile: str, whose: str = "") -> dict:
+def shown(pages: Pages, pictures: Pictures, machine: str, whose: str = "") -> dict:
     """What pages show of one machine; `whose` is `YOUR` where it is a reader's own."""
     book = pages.book
     verdicts = {claim: _verdicts(book, claim) for claim in pages.claims}
     return {
-        "label": whose + machine.label(profile),
-        "short": whose + machine.short(profile),
-        "values": _known(sorted(pages.values, key=str), lambda value: _value(book, profile, value, whose)),
-        "claims": _known(pages.claims, lambda claim: _claim(verdicts[claim], profile, whose)),
-        "headlines": _known(all_headlines(pages), lambda row: _headline(book, profile, row)),
-        "calculators": _known(pages.of_kind(Calculator), lambda block: _start(book, profile, block)),
-        **_counted(verdicts, profile),
-        "snippets": dict(_snippets(pictures, profile, whose)),
+        "label": whose + hardware.label(machine),
+        "short": whose + hardware.short(machine),
+        "values": _known(sorted(pages.values, key=str), lambda value: _value(book, machine, value, whose)),
+        "claims": _known(pages.claims, lambda claim: _claim(verdicts[claim], machine, whose)),
+        "headlines": _known(all_headlines(pages), lambda row: _headline(book, machine, row)),
+        "calculators": _known(pages.of_kind(Calculator), lambda block: _start(book, machine, block)),
+        **_counted(verdicts, machine),
+        "snippets": dict(_snippets(pictures, machine, whose)),
     }
 
 
@@ -66,7 +66,7 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
     `raw` are addresses, empty where there are no such files.
     """
     name = recording.snippet
-    label = whose + machine.label(recording.profile)
+    label = whose + hardware.label(recording.machine)
     is_timeline = bool(trace.timelines(recording.result))
     parts = [label, span([recording.day]), recording.runs_in_words]
     return {
@@ -75,7 +75,7 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
         "runs": len(recording.runs),
         "outputs": _outputs(recording.data["outputs"], whose),
         "raw": "" if whose else address(recording),
-        "trace": f"generated/traces/{recording.profile}/{name}.json" if is_timeline and not whose else "",
+        "trace": f"generated/traces/{recording.machine}/{name}.json" if is_timeline and not whose else "",
         "pictures": _pictures(pictures, recording, whose, is_timeline),
     }
 
@@ -83,7 +83,7 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
 def address(recording: Recording) -> str:
     """Where a recording is published."""
     if recording.is_local:
-        return f"generated/local/{recording.profile}/{recording.snippet}.json"
+        return f"generated/local/{recording.machine}/{recording.snippet}.json"
     return recording.path.removeprefix("docs/")
 
 
@@ -96,11 +96,11 @@ def verdict(of_machine: Verdict, whose: str = "") -> list[str]:
     return [of_machine.state.word, plain(of_machine.figures), plain("; ".join(said)), raw]
 
 
-def value(book: Book, asked: Value, profile: str, whose: str = "") -> list[str]:
+def value(book: Book, asked: Value, machine: str, whose: str = "") -> list[str]:
     """What a page shows of a value on a machine: text, range where it is wide, and where it is from."""
-    item = book.statistics(asked)[profile]
+    item = book.statistics(asked)[machine]
     on = "on your" if whose else "on"
-    note = f"{asked.snippet} {on} {machine.label(profile)}"
+    note = f"{asked.snippet} {on} {hardware.label(machine)}"
     if item.note:
         note += f": {item.note}"
     wide_range = f" ({item.wide_range})" if item.wide_range else ""
@@ -125,9 +125,9 @@ def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
     return known
 
 
-def _value(book: Book, profile: str, asked: Value, whose: str) -> list[str] | None:
+def _value(book: Book, machine: str, asked: Value, whose: str) -> list[str] | None:
     statistics = book.statistics(asked)
-    source = select.stand_in(profile, book.recordings(asked.snippet))
+    source = select.stand_in(machine, book.recordings(asked.snippet))
     known = source in statistics and statistics[source].values
     return value(book, asked, source, whose) if known else None
 
@@ -141,25 +141,25 @@ def _verdicts(book: Book, claim: Claim) -> list[Verdict]:
         return list(filter(None, (book.verdict(claim, each) for each in recordings)))
 
 
-def _claim(verdicts: list[Verdict], profile: str, whose: str) -> list[str] | None:
-    return next((verdict(each, whose) for each in verdicts if each.profile == profile), None)
+def _claim(verdicts: list[Verdict], machine: str, whose: str) -> list[str] | None:
+    return next((verdict(each, whose) for each in verdicts if each.machine == machine), None)
 
 
-def _headline(book: Book, profile: str, row: Headline) -> list[str] | None:
-    rate = row.by_machine(book).get(profile)
+def _headline(book: Book, machine: str, row: Headline) -> list[str] | None:
+    rate = row.by_machine(book).get(machine)
     return list(rate) if rate else None
 
 
-def _start(book: Book, profile: str, calculator: Calculator) -> dict[str, float] | None:
+def _start(book: Book, machine: str, calculator: Calculator) -> dict[str, float] | None:
     """Where a calculator's inputs begin, if it can begin there."""
     starts = calculator.starts(book)
-    start = starts.get(select.stand_in(profile, book.recordings(calculator.snippet)) or "")
+    start = starts.get(select.stand_in(machine, book.recordings(calculator.snippet)) or "")
     if start and all(item.low <= start[item.name] <= item.high for item in calculator.inputs):
         return start
     return None
 
 
-def _counted(verdicts: dict[Claim, list[Verdict]], profile: str) -> dict:
+def _counted(verdicts: dict[Claim, list[Verdict]], machine: str) -> dict:
     """How many claims this machine decides, and how."""
     pages: dict[str, list[list[Verdict]]] = {"": []}
     for claim, of_claim in verdicts.items():
@@ -167,20 +167,20 @@ def _counted(verdicts: dict[Claim, list[Verdict]], profile: str) -> dict:
             pages.setdefault(page, []).append(of_claim)
     counts = {}
     for page, of_page in pages.items():
-        states = Counts.of(of_page).by.get(profile)
+        states = Counts.of(of_page).by.get(machine)
         if states:
             counted = [(state, states[state]) for state in State if states[state]]
             counts[page] = [[state.word, f"{count} {state.counted(count)}"] for state, count in counted]
-    tally = Counts.of(verdicts.values()).on(profile) if counts else ""
+    tally = Counts.of(verdicts.values()).on(machine) if counts else ""
     return {"tally": tally, "counts": counts}
 
 
-def _snippets(pictures: Pictures, profile: str, whose: str) -> Iterator[tuple[str, dict | str]]:
+def _snippets(pictures: Pictures, machine: str, whose: str) -> Iterator[tuple[str, dict | str]]:
     for name in pictures.book.snippets:
         recordings = pictures.book.recordings(name)
-        source = select.stand_in(profile, recordings)
-        if source == profile:
-            yield name, run(pictures, recordings[profile], whose)
+        source = select.stand_in(machine, recordings)
+        if source == machine:
+            yield name, run(pictures, recordings[machine], whose)
         elif source:
             yield name, source
 
@@ -212,7 +212,7 @@ def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline:
     shown = {}
     for part, drawn in {"": picture, **picture["parts"]}.items():
         shown[part] = {
-            "alt": f"{summary} Measured on {whose}{machine.label(recording.profile)}. {drawn['words']}",
+            "alt": f"{summary} Measured on {whose}{hardware.label(recording.machine)}. {drawn['words']}",
             "sizes": drawn["sizes"],
             "tables": [] if is_timeline else list(map(_table, drawn["tables"])),
             "more": drawn["more"],

@@ -19,7 +19,7 @@ from overlap.blocks.pages import Pages
 from overlap.book import select
 from overlap.book.book import Book
 from overlap.book.verdict import Counts
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.site.glossary import Glossary
 from overlap.site.layers import EVIDENCE, Layers
 from overlap.site.navigation import read_nav, titles
@@ -204,7 +204,7 @@ def head(view: View, blocks: list[Block], status: str) -> str:
         first=view.opens_on,
         minutes=max(1, round(answer / _PACE)),
         evidence=round(evidence / _PACE),
-        models=list(dict.fromkeys(machine.short(profile).rpartition(" × ")[2] for profile in days)),
+        models=list(dict.fromkeys(hardware.short(machine).rpartition(" × ")[2] for machine in days)),
         days=sorted(day for days_there in days.values() for day in days_there),
         is_first=view.opens_on == select.of_book(view.book),
         elsewhere=view.elsewhere.count(True),
@@ -225,14 +225,14 @@ def _words(blocks: list[Block]) -> tuple[int, int]:
 def measured(view: View) -> str:
     """When and on what the snippets of a page ran, how many claims hold, and the page as a notebook."""
     counts = Counts.of(view.claims)
-    held = sorted(counts.by, key=machine.order)
+    held = sorted(counts.by, key=hardware.order)
     name = view.path.removesuffix(".md")
     is_page = name == view.site.notebook_page
     return view.file(
         "measured",
-        spans=[f"{machine.label(p)}, {' and '.join(sorted(days))}" for p, days in _days(view).items()],
+        spans=[f"{hardware.label(p)}, {' and '.join(sorted(days))}" for p, days in _days(view).items()],
         counts=counts,
-        held=[f"{machine.label(profile)}: {counts.on(profile)}" for profile in held],
+        held=[f"{hardware.label(machine)}: {counts.on(machine)}" for machine in held],
         file=view.link(f"downloads/{name}.ipynb"),
         page=f"{view.up}generated/notebooks/{name}/" if is_page else "",
     )
@@ -242,6 +242,6 @@ def _days(view: View) -> dict[str, set[str]]:
     """The days when the page's snippets ran, by machine."""
     days: dict[str, set[str]] = {}
     for name in view.measured:
-        for profile, recording in view.book.recordings(name).items():
-            days.setdefault(profile, set()).add(recording.day)
-    return {profile: days[profile] for profile in sorted(days, key=machine.order)}
+        for machine, recording in view.book.recordings(name).items():
+            days.setdefault(machine, set()).add(recording.day)
+    return {machine: days[machine] for machine in sorted(days, key=hardware.order)}

@@ -10,7 +10,7 @@ from overlap.blocks.pages import Pages
 from overlap.book import select
 from overlap.book.recording import Recording
 from overlap.book.value import Value
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
 from overlap.site import svg
@@ -41,9 +41,9 @@ class Notebook:
         return json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
     @staticmethod
-    def label(profile: str) -> str:
+    def label(machine: str) -> str:
         """How a machine is called."""
-        return machine.label(profile)
+        return hardware.label(machine)
 
     @staticmethod
     def text(text: str) -> str:
@@ -71,8 +71,8 @@ class Notebook:
         return self.markdown(_as_notebooks_render(self._page, text))
 
     def _value(self, value: Value) -> str:
-        profile = select.of_values(self.book, self.book.numbers(value), value.snippet)
-        return self.text(self.book.statistics(value)[profile].text)
+        machine = select.of_values(self.book, self.book.numbers(value), value.snippet)
+        return self.text(self.book.statistics(value)[machine].text)
 
     def with_values(self, drawing: str) -> str:
         """An SVG with its values in their places."""

@@ -64,7 +64,7 @@ class Pictures:
         if twin not in self.book.snippets or not self.book.snippets[twin].draws:
             return []
         others = self.book.recordings(twin)
-        return [others[recording.profile]] if recording.profile in others else []
+        return [others[recording.machine]] if recording.machine in others else []
 
     def _declare(self, recording: Recording) -> tuple:
         """What `plot(results, ceilings)` returns for a recording: a picture, and {name: other}."""
@@ -80,7 +80,7 @@ class Pictures:
 
     def _problem(self, recording: Recording, error: BaseException) -> OverlapError:
         snippet = self.book.snippets[recording.snippet]
-        where = f"(with the numbers of {recording.profile})"
+        where = f"(with the numbers of {recording.machine})"
         if isinstance(error, OverlapError):
             return OverlapError(f"{snippet.path}: plot() {error} {where}")
         why = f"plot() cannot be drawn: {type(error).__name__}: {error}"

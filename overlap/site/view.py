@@ -25,7 +25,7 @@ from overlap.book.recording import span
 from overlap.book.statistic import show
 from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
-from overlap.run import machine
+from overlap.run import hardware
 from overlap.run.text import plain
 from overlap.site import FOLDER, machines, svg
 from overlap.site.pictures import Pictures
@@ -95,13 +95,13 @@ class View:
         depth = len(parts) - (parts[-1] == "index")
         return "../" * depth
 
-    def first(self, by_profile: dict, name: str) -> str:
+    def first(self, by_machine: dict, name: str) -> str:
         """Of the machines that have something of a snippet, the one that the page shows."""
-        return select.of_values(self.book, by_profile, name, self.opens_on)
+        return select.of_values(self.book, by_machine, name, self.opens_on)
 
-    def is_elsewhere(self, profile: str, name: str) -> bool:
+    def is_elsewhere(self, machine: str, name: str) -> bool:
         """Whether the page's machine would give something else of a snippet than this one."""
-        return profile != select.stand_in(self.opens_on, self.book.recordings(name))
+        return machine != select.stand_in(self.opens_on, self.book.recordings(name))
 
     def stash(self, html: str) -> str:
         """Keep HTML out of Markdown's way; return what stands for it."""
@@ -195,29 +195,29 @@ class View:
     def output(self, names: list[str]) -> "Output":
         """What these snippets gave on the machine that the page shows."""
         recordings = [self.book.recordings(name) for name in names]
-        profiles = [profile for profile in recordings[0] if all(profile in known for known in recordings)]
-        if not profiles:
+        having = [machine for machine in recordings[0] if all(machine in known for known in recordings)]
+        if not having:
             reason = f"no machine has recordings of {' and '.join(names)}"
             raise OverlapError(f"{self.path}: {reason}; run `overlap record {' '.join(names)}` on one")
-        profile = self.first(dict.fromkeys(profiles), names[0])
-        is_elsewhere = self.is_elsewhere(profile, names[0])
+        machine = self.first(dict.fromkeys(having), names[0])
+        is_elsewhere = self.is_elsewhere(machine, names[0])
         self.elsewhere.append(is_elsewhere)
         runs = {}
         for name, known in zip(names, recordings, strict=True):
-            runs[name] = machines.run(self.site.pictures, known[profile])
-        return Output(profile, profiles, is_elsewhere, runs)
+            runs[name] = machines.run(self.site.pictures, known[machine])
+        return Output(machine, having, is_elsewhere, runs)
 
     def value(self, value: Value) -> "ShownValue":
         """A value on the page's machine."""
-        profile = self.first(self.book.numbers(value), value.snippet)
-        text, wide_range, note = machines.value(self.book, value, profile)
+        machine = self.first(self.book.numbers(value), value.snippet)
+        text, wide_range, note = machines.value(self.book, value, machine)
         # a value that is of one machine only stands in a sentence that names it, but for the first page
-        is_pinned = bool(value.profile and self.path != FIRST)
-        attributes = {"data-machine": profile, "data-note": note}
-        if not value.profile:
+        is_pinned = bool(value.machine and self.path != FIRST)
+        attributes = {"data-machine": machine, "data-note": note}
+        if not value.machine:
             attributes["data-key"] = value.key
-        if not is_pinned and self.is_elsewhere(profile, value.snippet):
-            attributes["data-on"] = machine.short(profile)
+        if not is_pinned and self.is_elsewhere(machine, value.snippet):
+            attributes["data-on"] = hardware.short(machine)
         return ShownValue(text, wide_range, is_pinned, attributes)
 
     def run(self, output: "Output", **options) -> Markup:
@@ -228,14 +228,14 @@ class View:
         options = {"picture": True, "alone": False, "part": ""} | options
         return self.file("run", view=self, **output._asdict(), **options)
 
-    def pictures(self, profile: str, name: str, part: str, sizes: dict) -> dict[str, dict]:
+    def pictures(self, machine: str, name: str, part: str, sizes: dict) -> dict[str, dict]:
         """Address, width and height of both forms of a picture."""
         variants = {}
         file = f"{name}-{part}" if part else name
         for variant, (width, height) in sizes.items():
-            source = self.link(f"pictures/{profile}/{file}-{variant}.svg")
+            source = self.link(f"pictures/{machine}/{file}-{variant}.svg")
             if not source:
-                picture = self.site.pictures.of(self.book.recordings(name)[profile])
+                picture = self.site.pictures.of(self.book.recordings(name)[machine])
                 drawn = picture["parts"][part] if part else picture
                 source = svg.data_uri(svg.in_file(drawn[variant]))
             variants[variant] = {"source": source, "width": width, "height": height}
@@ -269,8 +269,8 @@ class Output(NamedTuple):
     `is_elsewhere`: the page's machine would give something else.
     """
 
-    profile: str
-    profiles: list[str]
+    machine: str
+    machines: list[str]
     is_elsewhere: bool
     runs: dict[str, dict]
 
@@ -307,7 +307,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_finalized,
     )
-    environment.globals |= {"label": machine.label, "short": machine.short, "marks": MARKS}
+    environment.globals |= {"label": hardware.label, "short": hardware.short, "marks": MARKS}
     environment.globals |= {"show": show, "span": span}
     return environment
 

@@ -32,7 +32,7 @@ _FIELDS = {
 }
 
 
-def profile(gpus: list[str]) -> str:
+def name_of(gpus: list[str]) -> str:
     """Name of a machine by its GPUs in order: `cpu`, `h200-x2`, or `rtx-4090+h200-x2`."""
     parts = []
     for model, group in groupby(_slug(gpu, r"nvidia|geforce|tesla") for gpu in gpus):
@@ -41,7 +41,7 @@ def profile(gpus: list[str]) -> str:
     return "+".join(parts) or "cpu"
 
 
-def cpu_profile(cpu: str, cores: int) -> str:
+def cpu_name(cpu: str, cores: int) -> str:
     """Name of a machine without GPUs by its processor, as `cpu-ryzen-9-7950x-32`."""
     name = re.sub(r"\(r\)|\(tm\)|@.*|\bw(ith|/) .*", " ", cpu.lower())
     model = _slug(name, r"intel|amd|cpu|processor|\d+-core|\d+th gen")
@@ -54,7 +54,7 @@ def _slug(name: str, left_out: str) -> str:
 
 
 def _parts(name: str) -> list[tuple[str, int]]:
-    """Models of a profile with how many GPUs of each there are; a CPU counts none."""
+    """Models of a machine with how many GPUs of each there are; a CPU counts none."""
     if is_cpu(name):
         return [(name, 0)]
     parts = []
@@ -65,17 +65,17 @@ def _parts(name: str) -> list[tuple[str, int]]:
 
 
 def is_cpu(name: str) -> bool:
-    """Whether a profile is that of a machine without GPUs."""
+    """Whether a machine is a CPU without GPUs, by its name."""
     return name.partition("-")[0] == "cpu"
 
 
 def is_one_gpu(name: str) -> bool:
-    """Whether a profile is of a single GPU: `h200` is, `cpu`, `h200-x2` and nothing are not."""
+    """Whether a machine is a single GPU: `h200` is, `cpu`, `h200-x2` and nothing are not."""
     return bool(name) and _parts(name) == [(name, 1)]
 
 
 def label(name: str) -> str:
-    """How a profile reads on a page: `h200-x2` becomes `2 × H200`."""
+    """How a machine reads on a page: `h200-x2` becomes `2 × H200`."""
     if name == "cpu":
         return "CPU"
     if is_cpu(name):
@@ -90,7 +90,7 @@ def short(name: str) -> str:
 
 
 def order(name: str) -> tuple:
-    """Sort key of profiles: CPUs first, then by GPU count and model."""
+    """Sort key of machines: CPUs first, then by GPU count and model."""
     return (sum(count for _, count in _parts(name)), _parts(name))
 
 
@@ -119,7 +119,7 @@ def described() -> str:
     """The GPUs of this machine in words, or why there is none."""
     gpus = here()["gpus"]
     if gpus:
-        return f"{label(profile(gpus))} ({', '.join(gpus)})"
+        return f"{label(name_of(gpus))} ({', '.join(gpus)})"
     host, why = _host()
     if host:
         names = ", ".join(gpu["name"] for gpu in host)
@@ -264,7 +264,7 @@ def _virtual() -> bool | None:
 
 
 def _host_mark() -> str:
-    """Eight hex digits that tell hosts apart: a hash of the GPUs' UUIDs, or of the system."""
+    """Eight hex digits that tell hosts apart: a digest of the GPUs' UUIDs, or of the system."""
     system = _text("/etc/machine-id") or _text("/proc/sys/kernel/random/boot_id")
     names = sorted(gpu["uuid"] for gpu in _host()[0]) or [platform.node(), system]
     return hashlib.sha256(" ".join(["overlap", *names]).encode()).hexdigest()[:8]

@@ -1,10 +1,10 @@
-"""What Python code means, as hashes: comments, annotations, layout, `plot` and `derive` may change.
+"""What Python code means, as digests: comments, annotations, layout, `plot` and `derive` may change.
 
-A file is hashed by its syntax tree. Of a file that others import only the statements they use are hashed, so
-that a new helper beside them makes nobody stale. The hashes stand in recordings and must not change, whatever
+A digest of a file is made of its syntax tree; of a file that others import, of the statements they use alone,
+so that a new helper beside them makes nobody stale. Digests stand in recordings and must not change, whatever
 Python version computes them.
 
-Docstrings and annotations are not hashed, and neither are imports that only these, `plot` or `derive` use.
+Docstrings and annotations do not count, and neither do imports that only these, `plot` or `derive` use.
 What a class or a decorator may read is: annotations of a class's fields, and those of a decorated function.
 """
 
@@ -25,7 +25,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 GUARD, PLOT, DERIVE = "__main__", "plot", "derive"
 #: What is computed from a recording, and never recorded.
 AFTERWARDS = frozenset({PLOT, DERIVE})
-_NOT_HASHED = ("annotation", "returns", "kind", "type_comment", "ctx")
+_LEFT_OUT = ("annotation", "returns", "kind", "type_comment", "ctx")
 
 
 class Borrow(NamedTuple):
@@ -56,13 +56,13 @@ class Part:
         return isinstance(self.node, _IMPORTS)
 
     @property
-    def is_hashed(self) -> bool:
+    def counts(self) -> bool:
         """Whether it is part of what was recorded: neither `plot` nor `derive`."""
         return not self.binds & AFTERWARDS
 
     @cached_property
     def text(self) -> str:
-        """What is hashed of it; kept, since every file that imports it asks again."""
+        """What counts of it, as text; kept, since every file that imports it asks again."""
         return repr(_plain(self.node))
 
 
@@ -97,20 +97,20 @@ def parts_of(tree: ast.Module, origin: str) -> list[Part]:
 
 
 def code_parts(parts: list[Part]) -> list[Part]:
-    """The parts that are hashed: without `plot`, `derive`, and imports for these and annotations alone."""
+    """The parts that count: without `plot`, `derive`, and imports for these and annotations alone."""
     uses = set()
-    unhashed = set()
+    left_out = set()
     for part in parts:
-        unhashed |= part.annotation_uses
-        if part.is_hashed:
+        left_out |= part.annotation_uses
+        if part.counts:
             uses |= part.uses
         else:
-            unhashed |= part.uses
-    idle = unhashed - uses
+            left_out |= part.uses
+    idle = left_out - uses
     code = []
     for part in parts:
         is_idle = part.is_import and part.binds and part.binds <= idle
-        if part.is_hashed and not is_idle:
+        if part.counts and not is_idle:
             code.append(part)
     return code
 
@@ -234,7 +234,7 @@ def _is_declaration(node: object) -> bool:
 
 
 def _plain(node: object) -> object:
-    """Nested tuples that are the same for each Python version: without empty fields and `_NOT_HASHED`."""
+    """Nested tuples that are the same for each Python version: without empty fields and `_LEFT_OUT`."""
     if isinstance(node, list):
         return tuple(_plain(item) for item in node if not _is_declaration(item))
     if node is None:
@@ -251,7 +251,7 @@ def _plain(node: object) -> object:
             # Python 3.12 ends a nested format with an empty text, 3.11 and 3.13 do not
             value = [part for part in value if getattr(part, "value", None) != ""]
         inner = _plain(value)
-        if name not in _NOT_HASHED and inner is not None and inner != ():
+        if name not in _LEFT_OUT and inner is not None and inner != ():
             fields.append((name, inner))
     fields += [("annotation", _plain(annotation)) for annotation in _read_annotations(node)]
     return (type(node).__name__, *fields)

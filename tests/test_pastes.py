@@ -2,9 +2,11 @@
 
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.utils.benchmark
 from conftest import ROOT
 from fake_cuda import imitated
 
@@ -133,6 +135,40 @@ def test_a_missing_fork_is_wrong_on_a_gpu_under_load(pasted):
     wrong = pasted("wrong_under_load")["wrong_under_load"]
     assert wrong(summed_on_the_side(fork=True), [1.0, 2.0], rounds=3) == 0
     assert wrong(summed_on_the_side(fork=False), [1.0, 2.0], rounds=3) >= 5
+
+
+def test_a_gpu_describes_itself(two_gpus, pasted):
+    facts = pasted("what_it_is")["what_it_is"](1)
+    assert facts["name"] == "NVIDIA H200" and facts["compute capability"] == "9.0"
+    assert (facts["SMs"], facts["highest clock, MHz"], facts["L2 cache, MiB"]) == (132, 2000, 60)
+    assert (facts["memory, GiB"], facts["memory at most, GB/s"]) == (1024, 4814)
+
+
+def test_a_copy_reads_and_writes_and_a_product_is_two_n_cubed(monkeypatch, pasted):
+    ran = []
+
+    class Timer:
+        """Each call takes two milliseconds."""
+
+        def __init__(self, stmt: str, globals: dict):
+            self.stmt, self.names = stmt, globals
+
+        def timeit(self, calls: int) -> SimpleNamespace:
+            exec(self.stmt, self.names)
+            ran.append(self.stmt)
+            return SimpleNamespace(median=2e-3)
+
+    monkeypatch.setattr(torch.utils.benchmark, "Timer", Timer)
+    measured = pasted("rates")["rates"](n=100, device="cpu")
+    assert ran == ["copy.copy_(big)", "x @ x"]
+    assert measured["copy, GB/s"] == pytest.approx(2 * 8 * 100 * 100 * 2 / 2e-3 / 1e9)
+    assert measured["bf16, TFLOP/s"] == pytest.approx(2e6 / 2e-3 / 1e12)
+
+
+@pytest.mark.gpu
+def test_a_copy_comes_near_what_the_gpu_says_of_its_memory(pasted):
+    most = pasted("what_it_is")["what_it_is"]()["memory at most, GB/s"]
+    assert 0.5 * most < pasted("rates")["rates"]()["copy, GB/s"] <= 1.02 * most
 
 
 @pytest.mark.gpu

@@ -230,6 +230,76 @@ def test_a_loss_is_read_once_in_many_steps(gpu, pasted, capsys):
     assert [row[1] for row in gpu.log].count("cudaStreamSynchronize") == 2
 
 
+def training_step():
+    """`step(x, y)` and the weight that it trains."""
+    weight = torch.zeros(1, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = (weight * x - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, weight
+
+
+def replays_train_as_eager_steps_do(pasted):
+    x, y = torch.tensor([[1.0, 2.0], [3.0, 5.0]], device="cuda")
+    batches = [(x + turn, y - turn) for turn in range(4)]
+    step, trained = training_step()
+    graph, loss = pasted("capture")["captured"](step, x, y)
+    inputs = x, y
+    losses = [each.item() for each in pasted("replay")["replayed"](graph, loss, inputs, batches)]
+    eager, weight = training_step()
+    for _ in range(3):
+        eager(*batches[0])
+    assert losses == pytest.approx([eager(*batch).item() for batch in batches])
+    torch.testing.assert_close(trained, weight)
+
+
+def test_replays_train_as_eager_steps_do(gpu, pasted):
+    replays_train_as_eager_steps_do(pasted)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("error")
+def test_replays_train_as_eager_steps_do_on_a_gpu(pasted):
+    replays_train_as_eager_steps_do(pasted)
+
+
+def test_a_shorter_batch_is_refused_before_it_is_replayed(pasted):
+    held = torch.zeros(3, 2)
+    with pytest.raises(AssertionError, match="one shape"):
+        next(pasted("replay")["replayed"](None, None, (held,), [(torch.ones(1, 2),)]))
+    assert not held.any()
+
+
+def test_a_result_of_one_launch_is_kept(pasted, monkeypatch):
+    modes = []
+
+    def compiled(function, mode):
+        modes.append(mode)
+        buffer = torch.empty(2)
+        return lambda x: buffer.copy_(function(x))
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    call = pasted("one_launch")["one_launch"](lambda x: x + 1)
+    first, second = call(torch.zeros(2)), call(torch.ones(2))
+    assert (first.tolist(), second.tolist(), modes) == ([1, 1], [2, 2], ["reduce-overhead"])
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_one_launch_gives_what_the_function_gives(pasted):
+    call = pasted("one_launch")["one_launch"](lambda x: (x @ x).relu().sum(1))
+    inputs = [torch.randn(64, 64, device="cuda") for _ in range(5)]
+    results = [call(x) for x in inputs]
+    for x, result in zip(inputs, results, strict=True):
+        torch.testing.assert_close(result, (x @ x).relu().sum(1), rtol=1e-4, atol=1e-4)
+
+
 def test_each_box_is_tested_here():
     text = (ROOT / "tests/test_pastes.py").read_text()
     for path in (ROOT / "snippets/pastes").glob("*.py"):

@@ -58,6 +58,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     navigation     the pages in reading order, with their titles
     pictures       all pictures; numbers: what they say; svg: as files
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels
+    timeline       what the page's script draws when a reader explores one
     notebook, trace, app   files to take home
     machines       all that pages show of one machine, as data: a file for each
     plugin         MkDocs; background: what a served book runs; quiet: without Material's notice

@@ -104,6 +104,8 @@ class Spans:
     light: bool = False
     #: A thin line between neighbours.
     apart: bool = False
+    #: What each part is, as the call or the kernel: by these a reader explores a timeline.
+    names: Sequence[str] = ()
 
 
 @dataclass
@@ -231,14 +233,19 @@ def sweep(
 
 
 def timelines(panels: Mapping[str, Iterable[Sequence]], unit: str = "µs") -> Picture:
-    """A panel for each title, of rows [lane, start, duration, name]; a lane is a row, the CPU on top."""
+    """A panel for each title, of rows [lane, start, duration, name]; a lane is a row, the CPU on top.
+
+    Without a name nothing ran there, and the row is drawn only.
+    """
     drawn = []
     for title, events in panels.items():
         rows = list(events)
         marks: list[Mark] = []
         for lane in sorted({row[0] for row in rows}):
+            here = [row for row in rows if row[0] == lane]
+            names = [row[3] for row in here if len(row) > 3]
             marks.append(
-                Spans(lane, [(row[1], row[2]) for row in rows if row[0] == lane], lane)
+                Spans(lane, [(row[1], row[2]) for row in here], lane, names=names)
             )
         drawn.append(Panel(marks, Axis(unit), title=title))
     return Picture(drawn)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,12 @@ pytest.importorskip("playwright.sync_api")
 
 from conftest import CHROMIUM, ROOT
 
-from overlap.site.trace import chrome_trace
+from overlap.book.book import Book
+from overlap.site.draw import WIDTHS, draw
+from overlap.site.pictures import Pictures
+from overlap.site.timeline import explored
+from overlap.site.trace import timelines as recorded_timelines
+from snippets.pictures import Axis, Panel, Picture, Spans, timelines
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
 ASSETS = ROOT / "docs/assets"
@@ -27,8 +33,15 @@ EVENTS = [
     ["stream 7", 12.0, 8.0, "multiply"],
     ["stream 7", 80.0, 20.0, "<b>add</b>"],
 ]
+#: Where the lanes are drawn, at the width of the page of the tests.
+FORM = explored(timelines({"slow": EVENTS}), {})[0]["forms"]["wide"]
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
 <body data-md-color-scheme="default" class="md-typeset"><p id="place"></p></body>"""
+
+
+def of_parts(parts: dict[str, dict[str, list]]) -> str:
+    """A file of timelines: of each part of a picture the panels, by title."""
+    return json.dumps({part: explored(timelines(panels), panels) for part, panels in parts.items()})
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +50,7 @@ def folder(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("explore")
     for name in ("timeline.js", "fault.js", "overlap.css", "vendor"):
         (root / name).symlink_to(ASSETS / name)
-    (root / "trace.json").write_text(chrome_trace({"timelines": {"slow": EVENTS, "quick": EVENTS[:1]}}))
+    (root / "timelines.json").write_text(of_parts({"": {"slow": EVENTS, "quick": EVENTS[:1]}}))
     (root / "index.html").write_text(PAGE)
     return root
 
@@ -76,20 +89,46 @@ def timeline(page):
     """Open the timeline and give its drawing."""
     page.evaluate("""async () => {
         const { explore } = await import("./timeline.js")
-        await explore(document.getElementById("place"), "trace.json")
+        await explore(document.getElementById("place"), "timelines.json")
     }""")
     return page.locator(".ov-timeline")
 
 
 def at(drawing, time: float, lane: int) -> dict:
     """Where a time of the first 100 µs is drawn in a lane, in pixels of the page."""
-    box = drawing.bounding_box()
-    return {"x": 110 + time / 100 * (box["width"] - 110), "y": 22 + 26 * lane + 13}
+    scale = drawing.bounding_box()["width"] / FORM["width"]
+    x = FORM["left"] + time / 100 * (FORM["right"] - FORM["left"])
+    return {"x": scale * x, "y": scale * FORM["lanes"][lane][0]}
+
+
+def bars(page):
+    """What is drawn in lanes."""
+    return page.locator(".ov-timeline rect[style]")
 
 
 def told(page) -> str:
     """The sentence below."""
     return page.locator(".ov-explore .ov-told").inner_text()
+
+
+@pytest.mark.parametrize(("width", "form"), [(900, "wide"), (390, "narrow")])
+def test_a_timeline_begins_as_its_picture(page, width, form):
+    """The same words at the axis and the lanes, which have the same colours."""
+    page.set_viewport_size({"width": width, "height": 700})
+    drawing = timeline(page)
+    svg, *_ = draw(timelines({"": EVENTS}), WIDTHS[form])
+    words = drawing.locator(".ov-lane, .ov-middle").all_text_contents()
+    assert sorted(words) == sorted(re.findall(r"<text[^>]*>(.*?)</text>", svg))
+    filled = [bar.get_attribute("style").split(";")[0].replace(" ", "") for bar in bars(page).all()]
+    assert set(filled) == set(re.findall(r'<path d="[^"]*" style="(.*?)"', svg))
+
+
+def test_a_zoomed_timeline_has_more_ticks_in_the_same_unit(page):
+    drawing = timeline(page)
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
+    page.wait_for_function("document.querySelector('.ov-ticks text').textContent === '30'")
+    assert drawing.locator(".ov-ticks text").all_text_contents() == ["30", "40", "50", "60", "70"]
 
 
 def test_a_gap_says_how_long_it_is_and_what_the_cpu_did(page):
@@ -224,9 +263,9 @@ def test_one_finger_up_or_down_scrolls_the_page_and_across_moves_the_timeline(br
 def test_another_timeline_of_the_trace_is_chosen_and_the_explorer_closes(page):
     timeline(page)
     page.get_by_label("Timeline", exact=True).select_option("slow")
-    assert page.locator(".ov-timeline rect.ov-gpu").count() == 2
+    assert bars(page).count() == 5
     page.get_by_label("Timeline", exact=True).select_option("quick")
-    assert page.locator(".ov-timeline rect.ov-gpu").count() == 0
+    assert bars(page).count() == 1
     page.get_by_role("button", name="Close").click()
     assert page.locator(".ov-explore").count() == 0
 
@@ -248,8 +287,8 @@ FAULTS = """<table id="faults"><thead><tr><th>fault</th><th>written</th></tr></t
 
 
 def test_faults_are_found_in_their_order(page, folder):
-    timelines = {"all": EVENTS, "loader": EVENTS[:4], "item": EVENTS[3:]}
-    (folder / "faults.json").write_text(chrome_trace({"timelines": timelines}))
+    stages = {"all": EVENTS, "loader": EVENTS[:4], "item": EVENTS[3:]}
+    (folder / "faults.json").write_text(of_parts({"": {"all": EVENTS[:1]}, "faults": stages}))
     page.evaluate(
         """async html => {
         const place = document.getElementById("place")
@@ -261,21 +300,20 @@ def test_faults_are_found_in_their_order(page, folder):
         FAULTS,
     )
     title, verdict = page.locator(".ov-fault-title"), page.locator(".ov-verdict")
-    bars = page.locator(".ov-timeline rect.ov-gpu, .ov-timeline rect.ov-cpu")
-    assert title.inner_text() == "All faults: 90 ms a step" and bars.count() == 5
+    assert title.inner_text() == "All faults: 90 ms a step" and bars(page).count() == 5
     drawing = page.locator(".ov-timeline")
     drawing.click(position=at(drawing, 50, 1))
     assert page.locator("#place .ov-told").inner_text().endswith("Here the GPU is idle for longest.")
     page.get_by_role("button", name="item").click()
-    assert "another fault was taken out first" in verdict.inner_text() and bars.count() == 5
+    assert "another fault was taken out first" in verdict.inner_text() and bars(page).count() == 5
     page.get_by_role("button", name="loader").click()
     assert verdict.inner_text() == (
         "Yes: loader (no worker). What the trace showed: the GPU is empty. "
         "Without it a step takes 50 ms instead of 90. More in Moving data."
     )
-    assert title.inner_text() == "1 of 2 taken out: 50 ms a step" and bars.count() == 4
+    assert title.inner_text() == "1 of 2 taken out: 50 ms a step" and bars(page).count() == 4
     page.keyboard.press("Enter")  # the next choice has the focus
-    assert title.inner_text() == "2 of 2 taken out: 25 ms a step" and bars.count() == 2
+    assert title.inner_text() == "2 of 2 taken out: 25 ms a step" and bars(page).count() == 2
     assert page.locator("#place .ov-tools").last.locator("button").count() == 0
 
 
@@ -289,16 +327,54 @@ def test_what_is_vendored_is_small_and_names_its_licence():
         assert f"{name.replace('-', ' ')} {version}" in licences.lower().replace("-", " ")
 
 
-def test_every_recorded_timeline_can_be_read(page):
-    """Each trace that the book offers has a lane of the CPU or a GPU with events, in the order of time."""
-    read = """async trace => {
-        const { read } = await import("./timeline.js")
-        return read(trace).map(({ lanes }) => lanes.map(({ events }) => events.map(({ start }) => start)))
-    }"""
+def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_picture():
+    rows = [[lane, start / 1e3, us / 1e3, name] for lane, start, us, name in EVENTS]
+    picture = timelines({"a step": [["CPU waits", 0.01, 0.02, "cudaDeviceSynchronize"], *rows]}, "ms")
+    picture.panels[0].marks.append(Spans("stream 7", [(0.02, 0.06)], "waits", light=True))
+    (timeline,) = explored(picture, {"other": EVENTS[:2], "step": EVENTS})
+    drawn, wide, _ = draw(picture, WIDTHS["wide"])
+    lanes = timeline["lanes"]
+    assert [lane["name"] for lane in lanes] == ["CPU", "CPU waits", "stream 7"]
+    assert [lane["cpu"] for lane in lanes] == [True, True, False]
+    assert (timeline["label"], timeline["us"], timeline["low"], timeline["high"]) == ("ms", 1e3, 0, 100)
+    form = timeline["forms"]["wide"]
+    assert form["width"] == wide and form["step"] == 20
+    for lane, (middle, (name,)) in zip(lanes, form["lanes"], strict=True):
+        assert lane["name"] == name and f">{name}</text>" in drawn and middle < form["height"]
+        for part in lane["parts"]:
+            assert f'style="fill:{part["fill"]}"' in drawn
+    (works, waits) = lanes[2]["parts"]
+    assert works["spans"][0] == [12, 8, "multiply", None] and not works["light"]
+    assert waits["spans"] == [[20, 60, "", None]] and waits["light"]
+
+
+def test_a_timeline_knows_launches_where_one_recording_has_all_that_it_shows():
+    recorded = {"quick": EVENTS[:1], "slow": EVENTS}
+    (timeline,) = explored(timelines({"slow": EVENTS}), recorded)
+    launches = [[span[3] for span in lane["parts"][0]["spans"]] for lane in timeline["lanes"]]
+    assert launches == [[0, None, 2], [0, 2]]
+    later = [[lane, start + 1, us, name] for lane, start, us, name in EVENTS]
+    (timeline,) = explored(timelines({"slow": later}), recorded)
+    assert {span[3] for lane in timeline["lanes"] for span in lane["parts"][0]["spans"]} == {None}
+
+
+def test_what_has_no_names_or_no_times_is_not_explored():
+    named = Spans("row", [(0, 1)], names=["block"])
+    assert explored(Picture([Panel([named], Axis("GiB"))]), {}) == []
+    assert explored(timelines({"": [["CPU", 0, 1]]}), {}) == []
+    assert len(explored(Picture([Panel([named], Axis("ms"))]), {})) == 1
+
+
+def test_each_recorded_timeline_of_the_book_can_be_explored():
+    """Something ran in its first panel, and nothing before its axis begins."""
+    pictures = Pictures(Book(ROOT))
     seen = 0
-    for file in sorted(ROOT.glob("docs/recordings/h200/*/*.json")):
-        trace = json.loads(chrome_trace(json.loads(file.read_text())["result"]))
-        for lanes in page.evaluate(read, trace):
+    for name in pictures.book.snippets:
+        recording = pictures.book.recordings(name).get("h200")
+        if recording and recorded_timelines(recording.result):
+            (timeline, *_) = pictures.of(recording)["timelines"][""]
+            spans = [span for lane in timeline["lanes"] for part in lane["parts"] for span in part["spans"]]
+            assert any(name for _, _, name, _ in spans), name
+            assert min(start for start, *_ in spans) >= timeline["low"], name
             seen += 1
-            assert any(lanes) and all(starts == sorted(starts) for starts in lanes)
     assert seen > 10

@@ -285,6 +285,7 @@ def readers_file(site) -> dict:
             "pictures": {"": picture},
             "raw": "javascript:pwned()",
             "trace": "javascript:pwned()",
+            "timelines": "javascript:pwned()",
         }
         machines[f"gpu-{number}"] = {
             "label": next(texts)[:100],

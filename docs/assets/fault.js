@@ -1,7 +1,7 @@
 /* Find the fault: a step's timeline, the faults to choose from, and what taking one out changed.
-   Everything it shows stands on the page: the table of faults, the table of steps, the trace of the picked machine. */
+   Everything it shows stands on the page: the table of faults, the table of steps, the timelines of the picked machine. */
 
-import { draw, duration, longestIdle, read, zooming } from "./timeline.js"
+import { draw, duration, fetched, longestIdle, zooming } from "./timeline.js"
 
 const cells = row => [...row.cells].map(cell => cell.innerText.trim())
 const rows = table => [...table.tBodies[0].rows].map(cells)
@@ -23,9 +23,7 @@ const paragraph = (name, text = "") => {
 /* Play in `place`: the timelines of `url` in the order of the stages. */
 export const play = async (place, faults, steps, url) => {
   const { options, stages } = game(faults, steps)
-  const answer = await fetch(url)
-  if (!answer.ok) throw new Error(`${url}: ${answer.status}`)
-  const timelines = new Map(read(await answer.json()).map(timeline => [timeline.title, timeline]))
+  const timelines = new Map((await fetched(url, "faults")).map(timeline => [timeline.title, timeline]))
   const title = paragraph("ov-fault-title"), canvas = document.createElement("div"), told = paragraph("ov-told")
   const choices = document.createElement("div"), verdict = paragraph("ov-verdict")
   choices.className = "ov-tools"

@@ -95,7 +95,7 @@
 
   const address = path => path && new URL(path, ROOT).href
 
-  const fillFigure = (figure, name, { pictures, machine, trace }) => {
+  const fillFigure = (figure, name, { pictures, machine, timelines }) => {
     const which = figure.dataset.part ?? "", picture = of(pictures, which)
     if (!picture?.sizes?.wide) return figure.remove()
     const image = figure.querySelector("img"), source = figure.querySelector("source")
@@ -107,8 +107,8 @@
       element.setAttribute("height", height)
     }
     image.alt = picture.alt
-    figure.dataset.trace = isMine(machine) ? "" : address(trace)
-    if (!figure.dataset.trace) figure.querySelector(".ov-explorable")?.remove()
+    figure.dataset.timelines = isMine(machine) ? "" : address(timelines)
+    if (!figure.dataset.timelines) figure.querySelector(".ov-explorable")?.remove()
   }
 
   /* In how long a run was made, and by which versions, is told when a reader asks. */

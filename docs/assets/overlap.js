@@ -221,7 +221,7 @@
       button.addEventListener("click", async () => {
         if (!figure.querySelector(".ov-explore")) {
           const { explore } = await import(new URL("timeline.js", ASSETS))
-          await explore(row, figure.dataset.trace)
+          await explore(row, figure.dataset.timelines)
         }
         figure.querySelector(".ov-timeline")?.focus({ preventScroll: true })
       })
@@ -239,8 +239,8 @@
       button.addEventListener("click", async () => {
         const { play } = await import(new URL("fault.js", ASSETS))
         const [faults, steps] = [".ov-faults table", ".ov-steps table"].map(name => document.querySelector(name))
-        const seen = document.querySelector(`.ov-perfetto[data-title="${place.dataset.snippet}"]`)
-        await play(place, faults, steps, seen.dataset.trace)
+        const figure = document.querySelector(`.ov-part[data-name="${place.dataset.snippet}"] .ov-figure[data-timelines]`)
+        await play(place, faults, steps, figure.dataset.timelines)
       })
       place.replaceChildren(button)
     }

@@ -1,32 +1,32 @@
-/* A timeline to explore: lanes of a recorded trace that can be zoomed and moved, and whose gaps can be marked.
-   Loaded when a reader asks for it. The gestures are d3-zoom's, the rest is here; the data are the page's own trace file. */
+/* A timeline to explore: a panel of a picture, which can be zoomed and moved, with all names, and whose gaps can be marked.
+   Loaded when a reader asks for it. The gestures are d3-zoom's; lanes, colours, places and unit are decided where the
+   picture is drawn (overlap/site/timeline.py says what the file has), and the rest is here. */
 
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 
-const ROW = 26, BAR = 18, TOP = 22
+const BAR = 14, LETTER = 5.4, BELOW = 18, LINE = 12  // as in pictures
 const SVG = "http://www.w3.org/2000/svg"
 
-/* A trace file as timelines: { title, lanes: [{ name, events: [{ start, end, name, launch }] }] },
-   times in µs; a call and what it launched have the same number as `launch`. */
-export const read = ({ traceEvents }) => {
-  const timelines = new Map()
-  const timeline = pid => {
-    if (!timelines.has(pid)) timelines.set(pid, { title: "", lanes: new Map() })
-    return timelines.get(pid)
-  }
-  for (const { ph, pid, tid, name, args, ts, dur } of traceEvents) {
-    const { lanes } = timeline(pid)
-    if (ph === "M" && name === "process_name") timeline(pid).title = args.name
-    if (ph === "M" && name === "thread_name") lanes.set(tid, { name: args.name, events: [] })
-    if (ph === "X") lanes.get(tid).events.push({ start: ts, end: ts + dur, name, launch: args?.launch })
-  }
-  for (const { lanes } of timelines.values()) {
-    for (const { events } of lanes.values()) events.sort((a, b) => a.start - b.start)
-  }
-  return [...timelines.values()].map(({ title, lanes }) => ({ title, lanes: [...lanes.values()] }))
+/* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, fill }, in µs;
+   what has no name is no event, and drawn only. */
+export const read = timeline => ({
+  ...timeline,
+  lanes: timeline.lanes.map(lane => {
+    const spans = lane.parts.flatMap(({ fill, light, spans }) => spans.map(([start, length, name, launch]) =>
+      ({ start, end: start + length, name, launch, fill, light })))
+    spans.sort((a, b) => a.start - b.start)
+    return { ...lane, events: spans.filter(({ name }) => name), empty: spans.filter(({ name }) => !name) }
+  }),
+})
+
+/* The timelines of a file, of a part of the picture or the whole. */
+export const fetched = async (url, part = "") => {
+  const answer = await fetch(url)
+  if (!answer.ok) throw new Error(`${url}: ${answer.status}`)
+  return (await answer.json())[part].map(read)
 }
 
-export const isCpu = lane => lane.name.startsWith("CPU")
+const isCpu = lane => lane.cpu
 
 /* How much of [from, to] the events cover; events may overlap. */
 export const busy = (events, from, to) => {
@@ -113,13 +113,12 @@ const button = (text, title, act) => {
 }
 
 /* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked. */
-export const draw = (place, { title, lanes }, say, marked = () => {}) => {
+export const draw = (place, { title, label, us, low, high, lanes, forms }, say, marked = () => {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
-  const width = Math.max(300, place.clientWidth), gutter = width < 500 ? 0 : 110
-  const row = gutter ? ROW : ROW + 14  // on a phone the lane's name stands above it
-  const height = TOP + row * lanes.length + 4, room = width - gutter
-  const at = time => (time - first) / (last - first) * room
+  const { width, left, right, height: bottom, lanes: places, step } = matchMedia("(max-width: 33rem)").matches ? forms.narrow : forms.wide
+  const height = bottom + BELOW + LINE + 2, room = right - left
+  const at = time => (time - low) / (high - low) * room
 
   place.replaceChildren()
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, class: "ov-timeline" }, place)
@@ -128,52 +127,57 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   svg.setAttribute("aria-label", `Timeline ${title}, ${lanes.length} lanes. Arrow keys go from event to event and from lane to lane, `
     + "plus and minus zoom, 0 shows all, G marks the gap behind the event, L goes from a call to what it launched.")
   const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
-  element("rect", { x: 0, y: 0, width: room, height }, element("clipPath", { id: clip }, element("defs", {}, svg)))
-  const inner = element("g", { transform: `translate(${gutter} 0)`, "clip-path": `url(#${clip})` }, svg)
-  const ticks = element("g", { class: "ov-ticks" }, inner)
+  element("rect", { x: 0, y: 0, width: room, height: bottom }, element("clipPath", { id: clip }, element("defs", {}, svg)))
+  const ticks = element("g", { class: "ov-ticks", transform: `translate(${left} 0)` }, svg)
+  const inner = element("g", { transform: `translate(${left} 0)`, "clip-path": `url(#${clip})` }, svg)
   const moving = element("g", {}, inner)
   const names = element("g", { class: "ov-names" }, inner)
+  element("text", { x: (left + right) / 2, y: bottom + BELOW + LINE - 3, class: "ov-middle" }, svg).textContent = label
   const rows = lanes.map((lane, number) => {
-    const y = TOP + row * number + (row - BAR - 4)
-    element("text", { x: 0, y: gutter ? y + 13 : y - 3, class: "ov-lane" }, svg).textContent = lane.name
-    const bars = lane.events.map(event => {
-      const bar = element("rect", {
-        x: at(event.start), y, width: Math.max(at(event.end) - at(event.start), 0), height: BAR,
-        class: isCpu(lane) ? "ov-cpu" : "ov-gpu",
-      }, moving)
-      return { ...event, bar, lane }
+    const [middle, lines] = places[number], y = middle - BAR / 2
+    lines.forEach((line, place) => {
+      const beside = { x: left - 6, y: middle + 3.5 + LINE * (place - (lines.length - 1) / 2), class: "ov-lane" }
+      element("text", beside, svg).textContent = line
     })
-    return { lane, bars, y }
+    const bar = ({ start, end, fill }) => element("rect", {
+      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: BAR, style: `fill: ${fill}; stroke: ${fill}`,
+    }, moving)
+    lane.empty.forEach(bar)
+    return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }
   })
   const links = element("g", { class: "ov-links" }, moving)
-  const stretch = element("rect", { class: "ov-marked", y: TOP, height: height - TOP, width: 0 }, moving)
+  const stretch = element("rect", { class: "ov-marked", y: 0, height: bottom, width: 0 }, moving)
 
   let view = zoomIdentity, chosen = null, marking = false
-  const time = x => first + view.invertX(x) / room * (last - first)
+  const time = x => low + view.invertX(x) / room * (high - low)
 
-  const label = () => {
+  const write = () => {
     names.replaceChildren()
-    for (const { lane, bars, y } of rows) {
-      for (const { name, start, end } of bars.filter(event => event.name !== lane.name)) {
-        const left = Math.max(view.applyX(at(start)), 0), right = Math.min(view.applyX(at(end)), room)
-        const letters = Math.floor((right - left - 6) / 6.2)
-        if (letters < 4 || right < 0 || left > room) continue
+    for (const { lane, bars, middle } of rows) {
+      for (const { name, start, end, light } of bars.filter(event => event.name !== lane.name)) {
+        const from = Math.max(view.applyX(at(start)), 0), to = Math.min(view.applyX(at(end)), room)
+        const letters = Math.floor((to - from - 6) / LETTER)
+        if (letters < 4 || to < 0 || from > room) continue
         const shown = name.length > letters ? `${name.slice(0, letters - 1)}…` : name
-        element("text", { x: left + 3, y: y + 13 }, names).textContent = shown
+        element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = shown
       }
     }
     ticks.replaceChildren()
-    const span = time(room) - time(0), step = 10 ** Math.floor(Math.log10(span / 3))
-    const wide = [1, 2, 5].map(factor => factor * step).find(each => span / each <= 6) ?? 5 * step
-    for (let each = Math.ceil(time(0) / wide) * wide; each <= time(room); each += wide) {
-      const x = view.applyX(at(each))
-      element("line", { x1: x, x2: x, y1: TOP - 4, y2: height }, ticks)
-      element("text", { x: x + 3, y: 12 }, ticks).textContent = each === 0 ? "0" : duration(each)
+    const least = step / view.k, power = 10 ** Math.floor(Math.log10(least / us) + 1e-9) * us
+    const apart = power * [1, 2, 5, 10].find(factor => factor * power >= least * (1 - 1e-9))
+    for (let tick = Math.ceil(time(0) / apart - 1e-9); tick * apart <= time(room) * (1 + 1e-9); tick++) {
+      const x = view.applyX(at(tick * apart))
+      element("line", { x1: x, x2: x, y1: 0, y2: bottom }, ticks)
+      const text = element("text", { x, y: bottom + 13, class: "ov-middle" }, ticks)
+      text.textContent = (tick * apart / us).toLocaleString("en-US", { maximumSignificantDigits: 9, signDisplay: "negative" })
+      const half = text.getComputedTextLength() / 2
+      text.setAttribute("x", Math.min(Math.max(x, half - left), width - left - half))
     }
+    element("line", { x1: 0, x2: room, y1: bottom, y2: bottom }, ticks)
   }
 
   let waiting = 0
-  const behaviour = zoom().scaleExtent([1, 2000]).translateExtent([[0, 0], [room, height]]).extent([[0, 0], [room, height]])
+  const behaviour = zoom().scaleExtent([1, 2000]).translateExtent([[0, 0], [room, bottom]]).extent([[0, 0], [room, bottom]])
     // A wheel alone scrolls the page, and so does one finger that moves up or down.
     .filter(event => !event.button && !event.shiftKey && !marking && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
     .on("zoom", ({ transform }) => {
@@ -181,7 +185,7 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
       moving.setAttribute("transform", `translate(${view.x} 0) scale(${view.k} 1)`)
       waiting ||= requestAnimationFrame(() => {
         waiting = 0
-        label()
+        write()
       })
     })
   const canvas = select(svg).call(behaviour).on("dblclick.zoom", null)
@@ -211,10 +215,10 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     marked(from, to)
   }
   /* Of a call what it launched, of a kernel its call. */
-  const partnersOf = event => event.launch === undefined ? [] : rows.flatMap(({ bars }) =>
+  const partnersOf = event => event.launch === null ? [] : rows.flatMap(({ bars }) =>
     bars.filter(bar => bar.launch === event.launch && isCpu(bar.lane) !== isCpu(event.lane)))
   const link = event => {
-    const y = bar => Number(bar.bar.getAttribute("y")) + BAR / 2
+    const y = ({ lane }) => rows.find(row => row.lane === lane).middle
     links.replaceChildren()
     for (const other of partnersOf(event)) {
       element("line", { x1: at(event.start), y1: y(event), x2: at(other.start), y2: y(other) }, links)
@@ -227,18 +231,18 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     link(event)
     bring(event)
     const name = event.name === event.lane.name ? event.name : `${event.lane.name}: ${event.name}`
-    say(`${name}, ${duration(event.end - event.start)}, from ${duration(event.start - first)} on.${launched(event, partnersOf(event))}`)
+    say(`${name}, ${duration(event.end - event.start)}, from ${duration(event.start)} on.${launched(event, partnersOf(event))}`)
   }
 
   const positionOf = event => {
     const box = svg.getBoundingClientRect(), ratio = width / box.width
-    return [(event.clientX - box.left) * ratio - gutter, (event.clientY - box.top) * ratio]
+    return [(event.clientX - box.left) * ratio - left, (event.clientY - box.top) * ratio]
   }
-  const rowAt = y => rows[Math.min(rows.length - 1, Math.max(0, Math.floor((y - TOP) / row)))]
+  const rowAt = y => [...rows].sort((a, b) => Math.abs(a.middle - y) - Math.abs(b.middle - y))[0]
   svg.addEventListener("click", event => {
     if (event.defaultPrevented || event.shiftKey || marking) return  // the end of a drag
     const [x, y] = positionOf(event), moment = time(x), { bars } = rowAt(y)
-    const reach = (event.pointerType === "touch" ? 8 : 2) / view.k / room * (last - first)  // a bar of a pixel can be hit
+    const reach = (event.pointerType === "touch" ? 8 : 2) / view.k / room * (high - low)  // a bar of a pixel can be hit
     const far = ({ start, end }) => Math.max(start - moment, moment - end, 0)
     const near = bars.filter(bar => far(bar) <= reach).sort((a, b) => far(a) - far(b))[0]
     if (near) return choose(near)
@@ -259,7 +263,7 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
   })
   svg.addEventListener("pointerup", () => { from = null })
 
-  const step = (by, lanesBy) => {
+  const walk = (by, lanesBy) => {
     if (!chosen) return choose(rows.find(({ bars }) => bars.length).bars[0])
     const here = rows.findIndex(({ lane }) => lane === chosen.lane)
     if (lanesBy) {
@@ -272,14 +276,14 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     if (bars[next]) choose(bars[next])
   }
   const keys = {
-    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => step(0, 1), ArrowUp: () => step(0, -1),
+    ArrowRight: () => walk(1), ArrowLeft: () => walk(-1), ArrowDown: () => walk(0, 1), ArrowUp: () => walk(0, -1),
     "+": () => scale(2), "=": () => scale(2), "-": () => scale(0.5), 0: reset,
     l: () => {
       const [other] = chosen ? partnersOf(chosen) : []
       other ? choose(other) : say("The recording does not say what belongs to this.")
     },
     g: () => {
-      if (!chosen) return step(1)
+      if (!chosen) return walk(1)
       const gap = gapAt(chosen.lane.events, chosen.end + 1e-3, first, last)
       gap ? mark(gap.from, gap.to) : say("There is no gap behind this event.")
     },
@@ -290,7 +294,7 @@ export const draw = (place, { title, lanes }, say, marked = () => {}) => {
     event.preventDefault()
     act()
   })
-  label()
+  write()
   const markBy = on => {
     marking = on
     svg.classList.toggle("ov-marking", on)
@@ -306,9 +310,7 @@ export const zooming = drawing => [
 
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
 export const explore = async (place, url) => {
-  const answer = await fetch(url)
-  if (!answer.ok) throw new Error(`${url}: ${answer.status}`)
-  const timelines = read(await answer.json())
+  const timelines = await fetched(url)
   const box = document.createElement("div"), tools = document.createElement("div")
   const canvas = document.createElement("div"), told = document.createElement("p")
   box.className = "ov-explore"
@@ -318,7 +320,7 @@ export const explore = async (place, url) => {
   const hint = matchMedia("(pointer: coarse)").matches
     ? "Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch."
     : "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch."
-  const ids = ({ lanes }) => lanes.some(({ events }) => events.some(({ launch }) => launch !== undefined))
+  const ids = ({ lanes }) => lanes.some(({ events }) => events.some(({ launch }) => launch !== null))
   const say = text => { told.textContent = text }
   let drawing = null, shown = 0
   const marks = button("Mark", "Measure a stretch by dragging", () => {
@@ -335,7 +337,7 @@ export const explore = async (place, url) => {
   if (timelines.length > 1) {
     const choice = document.createElement("select")
     choice.ariaLabel = "Timeline"
-    for (const [number, { title }] of timelines.entries()) choice.add(new Option(title.replaceAll("_", " "), number))
+    for (const [number, { title }] of timelines.entries()) choice.add(new Option(title, number))
     choice.addEventListener("change", () => show(Number(choice.value)))
     tools.append(choice)
   }

@@ -142,6 +142,8 @@ def _of_runs(book: Book, pictures: Pictures, name: str) -> Iterator[tuple[str, s
         if trace.timelines(recording.result):
             yield f"traces/{place}.json", trace.chrome_trace(recording.result)
         picture = pictures.of(recording)
+        if lines := picture.get("timelines"):
+            yield f"timelines/{place}.json", json.dumps(lines, ensure_ascii=False, separators=(",", ":"))
         for variant in picture.get("sizes", {}):
             yield f"pictures/{place}-{variant}.svg", svg.in_file(picture[variant])
         for part, drawn in picture.get("parts", {}).items():

@@ -43,10 +43,12 @@ def draw(picture, width: int, beside: Iterable = ()) -> tuple[str, int, int]:
         raise OverlapError(f"must return a Picture of snippets/pictures.py, not {type(picture).__name__}")
     if not picture.panels or not all(panel.marks for panel in picture.panels):
         raise OverlapError("returned a picture with an empty panel; give each panel a mark")
-    return _Drawing(picture, Layout(picture, width, beside)).svg()
+    return Drawing(picture, Layout(picture, width, beside)).svg()
 
 
-class _Drawing:
+class Drawing:
+    """A picture while it is drawn."""
+
     def __init__(self, picture, layout: Layout):
         self.picture = picture
         self.layout = layout
@@ -278,8 +280,7 @@ class _Drawing:
                 joined[-1] = (first, right, [*rows, row])
             else:
                 joined.append((left, right, [row]))
-        fill = _fill(self.color(plot, mark), mark.light or mark.name.endswith(" waits"))
-        self.parts.append(f'<path d="{"".join(path)}" style="{fill}"/>')
+        self.parts.append(f'<path d="{"".join(path)}" style="fill:{self.fill(plot, mark)}"/>')
         for left, right, rows in joined:
             self.box(left, top, max(right - left, 4), _LANE, told(series, rows))
 
@@ -352,6 +353,10 @@ class _Drawing:
         own = getattr(mark, "color", None)
         return _variable(self.colors.get(id(mark), 1) if own is None else own)
 
+    def fill(self, plot: Plot, mark) -> str:
+        """What parts of a row are filled with."""
+        return _fill(self.color(plot, mark), is_light(mark))
+
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
         """A straight line."""
         dashes = f";stroke-dasharray:{dash}" if dash else ""
@@ -360,7 +365,7 @@ class _Drawing:
 
     def rect(self, x: float, y: float, wide: float, high: float, color: str, light=False) -> None:
         """A filled rectangle."""
-        self.parts.append(_rect(x, y, wide, high, _fill(color, light)))
+        self.parts.append(_rect(x, y, wide, high, f"fill:{_fill(color, light)}"))
 
     def dot(self, x: float, y: float, color: str, diamond=False, radius=2.8) -> None:
         """A round dot, or a diamond."""
@@ -386,14 +391,14 @@ class _Drawing:
 
 
 _MARKS: dict[str, Callable] = {
-    "Bars": _Drawing.bars,
-    "Columns": _Drawing.columns,
-    "Line": _Drawing.lines,
-    "Dots": _Drawing.dots,
-    "Spans": _Drawing.spans,
-    "Cells": _Drawing.cells,
-    "Rule": _Drawing.rule,
-    "Note": _Drawing.note,
+    "Bars": Drawing.bars,
+    "Columns": Drawing.columns,
+    "Line": Drawing.lines,
+    "Dots": Drawing.dots,
+    "Spans": Drawing.spans,
+    "Cells": Drawing.cells,
+    "Rule": Drawing.rule,
+    "Note": Drawing.note,
 }
 
 
@@ -448,7 +453,12 @@ def _variable(color: int | str) -> str:
 
 def _fill(color: str, light: bool) -> str:
     """A fill; a light one is solid, so that no line of the axis shines through."""
-    return f"fill:color-mix(in srgb, {color} 35%, {_PAPER})" if light else f"fill:{color}"
+    return f"color-mix(in srgb, {color} 35%, {_PAPER})" if light else color
+
+
+def is_light(mark) -> bool:
+    """Whether parts of a row are pale: those in which somebody waits."""
+    return mark.light or mark.name.endswith(" waits")
 
 
 def _is_placed(value: float | None, log: bool) -> bool:

@@ -62,12 +62,15 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
 
     `line` and `provenance` say where it is from, `runs` how many it has. `outputs` are [rank in words where
     there are several, CSS class, text]. `pictures` have, by part and "" for the whole, `alt`, `sizes`, the
-    numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG texts. `trace` and
-    `raw` are addresses, empty where there are no such files.
+    numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG texts. `trace`,
+    `timelines` and `raw` are addresses, empty where there are no such files.
     """
     name = recording.snippet
     label = whose + hardware.label(recording.machine)
     is_timeline = bool(trace.timelines(recording.result))
+    shown = _pictures(pictures, recording, whose, is_timeline)
+    can_explore = bool(shown) and not whose and "" in pictures.of(recording)["timelines"]
+    place = f"{recording.machine}/{name}.json"
     parts = [label, span([recording.day]), recording.runs_in_words]
     return {
         "line": " · ".join(filter(None, parts)),
@@ -75,8 +78,9 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
         "runs": len(recording.runs),
         "outputs": _outputs(recording.data["outputs"], whose),
         "raw": "" if whose else address(recording),
-        "trace": f"generated/traces/{recording.machine}/{name}.json" if is_timeline and not whose else "",
-        "pictures": _pictures(pictures, recording, whose, is_timeline),
+        "trace": f"generated/traces/{place}" if is_timeline and not whose else "",
+        "timelines": f"generated/timelines/{place}" if can_explore else "",
+        "pictures": shown,
     }
 
 

@@ -78,7 +78,7 @@ def in_words(series: list[Series]) -> str:
             told_here = f"{values} {what}"
         elif type(item.mark).__name__ == "Spans":
             told_here = (
-                f"{text(sum(length for _, length in rows))}{_unit(where)} in {plural(len(rows), 'part')}"
+                f"{text(sum(length for _, length in rows))}{_behind(where)} in {plural(len(rows), 'part')}"
             )
         elif type(item.mark).__name__ in ("Line", "Dots", "Columns"):
             (first, low), (last, high) = rows[0], rows[-1]
@@ -160,7 +160,7 @@ def told(series: Series, rows: list[list]) -> str:
     headings = series.headings
     parts = [name] if name not in headings and kind != "Cells" else []
     if kind == "Spans":
-        unit = _unit(headings[0])
+        unit = _behind(headings[0])
         end = rows[-1][0] + rows[-1][1]
         total = text(sum(length for _, length in rows)) + unit
         parts.append(f"{text(rows[0][0])} to {text(end)}{unit}")
@@ -190,10 +190,15 @@ def said(heading: str, value: float | str | None) -> str:
     return f"{heading}: {number}".removeprefix(": ")
 
 
-def _unit(heading: str) -> str:
-    """The unit of an axis, with a space before it; empty where it names none."""
-    match = re.search(rf"(?:^|, | \()({_UNIT})", heading)
-    return f" {match[1]}" if match else ""
+def unit_of(label: str) -> str:
+    """The unit of an axis; empty where its label names none."""
+    match = re.search(rf"(?:^|, | \()({_UNIT})", label)
+    return match[1] if match else ""
+
+
+def _behind(label: str) -> str:
+    """The unit as it stands behind a number."""
+    return f" {unit_of(label)}".rstrip()
 
 
 def _check_finite(rows: list[list], name: str) -> None:

@@ -10,8 +10,9 @@ from overlap.book.statistic import is_number, middle
 from overlap.run.pure import function, raised_at
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
-from overlap.site import numbers
+from overlap.site import numbers, trace
 from overlap.site.draw import WIDTHS, draw
+from overlap.site.timeline import explored
 
 
 class Pictures:
@@ -25,7 +26,8 @@ class Pictures:
     def of(self, recording: Recording) -> dict:
         """SVG texts and `sizes` of both widths, `words`, `tables` of numbers and how many `more` there are.
 
-        The same by name of its `parts`, which `plot` returns beside it.
+        The same by name of its `parts`, which `plot` returns beside it. `timelines` are what can be explored,
+        by part and "" for the whole; such a part is not drawn.
         Empty where the snippet draws none.
         """
         if not self.book.snippets[recording.snippet].draws:
@@ -53,7 +55,12 @@ class Pictures:
         beside = [self._declare(other)[0] for other in self._twins(recording)]
         try:
             picture = _drawn(declared, beside)
-            picture["parts"] = {name: _drawn(part, []) for name, part in parts.items()}
+            lines = {}
+            if recorded := trace.timelines(recording.result):
+                lines = {name: explored(each, recorded) for name, each in {"": declared, **parts}.items()}
+            picture["timelines"] = {name: panels for name, panels in lines.items() if panels}
+            drawn = {name: part for name, part in parts.items() if not lines.get(name)}
+            picture["parts"] = {name: _drawn(part, []) for name, part in drawn.items()}
         except Exception as error:
             raise self._problem(recording, error) from None
         return picture

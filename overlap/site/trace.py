@@ -1,4 +1,4 @@
-"""Timelines as trace files that Perfetto and chrome://tracing open."""
+"""Recorded timelines: what launched what, and as trace files that Perfetto and chrome://tracing open."""
 
 import json
 from itertools import pairwise

@@ -143,6 +143,15 @@ def plot(results: dict, ceilings: dict):
             end = max(end, start + ms)
         return gaps
 
+    def both_steps() -> dict[str, list]:
+        """All that was profiled, for the game of the page."""
+        panels = {}
+        for name, rows in results["timelines"].items():
+            panels[name] = [
+                [lane, at / 1e3, us / 1e3, call] for lane, at, us, call in rows
+            ]
+        return panels
+
     faults = results["faults"]
     shown = {"all": "six faults", "loader": "reads ahead"}
     shown |= {"copy": "sends pinned bytes", "kernels": "no small kernels"}
@@ -157,7 +166,7 @@ def plot(results: dict, ceilings: dict):
         rows = [row for row in rows if row not in left_out]
         end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
         ms = results["ms"][name]
-        unprofiled = ["unprofiled", 0.0, ms, "the step without a profiler"]
+        unprofiled = ["unprofiled", 0.0, ms]  # the step without a profiler
         panels[f"{title}: {ms:.0f} ms, profiled {end:.0f}"] = [*rows, unprofiled]
         here = faults.index(name) + 1 if name in faults else 0
         cured = here + 1 if here < 3 else len(faults)  # the last three in one panel
@@ -175,7 +184,7 @@ def plot(results: dict, ceilings: dict):
         elif names:
             text = f"faults:\n{names[0]},\n{', '.join(names[1:])}"
             panel.marks.append(Note(end, "compute", text, dx=8, dy=-20))
-    return picture, {"steps": steps()}
+    return picture, {"steps": steps(), "faults": timelines(both_steps(), "ms")}
 
 
 if __name__ == "__main__":

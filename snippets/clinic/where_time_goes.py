@@ -93,7 +93,10 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    rows = [[row[0], row[1] / 1e3, row[2] / 1e3] for row in results["events"]]
+    rows = [
+        [lane, start / 1e3, us / 1e3, name]
+        for lane, start, us, name in results["events"]
+    ]
     return timelines({"copy, 400 small kernels, a matmul, item": rows}, "ms")
 
 

@@ -102,10 +102,11 @@ def plot(results: dict, ceilings: dict):
                 seen += 1
             elif "Synchronize" in name:
                 lane = what = "CPU waits"
-            spans.setdefault((lane, what), []).append((start / 1e3, us / 1e3))
+            spans.setdefault((lane, what), {})[start / 1e3, us / 1e3] = name
         marks = []
-        for (lane, what), parts in sorted(spans.items()):
-            marks.append(Spans(lane, parts, what, colors[what]))
+        for (lane, what), names in sorted(spans.items()):
+            parts, names = list(names), list(names.values())
+            marks.append(Spans(lane, parts, what, colors[what], names=names))
             if what.startswith("line"):
                 middle = (parts[0][0] + sum(parts[-1])) / 2
                 marks.append(Note(middle, lane, what, "center", color="paper"))

@@ -65,16 +65,17 @@ def plot(results: dict, ceilings: dict):
     calls = [e for e in results["events"] if e[0] == "CPU" and "Launch" in e[3]]
     launched = sum(ms(calls)[-1])
     marks = [
-        Spans("CPU", ms(calls), "CPU"),
+        Spans("CPU", ms(calls), "CPU", names=[e[3] for e in calls]),
         Note(launched, "CPU", "the CPU has launched all", dx=6),
     ]
     titles = {"mlp": "MLP", "cnn": "CNN", "resnet": "ResNet"}
     first = 0
     for name in WIDTHS:
         last = first + results["kernels"][name]
-        spans = ms(on_gpu[first:last])
+        kernels = on_gpu[first:last]
+        spans, names = ms(kernels), [event[3] for event in kernels]
         middle = (spans[0][0] + sum(spans[-1])) / 2
-        marks.append(Spans("GPU", spans, titles[name]))
+        marks.append(Spans("GPU", spans, titles[name], names=names))
         marks.append(Note(middle, "GPU", titles[name], "center", color="paper"))
         first = last
     return Picture([Panel(marks, Axis("ms (profiled: launches take longer)"))])

@@ -52,18 +52,19 @@ def plot(results: dict, ceilings: dict):
     main = results["events"][0][0]  # the lane of the first product
     for lane, start, us, name in results["events"]:
         role = next(role for role, part in parts.items() if part in name)
-        drawn[role]["main" if lane == main else "side"].append((start, us))
-    (written,) = [start for row in drawn["write x"].values() for start, _ in row]
+        drawn[role]["main" if lane == main else "side"].append((start, us, name))
+    (written,) = [start for row in drawn["write x"].values() for start, *_ in row]
     whole, near = [], []
     for role, rows in drawn.items():
         for row, spans in rows.items():
-            shifted = [(start - written, us) for start, us in spans]
-            near.append(Spans(row, shifted, role, colors[role]))
+            names = [name for *_, name in spans]
+            shifted = [(start - written, us) for start, us, _ in spans]
+            near.append(Spans(row, shifted, role, colors[role], names=names))
             if role == "matmuls":
-                ms = [(start / 1e3, us / 1e3) for start, us in spans]
-                whole.append(Spans(row, ms, role, colors[role]))
+                ms = [(start / 1e3, us / 1e3) for start, us, _ in spans]
+                whole.append(Spans(row, ms, role, colors[role], names=names))
             elif spans:  # too short for a bar
-                ms = [start / 1e3 for start, _ in spans]
+                ms = [start / 1e3 for start, *_ in spans]
                 dots = Dots(ms, [row] * len(ms), role, colors[role], diamond=True)
                 whole.append(dots)
     (first, *_, last) = drawn["matmuls"]["main"]

@@ -128,9 +128,10 @@ def plot(results: dict, ceilings: dict):
         for lane, start, us, name in results["timelines"][way]:
             if lane == "CPU":
                 row = "CPU waits" if "Synchronize" in name else lane
-                spans[row].append((start / 1e3, us / 1e3))
+                spans[row].append((start / 1e3, us / 1e3, name))
             elif "CatArray" not in name:
-                streams.setdefault(lane, []).append((start / 1e3, us / 1e3))
+                kernel = (start / 1e3, us / 1e3, name)
+                streams.setdefault(lane, []).append(kernel)
         if len(streams) == 1:  # one model after the other
             (kernels,) = streams.values()
             for count, model in models.items():
@@ -139,7 +140,11 @@ def plot(results: dict, ceilings: dict):
             for kernels in streams.values():
                 alike = min(models, key=lambda count: abs(count - len(kernels)))
                 spans[models[alike]] = kernels
-        marks = [Spans(row, spans[row], row) for row in rows]
+        marks = []
+        for row in rows:
+            parts = [(start, ms) for start, ms, _ in spans[row]]
+            names = [name for _, _, name in spans[row]]
+            marks.append(Spans(row, parts, row, names=names))
         x = Axis("ms (profiled: launches take longer)")
         drawn.append(Panel(marks, x, title=title))
     return Picture(drawn)

@@ -340,7 +340,9 @@ def plot(results: dict, ceilings: dict):
     panels = {}
     for name, title in titles.items():
         rows = results["timelines"][name]
-        panels[title] = [[row[0], row[1] / 1e3, row[2] / 1e3] for row in rows]
+        panels[title] = [
+            [lane, start / 1e3, us / 1e3, call] for lane, start, us, call in rows
+        ]
     return timelines(panels, "ms")
 
 

@@ -1,0 +1,98 @@
+"""Timelines to explore: the panels of a declared picture as data, with the names of all that ran.
+
+The page's script draws and zooms them; lanes, colours, places, origin and unit are those of the picture.
+A timeline has
+
+    title, label  what stands above it, and below its axis
+    us            the µs of one unit of its axis; all other times are in µs
+    low, high     the ends of the axis
+    lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
+                  letters on it are dark, and `spans`: [start, length, name, launch]. The name is empty where
+                  nothing ran; a call and what it launched have the same number, others have None.
+    forms         by the page's form: the `width` of the picture, from `left` to `right` what is drawn, its
+                  `height`, for each lane [its middle, the lines of its name]; `step` is from tick to tick
+"""
+
+from collections.abc import Iterable
+
+from overlap.site.draw import WIDTHS, Drawing, is_light
+from overlap.site.layout import Layout, Plot
+from overlap.site.numbers import unit_of
+from overlap.site.trace import launches
+
+_US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def explored(picture, recorded: dict[str, list]) -> list[dict]:
+    """A timeline for each panel of a `snippets.pictures.Picture` whose spans have names, in µs, ms or s.
+
+    `recorded` are timelines as `trace.timelines` gives them: they tell what launched what.
+    """
+    layouts = {form: Layout(picture, width, ()) for form, width in WIDTHS.items()}
+    for layout in layouts.values():
+        layout.place(0)
+    wide = layouts["wide"]
+    drawing = Drawing(picture, wide)
+    labels = [plot.panel.x.label for plot in wide.plots]
+    timelines = []
+    for place, plot in enumerate(wide.plots):
+        label = next(filter(None, labels[place:]), "")
+        us = _US.get(unit_of(label))
+        if us is None or not any(mark.names for mark in plot.marks("Spans")):
+            continue
+        forms = {form: _form(layout, layout.plots[place], us) for form, layout in layouts.items()}
+        timelines.append(
+            {
+                "title": plot.panel.title,
+                "label": label,
+                "us": us,
+                "low": _ns(us * plot.x.low),
+                "high": _ns(us * plot.x.high),
+                "lanes": _lanes(drawing, plot, us, recorded.values()),
+                "forms": forms,
+            }
+        )
+    return timelines
+
+
+def _form(layout: Layout, plot: Plot, us: float) -> dict:
+    ticks = plot.x.ticks()
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else plot.x.high - plot.x.low
+    lanes = [[plot.row(row) - plot.top, layout.name_of_row(row).split("\n")] for row in plot.rows]
+    left, right = round(plot.left, 1), round(plot.right, 1)
+    height = plot.bottom - plot.top
+    sizes = {"width": layout.width, "left": left, "right": right, "height": height}
+    return sizes | {"lanes": lanes, "step": _ns(us * step)}
+
+
+def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
+    lanes: dict[str, dict] = {}
+    for row in plot.rows:
+        lanes[row] = {"name": row.replace("\n", " "), "cpu": row.startswith("CPU"), "parts": []}
+    for mark in plot.marks("Spans"):
+        times = [(_ns(us * start), _ns(us * length)) for start, length in mark.spans]
+        names = mark.names or [""] * len(times)
+        spans = [[*time, name, None] for time, name in zip(times, names, strict=True)]
+        part = {"fill": drawing.fill(plot, mark), "light": is_light(mark), "spans": spans}
+        lanes[mark.row]["parts"].append(part)
+    spans = [span for lane in lanes.values() for part in lane["parts"] for span in part["spans"] if span[2]]
+    _number_launches(spans, recorded)
+    return list(lanes.values())
+
+
+def _number_launches(spans: list[list], recorded: Iterable[list]) -> None:
+    """Give calls and what they launched their numbers, if a recorded timeline has them all: the shortest."""
+    for events in sorted(recorded, key=len):
+        places = {(name, _ns(start)): number for number, (_, start, _, name) in enumerate(events)}
+        numbers = [places.get((name, start)) for start, _, name, _ in spans]
+        if None not in numbers:
+            calls = launches(events)
+            called = set(calls.values())
+            for span, number in zip(spans, numbers, strict=True):
+                span[3] = calls.get(number, number if number in called else None)
+            return
+
+
+def _ns(us: float) -> float:
+    """A time in µs, to a nanosecond."""
+    return round(us, 3)

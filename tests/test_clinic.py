@@ -338,6 +338,7 @@ rank = dist.get_rank()
 torch.manual_seed(0)
 net = nn.ModuleDict({"frozen": nn.Linear(3, 3), "used": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
 net["frozen"].requires_grad_(False)
+net.register_buffer("count", torch.zeros(1))  # as BatchNorm's: DDP sends rank 0's to all in a forward pass
 net.forward = lambda x: net["used"](net["frozen"](x))
 ddp = DistributedDataParallel(net, find_unused_parameters=True)
 loss_of = lambda model, batch: model(batch).square().mean()
@@ -354,9 +355,11 @@ torch.testing.assert_close(net["used"].weight.grad, sum(expected) / 2)
 assert net["frozen"].weight.grad is None and not net["unused"].weight.grad.any()
 steps.append(own_parts(ddp, source, loss_of))
 try:
+    left = net["used"].weight.grad.clone()
     own_parts(ddp, source, loss_of)
 except StopIteration as end:
     stops = str(end)
+assert torch.equal(net["used"].weight.grad, left) and left.any(), "no gradient of a step that was none"
 assert len(by_rank(steps)["loader"]) == 2
 try:
     by_rank([])

@@ -100,6 +100,17 @@ def test_an_ensemble_refuses_a_model_that_trains():
     with pytest.raises(ValueError, match="eval"):
         ensemble.ensemble(models, torch.rand(5, 4))
     assert models[1].num_batches_tracked == 0, "and it has learned nothing"
+    inside = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Dropout()).eval()
+    inside[1].train()
+    with pytest.raises(ValueError, match="eval"):
+        ensemble.ensemble([inside], torch.rand(5, 4))
+    with pytest.raises(ValueError, match="no model"):
+        ensemble.ensemble([], torch.rand(5, 4))
+
+
+def test_a_model_without_parameters_takes_its_part_in_an_ensemble():
+    x, models = torch.rand(5, 4), [torch.nn.Identity().eval(), torch.nn.Linear(4, 4).eval()]
+    torch.testing.assert_close(ensemble.ensemble(models, x), (x + models[1](x)) / 2)
 
 
 def test_an_ensemble_is_timed_beside_copies_in_turn(monkeypatch):

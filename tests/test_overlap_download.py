@@ -374,6 +374,14 @@ assert taken("strays")(torch.nn.Linear(2, 2), torch.device("cpu")) is not None
 torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
 alone = torch.ones(3)
 taken("ring_all_reduce")(alone)
+two = taken("built_in_parts")(lambda: torch.nn.Sequential(torch.nn.Linear(2, 2)), lambda model: model, "cpu")
+mesh = torch.distributed.device_mesh.DeviceMesh("cpu", [0])
+assert taken("sharded")(two, mesh)(torch.ones(1, 2)).shape == (1, 2)
+assert taken("ensemble")([two.eval()], torch.ones(1, 2)).shape == (1, 2)
+assert taken("compilations")(lambda rows: rows + 1, [torch.ones(2), torch.ones(2)]) == [1, 1]
+taken("traced")(lambda profiler: [profiler.step() for _ in range(5)], f"{sys.argv[1]}/trace.json.gz")
+assert taken("events_of")(f"{sys.argv[1]}/trace.json.gz")
+assert [len(rows) for rows in taken("in_threads")([x, x, x], 2, 2)] == [2, 1]
 with taken("label")("a part"):
     x @ x
 assert taken("lanes")(lambda: x @ x) == []
@@ -426,8 +434,10 @@ def test_each_function_to_take_home_is_a_file_that_runs_with_torch_alone(tmp_pat
 
 def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     text = download.piece(SNIPPETS["streams/three_streams_cka"], "fork_join")
-    imports = "from collections.abc import Callable\n\nimport torch"
-    head = f"# Needs torch>=2.11, a CUDA GPU\n\n{imports}\n\n\ndef fork_join("
+    imports = "from collections.abc import Callable, Sequence\nfrom typing import TypeVar\n\nimport torch\n"
+    imports += "from torch.utils._pytree import tree_leaves"
+    kinds = 'Result = TypeVar("Result")'
+    head = f"# Needs torch>=2.11, a CUDA GPU\n\n{imports}\n\n{kinds}\n\n\ndef fork_join("
     assert text.partition("\n")[2].startswith(head)
     assert text.count("def ") == 1
     assert "\n# Needs Python alone\n" in download.piece(SNIPPETS["clinic/which_bound"], "bound")

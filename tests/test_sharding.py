@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from conftest import on_ranks, under_torchrun
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from snippets.training import (
     built_in_parts,
@@ -130,8 +131,82 @@ def test_a_model_built_without_memory_is_filled_module_by_module():
 
 
 def test_a_module_that_cannot_fill_its_numbers_is_named_before_memory_is_taken():
-    with pytest.raises(ValueError, match="1, a Scaled, has no reset_parameters; give it one"):
+    with pytest.raises(ValueError, match="1, a Scaled, has no reset_parameters; give `fill`, or give it one"):
         built_in_parts.built_in_parts(lambda: nn.Sequential(nn.Linear(4, 4), Scaled()), pytest.fail, CPU)
+
+
+def kept(model: nn.Module) -> nn.Module:
+    """The model, in one part."""
+    return model
+
+
+def test_a_model_whose_modules_cannot_fill_themselves_is_filled_by_a_function_of_yours():
+    order = []
+
+    def fill(module: nn.Module) -> None:
+        order.append(type(module).__name__)
+        for tensor in [*module.parameters(False), *module.buffers(False)]:
+            tensor.fill_(2)
+
+    model = built_in_parts.built_in_parts(
+        lambda: nn.Sequential(nn.MultiheadAttention(4, 2), Scaled()), kept, "cpu", fill
+    )
+    assert {float(number) for part in model.state_dict().values() for number in part.flatten()} == {2.0}
+    assert order[-1] == "Sequential" and order.index("Scaled") > order.index("BatchNorm1d")
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
+def test_a_buffer_that_nobody_fills_is_named(kind):
+    class Positions(nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.register_buffer("places", torch.zeros(5, dtype=kind))
+
+    with pytest.raises(ValueError, match=r"^0\.places has numbers that nobody filled in"):
+        built_in_parts.built_in_parts(lambda: nn.Sequential(Positions()), kept, CPU)
+
+
+@pytest.mark.filterwarnings("ignore:DTensor random operators")  # on the CPU
+def test_modules_that_share_a_weight_share_it_after_they_are_filled(alone):
+    class Tied(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.Embedding(7, 4), nn.Linear(4, 7, bias=False))
+            self[1].weight = self[0].weight
+
+    mesh = DeviceMesh("cpu", [0])
+    for split in (kept, lambda model: built_in_parts.sharded(model, mesh, group=2)):
+        model = built_in_parts.built_in_parts(Tied, split, CPU)
+        assert model[0].weight is model[1].weight
+        model(torch.tensor([1, 2])).sum().backward()
+        assert model[0].weight.grad is not None
+
+
+def test_blocks_of_any_model_are_sharded_in_groups(alone):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(3, 4)
+            self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(5))
+
+        def forward(self, x):
+            x = self.first(x)
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    mesh = DeviceMesh("cpu", [0])
+    plain = Model()
+    model = Model()
+    model.load_state_dict(plain.state_dict())
+    built_in_parts.sharded(model, mesh, model.blocks, group=2, ahead=1)
+    states = [block._get_fsdp_state() for block in model.blocks]
+    assert len(set(map(id, states))) == 3 and states[0] is states[1] and states[4] not in states[:4]
+    assert states[0]._states_to_forward_prefetch == [states[2]] and not states[4]._states_to_forward_prefetch
+    x = torch.rand(2, 3)
+    torch.testing.assert_close(model(x), plain(x))
+    for group, ahead in ((0, 0), (-1, 0), (1, -1)):
+        with pytest.raises(ValueError, match="blocks in a group"):
+            built_in_parts.sharded(Model(), mesh, group=group, ahead=ahead)
 
 
 def test_a_model_that_is_not_split_trains_as_fsdp_does(small):

@@ -114,7 +114,7 @@ def test_classes_fit_an_output_with_a_number_for_each(output, y):
 
 @pytest.mark.parametrize(
     ("output", "y"),
-    [((4, 7, 50), (4, 7)), ((7, 7, 7), (7, 7)), ((8, 3), (8, 1)), ((8, 3), (24,))],
+    [((4, 7, 50), (4, 7)), ((7, 7, 7), (7, 7)), ((8, 3), (8, 1)), ((8, 3), (24,)), ((4, 1, 50), (4, 1))],
 )
 @pytest.mark.parametrize("kind", [torch.float, torch.long])
 def test_what_is_not_spread_is_for_the_loss_to_judge(output, y, kind):
@@ -146,7 +146,12 @@ def test_data_without_a_length_and_arguments_of_ddp_and_a_model_that_did_not_tra
 
 @pytest.mark.parametrize(
     ("output", "y", "kind"),
-    [((8, 1), (8,), torch.float), ((8,), (8, 1), torch.float), ((8, 1), (8,), torch.long)],
+    [
+        ((8, 1), (8,), torch.float),
+        ((8,), (8, 1), torch.float),
+        ((8, 1), (8,), torch.long),
+        ((8, 1, 3), (8, 3), torch.float),
+    ],
 )
 def test_a_y_that_would_be_stretched_is_refused_with_both_shapes(output, y, kind):
     said = re.escape(f"the model gives {output}, and y is {y}")

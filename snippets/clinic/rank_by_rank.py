@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 from typing import Any, TypeVar
 
@@ -41,8 +41,15 @@ Batch = TypeVar("Batch")
 PARTS = ("loader", "passes", "all_reduce")
 
 
-def average(model: nn.Module, group: dist.ProcessGroup | None, ended: bool) -> bool:
-    """Average gradients over ranks by one all-reduce; whether a rank has `ended`.
+def anywhere(here: bool, device: torch.device, group: dist.ProcessGroup | None) -> bool:
+    """Whether something is so on any rank."""
+    flag = torch.tensor(float(here), device=device)
+    dist.all_reduce(flag, dist.ReduceOp.MAX, group)
+    return flag.item() > 0
+
+
+def average(model: nn.Module, group: dist.ProcessGroup | None) -> None:
+    """Average gradients over ranks by one all-reduce.
 
     It copies them into one tensor, so it holds as much again as all gradients. Frozen
     parameters are left out; where another has no gradient, it counts as zeros.
@@ -52,14 +59,11 @@ def average(model: nn.Module, group: dist.ProcessGroup | None, ended: bool) -> b
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     gradients = [each.grad for each in trained if each.grad is not None]
-    ends = gradients[0].new_full((1,), float(ended))
-    flat = torch.cat([gradient.flatten() for gradient in gradients] + [ends])
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat.div_(dist.get_world_size(group)), group=group)
-    sizes = [gradient.numel() for gradient in gradients]
-    *parts, ends = torch.split(flat, [*sizes, 1])
+    parts = flat.split([gradient.numel() for gradient in gradients])
     for gradient, part in zip(gradients, parts, strict=True):
         gradient.copy_(part.view_as(gradient))
-    return ends.item() > 0
 
 
 def own_parts(
@@ -72,29 +76,30 @@ def own_parts(
 
     `loss_of(ddp, batch)` gives the loss. "loader" is what `next(batches)` takes,
     "passes" are forward and backward under `no_sync`, "all_reduce" is the exchange
-    with the wait for ranks that come later. It waits for the GPU after each part, so
+    with all waits for ranks that come later. It waits for the GPU after each part, so
     the step as a whole is slower than without: do this seldom. The exchange copies all
     gradients into one tensor: memory for a further model at the peak. A parameter that
-    the loss does not use gets a gradient of zeros. StopIteration on all ranks if one
-    of them has no batch left. `group` is that of the model; by default all ranks.
+    the loss does not use gets a gradient of zeros. If a rank has no batch left, all get
+    StopIteration before their passes; the batches that others took are not used.
+    `group` is that of the model; by default all ranks.
     """
     wait_for()
     clock = [time.perf_counter()]
-    batch = next(batches, None)
+    taken = list(islice(batches, 1))
+    clock.append(time.perf_counter())
+    if anywhere(not taken, next(ddp.parameters()).device, group):
+        raise StopIteration("a rank has no batch left")
     clock.append(time.perf_counter())
     ddp.zero_grad()
-    if batch is not None:
-        with ddp.no_sync():
-            loss_of(ddp, batch).backward()
+    with ddp.no_sync():
+        loss_of(ddp, taken[0]).backward()
     wait_for()
     clock.append(time.perf_counter())
-    one_has_ended = average(ddp, group, batch is None)
+    average(ddp, group)
     wait_for()
     clock.append(time.perf_counter())
-    if one_has_ended:
-        raise StopIteration("a rank has no batch left")
-    ms = [1e3 * (end - start) for start, end in pairwise(clock)]
-    return dict(zip(PARTS, ms, strict=True))
+    loader, met, passes, exchange = (1e3 * (b - a) for a, b in pairwise(clock))
+    return dict(zip(PARTS, (loader, passes, met + exchange), strict=True))
 
 
 def by_rank(

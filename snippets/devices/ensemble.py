@@ -7,8 +7,10 @@
 # ///
 """Average the outputs of several models for one batch, with one model on each GPU."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import chain
 from statistics import median
 
 import torch
@@ -21,16 +23,19 @@ LARGE_ROWS, LARGE, LAYERS = 4096, 8192, 4  # of the models that are timed
 
 
 @torch.no_grad()
-def ensemble(models: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
+def ensemble(models: Sequence[nn.Module], x: torch.Tensor) -> torch.Tensor:
     """Mean of the models' outputs for x, on x's device; each model on one device.
 
     Call `eval()` of each model before: Dropout and BatchNorm give other outputs while
-    they train, and BatchNorm would also learn from x. A model that trains is refused.
-    Each model has a parameter, which tells its device.
+    they train, and BatchNorm would also learn from x. ValueError, if any part of a
+    model trains, and without models.
     """
-    if any(model.training for model in models):
+    if not models:
+        raise ValueError("there is no model, so no mean")
+    if any(part.training for model in models for part in model.modules()):
         raise ValueError("a model is in training mode: call its eval() first")
-    places = [next(model.parameters()).device for model in models]
+    held = [chain(model.parameters(), model.buffers(), [x]) for model in models]
+    places = [next(tensors).device for tensors in held]
     # a copy to another GPU waits for what x's GPU does: so all copies, then all models
     inputs = [x.to(place) for place in places]
     outputs = [model(rows) for model, rows in zip(models, inputs, strict=True)]
@@ -38,7 +43,7 @@ def ensemble(models: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def copy_by_copy(models: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
+def copy_by_copy(models: Sequence[nn.Module], x: torch.Tensor) -> torch.Tensor:
     """The same mean; each copy of x is launched after the model before it."""
     outputs = [model(x.to(next(model.parameters()).device)) for model in models]
     return torch.stack([output.to(x.device) for output in outputs]).mean(0)

@@ -6,21 +6,25 @@
 # timeout = 120
 # launcher = "torchrun"
 # ranks = 2
-# take = ["built_in_parts"]
+# take = ["built_in_parts", "sharded"]
 # ///
 """Build a model that does not fit: no rank holds more than its part, at any time."""
 
 import ctypes
 import gc
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from snippets.pictures import bars
 from snippets.training.waiting_ranks import meet
@@ -28,48 +32,118 @@ from snippets.training.waiting_ranks import meet
 LAYERS, WIDTH = 16, 2048
 
 
+def unset(dtype: torch.dtype) -> float | None:
+    """A number that stands where none was filled in; None where every one may be right."""
+    if not dtype.is_signed or dtype.itemsize == 1:
+        return None
+    if dtype.is_floating_point or dtype.is_complex:
+        return math.nan
+    return torch.iinfo(dtype).min
+
+
+def unfilled(part: Tensor) -> bool:
+    """Whether a number of it is still the one that says so."""
+    mark = unset(part.dtype)
+    if mark is None or part.numel() == 0:
+        return False
+    if math.isnan(mark):
+        return bool(part.sum().isnan())
+    return bool(part.min() == mark)
+
+
+def parts_of(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """This rank's parts of the model's parameters and buffers, with their names."""
+    parts = []
+    for name, whole in chain(model.named_parameters(), model.named_buffers()):
+        part = whole.detach()
+        parts.append((name, part.to_local() if isinstance(part, DTensor) else part))
+    return parts
+
+
 def built_in_parts(
     build: Callable[[], nn.Module],
     split: Callable[[nn.Module], nn.Module],
-    device: torch.device,
+    device: torch.device | str,
+    fill: Callable[[nn.Module], object] | None = None,
 ) -> nn.Module:
     """A model of which this rank never has more than its part, in its first state.
 
-    `build()` makes the whole model, here without memory. `split(model)` splits it, as
-    with `fully_shard`. Then memory is taken for this rank's part, and each module fills
-    its own parameters and buffers by its `reset_parameters`, as torch.nn's layers do.
-    On the CPU each rank needs a seed of its own, or all draw the same part. Raises
-    ValueError, before memory is taken, where a module has numbers of its own and no
-    `reset_parameters`: they would be garbage.
+    `build()` makes the whole model, here without memory. `split(model)` splits it in
+    place, as `fully_shard` does. Then memory is taken for this rank's part, and each
+    module, after those in it, fills its own parameters and buffers: by `fill(module)`,
+    or else by its `reset_parameters`, as torch.nn's layers do. Modules that share a
+    parameter still do. On the CPU each rank needs a seed of its own, or all draw the
+    same part. ValueError, before memory is taken, for a module with numbers of its own
+    and no `reset_parameters`, unless you give `fill`; and at the end, if a parameter or
+    buffer was not filled: it would be garbage. (Numbers of one byte are not checked.)
     """
     with torch.device("meta"):
         model = build()
-    fillers = []
+    uses: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for name, module in model.named_modules():
-        if not [*module.parameters(False), *module.buffers(False)]:
-            continue
-        if not hasattr(module, "reset_parameters"):
+        for key, parameter in module.named_parameters(recurse=False):
+            uses.setdefault(parameter, []).append((module, key))
+        own = [*module.parameters(False), *module.buffers(False)]
+        if own and fill is None and not hasattr(module, "reset_parameters"):
             what = f"{name or 'the model'}, a {type(module).__name__},"
-            remedy = "give it one that fills all its parameters and buffers"
+            remedy = "give `fill`, or give it one that fills all its numbers"
             raise ValueError(f"{what} has no reset_parameters; {remedy}")
-        fillers.append(module)
+    modules = list(model.modules())
     model = split(model)
     model.to_empty(device=device)
-    for module in fillers:
-        module.reset_parameters()
+    for (first, name), *others in uses.values():
+        for module, key in others:  # `to_empty` parts what they share
+            setattr(module, key, getattr(first, name))
+    for _, part in parts_of(model):
+        mark = unset(part.dtype)
+        if mark is not None:
+            part.fill_(mark)
+    with torch.no_grad():
+        for module in reversed(modules):
+            reset = getattr(module, "reset_parameters", None)
+            if fill is not None:
+                fill(module)
+            elif reset is not None:
+                reset()
+    for name, part in parts_of(model):
+        if unfilled(part):
+            raise ValueError(f"{name} has numbers that nobody filled in")
+    return model
+
+
+def sharded(
+    model: nn.Module,
+    mesh: DeviceMesh,
+    blocks: Iterable[nn.Module] = (),
+    group: int = 1,
+    ahead: int = 0,
+    **options: Any,
+) -> nn.Module:
+    """Split a model by FSDP, so many of its blocks in a group, which gathers at once.
+
+    `blocks` are those of the model in the order in which they run; without any, its
+    children, as of a Sequential. All other parameters are a group, too. ahead: how many
+    groups each one asks for before its forward pass begins. The options are those of
+    `fully_shard`; a `mp_policy` in bf16 that names no `reduce_dtype` also sums
+    gradients in bf16. ValueError for a group of no blocks.
+    """
+    if group < 1 or ahead < 0:
+        raise ValueError(f"{group} blocks in a group, {ahead} groups ahead")
+    each = list(blocks or model.children())
+    firsts: list[FSDPModule] = []
+    for start in range(0, len(each), group):
+        first, *_ = fully_shard(each[start : start + group], mesh=mesh, **options)
+        firsts.append(first)
+    for i, first in enumerate(firsts):
+        if ahead:
+            first.set_modules_to_forward_prefetch(firsts[i + 1 : i + 1 + ahead])
+    fully_shard(model, mesh=mesh, **options)
     return model
 
 
 def mlp(layers: int, width: int) -> nn.Sequential:
     """Linear layers (width, width)."""
     return nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)])
-
-
-def split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Keep on each rank a part of each layer."""
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
 
 
 def peak_gb(
@@ -118,11 +192,11 @@ def main() -> dict:
 
     def whole(layers: int, width: int) -> nn.Module:
         with device:
-            return split(mlp(layers, width), mesh)
+            return sharded(mlp(layers, width), mesh)
 
     def in_parts(layers: int, width: int) -> nn.Module:
         build = partial(mlp, layers, width)
-        return built_in_parts(build, partial(split, mesh=mesh), device)
+        return built_in_parts(build, partial(sharded, mesh=mesh), device)
 
     peaks, spread, first_numbers = {}, {}, {}
     for name, way in {"whole": whole, "in_parts": in_parts}.items():

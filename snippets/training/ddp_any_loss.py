@@ -37,10 +37,13 @@ from snippets.training.ddp_minimal import join
 def check_shapes(output: object, y: object) -> None:
     """ValueError for an output and a y that a loss would spread over each other.
 
-    Of an output (N, 1) and a y (N,) many losses make N × N differences. All other
-    shapes are for the loss to judge.
+    Of an output (N, 1) and a y (N,) many losses make N × N differences. So shapes are
+    refused that differ in sides of 1 alone; all others are for the loss to judge.
     """
     if not isinstance(output, Tensor) or not isinstance(y, Tensor):
+        return
+    sides = [[side for side in each.shape if side != 1] for each in (output, y)]
+    if sides[0] != sides[1]:
         return
     try:
         spread = torch.broadcast_shapes(output.shape, y.shape)

@@ -230,8 +230,13 @@ def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(gpu):
     assert call(torch.tensor(3.0), torch.tensor(4.0)).item() == 3 + 7 and total.item() == 10
     with pytest.raises(ValueError, match="shorter"):
         call(torch.tensor(3.0))
-    with pytest.raises(ValueError, match=r"captured for torch.Size\(\[\]\), not for torch.Size\(\[1\]\)"):
+    with pytest.raises(ValueError, match=r"captured for \(\) of torch.float32, not for \(1,\) of"):
         call(torch.ones(1), torch.tensor(4.0))
+    with pytest.raises(ValueError, match=r"not for \(\) of torch.int64"):
+        call(torch.tensor(9.0), torch.tensor(4))
+    assert total.item() == 10 and call(torch.tensor(1.0), torch.tensor(1.0)).item() == 12
+    held = torch.tensor(1.0, requires_grad=True)
+    assert not call(2 * held, held).requires_grad
 
 
 def test_training_compares_every_way(gpu, monkeypatch):
@@ -478,6 +483,26 @@ def test_compilations_are_counted_after_each_batch():
     assert sizes_compiled.compilations(lambda x: x * 2, batches[:2]) == [1, 2], (
         "a marked copy marks nothing else"
     )
+
+
+def test_compilations_are_those_of_any_work_and_leave_nothing_behind(monkeypatch):
+    resets = []
+
+    def work(batch):
+        return {"sum": batch["x"] + len(batch["names"])}
+
+    batches = [{"x": torch.ones(size), "names": names} for size, names in ((2, "a"), (2, "a"), (3, "a"))]
+    reset = torch.compiler.reset
+    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1) or reset())
+    assert sizes_compiled.compilations(work, batches, mode="max-autotune-no-cudagraphs") == [1, 1, 2]
+    assert len(resets) == 2
+
+    def fails(batch):
+        raise OSError("no file")
+
+    with pytest.raises(OSError, match="no file"):
+        sizes_compiled.compilations(fails, batches)
+    assert len(resets) == 4 and sizes_compiled.compilations(work, []) == []
 
 
 def test_a_new_size_is_refused_only_if_it_needs_another_graph():

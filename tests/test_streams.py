@@ -1,5 +1,6 @@
 """Snippets of the chapter on streams, on an imitated GPU that is as late and as unfair as CUDA allows."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -97,8 +98,86 @@ def test_empty_branches_launch_nothing_and_are_forked_and_joined(gpu, monkeypatc
 
 
 def test_as_many_streams_as_branches(gpu):
-    with pytest.raises(ValueError, match="shorter"):
-        three_streams_cka.fork_join([lambda: torch.ones(1, device="cuda")] * 2, [torch.cuda.Stream()])
+    launched: list[int] = []
+    with pytest.raises(ValueError, match="2 branches on 1 streams"):
+        three_streams_cka.fork_join([lambda: launched.append(1)] * 2, [torch.cuda.Stream()])
+    assert launched == []
+
+
+def test_when_a_branch_raises_what_was_launched_is_joined(unfair):
+    x, streams = torch.ones(3, device="cuda"), [torch.cuda.Stream() for _ in range(3)]
+
+    def fails() -> torch.Tensor:
+        raise torch.OutOfMemoryError("no memory left")
+
+    branches = [partial(torch.add, x, 1), fails, partial(torch.add, x, 2)]
+    unfair.diary.clear()
+    with pytest.raises(torch.OutOfMemoryError, match="no memory left"):
+        three_streams_cka.fork_join(branches, streams)
+    assert unfair.diary == ["side waits for main"] * 2 + ["main waits for side"] * 2
+
+
+def test_branches_may_give_lists_dicts_and_none(unfair):
+    x, streams = torch.ones(3, device="cuda"), [torch.cuda.Stream() for _ in range(3)]
+    branches = [lambda: (x + 1, {"y": [x + 2]}), lambda: None, lambda: "text"]
+    (first, second), *others = three_streams_cka.fork_join(branches, streams)
+    users = [part.block.users for part in (first, second["y"][0])]
+    assert others == [None, "text"] and users == [[unfair.current]] * 2
+    assert (first + second["y"][0]).tolist() == [5.0] * 3
+
+
+@pytest.mark.gpu
+def test_after_a_branch_that_raised_the_current_stream_waits_for_the_others():
+    streams, landed = [torch.cuda.Stream() for _ in range(2)], torch.zeros(1, device="cuda")
+
+    def slow() -> torch.Tensor:
+        torch.cuda._sleep(200_000_000)  # a tenth of a second
+        return landed.add_(1)
+
+    def fails() -> torch.Tensor:
+        raise RuntimeError("no memory left")
+
+    with pytest.raises(RuntimeError, match="no memory left"):
+        three_streams_cka.fork_join([slow, fails], streams)
+    assert (landed + 0).item() == 1, "the current stream did not wait"
+
+
+@pytest.mark.gpu
+def test_results_in_trees_are_not_overwritten_while_the_current_stream_reads_them():
+    streams = [torch.cuda.Stream() for _ in range(2)]
+
+    def filled(number: int) -> dict:
+        return {"x": (torch.full((2**20,), float(number), device="cuda"),)}
+
+    for number in range(20):
+        branches = [partial(filled, number + i) for i in (0, 1)]
+        results = three_streams_cka.fork_join(branches, streams)
+        torch.cuda._sleep(1_000_000)
+        both = results[0]["x"][0] + results[1]["x"][0]
+        del results
+        for stream in streams:
+            with torch.cuda.stream(stream):  # their memory is free, as far as Python knows
+                torch.full((2**20,), -1.0, device="cuda")
+        assert torch.equal(both, torch.full_like(both, 2 * number + 1))
+
+
+def test_no_branches_need_no_stream():
+    assert three_streams_cka.fork_join([], []) == []
+
+
+def test_each_branch_is_forked_from_the_stream_that_is_current_on_its_own_gpu(monkeypatch):
+    diary = []
+
+    def stream(name: str, gpu: int) -> SimpleNamespace:
+        waits = lambda other: diary.append(f"{name} waits for {other.name}")  # noqa: E731
+        return SimpleNamespace(name=name, device=torch.device("cuda", gpu), wait_stream=waits)
+
+    mains = [stream(f"main {gpu}", gpu) for gpu in range(2)]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: mains[device.index])
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    three_streams_cka.fork_join([int, int], [stream("a", 1), stream("b", 0)])
+    joined = ["main 1 waits for a", "main 0 waits for b"]
+    assert diary == ["a waits for main 1", "b waits for main 0", *joined]
 
 
 def test_launches_are_dealt_out_between_a_fork_and_a_join(unfair):

@@ -51,7 +51,9 @@ TWINS = [overlap_copy_compute_broken, overlap_copy_compute_fixed]
 def test_an_event_is_recorded_on_the_gpu_of_the_tensor(monkeypatch):
     x, asked = torch.ones(2), []
     event = SimpleNamespace(synchronize=lambda: None, record=lambda stream: None)
-    stream = SimpleNamespace(record_event=lambda: event, wait_stream=lambda other: None)
+    stream = SimpleNamespace(
+        record_event=lambda: event, wait_stream=lambda other: None, device=torch.device("cpu")
+    )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: asked.append(device) or stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
@@ -73,7 +75,25 @@ def test_packed_tensors_arrive_in_their_shapes(late):
 
 def test_what_cannot_be_packed_is_refused():
     with pytest.raises(TypeError, match="tensors of one type make one copy"):
-        many_small_copies.send_packed([torch.ones(2), torch.ones(2).int()])
+        many_small_copies.pack([torch.ones(2), torch.ones(2).int()])
+    for tensors in ([], [torch.ones(2, device="meta")]):
+        with pytest.raises(ValueError, match="no tensor to pack, or one is not on the CPU"):
+            many_small_copies.pack(tensors)
+
+
+def test_each_type_is_sent_by_a_copy_of_its_own_and_the_order_stays(late):
+    tensors = [torch.ones(2), torch.tensor([3, 4]), torch.full((2, 1), 5.0), torch.tensor(True)]
+    late.log.clear()
+    arrived = many_small_copies.send_packed(tensors)
+    assert [row[1] for row in late.log if row[0] != "CPU"].count("Memcpy") == 3
+    for on_gpu, tensor in zip(arrived, tensors, strict=True):
+        assert on_gpu.dtype == tensor.dtype and on_gpu.shape == tensor.shape and torch.equal(on_gpu, tensor)
+
+
+def test_packed_tensors_go_to_the_gpu_that_is_named(monkeypatch):
+    monkeypatch.setattr(many_small_copies, "pack", torch.cat)
+    (arrived,) = many_small_copies.send_packed([torch.ones(2)], "meta")
+    assert arrived.device.type == "meta"
 
 
 def test_nothing_and_parameters_can_be_packed(late):
@@ -160,6 +180,20 @@ def test_a_later_fetch_holds_nobody_and_is_right_after_its_event(unfair):
     assert (on_host == 3).all() and unfair.diary == ["side waits for main", "used on side"]
 
 
+def test_a_loss_that_was_fetched_later_holds_no_graph(unfair):
+    loss = torch.ones(2, device="cuda", requires_grad=True).sum()
+    on_host, landed = fetch_later.fetch_later(loss, torch.cuda.Stream())
+    landed.synchronize()
+    assert on_host.item() == 2 and on_host.grad_fn is None and not on_host.requires_grad
+
+
+def test_a_stream_of_another_gpu_fetches_nothing(gpu):
+    gpu.diary.clear()
+    with pytest.raises(ValueError, match="tensor is on meta, the stream on cpu"):
+        fetch_later.fetch_later(torch.ones(2, device="meta"), torch.cuda.Stream())
+    assert gpu.diary == []
+
+
 # overlap
 
 
@@ -196,16 +230,41 @@ def test_each_piece_is_copied_after_it_is_computed(unfair, pieces):
     gpu, host = torch.zeros(8, 4, device="cuda"), torch.zeros(8, 4, pin_memory=True)
     side = torch.cuda.Stream()
     for scale in (1.0, 2.0):  # the second round must not overwrite what the first one still copies
-        chunked_copy.in_pieces(scale * x, w, gpu, host, pieces, side)
+        chunked_copy.product_in_pieces(scale * x, w, gpu, host, pieces, side)
     torch.cuda.synchronize()
     torch.testing.assert_close(host, 2 * x @ w)
-    assert unfair.diary == (["side waits for main"] * pieces + ["main waits for side"]) * 2
+    assert unfair.diary == (["side waits for main", "used on side"] * pieces + ["main waits for side"]) * 2
+
+
+def test_pieces_may_be_made_anew_and_dropped_and_have_a_graph(unfair):
+    x, side = torch.arange(8.0, device="cuda", requires_grad=True), torch.cuda.Stream()
+    host = torch.zeros(8, pin_memory=True)
+    chunked_copy.in_pieces((2 * rows for rows in x.chunk(4)), host.chunk(4), side)
+    side.synchronize()
+    assert torch.equal(host, 2 * x.detach()) and not host.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rooms", "reason"),
+    [
+        ([2, 1], [2, 2], r"a piece is \(1,\) on cpu, not \(2,\) on cpu"),
+        ([2], [2, 2], "longer"),
+        ([2, 2], [2], "shorter"),
+    ],
+)
+def test_a_piece_without_its_room_is_refused_and_what_was_launched_is_waited_for(gpu, sizes, rooms, reason):
+    pieces = [torch.ones(size, device="cuda") for size in sizes]
+    host = [torch.zeros(room, pin_memory=True) for room in rooms]
+    gpu.diary.clear()
+    with pytest.raises(ValueError, match=reason):
+        chunked_copy.in_pieces(pieces, host, torch.cuda.Stream())
+    assert gpu.diary == ["side waits for main", "used on side", "main waits for side"]
 
 
 def test_a_piece_that_is_missing_is_noticed(gpu, monkeypatch):
     for name, small in {"ROWS": 256, "N": 32}.items():
         monkeypatch.setattr(chunked_copy, name, small)
-    monkeypatch.setattr(chunked_copy, "in_pieces", lambda *args: None)
+    monkeypatch.setattr(chunked_copy, "product_in_pieces", lambda *args: None)
     with pytest.raises(AssertionError, match="not close"):
         chunked_copy.main()
 
@@ -645,6 +704,10 @@ def test_threads_give_the_batches_of_a_loader_in_order():
     batches = list(loader_decodes.in_threads(data, 3, 2))
     expected = list(DataLoader(data, batch_size=3))
     assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in expected]
+    for batch, threads in ((0, 2), (3, 0)):
+        with pytest.raises(ValueError, match=r"zero|greater than 0"):
+            next(loader_decodes.in_threads(data, batch, threads))
+    assert list(loader_decodes.in_threads(data, -1, 2)) == []
     again = loader_decodes.Threads(data, 2)
     assert len(list(again)) == len(list(again)) == 1
 
@@ -692,6 +755,23 @@ def test_the_loop_of_the_page_on_a_gpu():
 
 
 @pytest.mark.gpu
+def test_a_loss_is_fetched_later_without_its_graph_and_pieces_are_made_anew():
+    copying = torch.cuda.Stream()
+    loss = torch.ones(4, device="cuda", requires_grad=True).sum()
+    on_host, landed = fetch_later.fetch_later(loss, copying)
+    landed.synchronize()
+    assert on_host.item() == 4 and on_host.grad_fn is None and on_host.is_pinned()
+    with pytest.raises(ValueError, match="the tensor is on cpu, the stream on cuda:0"):
+        fetch_later.fetch_later(torch.ones(1), copying)
+    x, host = torch.randn(64, 2**16, device="cuda"), torch.zeros(64, 2**16, pin_memory=True)
+    for _ in range(3):  # each piece is freed at once, and its memory is used for the next
+        chunked_copy.in_pieces((rows + 1 for rows in x.chunk(16)), host.chunk(16), copying)
+        copying.synchronize()
+        assert torch.equal(host, x.cpu() + 1)
+        host.zero_()
+
+
+@pytest.mark.gpu
 def test_tensors_on_a_gpu_are_not_pinned_and_small_ones_are_packed():
     assert "only dense CPU tensors can be pinned" in pinning_costs.refusal(torch.ones(1, device="cuda"))
     tensors = [torch.randn(n, 3) for n in range(1, 40)]
@@ -699,6 +779,10 @@ def test_tensors_on_a_gpu_are_not_pinned_and_small_ones_are_packed():
         arrived = many_small_copies.send_packed(tensors)
         tensors = [tensor + 1 for tensor in tensors]
     torch.testing.assert_close([on_gpu.cpu() + 1 for on_gpu in arrived], tensors)
+    number, mask = many_small_copies.send_packed([torch.tensor(3), torch.ones(2, dtype=torch.bool)], "cuda:0")
+    assert number.item() == 3 and mask.tolist() == [True, True]
+    with pytest.raises(ValueError, match="one is not on the CPU"):
+        many_small_copies.send_packed([mask])
 
 
 @pytest.mark.gpu

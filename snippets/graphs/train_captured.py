@@ -60,17 +60,21 @@ def graphed(
 ) -> Callable[..., torch.Tensor]:
     """`step` as one CUDA graph, for batches like `first`, on which it trains once.
 
-    What it returns is overwritten by the next call. ValueError for other shapes, as
-    the last batch of an epoch may have; another dtype is converted without a word.
+    What it returns is overwritten by the next call. ValueError, before it trains, for
+    another number of tensors, another shape, as the last batch of an epoch may have, or
+    another dtype.
     """
-    held = [each.clone() for each in first]
-    replay = captured(partial(step, *held))  # to warm up is a real step
+    held = [each.detach().clone() for each in first]
+    replay: Callable[[], torch.Tensor] = captured(partial(step, *held))  # a real step
 
     def call(*batch: torch.Tensor) -> torch.Tensor:
         for old, new in zip(held, batch, strict=True):
-            if new.shape != old.shape:  # copy_ would spread one row over all
-                raise ValueError(f"captured for {old.shape}, not for {new.shape}")
-            old.copy_(new)
+            if (new.shape, new.dtype) != (old.shape, old.dtype):  # copy_ would convert
+                wanted = f"{tuple(old.shape)} of {old.dtype}"
+                given = f"{tuple(new.shape)} of {new.dtype}"
+                raise ValueError(f"captured for {wanted}, not for {given}")
+        for old, new in zip(held, batch, strict=True):
+            old.copy_(new.detach())
         return replay()
 
     return call

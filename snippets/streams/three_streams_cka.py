@@ -7,13 +7,15 @@
 # ///
 """Score three models on three streams, forked and joined: eager and in a graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from snippets.pictures import Axis, Panel, Picture, Spans
 from snippets.streams.kernels_side_by_side import on_gpu
@@ -21,6 +23,7 @@ from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
+Result = TypeVar("Result")
 SHOWN = ("serial", "forked", "serial_graph", "forked_graph")
 
 
@@ -50,22 +53,33 @@ def similarity(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tens
 
 
 def fork_join(
-    branches: list[Callable[[], torch.Tensor]], streams: list[torch.cuda.Stream]
-) -> list[torch.Tensor]:
-    """What the branches return, one tensor each, launched on streams of their own.
+    branches: Sequence[Callable[[], Result]], streams: Sequence[torch.cuda.Stream]
+) -> list[Result]:
+    """What the branches return, each launched on a stream of its own.
 
-    It may be used on the current stream at once. Tensors and streams are of the current
-    GPU. If a branch raises, nothing is joined: `torch.cuda.synchronize()` before you go
-    on, or memory that another branch still reads may be used again.
+    Tensors, or lists, tuples and dicts of them: use them at once, on the stream that is
+    current on their GPU. Those in another object must live until that stream has used
+    them. If a branch raises, what was launched is joined all the same. ValueError,
+    before anything is launched, if there is not one stream for each branch.
     """
-    main, results = torch.cuda.current_stream(), []
-    for branch, stream in zip(branches, streams, strict=True):
-        stream.wait_stream(main)  # fork: what the branch reads was written on main
-        with torch.cuda.stream(stream):
-            results.append(branch())
-    for result, stream in zip(results, streams, strict=True):
-        main.wait_stream(stream)  # join: main reads the result next
-        result.record_stream(main)  # its memory may be reused only after that
+    if len(branches) != len(streams):
+        raise ValueError(f"{len(branches)} branches on {len(streams)} streams")
+    results: list[Result] = []
+    mains: list[torch.cuda.Stream] = []
+    try:
+        for branch, stream in zip(branches, streams, strict=True):
+            main = torch.cuda.current_stream(stream.device)
+            stream.wait_stream(main)  # fork: what the branch reads was written on main
+            mains.append(main)
+            with torch.cuda.stream(stream):
+                results.append(branch())
+    finally:
+        for main, stream in zip(mains, streams, strict=False):
+            main.wait_stream(stream)  # join: main reads the result next
+    for result, main, stream in zip(results, mains, streams, strict=True):
+        for part in tree_leaves(result):
+            if isinstance(part, torch.Tensor) and part.device == stream.device:
+                part.record_stream(main)  # its memory may be reused only after that
     return results
 
 

@@ -3,10 +3,12 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# take = ["in_pieces"]
 # ///
 """One matmul, one copy: nothing to overlap with, until you cut them in pieces."""
 
 import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from statistics import median
 
@@ -21,22 +23,48 @@ PIECES = (1, 2, 4, 8, 16, 32, 64, 100)
 
 
 def in_pieces(
+    pieces: Iterable[Tensor], host: Iterable[Tensor], copying: torch.cuda.Stream
+) -> None:
+    """Copy each piece to the host while the GPU works on the next one.
+
+    `pieces` launches the work on a piece when it is asked for it, as a generator does;
+    `host` has room for each in pinned memory (elsewhere nothing overlaps). `copying` is
+    a stream of the pieces' GPU. Read `host` after `copying.synchronize()`. ValueError
+    for a piece on another GPU, or not of the shape of its room, and if one of both ends
+    early; what was launched before is waited for by the current stream all the same.
+    """
+    working = torch.cuda.current_stream(copying.device)
+    try:
+        for piece, room in zip(pieces, host, strict=True):
+            if piece.shape != room.shape or piece.device != copying.device:
+                given = f"{tuple(piece.shape)} on {piece.device}"
+                wanted = f"{tuple(room.shape)} on {copying.device}"
+                raise ValueError(f"a piece is {given}, not {wanted}")
+            copying.wait_stream(working)
+            with torch.cuda.stream(copying):
+                room.copy_(piece.detach(), non_blocking=True)
+            piece.record_stream(copying)  # its memory is not used before it is copied
+    finally:
+        working.wait_stream(copying)  # what comes next may write into the pieces
+
+
+def products(x: Tensor, w: Tensor, gpu: Tensor, n: int) -> Iterator[Tensor]:
+    """The rows of x @ w in n pieces, each computed into its place in `gpu`."""
+    for rows, result in zip(x.chunk(n), gpu.chunk(n), strict=True):
+        yield torch.mm(rows, w, out=result)
+
+
+def product_in_pieces(
     x: Tensor, w: Tensor, gpu: Tensor, host: Tensor, n: int, copying: torch.cuda.Stream
 ) -> None:
     """x @ w to `gpu` and on to pinned `host`: each piece is copied beside the next."""
-    multiplying = torch.cuda.current_stream()
-    cut = (whole.chunk(n) for whole in (x, gpu, host))
-    for rows, result, landing in zip(*cut, strict=True):
-        torch.mm(rows, w, out=result)
-        copying.wait_stream(multiplying)
-        with torch.cuda.stream(copying):
-            landing.copy_(result, non_blocking=True)
-    multiplying.wait_stream(copying)  # `gpu` is not written before it is copied
+    in_pieces(products(x, w, gpu, n), host.chunk(n), copying)
 
 
-def products(x: Tensor, w: Tensor, gpu: Tensor, n: int) -> None:
-    for rows, result in zip(x.chunk(n), gpu.chunk(n), strict=True):
-        torch.mm(rows, w, out=result)
+def product(x: Tensor, w: Tensor, gpu: Tensor, n: int) -> None:
+    """x @ w to `gpu`, in n pieces."""
+    for _ in products(x, w, gpu, n):
+        pass
 
 
 def copies(gpu: Tensor, host: Tensor, n: int) -> None:
@@ -44,7 +72,7 @@ def copies(gpu: Tensor, host: Tensor, n: int) -> None:
         landing.copy_(result, non_blocking=True)
 
 
-def launch_clock(work, calls: int) -> float:
+def launch_clock(work: Callable[[], object], calls: int) -> float:
     """Seconds until the launching call is back, while the GPU goes on."""
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -62,12 +90,12 @@ def main() -> dict:
     rows = []
     for n in PIECES:
         gpu.zero_()
-        in_pieces(x, w, gpu, host.zero_(), n, copying)
+        product_in_pieces(x, w, gpu, host.zero_(), n, copying)
         torch.cuda.synchronize()
         torch.testing.assert_close(host[some].float(), expected, rtol=2e-2, atol=2.0)
-        works = {"product": partial(products, x, w, gpu, n)}
+        works = {"product": partial(product, x, w, gpu, n)}
         works["transfer"] = partial(copies, gpu, host, n)
-        works["both"] = partial(in_pieces, x, w, gpu, host, n, copying)
+        works["both"] = partial(product_in_pieces, x, w, gpu, host, n, copying)
         turns = take_turns(works, trials=7)
         launch = {"launch": works["both"]}
         turns |= take_turns(launch, trials=7, clock=launch_clock)

@@ -27,13 +27,16 @@ def fetch_later(
     """Start a copy to pinned memory behind what is launched: a tensor, an event.
 
     Read the tensor only after the event's `synchronize()`, and do not write into
-    `on_gpu` before that; dropping it is safe. `copying` is a stream of its GPU.
-    A tensor with a graph keeps it: pass `loss.detach()` if the number is all you want.
+    `on_gpu` before that; dropping it is safe. `copying` is a stream of its GPU, else
+    ValueError. The copy has no graph: a loss that you fetch and keep holds nothing else.
     Results that you keep take new pinned memory each, which holds the caller.
     """
+    if on_gpu.device != copying.device:
+        places = f"the tensor is on {on_gpu.device}, the stream on {copying.device}"
+        raise ValueError(f"{places}: give a stream of the tensor's GPU")
     copying.wait_stream(torch.cuda.current_stream(on_gpu.device))
     with torch.cuda.stream(copying):
-        on_host = on_gpu.to("cpu", non_blocking=True)
+        on_host = on_gpu.detach().to("cpu", non_blocking=True)
     on_gpu.record_stream(copying)
     return on_host, copying.record_event()
 
@@ -43,15 +46,15 @@ def work(x: torch.Tensor, products: int) -> None:
         torch.mm(x, x)
 
 
-def cpu_then_work(on_gpu: torch.Tensor, work: Callable[[], object]) -> torch.Tensor:
+def cpu_then_work(on_gpu: torch.Tensor, work: Callable[[], None]) -> torch.Tensor:
     on_host = on_gpu.cpu()
     work()
     return on_host
 
 
 def work_then_wait(
-    on_gpu: torch.Tensor, work: Callable[[], object], copying: torch.cuda.Stream
-):
+    on_gpu: torch.Tensor, work: Callable[[], None], copying: torch.cuda.Stream
+) -> torch.Tensor:
     on_host, landed = fetch_later(on_gpu, copying)
     work()
     landed.synchronize()

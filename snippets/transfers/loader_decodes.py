@@ -82,6 +82,9 @@ def in_threads(data: Dataset[Any], batch: int, threads: int) -> Iterator[Any]:
     A thread helps where zlib, numpy and PyTorch compute, which release Python's lock.
     The rows of one batch are made side by side; nothing is made ahead. `data` has a
     length, and its rows are what PyTorch can collate: tensors, numbers, tuples, dicts.
+    The last batch may be smaller. A row that raises ends all, once the others of its
+    batch are made. ValueError at the first batch for a `batch` of 0 or no threads; a
+    negative `batch` gives no batch at all.
     """
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(data), batch):  # type: ignore[arg-type]  # as all of torch's own

@@ -3,10 +3,12 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# timeout = 120
 # take = ["send_packed"]
 # ///
 """A hundred small tensors to the GPU: one by one, or packed into one copy."""
 
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
@@ -19,13 +21,15 @@ from snippets.timing.take_turns import recorded, take_turns
 COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
 
 
-def pack(tensors: list[Tensor]) -> Tensor:
-    """The values of tensors of one type, in one piece of pinned memory.
+def pack(tensors: Sequence[Tensor]) -> Tensor:
+    """The values of dense CPU tensors of one type, in one piece of pinned memory.
 
-    TypeError if the tensors' types differ, KeyError without any. The pinned memory is PyTorch's, which does
-    not lend it again before it has left.
+    The pinned memory is PyTorch's, which does not lend it again before it has left.
+    ValueError without a tensor or for one on a GPU, TypeError if the types differ.
     """
     types = {tensor.dtype for tensor in tensors}
+    if not types or any(tensor.device.type != "cpu" for tensor in tensors):
+        raise ValueError("there is no tensor to pack, or one is not on the CPU")
     if len(types) > 1:
         raise TypeError(f"tensors of one type make one copy; these have {types}")
     numbers = sum(tensor.numel() for tensor in tensors)
@@ -34,17 +38,27 @@ def pack(tensors: list[Tensor]) -> Tensor:
     return packed
 
 
-def send_packed(tensors: list[Tensor]) -> list[Tensor]:
-    """The values of tensors of the host on the current GPU, by one copy.
+def send_packed(
+    tensors: Sequence[Tensor], device: str | torch.device = "cuda"
+) -> list[Tensor]:
+    """The values of dense CPU tensors on a GPU, by one copy for each of their types.
 
-    They share its memory there, so each begins where the one before it ends: not at a
-    multiple of 16 bytes, as some kernels want it. Then clone it.
+    Use them on the stream that is current there now. They have no graph, and those of
+    one type share memory, which stays as long as one of them. Each begins where the one
+    before it ends: not at a multiple of 16 bytes, as some kernels want it. Then clone
+    it. ValueError for a tensor that is on a GPU already.
     """
-    if not tensors:
-        return []
-    on_gpu = pack(tensors).to("cuda", non_blocking=True)
-    parts = on_gpu.split([tensor.numel() for tensor in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+    places: dict[torch.dtype, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(place)
+    sent = list(tensors)
+    for alike in places.values():
+        group = [tensors[place] for place in alike]
+        on_gpu = pack(group).to(device, non_blocking=True)
+        parts = on_gpu.split([tensor.numel() for tensor in group])
+        for place, part in zip(alike, parts, strict=True):
+            sent[place] = part.view(tensors[place].shape)
+    return sent
 
 
 def send(tensors: list[Tensor], non_blocking: bool = True) -> list[Tensor]:

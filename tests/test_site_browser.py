@@ -31,6 +31,7 @@ from conftest import CHROMIUM, ROOT  # noqa: E402
 
 from overlap.blocks.paste import Paste  # noqa: E402
 from overlap.run.snippet import discover  # noqa: E402
+from overlap.site import search as search_of_theme  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
 
@@ -1305,7 +1306,7 @@ SEARCHED = {
     CAPTURING: "symptoms/#operation-not",
     "Expected all tensors to be on the same device": "symptoms/#expected-all",
     "non_blocking does nothing": "symptoms/#non_blocking",
-    "empty_cache": "memory/#empty_cache",
+    "empty_cache": "symptoms/#empty_cache memory/#empty_cache",
     "CUDA out of memory": "memory/ symptoms/#cuda-out-of-memory",
     "record_stream": "streams/#record_stream symptoms/#record_stream",
     "why is my GPU idle": "symptoms/#why-is-my-gpu-idle",
@@ -1380,7 +1381,7 @@ SEARCHED = {
     "pin memory": "symptoms/#pin_memory",
     "cuda graph": "glossary/#cuda-graph graphs/",
     "loss is nan": "symptoms/#nans",
-    "multi gpu": "devices/",
+    "multi gpu": "symptoms/#two-gpus-take-twice devices/",
     "all reduce slow": "symptoms/#all-reduces-of-small symptoms/#one-all-reduce",
     "h100 vs h200": "check/#rates",
     "num workers": "symptoms/#the-gpu-waits-for-the-dataloader",
@@ -1417,16 +1418,16 @@ SEARCHED = {
     "training freezes": "symptoms/#a-distributed-job-hangs",
     "torch.compile small model": "symptoms/#is-torchcompile-worth-it",
     "does torch.compile help small model": "symptoms/#is-torchcompile-worth-it",
-    "time GPU code": "timing/",
+    "time GPU code": "symptoms/#how-do-i-time timing/",
     "how much memory will my model need": "symptoms/#where-does-the-memory-of memory/",
     "first iteration slow": "symptoms/#the-first-cuda-call",
     "cudagraph": "symptoms/#my-training-step-makes glossary/#cuda-graph",
     "pinmemory": "symptoms/#pin_memory",
     "license": "#marks",
     "cudaMallocAsync": "glossary/#caching-allocator",
-    "is my gpu slow": "check/",
+    "is my gpu slow": "check/ symptoms/#is-my-gpu",
     "fsdp2": "glossary/#fsdp",
-    "fully_shard": "glossary/#fsdp",
+    "fully_shard": "symptoms/#out-of-memory-before-or-in-the-first-fully_shard glossary/#fsdp",
     "why is ddp slow": "symptoms/#ddp-scales-badly",
     "tensor.cpu() slow": "symptoms/#item-is-slow",
     "torch.nonzero slow": "symptoms/#which-operations",
@@ -1453,7 +1454,7 @@ SEARCHED = {
     "gpu util 100% but slow": "symptoms/#gpu-utilization-is-100",
     "llm inference slow": "symptoms/#generating-token-by-token",
     "kv cache static": "language_model/#static-cache glossary/#kv-cache",
-    "pcie bandwidth test": "transfers/#how-wide-is-the-door",
+    "pcie bandwidth test": "glossary/#pcie transfers/#how-wide-is-the-door",
     "tflops": "glossary/#mfu",
     "is my GPU normal": "check/",
     "is my GPU OK": "check/",
@@ -1463,7 +1464,7 @@ SEARCHED = {
     "learning rate more gpus": "symptoms/#which-batch-size",
     "multi node torchrun": "collectives/#more-than-one-machine",
     "model memory estimate": "symptoms/#where-does-the-memory",
-    "DataLoader is the bottleneck": "transfers/#and-if",
+    "DataLoader is the bottleneck": "symptoms/#the-gpu-waits-for-the-dataloader transfers/#and-if",
     "torch.compile": "symptoms/#is-torchcompile-worth-it",
 }
 
@@ -1500,7 +1501,9 @@ def test_search_finds(visit):
         search(page, words)
         links = page.locator(".md-search-result__item").evaluate_all(
             """items => items.map(item => [...item.children].filter(part => part.matches("a")).at(-1))
-              .map(link => new URL(link.href)).map(url => url.pathname.slice(1) + url.hash)"""
+              .map(link => new URL(link.href))
+              .map(url => [url.pathname.slice(1), url.hash || (url.searchParams.get("entry") ?? "")])
+              .map(([path, place]) => path + (place && (place[0] === "#" ? place : "#" + place)))"""
         )
         if not any(link.startswith(tuple(places.split())) for link in links[:2]):
             lost[words] = links[:4]
@@ -1508,9 +1511,58 @@ def test_search_finds(visit):
     assert lost == {}
 
 
-def test_the_index_of_the_search_tells_numbers_apart(site):
+CHINESE = {
+    "训练慢": "my-training-step-is-slow",
+    "卡住": "a-distributed-job-hangs",
+    "死锁": "a-distributed-job-hangs",
+    "内存泄漏": "memory-grows-from-step-to-step",
+    "記憶體洩漏": "memory-grows-from-step-to-step",
+    "显存不足": "cuda-out-of-memory",
+    "顯存不足": "cuda-out-of-memory",
+    "数据加载慢": "the-gpu-is-idle-between-batches",
+    "单机多卡": "two-gpus-take-twice-as-long",
+    "多流": "cuda-streams-do-not-run",
+}
+
+
+def test_search_understands_chinese_in_both_scripts(visit):
+    page = visit("")
+    for words, row in CHINESE.items():
+        first = search(page, words).first.get_attribute("href")
+        assert f"symptoms/?entry={row}" in first, (words, first)
+
+
+def test_a_found_symptom_is_the_row_that_is_shown(visit):
+    page = visit("symptoms/?entry=printtensor-is-slow&h=print")
+    page.wait_for_function("location.hash === '#printtensor-is-slow' || location.hash.startsWith('#print')")
+    assert "entry=" not in page.url
+    found = search(page, "cuda out of memory")
+    rows = [link for link in found.evaluate_all("all => all.map(link => link.href)") if "entry=" in link]
+    assert len(rows) >= 4  # each is a result of its own
+    found.first.click()
+    page.wait_for_url("**/symptoms/**#**")
+    playwright.expect(page.locator(".ov-symptom:has(h3:target)")).to_be_in_viewport()
+
+
+def test_the_symptoms_are_narrowed_by_words(visit):
+    page = visit("symptoms/")
+    rows = page.locator(".ov-symptom:visible")
+    everything = rows.count()
+    box = page.get_by_role("searchbox", name="Words of what you see")
+    box.fill("pin_memory")
+    assert 0 < rows.count() < 20 and all("pin" in row.inner_text() for row in rows.all())
+    assert page.locator("h2:visible").count() <= rows.count()
+    box.fill("显存不足")
+    assert rows.count() == 1
+    box.fill("")
+    assert rows.count() == everything > 100
+
+
+def test_the_worker_of_the_search_is_mended(site):
     (worker,) = site.glob("assets/javascripts/workers/search.*.js")
-    assert "+o.id+' '}return" in worker.read_text()
+    text = worker.read_text()
+    for wrong, right in search_of_theme.MENDED:
+        assert right in text and wrong not in text.replace(right, "")
 
 
 @pytest.mark.parametrize("way", ["/", "pointer", "phone", "?q=matmul", "another page"])

@@ -312,6 +312,16 @@
     if (link) link.replaceWith(await fetched(link).catch(() => link))
   }, true)
 
+  /* The search knows a symptom or a term as a document of its own, whose address the page turns into that of the row. */
+  const entry = () => {
+    const url = new URL(location.href), row = url.searchParams.get("entry")
+    if (!row) return
+    url.searchParams.delete("entry")
+    url.hash = row
+    history.replaceState(history.state, "", url)
+    location.replace(url.hash)
+  }
+
   /* A link from the evidence to another place of its page closes it, else it would lie over that place. */
   document.addEventListener("click", event => {
     const link = event.target.closest(".ov-evidence a:not(.headerlink)")
@@ -391,6 +401,30 @@
     show()
   }
 
+  /* Symptoms: words choose rows. */
+  const choose = () => {
+    const lists = [...document.querySelectorAll(".ov-symptoms:not(.ov-statements)")]
+    if (!lists.length || document.querySelector(".ov-filters")) return
+    const rows = lists.flatMap(list => [...list.children])
+    const form = Object.assign(document.createElement("form"), { className: "ov-filters ov-narrow", ariaLabel: "Rows to show" })
+    const words = Object.assign(document.createElement("input"), { type: "search", name: "words" })
+    const label = document.createElement("label"), said = document.createElement("output")
+    label.append("Words of what you see", words)
+    form.append(label, said)
+    form.addEventListener("submit", event => event.preventDefault())
+    form.addEventListener("input", () => {
+      const parts = words.value.toLowerCase().split(/\s+/).filter(Boolean)
+      for (const row of rows) row.hidden = !parts.every(part => row.textContent.toLowerCase().includes(part))
+      for (const list of lists) {
+        list.hidden = [...list.children].every(row => row.hidden)
+        if (list.previousElementSibling.matches("h2")) list.previousElementSibling.hidden = list.hidden
+      }
+      form.classList.toggle("ov-chosen", parts.length > 0)
+      said.textContent = parts.length ? `${rows.filter(row => !row.hidden).length} of ${rows.length} symptoms` : ""
+    })
+    lists[0].previousElementSibling.before(form)
+  }
+
   /* The theme gives each code block a landmark when it comes near, all of one name. */
   const nameCode = () => {
     for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = `Code ${i + 1}`
@@ -449,12 +483,14 @@
 
   const start = () => {
     filter()
+    choose()
     mend()
     equip(document)
     document.querySelectorAll(".ov-calculator").forEach(begin)
     playing()
     copying()
     openAll()
+    entry()
     opened()
   }
 

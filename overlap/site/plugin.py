@@ -20,7 +20,7 @@ from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.verdict import State
 from overlap.commands.check import check
-from overlap.site import FOLDER
+from overlap.site import FOLDER, search
 from overlap.site.background import Background
 from overlap.site.build import digest_of_files, prepare
 from overlap.site.layers import EVIDENCE, OPEN
@@ -34,25 +34,6 @@ _SCRIPT = re.compile(r"<script\b[^>]*>.*?</script>", re.S)
 #: What only search reads, and blank space between tags; code keeps its own.
 _FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?=[^<>]*>)")
 _INDENTED = re.compile(r"(?P<code><pre\b.*?</pre>)|\s*\n\s*(?=<)", re.S)
-#: What search reads in another way than a browser: it knows paragraphs, and shows those that have the words.
-_TO_SEARCH = [
-    (re.compile(pattern), words)
-    for pattern, words in (
-        (r"</t[hd]>\s*<t[hd]\b[^>]*>", " | "),
-        (r"<tr\b[^>]*>", "<p>"),
-        (r"</tr>", "</p>"),
-        (r"<(?=(?:br|small)\b)", " <"),
-        (r'</p>\s*<p class="ov-also">', " "),
-        (r'</p>\s*<p data-label="([^"]*)">', r" | \1: "),
-        (r'<a class="headerlink"[^>]*>.*?</a>', ""),
-        (r"\s+(?=<\w+[^>]* data-search-exclude)", ""),
-    )
-]
-
-#: In the theme's search, lunr takes two states of its index for one if their letters and numbers, run
-#: together, read the same, as 1, 23 and 12, 3. With one such pair a query that begins with its digit finds
-#: nothing. A space ends each number.
-_LUNR = ("+o.id}return", "+o.id+' '}return")
 
 
 class OverlapConfig(base.Config):
@@ -73,6 +54,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.serving = False
         self.background: Background | None = None
         self.site: Site | None = None
+        #: The ids of symptoms and terms, by the address of their page.
+        self.entries: dict[str, set[str]] = {}
         #: A digest of all files but pages, before the book was read.
         self.files_before = ""
         #: Claims that this machine's own runs contradict and that were listed: a served book lists each once.
@@ -128,8 +111,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
                     page.meta["title"] = f"{chapter.title}: the notebook"
                     page.meta["description"] = chapter.meta.get("description")
         self.content = page.content
-        for pattern, words in _TO_SEARCH:
-            page.content = pattern.sub(words, page.content)
+        self.entries[page.url] = search.entries(page.content)
+        page.content = search.readable(page.content)
 
     @event_priority(-100)
     def _page_content_again(self, context, page, config, nav) -> None:
@@ -187,8 +170,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
         An author is told what is not in order.
         """
-        for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
-            worker.write_text(worker.read_text(encoding="utf-8").replace(*_LUNR), encoding="utf-8")
+        search.mend(Path(config.site_dir), self.entries)
         book = self.site.book
         for claim in self.site.pages.claims:
             if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):

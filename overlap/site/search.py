@@ -1,0 +1,104 @@
+"""What the theme's search reads and finds: entries as documents of their own, Chinese in both scripts."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import jieba
+import opencc
+from mkdocs.plugins import get_plugin_logger
+
+log = get_plugin_logger("overlap")
+jieba.setLogLevel("WARNING")
+
+#: What search reads in another way than a browser: it knows paragraphs, and shows those that have the words.
+_READ = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"</t[hd]>\s*<t[hd]\b[^>]*>", " | "),
+        (r"<tr\b[^>]*>", "<p>"),
+        (r"</tr>", "</p>"),
+        (r"<(?=(?:br|small)\b)", " <"),
+        (r'</p>\s*<p class="ov-also">', " "),
+        (r'</p>\s*<p data-label="([^"]*)">', r" | \1: "),
+        (r'<a class="headerlink"[^>]*>.*?</a>', ""),
+        (r"\s+(?=<\w+[^>]* data-search-exclude)", ""),
+        # else what stands in a row is no part of its section
+        (r'<details class="ov-row">\s*<summary>((?s:.*?))</summary>', r"\1"),
+    )
+]
+#: A symptom, and a term of the glossary.
+_ENTRY = re.compile(r'<h\d (?:data-label="symptom" id="([^"]+)"|id="([^"]+)" translate="no")')
+#: How much an entry weighs, which has few words, beside a page.
+_WEIGHT = 0.8
+_HAN = re.compile("[\u4e00-\u9fff]+")
+
+#: The worker of the theme's search (Material 9.7), and what it should say.
+MENDED = [
+    # lunr takes two states of its index for one if their letters and numbers, run together, read the same, as
+    # 1, 23 and 12, 3: with one such pair a query that begins with its digit finds nothing. A space ends each.
+    ("+o.id}return", "+o.id+' '}return"),
+    # A query in Chinese is cut into words of the index, and its last character was never looked at.
+    ("o=s+1;o<t.length;o++)t.slice(s,o)in e", "o=s+1;o<=t.length;o++)t.slice(s,o)in e"),
+    # Words of such a query are looked for as beginnings, too; one that is in the index is that word.
+    ('.join("* ")', '.map(w=>w in this.index.invertedIndex?w+"^1":w+"*").join(" ")'),
+    # Each word of a query is looked for as a beginning; a number is not: 0 begins most of them.
+    (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
+    # What half of the book's names begin with tells nothing.
+    ("search(e){if(e=e.replace(", r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)/g,"");if(e=e.replace('),
+]
+
+
+def readable(html: str) -> str:
+    """A page as search should read it."""
+    for pattern, words in _READ:
+        html = pattern.sub(words, html)
+    return html
+
+
+def entries(html: str) -> set[str]:
+    """The ids of a page's symptoms and terms."""
+    return {symptom or term for symptom, term in _ENTRY.findall(html)}
+
+
+def mend(site: Path, entries_of: dict[str, set[str]]) -> None:
+    """Mend the worker of a built site, and make each entry a document of its own.
+
+    The theme shows one result for a page, and hides its other sections. `entries_of`: ids by page address.
+    """
+    for worker in site.glob("assets/javascripts/workers/search.*.js"):
+        text = worker.read_text(encoding="utf-8")
+        for wrong, right in MENDED:
+            if wrong not in text and right not in text:
+                log.info(f"{worker.name}: the theme's search has changed: {wrong!r} is not there")
+            text = text.replace(wrong, right)
+        worker.write_text(text, encoding="utf-8")
+    path = site / "search/search_index.json"
+    if not path.exists():
+        return
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for document in index["docs"]:
+        page, _, anchor = document["location"].partition("#")
+        if anchor in entries_of.get(page, ()):
+            document |= {"location": f"{page}?entry={anchor}", "boost": _WEIGHT}
+        other = _in_other_scripts(f"{document['title']} {document['text']}")
+        if other:
+            document["text"] += f"<p>{other}</p>"
+    path.write_text(json.dumps(index, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
+def _in_other_scripts(text: str) -> str:
+    """The Chinese words of a text as they are written in Taiwan and in Hong Kong, where they differ."""
+    words: dict[str, None] = {}
+    for phrase in _HAN.findall(text.replace("\u200b", "")):
+        for script in ("s2twp", "s2hk"):
+            other = _converter(script).convert(phrase)
+            if other != phrase:
+                words[other] = None
+    return " ".join("\u200b".join(jieba.cut(word)) for word in words)
+
+
+@cache
+def _converter(script: str) -> opencc.OpenCC:
+    return opencc.OpenCC(script)

@@ -55,6 +55,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
 `site`: pages are made.
     build          all files that a builder needs, below docs/generated/
     markdown, view a page's blocks and values as HTML; layers, tables, glossary: parts
+    search         what the theme's search reads and finds
     navigation     the pages in reading order, with their titles
     pictures       all pictures; numbers: what they say; svg: as files
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels

@@ -1,14 +1,20 @@
 """Each box of lines to paste, run as a reader runs it: alone in a name space."""
 
+import os
 import pickle
+import subprocess
+import sys
+import time
 import warnings
+from collections import namedtuple
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.utils.benchmark
 from conftest import ROOT
-from fake_cuda import imitated
+from fake_cuda import imitated, on_gpu
+from torch.utils.data import TensorDataset
 
 from overlap.blocks.paste import Paste
 
@@ -298,6 +304,76 @@ def test_one_launch_gives_what_the_function_gives(pasted):
     results = [call(x) for x in inputs]
     for x, result in zip(inputs, results, strict=True):
         torch.testing.assert_close(result, (x @ x).relu().sum(1), rtol=1e-4, atol=1e-4)
+
+
+Pair = namedtuple("Pair", "x y")
+
+
+@pytest.mark.parametrize("order", ["main", "side"])
+def test_batches_of_any_form_come_ahead_and_right(order, pasted):
+    """Whichever stream runs first: no batch is read before it arrives, none is overwritten while in use."""
+    with imitated(late=True, first=order):
+        batches = [{"x": torch.full((4,), float(i)), "names": ["a", 2]} for i in range(6)]
+        sums = [batch["x"].sum() for batch in pasted("ahead")["ahead"](batches)]
+        assert [total.item() for total in sums] == [0, 4, 8, 12, 16, 20]
+        forms = [torch.ones(2), (torch.ones(2), 3), Pair(torch.ones(2), None), [torch.ones(2).pin_memory()]]
+        arrived = list(pasted("ahead")["ahead"](forms))
+        assert [type(batch) for batch in arrived[1:]] == [tuple, Pair, list]
+        assert all(map(on_gpu, (arrived[0], arrived[1][0], arrived[2].x, arrived[3][0])))
+        assert list(pasted("ahead")["ahead"]([])) == []
+
+
+@pytest.mark.gpu
+def test_ahead_hides_the_shorter_of_copy_and_work(pasted):
+    seconds = pasted("clock")["seconds"]
+    batches = [torch.rand(2048, 8192).pin_memory() for _ in range(12)]
+    w = torch.rand(8192, 8192, device="cuda")
+    copy = seconds(lambda: [batch.cuda(non_blocking=True) for batch in batches], calls=5)
+    kept = [batch.cuda() for batch in batches]
+    work = seconds(lambda: [batch @ w for batch in kept], calls=5)
+    both = seconds(lambda: [batch @ w for batch in pasted("ahead")["ahead"](batches)], calls=5)
+    assert both < max(copy, work) + 0.4 * min(copy, work)
+
+
+def test_per_second_tells_loader_step_and_both_apart(gpu, pasted):
+    def slow(pause, count):
+        for i in range(count):
+            time.sleep(pause)
+            yield i
+
+    per_second = pasted("per_second")["per_second"]
+    assert per_second(slow(0.01, 30)) == pytest.approx(100, rel=0.3)
+    assert per_second([0] * 30, lambda batch: spin(5)) == pytest.approx(200, rel=0.3)
+    assert per_second(slow(0.01, 30), most=10) == pytest.approx(100, rel=0.3)
+
+
+def test_feeding_takes_a_ranks_share_of_the_cores(monkeypatch, pasted):
+    feeding = pasted("feeding")["feeding"]
+    data = TensorDataset(torch.arange(8.0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert [feeding(data, n, pin_memory=False).num_workers for n in (0, 8, 99)] == [1, 8, 15]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert feeding(data, pin_memory=False).num_workers == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    loader = feeding(data, batch_size=4, prefetch_factor=2, pin_memory=False)
+    assert (loader.num_workers, loader.persistent_workers, loader.prefetch_factor) == (1, True, 2)
+    assert [x.tolist() for (x,) in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_spawned_workers_share_cores_and_results_and_raise(tmp_path, pasted):
+    """As the file that a reader makes of it; then with a mistake in the work, as a reader makes one."""
+    pasted("spawned")  # importing starts nothing
+    code = Paste("", 0, "spawned", "").code(ROOT).replace("4", "2")
+    (tmp_path / "right.py").write_text(code.replace("torch.ones(512, 512).sum()", "torch.get_num_threads()"))
+    (tmp_path / "wrong.py").write_text(code.replace("torch.ones", "torch.oness").replace("2)", "1)"))
+    right, wrong = (
+        subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        for name in ("right.py", "wrong.py")
+    )
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert right.stdout.split() == str([float(share)] * 2).split()
+    assert wrong.returncode and "has no attribute 'oness'" in wrong.stderr
 
 
 def test_each_box_is_tested_here():

@@ -1261,7 +1261,7 @@ def test_a_symptom_is_a_link_to_the_section_that_shows_why(visit, width):
     symptom = page.locator(".ov-symptom h3", has_text="GPU 利用率低")
     assert symptom.inner_text().startswith("Why is my GPU idle?") and "·" not in symptom.inner_text()
     symptom.locator("a").first.click()
-    page.wait_for_url("**/transfers/#and-if-loading-is-what-is-slow")
+    page.wait_for_url("**/loader/#and-if-loading-is-what-is-slow")
     playwright.expect(page.locator("#and-if-loading-is-what-is-slow")).to_be_in_viewport()
 
 
@@ -1347,7 +1347,7 @@ SEARCHED = {
     "显存不足": "symptoms/#cuda-out-of-memory symptoms/#memory",
     "set_device": "first_steps/#choose-a-gpu",
     "is torch.compile worth it": "symptoms/#is-torchcompile-worth-it",
-    "dataloader slow": "symptoms/#the-gpu-waits-for-the-dataloader transfers/#and-if",
+    "dataloader slow": "symptoms/#the-gpu-waits-for-the-dataloader loader/#and-if",
     "DataParallel or DDP": "symptoms/#dataparallel-or-ddp training/",
     "who holds my GPU memory": "symptoms/#who-holds",
     "0.2989": "sources/#e6 sources/#headline",
@@ -1464,7 +1464,7 @@ SEARCHED = {
     "learning rate more gpus": "symptoms/#which-batch-size",
     "multi node torchrun": "collectives/#more-than-one-machine",
     "model memory estimate": "symptoms/#where-does-the-memory",
-    "DataLoader is the bottleneck": "symptoms/#the-gpu-waits-for-the-dataloader transfers/#and-if",
+    "DataLoader is the bottleneck": "symptoms/#the-gpu-waits-for-the-dataloader loader/#and-if",
     "torch.compile": "symptoms/#is-torchcompile-worth-it",
 }
 

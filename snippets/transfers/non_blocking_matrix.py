@@ -112,10 +112,11 @@ def plot(results: dict, ceilings: dict):
             shares = [
                 [results[way][name]["hidden"][order] for way in WAYS] for name in names
             ]
-            percent = [[100 * max(share, 0) for share in row] for row in shares]
+            within = [[min(max(share, 0), 1) for share in row] for row in shares]
+            percent = [[100 * share for share in row] for row in within]
             texts = [[f"{value:.0f}%" for value in row] for row in percent]
             said = f"% of the copy hidden, {stream} stream"
-            cells = Cells(["to GPU", "back"], rows, percent, said, texts, shares)
+            cells = Cells(["to GPU", "back"], rows, percent, said, texts, within)
             panels.append(Panel([cells], title=f"{stream} stream:\n{title}"))
     return Picture(panels, columns=2)
 

@@ -1,0 +1,19 @@
+"""The batches of `loader`, on the GPU: each is copied while you work on the one before."""
+
+from itertools import chain, pairwise
+
+import torch
+from torch.utils._pytree import tree_map_only as each
+
+
+def ahead(loader):
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+
+    def send(batch):
+        main.wait_stream(side)  # the batch before has arrived
+        side.wait_stream(main)  # the memory of an older one is free
+        batch = each(torch.Tensor, torch.Tensor.pin_memory, batch)
+        with torch.cuda.stream(side):
+            return each(torch.Tensor, lambda x: x.cuda(non_blocking=True), batch)
+
+    return (now for now, _ in pairwise(map(send, chain(loader, [None]))))

@@ -14,7 +14,8 @@ marks the values that a pointer shows and the table of numbers.
 - `color` is 1 to 6 for a colour of the book, "ceiling" (grey), "ink" or "paper"; None takes
   the next colour.
 
-It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictures that most snippets need.
+It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictures that most snippets need;
+`sizes` are words at an axis.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -249,6 +250,16 @@ def timelines(panels: Mapping[str, Iterable[Sequence]], unit: str = "µs") -> Pi
             )
         drawn.append(Panel(marks, Axis(unit), title=title))
     return Picture(drawn)
+
+
+def sizes(kib: Sequence[int]) -> dict[float, str]:
+    """The words at an axis of sizes: {16: "16 KiB", 4096: "4 MiB"}."""
+    units = {2**20: "GiB", 2**10: "MiB", 1: "KiB"}
+    words = {}
+    for size in kib:
+        unit = max(unit for unit in units if unit <= size)
+        words[size] = f"{three(size / unit)} {units[unit]}"
+    return words
 
 
 def three(value: Number) -> str:

@@ -25,6 +25,7 @@ from snippets.pictures import (
     Rule,
     Spans,
     bars,
+    sizes,
     stacked,
     sweep,
     timelines,
@@ -105,9 +106,22 @@ def test_bars_on_a_logarithmic_axis_are_dots_and_none_of_its_texts_leaves_the_pi
     assert float(x) + text_width("123,000") <= 266
 
 
-def test_a_text_behind_a_bar_covers_the_line_that_would_strike_it():
-    assert "fill:var(--ov-paper)" in draw(bars({"a": 9.9}, {"limit": 10.0}, "ms"), 504)[0]
-    assert "fill:var(--ov-paper)" not in draw(bars({"a": 1.0}, {"limit": 10.0}, "ms"), 504)[0]
+def test_a_text_stands_in_its_bar_where_a_line_would_strike_it_behind_and_covers_it_where_there_is_no_room():
+    def place(values: dict, ceilings: dict) -> tuple[float, bool, bool]:
+        """Where the text begins, whether it is written in paper, whether on paper."""
+        text = draw(bars(values, ceilings, "ms"), 504)[0]
+        (x, style) = re.search(r'<text x="([\d.]+)" y="[\d.]+"([^>]*)>9.9', text).groups()
+        return float(x), "--ov-paper" in style, '12" style="fill:var(--ov-paper)"' in text
+
+    behind, *looks = place({"a": 9.9}, {})
+    assert looks == [False, False]
+    inside, *looks = place({"a": 9.9}, {"limit": 10.0})
+    assert looks == [True, False] and inside < behind - text_width("9.90")
+    assert place({"a": 9.9}, {"limit": 10.0, "half": 9.6})[1:] == (False, True)
+    assert (
+        'height="12" style="fill:var(--ov-paper)"'
+        in draw(bars({"a": 9.9}, {"b": 10.0}, "ms", log=True), 504)[0]
+    )
 
 
 def test_lanes_have_their_colours_and_panels_one_scale_where_the_shortest_can_be_seen():
@@ -201,6 +215,30 @@ def test_ticks_are_round_numbers_within_the_axis():
     scale = Scale(1, 100, 0, 200, log=True)
     assert scale(10) == 100 and scale.shows(50) and not scale.shows(0) and not scale.shows(500)
     assert log_ticks(11.3, 14.1) == [12, 13, 14], "no power of ten lies there"
+
+
+def test_large_numbers_are_millions_at_an_axis_and_whole_in_the_table():
+    picture = sweep([4096, 1048576], {"y": [1.0, 3e6]}, {}, xlog=True)
+    text = draw(picture, 504)[0]
+    assert {">4,096</text>", ">1.05 M</text>", ">2 M</text>"} <= set(re.findall(r">[^<>]+</text>", text))
+    (table,), _ = numbers.tables(numbers.read(picture))
+    assert [row[0] for row in table["series"][0]["points"]] == [4096, 1048576]
+
+
+def test_sizes_have_the_unit_that_fits():
+    assert sizes([1, 512, 1024, 1536, 2**20]) == {
+        1: "1 KiB",
+        512: "512 KiB",
+        1024: "1 MiB",
+        1536: "1.5 MiB",
+        2**20: "1 GiB",
+    }
+
+
+def test_a_limit_is_seen_on_a_line_that_it_covers():
+    text = draw(sweep([1, 2], {"y": [1.0, 2.0]}, {"limit": [1.0, 2.0]}), 504)[0]
+    first, last = re.findall(r'<path d="[^"]*" style="([^"]*)"', text)
+    assert "stroke:var(--ov-series-1)" in first and "stroke:var(--ov-ink)" in last and "dasharray" in last
 
 
 def test_the_words_of_an_axis_stand_in_the_table():
@@ -298,7 +336,7 @@ def test_no_recorded_text_breaks_a_picture(label):
 def test_colours_are_the_pages_and_a_file_has_its_own():
     lines = {str(i): [i, i + 1] for i in range(6)}
     text = draw(sweep([1, 2], lines, {"limit": 3.0}, ylabel="y"), 504)[0]
-    assert all(f"stroke:var(--ov-{name})" in text for name in ("series-1", "series-6", "ceiling", "grid"))
+    assert all(f"stroke:var(--ov-{name})" in text for name in ("series-1", "series-6", "ink", "grid"))
     assert "#" not in text and "font-family" not in text
     paper, file = svg.on_paper(text), svg.in_file(text)
     assert "var(" not in paper and "background:#fff" in paper and "stroke:#0a6cb0" in paper

@@ -113,7 +113,7 @@ class Drawing:
             case "Rule":
                 self.line(x, y, x + 13, y, color, mark.dash, 1.6)
             case "Line":
-                self.line(x, y, x + 13, y, color, mark.dash, 1.6)
+                self.line(x, y, x + 13, y, color, mark.dash, 1.6 if color != _INK else 1.2)
                 if mark.dots:
                     self.dot(x + 6.5, y, color)
             case "Dots":
@@ -193,19 +193,21 @@ class Drawing:
                 inset = 0.5 if is_one_of_several else 0
                 self.rect(begin, y + inset, end - begin, thick - 2 * inset, color, mark.light)
             if text := text_of_bar(mark, row, length):
-                x = end + (6 if plot.x.log else 4)
-                self.over += self._paper(plot, x, y + thick / 2, text)
-                self.over.append(_text(x, y + thick / 2 + 3.5, text))
+                self._text_of_bar(plot, mark, text, begin, end, y + thick / 2)
             self.box(begin, y, max(end - begin, 4), thick, told(series, [told_row]))
 
-    @staticmethod
-    def _paper(plot: Plot, x: float, y: float, text: str) -> list[str]:
-        """Paper under a text, where an upright rule would strike it."""
+    def _text_of_bar(self, plot: Plot, mark, text: str, begin: float, end: float, y: float) -> None:
+        """A text behind a bar; if a rule would strike it there, at the end of the bar, or on paper."""
         wide = text_width(text)
-        rules = [rule for rule in plot.marks("Rule") if rule.axis == "x" and plot.x.shows(rule.at)]
-        if not any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules):
-            return []
-        return [_rect(x - 1, y - 6, wide + 2, 12, f"fill:{_PAPER}")]
+        x, style = end + (6 if plot.x.log else 4), ""
+        if _is_struck(plot, x, wide):
+            inside = end - wide - 4
+            has_room = inside > begin and not _is_struck(plot, inside, wide)
+            if has_room and not plot.x.log and not mark.light:
+                x, style = inside, f"fill:{_PAPER}"
+            else:
+                self.over.append(_rect(x - 1, y - 6, wide + 2, 12, f"fill:{_PAPER}"))
+        self.over.append(_text(x, y + 3.5, text, style=style))
 
     def columns(self, plot: Plot, mark) -> None:
         """Standing bars."""
@@ -232,7 +234,7 @@ class Drawing:
             if mark.step and pieces[-1]:
                 pieces[-1].append((plot.x(x), pieces[-1][-1][1]))
             pieces[-1].append((plot.x(x), plot.y(y)))
-        style = f"fill:none;stroke:{color};stroke-width:1.8"
+        style = f"fill:none;stroke:{color};stroke-width:{1.8 if color != _INK else 1.2}"
         style += f";stroke-dasharray:{mark.dash}" if mark.dash else ""
         for piece in pieces:
             for part in _clipped(piece, plot):
@@ -347,10 +349,10 @@ class Drawing:
     # SVG
 
     def color(self, plot: Plot, mark) -> str:
-        """The CSS variable of a mark's colour; grey cannot be seen on bars."""
-        if kind(mark) == "Rule" and plot.marks("Bars"):
-            return _INK
+        """The CSS variable of a mark's colour; grey cannot be seen on bars, nor on other lines."""
         own = getattr(mark, "color", None)
+        if (kind(mark) == "Rule" and plot.marks("Bars")) or (kind(mark) == "Line" and own == "ceiling"):
+            return _INK
         return _variable(self.colors.get(id(mark), 1) if own is None else own)
 
     def fill(self, plot: Plot, mark) -> str:
@@ -454,6 +456,12 @@ def _variable(color: int | str) -> str:
 def _fill(color: str, light: bool) -> str:
     """A fill; a light one is solid, so that no line of the axis shines through."""
     return f"color-mix(in srgb, {color} 35%, {_PAPER})" if light else color
+
+
+def _is_struck(plot: Plot, x: float, wide: float) -> bool:
+    """Whether an upright rule goes through a text that begins at x."""
+    rules = [rule for rule in plot.marks("Rule") if rule.axis == "x" and plot.x.shows(rule.at)]
+    return any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules)
 
 
 def is_light(mark) -> bool:

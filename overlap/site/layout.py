@@ -77,6 +77,7 @@ class Plot:
         """Where the x axis has a line, with what stands there."""
         words = self.panel.x.ticks
         ticks = dict(words) if words is not None else {tick: number(tick) for tick in self.x.ticks()}
+        ticks = {tick: number(tick) if word == f"{tick:,}" else word for tick, word in ticks.items()}
         return [(self.x(tick), word) for tick, word in sorted(ticks.items()) if self.x.shows(tick)]
 
     def y_ticks(self) -> list[tuple[float, str]]:

@@ -94,7 +94,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number of an axis."""
+    """A number of an axis; from a million on as 1.05 M."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:,.3g} M".replace("-", "−")
     return f"{value:,.10g}".replace("-", "−")
 
 

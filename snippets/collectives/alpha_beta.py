@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.bus_bandwidth import slowest
-from snippets.pictures import sweep
+from snippets.pictures import sizes, sweep
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(14, 31)]
@@ -70,11 +70,7 @@ def plot(results: dict, ceilings: dict):
     lines, model = {"measured": results["us"]}, {"the line: α + bytes / β": says}
     labels = {"xlabel": "size of the tensor", "ylabel": "µs for an all-reduce"}
     picture = sweep(kib, lines, model, xlog=True, ylog=True, **labels)
-    shown = kib[::4]
-    units = {2**20: "GiB", 2**10: "MiB", 1: "KiB"}
-    unit_of = {size: max(unit for unit in units if unit <= size) for size in shown}
-    names = {size: f"{size // unit} {units[unit]}" for size, unit in unit_of.items()}
-    picture.panels[0].x.ticks = names
+    picture.panels[0].x.ticks = sizes(kib[::4])
     return picture
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.collectives_zoo import all_gather, reduce_scatter
-from snippets.pictures import sweep
+from snippets.pictures import sizes, sweep
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.take_turns import take_turns
 
@@ -90,10 +90,7 @@ def plot(results: dict, ceilings: dict):
     kib = [size // 2**10 for size in results["bytes"]]
     labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
     picture = sweep(kib, lines, limits, xlog=True, **labels)
-    units = {2**20: "GiB", 2**10: "MiB", 1: "KiB"}
-    unit_of = {size: max(unit for unit in units if unit <= size) for size in kib}
-    names = {size: f"{size // unit} {units[unit]}" for size, unit in unit_of.items()}
-    picture.panels[0].x.ticks = names
+    picture.panels[0].x.ticks = sizes(kib)
     return picture
 
 

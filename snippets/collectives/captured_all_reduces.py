@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.bus_bandwidth import slowest
-from snippets.pictures import sweep
+from snippets.pictures import sizes, sweep
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(10, 25, 2)]  # bytes
@@ -178,9 +178,7 @@ def plot(results: dict, ceilings: dict):
     labels = {"xlabel": "size of the tensor", "ylabel": "µs for an all-reduce"}
     picture = sweep(kib, lines, limits, xlog=True, ylog=True, **labels)
     panel = picture.panels[0]
-    panel.x.ticks = {
-        size: f"{size // 1024} MiB" if size >= 1024 else f"{size} KiB" for size in kib
-    }
+    panel.x.ticks = sizes(kib)
     panel.y.low = 0.5
     return picture
 

@@ -13,7 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 import torch.multiprocessing as mp
 
-from snippets.pictures import sweep
+from snippets.pictures import sizes, sweep
 from snippets.timing.benchmark import measure
 from snippets.timing.take_turns import recorded
 
@@ -105,9 +105,11 @@ def plot(results: dict, ceilings: dict):
     labels = {"array": "array, pickled", "shared": "tensor, shared"}
     lines = {label: [row["us"][n] for row in rows] for n, label in labels.items()}
     copy = {"one copy in memory": [row["us"]["copy"] for row in rows]}
-    sizes = [row["kib"] for row in rows]
-    axes = {"xlabel": "size of the message, KiB", "ylabel": "one send, µs"}
-    return sweep(sizes, lines, copy, xlog=True, ylog=True, **axes)
+    kib = [row["kib"] for row in rows]
+    axes = {"xlabel": "size of the message", "ylabel": "one send, µs"}
+    picture = sweep(kib, lines, copy, xlog=True, ylog=True, **axes)
+    picture.panels[0].x.ticks = sizes(kib)
+    return picture
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def plot(results: dict, ceilings: dict):
         texts = [[f"{value:.1f}" for value in row] for row in rows]
         shades = [[(value - 1) / most for value in row] for row in rows]
         cells = Cells(columns, names, rows, "times as fast", texts, shades)
-        panels.append(Panel([cells], Axis("number of streams"), title=title))
+        panels.append(Panel([cells], Axis("streams"), title=title))
     return Picture(panels, columns=2)
 
 

@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.pictures import sweep
+from snippets.pictures import sizes, sweep
 from snippets.timing.take_turns import recorded, take_turns
 
 COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
@@ -108,8 +108,10 @@ def plot(results: dict, ceilings: dict):
         per_kib = results["count"] * 1024 / ceilings["pcie_gb_s"] / 1e6
         limits["least to cross PCIe"] = [per_kib * each for each in kib]
     times = {text: [row["ms"][name] for row in rows] for name, text in labels.items()}
-    words = {"xlabel": "KiB per tensor", "ylabel": f"ms for all {results['count']}"}
-    return sweep(kib, times, limits, xlog=True, ylog=True, **words)
+    words = {"xlabel": "size of a tensor", "ylabel": f"ms for all {results['count']}"}
+    picture = sweep(kib, times, limits, xlog=True, ylog=True, **words)
+    picture.panels[0].x.ticks = sizes(kib)
+    return picture
 
 
 if __name__ == "__main__":

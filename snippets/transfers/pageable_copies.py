@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.pictures import sweep
+from snippets.pictures import sizes, sweep
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(12, 29, 2)]  # bytes: 4 KiB to 256 MiB
@@ -70,8 +70,10 @@ def plot(results: dict, ceilings: dict):
     limits = {"PCIe": ceilings["pcie_gb_s"]} if "pcie_gb_s" in ceilings else {}
     rates = {text: results["gb_s"][way] for way, text in labels.items()}
     kib = [size // 1024 for size in results["sizes"]]
-    words = {"xlabel": "KiB per copy", "ylabel": "GB/s"}
-    return sweep(kib, rates, limits, xlog=True, ylog=True, **words)
+    words = {"xlabel": "size of a copy", "ylabel": "GB/s"}
+    picture = sweep(kib, rates, limits, xlog=True, ylog=True, **words)
+    picture.panels[0].x.ticks = sizes(kib)
+    return picture
 
 
 if __name__ == "__main__":

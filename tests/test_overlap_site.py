@@ -344,7 +344,7 @@ def test_a_page_shows_code_output_and_claims_of_its_machine(page, folds):
     assert "def times(n: int)" in text and "def main" not in text
     assert "n = 4 ≥ 3 · 4 of 132: 3%" in text and "n = 5 ≥ 3" not in text
     assert "holds on 2 of 2 machines" in text, "the others are counted"
-    assert "<svg" in page and "n &lt; 9" in folds
+    assert "<svg" in page and "n &lt; 9" in page and "time &amp; tide" in page
     assert page.count('data-machine="h200" data-machines="cpu h200 h200-x2"') == 2
     assert page.count('data-machine="cpu" data-machines="cpu"') == 1
     article, _, copied = page.partition("<template")

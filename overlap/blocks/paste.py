@@ -71,7 +71,7 @@ class Paste(Block):
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """A cell that runs there."""
-        return [*self.prose.cells(notebook), notebook.code(self.code(notebook.book.root), [], [])]
+        return [*self.prose.cells(notebook), notebook.code(self.code(notebook.book.root), [], ["paste"])]
 
 
 def _imported(code: str) -> set[str]:

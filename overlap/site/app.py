@@ -100,6 +100,8 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
         for file in sorted((root / folder).rglob("*")):
             if file.suffix in (".py", ".toml", ".html"):
                 yield file.relative_to(root).as_posix(), file.read_bytes()
+    for file in sorted((book.docs / "assets/diagrams").glob("*.svg")):  # they may have values
+        yield file.relative_to(root).as_posix(), file.read_bytes()
     for path, page in pages.by_path.items():
         yield f"docs/{path}", page.text.encode()
     behind = set()

@@ -1,6 +1,7 @@
 """The page `sharding` of chapter `training`: models that do not fit, on two ranks of the CPU."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,22 @@ import torch.distributed as dist
 from conftest import on_ranks, under_torchrun
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.training import (
     built_in_parts,
+    fsdp_account,
+    fsdp_activations,
+    fsdp_beside_ddp,
     fsdp_options,
     fsdp_step_profile,
+    parts_from_a_file,
+    pipeline_equal_rows,
     pipeline_schedules,
     sequence_parallel,
     sharded_checkpoint,
+    steps_between_waits,
+    too_large_for_one,
 )
 
 #: Runs the snippets of the first argument one after the other, each in a process of its own, with these
@@ -33,8 +42,17 @@ rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 sizes = json.loads(sys.argv[1])
 modules = {name: import_module(f"snippets.training.{name}") for name in sizes}
 
+diary, enter = [], torch.profiler.profile.__enter__  # what is timed, and what is profiled, in order
+
 def quick(works, warmup=1, trials=2, calls=1, **options):
+    diary.append("time")
     return turns.take_turns(works, 0, 2, 1, **options)
+
+def entered(profiler):
+    diary.append("profile")
+    return enter(profiler)
+
+torch.profiler.profile.__enter__ = entered
 
 # A group of gloo that ends with a model of DDP, after the others, can wait for its own thread for ever.
 dist.destroy_process_group = lambda: None
@@ -49,7 +67,7 @@ for name, module in modules.items():
     vars(module).update(sizes[name])
     module.take_turns = quick
     with open(f"{sys.argv[2]}/{name}.{rank}", "w") as file:
-        json.dump(module.main(), file, allow_nan=False)
+        json.dump(module.main() | {"diary": diary}, file, allow_nan=False)
     sys.stdout.flush()
     os._exit(0)
 """
@@ -72,7 +90,22 @@ SIZES = {
     "built_in_parts": {"LAYERS": 2, "WIDTH": 64},
     "fsdp_same_policy": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
     "time_first": {"WIDTH": 128, "TOKENS": 16, "IMAGES": 2, "SHAPE": [3, 32, 32]},
+    "too_large_for_one": {
+        "WIDTH": 64,
+        "HEAD": 16,
+        "RATE": 1e-3,
+        "TOKENS": 16,
+        "CHECKED": {"layers": 2, "rows": 1, "tokens": 16},
+    },
+    "fsdp_activations": {"LAYERS": 2, "WIDTH": 128, "ROWS": 1, "TOKENS": 16, "CHECKED": [1, 16]},
+    "parts_from_a_file": {"LAYERS": 2, "WIDTH": 128},
+    "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
+    "fsdp_account": {"WIDTH": 128, "TOKENS": 16, "ROWS": {"few": 1, "many": 2}, "STEPS": 1, "PROFILES": 1},
+    "steps_between_waits": {"LAYERS": 2, "WIDTH": 16, "ROWS": 8, "PROFILES": 1},
+    "pipeline_equal_rows": {"WIDTH": 16, "ROWS": 4, "CHECKED_ROWS": 4, "MICRO_BATCHES": [1, 2, 4]},
 }
+#: It profiles its steps before it times them: what it prints does not use those times.
+PROFILES_FIRST = ("fsdp_step_profile",)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +128,147 @@ def test_every_switch_of_fsdp_keeps_the_losses_of_one_process(small):
     plain, clipped = result["losses"]["plain"], result["losses"]["clipped"]
     assert plain[0] == clipped[0] and plain[1] < clipped[1], "clipping is seen in the losses"
     assert plain[-1] < 0.99 * plain[0], "and so would be gradients of one rank"
+
+
+def test_steps_are_timed_before_any_is_profiled(small):
+    profiled = {name: result["diary"] for name, result in small.items() if "profile" in result["diary"]}
+    assert {"fsdp_account", "steps_between_waits", *PROFILES_FIRST} <= set(profiled)
+    first = {name for name, diary in profiled.items() if diary[0] == "profile" and "time" in diary}
+    assert first <= set(PROFILES_FIRST)
+
+
+def test_a_large_model_in_parts_trains_as_the_whole_one(small):
+    result = small["too_large_for_one"]
+    assert result["loss"]["split"] == pytest.approx(result["loss"]["whole"], rel=1e-5)
+    assert result["loss"]["whole"][-1] < 0.999 * result["loss"]["whole"][0], "the steps change the weights"
+    first = result["first_losses"]
+    assert first[-1] < first[0], "it learns in bf16, too"
+    assert list(result["one"]["gb"]) == ["parameters", "forward", "backward", "adam"]
+    assert not result["one"]["out_of_memory"], "two small blocks fit"
+    assert result["parameters"] == 2 * (12 * 64**2 + 13 * 64)
+
+
+def test_out_of_memory_ends_the_first_step_and_is_told(monkeypatch):
+    def full(layers, width):
+        raise torch.OutOfMemoryError("as CUDA says it")
+
+    monkeypatch.setattr(too_large_for_one, "network", full)
+    found = too_large_for_one.on_one(2, torch.ones(1))
+    assert found["out_of_memory"] and found["gb"] == {}
+
+
+def test_a_model_is_as_much_larger_than_a_gpu_as_asked(monkeypatch):
+    monkeypatch.setattr(too_large_for_one, "WIDTH", 64)
+    monkeypatch.setattr(too_large_for_one, "FULL", 1.5)
+    state = 16 * (12 * 64**2 + 13 * 64)
+    assert too_large_for_one.layers_for(20 * state) == 30
+
+
+def test_a_token_of_a_block_sees_no_later_token(monkeypatch):
+    monkeypatch.setattr(too_large_for_one, "HEAD", 8)
+    block, x = too_large_for_one.Block(32), torch.randn(2, 5, 32)
+    changed = x.clone()
+    changed[:, 3:] += 1
+    before, after = block(x), block(changed)
+    torch.testing.assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_each_way_to_load_gives_all_ranks_the_numbers_of_the_file(small):
+    result = small["parts_from_a_file"]
+    assert result["right_ranks"] == dict.fromkeys(["read", "each", "first", "parts"], 2)
+    assert result["file_gb"] == pytest.approx(2 * (128 * 128 + 128) * 4e-9, rel=0.1)
+    assert set(result["ms"]) == set(result["right_ranks"]) == set(result["peak_gb"]["host"])
+
+
+def test_memory_that_is_held_for_a_moment_is_seen():
+    peaks: dict[str, float] = {}
+    with parts_from_a_file.watched(peaks):
+        held = torch.ones(50_000_000)
+        time.sleep(0.05)
+        del held
+    assert 0.19 < peaks["host"] < 0.3
+
+
+def test_numbers_of_another_file_are_not_right(tmp_path, monkeypatch):
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.Tensor, "to_local", lambda tensor: tensor.chunk(2)[1], raising=False)
+    model = nn.Linear(4, 4)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    assert parts_from_a_file.is_right(model, tmp_path / "weights.pt")
+    model.weight.data[3, 0] += 1
+    assert not parts_from_a_file.is_right(model, tmp_path / "weights.pt")
+
+
+def test_fsdp_and_ddp_have_the_same_losses_in_each_precision(small):
+    result = small["fsdp_beside_ddp"]
+    off = fsdp_beside_ddp.derive(result)["losses_off"]
+    assert set(off) == {"tf32", "autocast", "bf16"}
+    assert off["tf32"] < 1e-5 and max(off.values()) < 0.005
+    last = {precision: each["ddp"][-1] for precision, each in result["loss"].items()}
+    assert len(set(last.values())) == 3, "three precisions"
+    assert all(set(each) == set(fsdp_beside_ddp.WAYS) for each in result["ratio"].values())
+    assert all(each["ddp"] == 1 for each in result["ratio"].values())
+
+
+def test_activations_computed_twice_and_state_on_the_host_change_no_loss(small):
+    result = small["fsdp_activations"]
+    assert fsdp_activations.derive(result)["losses_differ_by"] < 1e-5
+    kept = result["loss"]["kept"]
+    assert kept[-1] < 0.999 * kept[0], "the steps change the weights"
+    assert set(result["ms"]) == set(result["gb"]) == set(fsdp_activations.WAYS)
+
+
+@pytest.mark.parametrize(("contexts", "matmuls"), [(None, 4), (fsdp_activations.keep_matmuls, 3)])
+def test_blocks_are_computed_twice_but_for_what_is_kept(contexts, matmuls):
+    seen = []
+
+    class Spy(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    layer = fsdp_activations.Recomputed(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), contexts)
+    with Spy():
+        layer(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    of_matmuls = [func for func in seen if func in fsdp_activations.MATMULS]
+    assert len(of_matmuls) == matmuls, "the forward pass, again for the backward pass, and two gradients"
+    assert seen.count(torch.ops.aten.tanh.default) == 2
+
+
+def test_an_account_is_of_one_step_of_those_profiled():
+    trial = {"kernels": [(0, 4000), (6000, 8000)], "nccl": [(3000, 5000)], "wall": 10.0}
+    ms = fsdp_account.account([trial], 2)["ms"]
+    assert (ms["span"], ms["kernels"], ms["exposed"], ms["idle"], ms["wall"]) == (4, 3, 0.5, 0.5, 5)
+
+
+def test_scaling_is_compared_with_the_same_number_of_steps_between_waits(small):
+    result = small["steps_between_waits"]
+    for steps in steps_between_waits.STEPS:
+        ms = result[steps]["ms_trials"]
+        ratios = [2 * one / weak for one, weak in zip(ms["one_gpu"], ms["weak"], strict=True)]
+        assert result["speedup_trials"][steps]["weak"] == pytest.approx(ratios)
+    assert set(result["profiled"]) == {"one_gpu", "one_gpu_part", "weak", "strong"}
+
+
+def test_pipelines_of_equal_rows_have_the_gradients_of_one_process(small):
+    result = small["pipeline_equal_rows"]
+    assert set(result["error"]) == {"gpipe", "one_f_one_b", "interleaved", "zero_bubble"}
+    assert max(result["error"].values()) < 1e-5
+    assert set(result["lost"]["gpipe"]) == {"1", "2", "4"} and "1" not in result["lost"]["zero_bubble"]
+
+
+def test_a_zero_bubble_ends_where_it_began():
+    places = {rank: pipeline_equal_rows.stages_of("zero_bubble", rank, 4) for rank in range(4)}
+    assert places == {0: [0, 7], 1: [1, 6], 2: [2, 5], 3: [3, 4]}
+    assert pipeline_equal_rows.stages_of("interleaved", 1, 4) == [1, 5]
+    for name in ("gpipe", "zero_bubble"):
+        layers = []
+        for rank in range(4):
+            for number in pipeline_equal_rows.stages_of(name, rank, 4):
+                layers += pipeline_equal_rows.layers_of(name, number)
+        assert sorted(layers) == list(range(4 * pipeline_equal_rows.LAYERS)), name
 
 
 def test_parts_begin_as_the_whole_model_does_and_differ_from_rank_to_rank(small):

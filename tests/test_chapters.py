@@ -54,7 +54,6 @@ ELSEWHERE = [
     "asynchrony/errors_arrive_late",
     "asynchrony/generation_blockers",
     "asynchrony/training_blockers",
-    "devices/backward_on_two",
     "devices/cross_device",
     "devices/every_way",
     "devices/launch_groups",

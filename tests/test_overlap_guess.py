@@ -91,6 +91,13 @@ def test_one_choice_here_and_another_there_is_a_problem(measured):
     assert problems(measured, guess.replace("guess a/it", "guess a/it for gpus == 2")) == []
 
 
+@pytest.mark.parametrize("place", ["How *large*", "- small"])
+def test_a_value_before_the_answer_is_reported(measured, place):
+    assert GUESS.count(place) == 1
+    found = problems(measured, GUESS.replace(place, f"{place} {{a/it: n}}"))
+    assert len(found) == 1 and "a value in a question or a choice is not shown; move it to" in found[0]
+
+
 WORDS = "```guess\nWhich?\n- this\n- [x] that\n- neither\nanswer: Because.\n```\n"
 FORMS = {
     "no answer": (GUESS.replace("answer: ", "- "), "is no choice; write the question, then rows of"),

@@ -201,7 +201,12 @@ def test_waits_of_known_lines(pasted):
 
 def test_lines_of_waits_are_named_and_the_mode_ends(pasted, monkeypatch):
     modes = []
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def set_mode(mode):
+        modes.append(mode)
+        warnings.warn("the mode does not yet detect all synchronizing operations", stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
 
     def step(fails=False):
         for _ in range(2):
@@ -230,8 +235,9 @@ def test_the_debug_mode_names_the_line_of_item(pasted):
 
 
 def test_a_loss_is_read_once_in_many_steps(gpu, pasted, capsys):
-    losses = torch.arange(7.0, device="cuda", requires_grad=True)
-    pasted("read_rarely")["train"](lambda batch: losses[batch] * 2, range(7), every=3)
+    losses = torch.arange(7.0, device="cuda")
+    loss = lambda batch: SimpleNamespace(detach=lambda: losses[batch] * 2)  # noqa: E731
+    pasted("read_rarely")["train"](loss, range(7), every=3)
     assert capsys.readouterr().out == "3: 2.0000\n6: 8.0000\n"
     assert [row[1] for row in gpu.log].count("cudaStreamSynchronize") == 2
 
@@ -374,6 +380,93 @@ def test_spawned_workers_share_cores_and_results_and_raise(tmp_path, pasted):
     share = max(1, len(os.sched_getaffinity(0)) // 2)
     assert right.stdout.split() == str([float(share)] * 2).split()
     assert wrong.returncode and "has no attribute 'oness'" in wrong.stderr
+
+
+def test_python_returns_before_the_gpu_is_done(gpu, pasted):
+    returned, done = pasted("returned_and_done")["returned_and_done"](lambda: gpu.launch(5e-3))
+    assert returned < 1e-4 and done == pytest.approx(5e-3, rel=0.1)
+
+
+@torch.no_grad()
+def test_equal_blocks_are_compiled_once_and_keep_their_names(pasted):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x).relu()
+
+    graphs = []
+    net = torch.nn.Sequential(*(Block() for _ in range(3)))
+    names, x = list(net.state_dict()), torch.ones(2, 4)
+    before = net(x)
+    torch.compiler.reset()
+    pasted("compile_blocks")["compile_blocks"](net, backend=lambda graph, _: graphs.append(graph) or graph)
+    torch.testing.assert_close(net(x), before)
+    assert len(graphs) == 1 and list(net.state_dict()) == names
+    torch.compiler.reset()
+
+
+class Attention(torch.nn.Module):
+    """A language model of one block; without a cache it looks at all tokens."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.places = torch.nn.Embedding(16, 8), torch.nn.Embedding(16, 8)
+        self.project, self.scores = torch.nn.Linear(8, 24), torch.nn.Linear(8, 16)
+
+    def forward(self, token, place, attend):
+        x = self.tokens(token) + self.places(place)
+        q, k, v = self.project(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        return self.scores(x + attend(q, k, v).transpose(1, 2).flatten(2))
+
+
+def causal(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def likeliest(net, tokens, count):
+    """The next tokens of each text, without a cache."""
+    for _ in range(count):
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        tokens = torch.cat([tokens, net(tokens, place, causal)[:, -1:].argmax(-1)], 1)
+    return tokens[:, -count:]
+
+
+def test_a_static_cache_gives_what_attention_to_all_tokens_gives(pasted):
+    q, k, v = torch.randn(3, 2, 3, 7, 4)  # texts, heads, tokens, size
+    cache = pasted("static_cache")["StaticCache"](2, 3, 9, 4)
+    parts = [torch.arange(5), torch.tensor([5]), torch.tensor([6])]
+    found = [cache.attend(q[:, :, part], k[:, :, part], v[:, :, part], part) for part in parts]
+    torch.testing.assert_close(torch.cat(found, 2), causal(q, k, v))
+
+
+@torch.no_grad()
+def generates_the_likeliest_tokens(pasted):
+    net = Attention().cuda()
+    prompt = torch.tensor([[1, 2, 3], [7, 5, 9]], device="cuda")
+    cache = pasted("static_cache")["StaticCache"](2, 2, 16, 4, device="cuda")
+
+    def step(token, place):
+        return net(token, place, lambda q, k, v: cache.attend(q, k, v, place))
+
+    token = step(prompt, torch.arange(3, device="cuda"))[:, -1:].argmax(-1)
+    place = torch.tensor([3], device="cuda")
+    first = token.clone()
+    found = pasted("generate")["generate"](step, token, place, 6)
+    assert torch.equal(torch.cat([first, found], 1), likeliest(net, prompt, 7))
+
+
+def test_generates_the_likeliest_tokens(gpu, pasted, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda net: net)
+    generates_the_likeliest_tokens(pasted)
+
+
+@pytest.mark.gpu
+def test_generates_the_likeliest_tokens_on_a_gpu(pasted):
+    generates_the_likeliest_tokens(pasted)
 
 
 def test_each_box_is_tested_here():

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
 from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View, read_template
+from overlap.blocks.inline import values
 from overlap.book.book import Book
 from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, over_some
@@ -86,6 +87,8 @@ class Guess(Block):
         if len({tuple(right) for right in votes.values()}) > 1:
             reason = f"one choice is right on {' and another on '.join(votes)}"
             yield f"{self.where}: {reason}; add `for` a condition"
+        if values(" ".join([self.question, *(choice.text for choice in self.choices)])):
+            yield f"{self.where}: a value in a question or a choice is not shown; move it to the answer"
         yield from super().check(pages)
 
     def votes(self, book: Book) -> dict[str, list[Choice]]:

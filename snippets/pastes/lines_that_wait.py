@@ -6,12 +6,12 @@ import torch
 
 
 def lines_that_wait(step):
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
             step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    found = [each for each in caught if "synchronizing" in str(each.message)]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    found = [each for each in caught if "synchronizing CUDA" in str(each.message)]
     return sorted({f"{each.filename}:{each.lineno}" for each in found})

@@ -111,10 +111,13 @@ def told(page) -> str:
     return page.locator(".ov-explore .ov-told").inner_text()
 
 
-@pytest.mark.parametrize(("width", "form"), [(900, "wide"), (390, "narrow")])
-def test_a_timeline_begins_as_its_picture(page, width, form):
-    """The same words at the axis and the lanes, which have the same colours."""
+@pytest.mark.parametrize(
+    ("width", "room", "form"), [(900, 900, "wide"), (390, 390, "narrow"), (900, 300, "narrow")]
+)
+def test_a_timeline_begins_as_its_picture(page, width, room, form):
+    """The same words at the axis and the lanes, which have the same colours, also beside another one."""
     page.set_viewport_size({"width": width, "height": 700})
+    page.add_style_tag(content=f"body {{ max-width: {room}px }}")
     drawing = timeline(page)
     svg, *_ = draw(timelines({"": EVENTS}), WIDTHS[form])
     words = drawing.locator(".ov-lane, .ov-middle").all_text_contents()

@@ -116,7 +116,8 @@ const button = (text, title, act) => {
 export const draw = (place, { title, label, us, low, high, lanes, forms }, say, marked = () => {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
-  const { width, left, right, height: bottom, lanes: places, step } = matchMedia("(max-width: 33rem)").matches ? forms.narrow : forms.wide
+  const isSmall = matchMedia("(max-width: 33rem)").matches || place.clientWidth < 420  // as its picture, in a pair, too
+  const { width, left, right, height: bottom, lanes: places, step } = isSmall ? forms.narrow : forms.wide
   const height = bottom + BELOW + LINE + 2, room = right - left
   const at = time => (time - low) / (high - low) * room
 

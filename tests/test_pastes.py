@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.utils.benchmark
-from conftest import ROOT
+from conftest import ROOT, on_ranks, under_torchrun
 from fake_cuda import imitated, on_gpu
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.utils.data import TensorDataset
 
 from overlap.blocks.paste import Paste
@@ -467,6 +468,79 @@ def test_generates_the_likeliest_tokens(gpu, pasted, monkeypatch):
 @pytest.mark.gpu
 def test_generates_the_likeliest_tokens_on_a_gpu(pasted):
     generates_the_likeliest_tokens(pasted)
+
+
+#: What a rank of the CPU has instead of a GPU, and a loop over its own half of the rows.
+ON_THE_CPU = """
+import sys
+
+import torch.distributed.nn  # else a thread of gloo may abort the process at its end
+
+calls = []
+torch.cuda.set_device = calls.append
+torch.nn.Module.cuda = lambda module: module
+join = dist.init_process_group
+dist.init_process_group = lambda backend: (calls.append(backend), join("gloo"))
+
+
+def train(ddp):
+    rank = dist.get_rank()
+    assert calls == [rank, "nccl"] and dist.get_world_size() == 2
+    rows = torch.arange(4.0).view(4, 1)[2 * rank : 2 * rank + 2]
+    ddp(rows).square().mean().backward()
+    torch.save((ddp.module.weight.detach(), ddp.module.weight.grad), f"{sys.argv[1]}/{rank}")
+
+
+run(torch.nn.Linear(1, 1, bias=False), train)
+assert not dist.is_initialized()
+"""
+
+
+def test_a_model_on_all_ranks_has_one_start_and_the_gradients_of_all_rows(tmp_path, pasted):
+    assert callable(pasted("ddp")["run"])  # starts nothing by itself
+    (tmp_path / "file.py").write_text(Paste("", 0, "ddp", "").code(ROOT) + "\n" + ON_THE_CPU)
+    on_ranks(2, str(tmp_path / "file.py"), str(tmp_path))
+    (weight, grad), (other, grad_of_other) = (torch.load(tmp_path / str(rank)) for rank in range(2))
+    assert weight == other and grad == grad_of_other
+    torch.testing.assert_close(grad, 2 * weight * torch.arange(4.0).square().mean())
+
+
+@pytest.mark.gpu
+def test_a_model_is_trained_on_each_gpu(tmp_path):
+    train = """
+def train(ddp):
+    assert next(ddp.parameters()).device.index == int(os.environ["LOCAL_RANK"])
+    ddp(torch.ones(2, 3, device="cuda")).sum().backward()
+    print("trained", ddp.module.weight.grad.sum().item())
+
+
+run(torch.nn.Linear(3, 1), train)
+"""
+    (tmp_path / "file.py").write_text(Paste("", 0, "ddp", "").code(ROOT) + "\n" + train)
+    gpus = torch.cuda.device_count()
+    assert under_torchrun(gpus, str(tmp_path / "file.py")).count("trained 6.0") == gpus
+
+
+def test_a_batch_in_parts_is_exchanged_once(alone, pasted):
+    exchanged = []
+
+    def hook(state, bucket):
+        exchanged.append(bucket.buffer().numel())
+        return allreduce_hook(state, bucket)
+
+    model = torch.nn.Linear(3, 1)
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    ddp.register_comm_hook(None, hook)
+    x, y = torch.randn(12, 3), torch.randn(12, 1)
+    mse = torch.nn.functional.mse_loss
+    expected = torch.autograd.grad(mse(model(x), y), list(model.parameters()))
+    parts = list(zip(x.chunk(4), y.chunk(4), strict=True))
+    for exchanges in (1, 2):  # a second batch begins from no gradients
+        ddp.zero_grad()
+        pasted("accumulate")["accumulate"](ddp, mse, parts)
+        assert exchanged == [4] * exchanges
+        for parameter, grad in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, grad)
 
 
 def test_each_box_is_tested_here():

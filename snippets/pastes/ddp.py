@@ -1,0 +1,14 @@
+"""A model on the GPUs of all ranks that torchrun starts."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def run(model, train):
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # before anything uses a GPU
+    dist.init_process_group("nccl")
+    train(DDP(model.cuda(), gradient_as_bucket_view=True))
+    dist.destroy_process_group()

@@ -535,15 +535,16 @@ def test_paper_has_the_rows_that_are_open(visit):
     assert not page.locator("#first-call").is_visible() and not page.locator(".ov-open-all").is_visible()
 
 
-@pytest.mark.parametrize("path", ["timing/", "asynchrony/", "graphs/", "collectives/"])
+@pytest.mark.parametrize(
+    "path", ["timing/", "asynchrony/", "graphs/", "collectives/", "memory/", "streams/", "machine/"]
+)
 def test_each_mark_that_is_seen_opens_what_is_seen(visit, path):
     page = visit(path, rows=False)
-    page.wait_for_function("() => !document.querySelector('details .ov-evidence')")
     marks = [mark for mark in page.locator(".ov-mark").all() if mark.is_visible()]
     assert marks
     for mark in marks:
         mark.click()
-        playwright.expect(page.locator("#" + mark.get_attribute("popovertarget"))).to_be_visible()
+        playwright.expect(page.locator(f"#{mark.get_attribute('id')}-evidence")).to_be_visible()
         page.keyboard.press("Escape")
 
 

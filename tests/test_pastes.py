@@ -306,11 +306,11 @@ def test_a_result_of_one_launch_is_kept(pasted, monkeypatch):
 @pytest.mark.gpu
 @torch.no_grad()
 def test_one_launch_gives_what_the_function_gives(pasted):
-    call = pasted("one_launch")["one_launch"](lambda x: (x @ x).relu().sum(1))
+    call = pasted("one_launch")["one_launch"](lambda x: (x.sin() + x).relu().sum(1))
     inputs = [torch.randn(64, 64, device="cuda") for _ in range(5)]
     results = [call(x) for x in inputs]
     for x, result in zip(inputs, results, strict=True):
-        torch.testing.assert_close(result, (x @ x).relu().sum(1), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(result, (x.sin() + x).relu().sum(1))
 
 
 Pair = namedtuple("Pair", "x y")

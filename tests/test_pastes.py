@@ -14,12 +14,15 @@ import torch
 import torch.utils.benchmark
 from conftest import ROOT, on_ranks, under_torchrun
 from fake_cuda import imitated, on_gpu
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import TensorDataset
 
 from overlap.blocks.paste import Paste
 
 MIB = 2**20
+Pair = namedtuple("Pair", "x y")
 
 
 @pytest.fixture
@@ -36,6 +39,34 @@ def pasted():
 
 def spin(milliseconds: float) -> None:
     torch.cuda._sleep(int(milliseconds * 2_000_000))
+
+
+@pytest.mark.parametrize("gpus", ["meta", "cpu"])
+def test_model_and_batches_are_put_on_what_there_is(gpus, pasted, monkeypatch, capsys):
+    """A device without numbers stands for the GPU; a machine without any GPU has none to name."""
+    found = torch.device(gpus) if gpus == "meta" else None
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: found)
+    names = pasted("put")
+    assert capsys.readouterr().out == f"device: {gpus}\n"
+    x, model = torch.ones(2), nn.Linear(2, 1)
+    put = names["put"]
+    assert put(model) is model and model.weight.device.type == gpus
+    batch = put({"x": x, "more": (x, [x, 3], Pair(x, None)), "name": "a"})
+    assert isinstance(batch["more"][2], Pair)
+    first, (second, number), (third, nothing) = batch["more"]
+    packed = put(pack_sequence([x[:, None]])).data
+    assert {each.device.type for each in (batch["x"], first, second, third, packed)} == {gpus}
+    assert (number, nothing, batch["name"]) == (3, None, "a")
+
+
+@pytest.mark.gpu
+def test_a_model_computes_what_was_put_on_the_gpu(pasted):
+    names = pasted("put")
+    put = names["put"]
+    model, x = nn.Linear(2, 1), torch.ones(3, 2)
+    expected = model(x).detach()
+    assert names["device"].type == "cuda" and put([x])[0].is_cuda
+    torch.testing.assert_close(put(model)(put(x)).detach().cpu(), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_clock_waits_for_the_gpu(gpu, pasted):
@@ -311,9 +342,6 @@ def test_one_launch_gives_what_the_function_gives(pasted):
     results = [call(x) for x in inputs]
     for x, result in zip(inputs, results, strict=True):
         torch.testing.assert_close(result, (x.sin() + x).relu().sum(1))
-
-
-Pair = namedtuple("Pair", "x y")
 
 
 @pytest.mark.parametrize("order", ["main", "side"])

@@ -434,9 +434,15 @@ def test_a_training_that_ends_before_its_trace_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     path = tmp_path / "trace.json.gz"
 
-    with pytest.raises(RuntimeError, match="before its fourth step"):
-        first_trace.traced(lambda profiler: profiler.step(), path)
-    assert not path.exists()
+    for steps in (1, 3):
+        with pytest.raises(RuntimeError, match="before step 4"):
+            first_trace.traced(lambda profiler: [profiler.step() for _ in range(steps)], path)  # noqa: B023
+        assert not path.exists()
+    with pytest.raises(FileNotFoundError, match="no folder for the trace"):
+        first_trace.traced(pytest.fail, tmp_path / "none" / "trace.json")
+    first_trace.traced(lambda profiler: [profiler.step() for _ in range(9)], path, steps=1, skip=5)
+    names = {event["name"] for event in first_trace.events_of(path)}
+    assert "ProfilerStep#5" in names and not {"ProfilerStep#4", "ProfilerStep#6"} & names
     first_trace.traced(lambda profiler: [profiler.step() for _ in range(5)], str(path))
     assert isinstance(first_trace.events_of(str(path)), list)
 

@@ -28,30 +28,33 @@ LABELS = ("load", "forward", "backward", "optimizer")
 
 
 def traced(
-    train: Callable[[profile], object], path: Path | str, steps: int = 2
+    train: Callable[[profile], object], path: Path | str, steps: int = 2, skip: int = 3
 ) -> None:
     """Run `train(profiler)`, and write a trace of so many of its steps to `path`.
 
-    `train` calls `profiler.step()` at the end of each step. The first three steps are
-    not in the trace: in two the profiler is off, in the third it warms up. RuntimeError
-    if there are no more. A path that ends in ".gz" is compressed.
+    `train` calls `profiler.step()` at the end of each step. The first `skip` steps, one
+    at least, are not in the trace: the profiler is off, and warms up in the last. If
+    `train` ends early, the trace has fewer steps; RuntimeError if it has none. A path
+    that ends in ".gz" is compressed. FileNotFoundError, before `train` is called, if
+    there is no folder for it.
     """
-    written = []
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder for the trace")
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    plan = schedule(wait=2, warmup=1, active=steps, repeat=1)
+    plan = schedule(wait=skip - 1, warmup=1, active=steps, repeat=1)
 
     def write(profiler: profile) -> None:
-        profiler.export_chrome_trace(str(path))
-        written.append(path)
+        if profiler.step_num > skip:
+            profiler.export_chrome_trace(str(path))
 
     with profile(
         activities=activities, schedule=plan, on_trace_ready=write
     ) as profiler:
         train(profiler)
-    if not written:
-        raise RuntimeError("train ended before its fourth step: there is no trace")
+    if profiler.step_num <= skip:
+        raise RuntimeError(f"train ended before step {skip + 1}: there is no trace")
 
 
 def events_of(path: Path | str) -> list[dict[str, Any]]:

@@ -60,9 +60,9 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def paths(site) -> list[str]:
-    """Addresses of all pages, below the root of the site."""
+    """Addresses of all pages, below the root of the site; what a page fetches is no page."""
     found = sorted(file.parent.relative_to(site).as_posix() for file in site.rglob("index.html"))
-    return [f"{path}/".removeprefix("./") for path in found]
+    return [f"{path}/".removeprefix("./") for path in found if not path.startswith("generated/folds")]
 
 
 @pytest.fixture(scope="session")
@@ -117,12 +117,12 @@ def visit(browser, address):
             )
         )
         contexts[-1].set_default_timeout(30_000)
+        if rows:
+            contexts[-1].add_init_script(f"addEventListener('DOMContentLoaded', {ROWS})")
         page = contexts[-1].new_page()
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
-            if rows:
-                page.evaluate(ROWS)
         return page
 
     yield visit
@@ -1531,8 +1531,8 @@ CHINESE = {
 def test_search_understands_chinese_in_both_scripts(visit):
     page = visit("")
     for words, row in CHINESE.items():
-        first = search(page, words).first.get_attribute("href")
-        assert f"symptoms/?entry={row}" in first, (words, first)
+        found = search(page, words).evaluate_all("all => all.slice(0, 2).map(link => link.href)")
+        assert any(f"symptoms/?entry={row}" in link for link in found), (words, found)
 
 
 def test_a_found_symptom_is_the_row_that_is_shown(visit):
@@ -1543,7 +1543,7 @@ def test_a_found_symptom_is_the_row_that_is_shown(visit):
     rows = [link for link in found.evaluate_all("all => all.map(link => link.href)") if "entry=" in link]
     assert len(rows) >= 4  # each is a result of its own
     found.first.click()
-    page.wait_for_url("**/symptoms/**#**")
+    page.wait_for_url(re.compile("/symptoms/.*#cuda-out"))
     playwright.expect(page.locator(".ov-symptom:has(h3:target)")).to_be_in_viewport()
 
 

@@ -128,7 +128,7 @@ def test_outputs_numbers_and_pictures_are_the_readers(visit, written, data):  # 
     rows = run.locator(".ov-numbers tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )
-    assert rows == wanted and len(rows) > 8
+    assert rows == wanted and len(rows) >= 4
     bare = page.locator(f".ov-run[data-machine='{SHOWN}']:has([data-name='machine/hbm_bandwidth'])").first
     ran = data["machines"][GPU]["snippets"]["machine/hbm_bandwidth"]
     assert bare.locator(".ov-text").first.text_content() == ran["outputs"][0][2]

@@ -7,10 +7,12 @@ import sys
 import time
 import warnings
 from collections import namedtuple
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.utils.benchmark
 from conftest import ROOT, on_ranks, under_torchrun
 from fake_cuda import imitated, on_gpu
@@ -569,6 +571,62 @@ def test_a_batch_in_parts_is_exchanged_once(alone, pasted):
         assert exchanged == [4] * exchanges
         for parameter, grad in zip(model.parameters(), expected, strict=True):
             torch.testing.assert_close(parameter.grad, grad)
+
+
+#: Ranks 0 and 1 wait for rank 2, which comes once and not again before rank 0 has said so.
+TWO_OF_THREE = """
+import pathlib
+import sys
+import time
+
+said = pathlib.Path(sys.argv[1]) / "said"
+all_here = join(5, "gloo")
+all_here()
+if dist.get_rank() == 2:
+    while not said.exists():
+        time.sleep(0.1)
+else:
+    try:
+        all_here()
+    except RuntimeError as error:
+        if dist.get_rank() == 0:
+            said.write_text(str(error))
+"""
+
+
+def test_the_missing_rank_is_named(tmp_path, monkeypatch, pasted):
+    (tmp_path / "file.py").write_text(Paste("", 0, "all_here", "").code(ROOT) + "\n" + TWO_OF_THREE)
+    on_ranks(3, str(tmp_path / "file.py"), str(tmp_path))
+    assert "Ranks 2 failed to pass monitoredBarrier in 5000 ms" in (tmp_path / "said").read_text()
+    starts = []
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, timeout: starts.append((backend, timeout))
+    )
+    monkeypatch.setattr(dist, "new_group", lambda **how: None)
+    pasted("all_here")["join"](90)
+    assert starts == [("nccl", timedelta(seconds=90))]
+
+
+def test_bus_bandwidth_is_what_a_link_carries(gpu, pasted, monkeypatch):
+    monkeypatch.setattr(dist, "all_reduce", lambda x: gpu.launch(5e-3))
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    assert pasted("bus_gb_s")["bus_gb_s"](3, calls=4) == pytest.approx(1.5 * 3 * MIB / 5e-3 / 1e9, rel=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs exchange")
+def test_bus_bandwidth_grows_with_the_tensor(tmp_path):
+    measured = """
+import os
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+print(bus_gb_s(1), bus_gb_s(512))
+dist.destroy_process_group()
+"""
+    (tmp_path / "file.py").write_text(Paste("", 0, "bus_gb_s", "").code(ROOT) + "\n" + measured)
+    for line in under_torchrun(2, str(tmp_path / "file.py")).strip().split("\n"):
+        small, large = map(float, line.split())
+        assert 2 * small < large
 
 
 def test_each_box_is_tested_here():

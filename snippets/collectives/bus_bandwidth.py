@@ -32,10 +32,11 @@ def slowest(work: Callable[[], object], calls: int) -> float:
 
 
 def five(x: torch.Tensor, y: torch.Tensor, group) -> dict[str, tuple]:
-    """By name: bytes that leave the busiest rank for each byte of x, and the call;
+    """Five collectives by name: what leaves a rank, the call, where it writes, and what.
 
-    where it writes, and what it writes if each rank fills x with its number + 1. x and
-    y have one dimension, of a length that the ranks divide; all ranks are in `group`.
+    First are the bytes that leave the busiest rank for each byte of x. Last is what the
+    call writes if each rank fills x with its number + 1. x and y have one dimension, of
+    a length that the ranks divide; all ranks are in `group`.
     """
     g, rank, n = {"group": group}, dist.get_rank(), dist.get_world_size()
     mine, ours = x.chunk(n)[rank], y.chunk(n)[rank]
@@ -89,7 +90,7 @@ def plot(results: dict, ceilings: dict):
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]
     kib = [size // 2**10 for size in results["bytes"]]
     labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
-    picture = sweep(kib, lines, limits, xlog=True, **labels)
+    picture = sweep(kib, lines, limits, xlog=True, ylog=True, **labels)
     picture.panels[0].x.ticks = sizes(kib)
     return picture
 

@@ -31,9 +31,9 @@ def products(a: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def exchange(x: torch.Tensor, group, meanwhile: Callable[[], object]) -> None:
-    """CALLS times the mean of x over all ranks, in a stream of NCCL's own; meanwhile,
+    """CALLS times the mean of x over all ranks, in a stream of NCCL's own.
 
-    work in the current stream, which waits for NCCL last.
+    Meanwhile there is work in the current stream, which waits for NCCL last.
     """
     options = {"op": dist.ReduceOp.AVG, "group": group, "async_op": True}
     works = [dist.all_reduce(x, **options) for _ in range(CALLS)]

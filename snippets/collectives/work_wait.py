@@ -21,9 +21,9 @@ from snippets.timing.wait_for import wait_for
 
 
 def watched(x: torch.Tensor) -> dict[str, float]:
-    """All-reduce ones in x: milliseconds until call, wait() and a value are back;
+    """All-reduce ones in x: milliseconds until call, wait() and a value are back.
 
-    and the last value of x, copied before wait() and read after it.
+    Beside them stands the last value of x, copied before wait() and read after it.
     """
     x.fill_(1)
     wait_for()

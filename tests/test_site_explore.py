@@ -8,6 +8,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is
 ASSETS = ROOT / "docs/assets"
 
 #: The CPU launches twice; between the two kernels the GPU is idle for 60 µs: the CPU works on a batch.
-EVENTS = [
+EVENTS: list[list[Any]] = [
     ["CPU", 0.0, 10.0, "cudaLaunchKernel"],
     ["CPU", 30.0, 40.0, "decode"],
     ["CPU", 72.0, 8.0, "cudaLaunchKernel"],

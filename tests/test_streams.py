@@ -119,7 +119,7 @@ def test_when_a_branch_raises_what_was_launched_is_joined(unfair):
 
 def test_branches_may_give_lists_dicts_and_none(unfair):
     x, streams = torch.ones(3, device="cuda"), [torch.cuda.Stream() for _ in range(3)]
-    branches = [lambda: (x + 1, {"y": [x + 2]}), lambda: None, lambda: "text"]
+    branches: list[Callable[[], Any]] = [lambda: (x + 1, {"y": [x + 2]}), lambda: None, lambda: "text"]
     (first, second), *others = three_streams_cka.fork_join(branches, streams)
     users = [part.block.users for part in (first, second["y"][0])]
     assert others == [None, "text"] and users == [[unfair.current]] * 2

@@ -72,16 +72,16 @@ class Worker:
     def call(self, job: Callable[..., Any]) -> Tensor:
         return job(self.net, self.x)
 
-    def submit(self, job: Callable[[], object]):
+    def submit(self, job: Callable[..., Any]):
         return self.thread.submit(self.call, job)
 
 
-def in_turn(workers: list[Worker], job: Callable[[], object]) -> list[Tensor]:
+def in_turn(workers: list[Worker], job: Callable[..., Any]) -> list[Tensor]:
     """Each does the job when the one before has launched all of it."""
     return [worker.submit(job).result() for worker in workers]
 
 
-def together(workers: list[Worker], job: Callable[[], object]) -> list[Tensor]:
+def together(workers: list[Worker], job: Callable[..., Any]) -> list[Tensor]:
     """All do the job at the same time."""
     answers = [worker.submit(job) for worker in workers]
     return [answer.result() for answer in answers]

@@ -20,13 +20,13 @@ from snippets.timing.take_turns import take_turns
 MIB = [2, 6, 12, 24, 32, 40, 48, 64, 96, 192, 768, 3072, 8192]  # touched by one call
 
 
-def copy_of(touched: int) -> partial[object]:
+def copy_of(touched: int) -> partial[torch.Tensor]:
     """a = b: reads one tensor and writes one, `touched` bytes in all."""
     a, b = (torch.randn(touched // 8, device="cuda") for _ in range(2))
     return partial(a.copy_, b)
 
 
-def triad_of(touched: int) -> partial[object]:
+def triad_of(touched: int) -> partial[torch.Tensor]:
     """a = b + 3c: reads two tensors and writes one, `touched` bytes in all."""
     a, b, c = (torch.randn(touched // 12, device="cuda") for _ in range(3))
     return partial(torch.add, b, c, alpha=3, out=a)

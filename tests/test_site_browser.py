@@ -536,7 +536,8 @@ def test_paper_has_the_rows_that_are_open(visit):
 
 
 @pytest.mark.parametrize(
-    "path", ["timing/", "asynchrony/", "graphs/", "collectives/", "memory/", "streams/", "machine/"]
+    "path",
+    ["timing/", "asynchrony/", "graphs/", "collectives/", "training/", "memory/", "streams/", "machine/"],
 )
 def test_each_mark_that_is_seen_opens_what_is_seen(visit, path):
     page = visit(path, rows=False)

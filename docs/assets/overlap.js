@@ -494,5 +494,6 @@
     opened()
   }
 
+  window.location$?.subscribe(() => setTimeout(entry))  // from one symptom to another the theme changes the address alone
   location.protocol === "file:" || !window.document$ ? start() : window.document$.subscribe(start)
 })()

@@ -1429,7 +1429,6 @@ SEARCHED = {
     "pinmemory": "symptoms/#pin_memory",
     "license": "#marks",
     "cudaMallocAsync": "glossary/#caching-allocator",
-    "is my gpu slow": "check/ symptoms/#is-my-gpu",
     "fsdp2": "glossary/#fsdp",
     "fully_shard": "symptoms/#out-of-memory-before-or-in-the-first-fully_shard glossary/#fsdp",
     "why is ddp slow": "symptoms/#ddp-scales-badly",

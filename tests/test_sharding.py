@@ -1,6 +1,7 @@
 """The page `sharding` of chapter `training`: models that do not fit, on two ranks of the CPU."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from snippets.training import (
     fsdp_beside_ddp,
     fsdp_options,
     fsdp_step_profile,
+    parts_from_a_file,
     pipeline_equal_rows,
     pipeline_schedules,
     sequence_parallel,
@@ -84,6 +86,7 @@ SIZES = {
     "zero_optimizer": {"WIDTH": 128, "TOKENS": 16, "CHECKED_TOKENS": 8},
     "built_in_parts": {"LAYERS": 2, "WIDTH": 64},
     "time_first": {"WIDTH": 128, "TOKENS": 16, "IMAGES": 2, "SHAPE": [3, 32, 32]},
+    "parts_from_a_file": {"LAYERS": 2, "WIDTH": 128},
     "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
     "fsdp_account": {"WIDTH": 128, "TOKENS": 16, "ROWS": {"few": 1, "many": 2}, "STEPS": 1, "PROFILES": 1},
     "steps_between_waits": {"LAYERS": 2, "WIDTH": 16, "ROWS": 8, "PROFILES": 1},
@@ -120,6 +123,33 @@ def test_steps_are_timed_before_any_is_profiled(small):
     assert {"fsdp_account", "steps_between_waits", *PROFILES_FIRST} <= set(profiled)
     first = {name for name, diary in profiled.items() if diary[0] == "profile" and "time" in diary}
     assert first <= set(PROFILES_FIRST)
+
+
+def test_each_way_to_load_gives_all_ranks_the_numbers_of_the_file(small):
+    result = small["parts_from_a_file"]
+    assert result["right_ranks"] == dict.fromkeys(["read", "each", "first", "parts"], 2)
+    assert result["file_gb"] == pytest.approx(2 * (128 * 128 + 128) * 4e-9, rel=0.1)
+    assert set(result["ms"]) == set(result["right_ranks"]) == set(result["peak_gb"]["host"])
+
+
+def test_memory_that_is_held_for_a_moment_is_seen():
+    peaks: dict[str, float] = {}
+    with parts_from_a_file.watched(peaks):
+        held = torch.ones(50_000_000)
+        time.sleep(0.05)
+        del held
+    assert 0.19 < peaks["host"] < 0.3
+
+
+def test_numbers_of_another_file_are_not_right(tmp_path, monkeypatch):
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.Tensor, "to_local", lambda tensor: tensor.chunk(2)[1], raising=False)
+    model = nn.Linear(4, 4)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    assert parts_from_a_file.is_right(model, tmp_path / "weights.pt")
+    model.weight.data[3, 0] += 1
+    assert not parts_from_a_file.is_right(model, tmp_path / "weights.pt")
 
 
 def test_fsdp_and_ddp_have_the_same_losses_in_each_precision(small):

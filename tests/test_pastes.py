@@ -19,7 +19,7 @@ from fake_cuda import imitated, on_gpu
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from overlap.blocks.paste import Paste
 
@@ -69,6 +69,79 @@ def test_a_model_computes_what_was_put_on_the_gpu(pasted):
     expected = model(x).detach()
     assert names["device"].type == "cuda" and put([x])[0].is_cuda
     torch.testing.assert_close(put(model)(put(x)).detach().cpu(), expected, rtol=1e-3, atol=1e-3)
+
+
+class Waiting(Dataset):
+    """Two items, each of which takes a while to read."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.05)
+        return index
+
+
+def test_the_lane_of_the_loader_is_full_while_it_reads(pasted):
+    def steps():
+        for batch in DataLoader(Waiting()):
+            batch + 1
+
+    full = {lane: int(share[:-1]) for lane, share in pasted("full_lanes")["full_lanes"](steps).items()}
+    assert list(full) == ["DataLoader", "nccl", "Memcpy", "CUDA", "CPU"]
+    assert full["DataLoader"] > 80 and full["CPU"] < 20 and full["CUDA"] == 0
+
+
+def test_lanes_are_told_by_device_and_name_and_labels_fill_none(pasted, monkeypatch):
+    rows = [
+        ("cudaLaunchKernel", 0, 10, "CPU"),
+        ("aten::add", 5, 20, "CPU"),
+        ("cudaMemcpyAsync", 50, 60, "CPU"),
+    ]
+    rows += [("gemm", 10, 30, "CUDA"), ("gemm", 20, 40, "CUDA"), ("ncclDevKernel", 40, 100, "CUDA")]
+    rows += [("Memcpy HtoD", 55, 75, "CUDA"), ("Optimizer.step", 0, 100, "CUDA"), ("mine", 0, 100, "CPU")]
+    rows += [("enumerate(DataLoader)", 60, 90, "CPU")]
+
+    class Profile:
+        def __init__(self, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def events(self):
+            for name, start, end, device in rows:
+                label = name in ("Optimizer.step", "mine", "enumerate(DataLoader)")
+                span, kind = SimpleNamespace(start=start, end=end), SimpleNamespace(name=device)
+                yield SimpleNamespace(name=name, time_range=span, device_type=kind, is_user_annotation=label)
+
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    full = pasted("full_lanes")["full_lanes"](lambda: None)
+    shares = {"DataLoader": 30, "nccl": 60, "Memcpy": 25, "CUDA": 30, "CPU": 20}
+    assert [int(share[:-1]) for share in full.values()] == pytest.approx(list(shares.values()), abs=1)
+
+
+@pytest.mark.gpu
+def test_the_lane_of_the_gpu_is_full_behind_long_kernels_and_empty_behind_a_loader(pasted):
+    full_lanes = pasted("full_lanes")["full_lanes"]
+    x = torch.rand(8192, 8192, device="cuda")
+
+    def busy():
+        for _ in range(10):
+            x @ x
+
+    def starving():
+        for batch in DataLoader(Waiting()):
+            batch.cuda() + 1
+
+    busy()
+    starving()
+    assert int(full_lanes(busy)["CUDA"][:-1]) > 85
+    full = full_lanes(starving)
+    assert int(full["CUDA"][:-1]) < 10 and int(full["DataLoader"][:-1]) > 60
 
 
 def test_clock_waits_for_the_gpu(gpu, pasted):

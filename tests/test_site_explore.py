@@ -282,12 +282,13 @@ def test_axe_finds_nothing_serious_in_a_timeline(page):
     assert [item["id"] for item in violations if item["impact"] in ("serious", "critical")] == []
 
 
-FAULTS = """<table id="faults"><thead><tr><th>fault</th><th>written</th></tr></thead><tbody>
+#: The tables stand in a closed row of evidence.
+FAULTS = """<details><table id="faults"><thead><tr><th>fault</th><th>written</th></tr></thead><tbody>
 <tr><td>loader</td><td>no worker</td><td><a href="#transfers">Moving data</a></td></tr>
 <tr><td>item</td><td>loss.item()</td></tr></tbody></table>
 <table id="steps"><thead><tr><th>out</th><th>ms</th><th>hint</th></tr></thead><tbody>
 <tr><td>nothing</td><td>90</td><td></td></tr><tr><td>loader</td><td>50</td><td>the GPU is empty</td></tr>
-<tr><td>item</td><td>25</td><td>the CPU waits</td></tr></tbody></table>"""
+<tr><td>item</td><td>25</td><td>the CPU waits</td></tr></tbody></table></details>"""
 
 
 def test_faults_are_found_in_their_order(page, folder):

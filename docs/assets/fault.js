@@ -3,7 +3,8 @@
 
 import { draw, duration, fetched, longestIdle, zooming } from "./timeline.js"
 
-const cells = row => [...row.cells].map(cell => cell.innerText.trim())
+/* Not innerText, which is empty in a row of evidence that is closed. */
+const cells = row => [...row.cells].map(cell => cell.textContent.replace(/\s+/g, " ").trim())
 const rows = table => [...table.tBodies[0].rows].map(cells)
 
 /* What the page says: { options: [{ fault, written }], stages: [{ fault, ms, hint }] }; a stage's hint leads to it. */

@@ -1251,7 +1251,10 @@ def test_each_symptom_is_a_place_to_link_to_and_an_entry_of_the_search(site, doc
     rows = [line for line in (ROOT / "docs/symptoms.md").read_text().splitlines() if line.startswith("| ")]
     symptoms = [row for row in rows if not row.startswith("| symptom |")]
     index = json.loads((site / "search/search_index.json").read_text())["docs"]
-    entries = {doc["location"].partition("#")[2] for doc in index if doc["location"].startswith("symptoms/#")}
+    locations = {doc["location"] for doc in index}
+    entries = {
+        location.partition("?entry=")[2] for location in locations if location.startswith("symptoms/?")
+    }
     places = re.findall(r'<h3 [^>]*id="([^"]+)"', (site / "symptoms/index.html").read_text())
     assert len(set(places)) == len(places) == len(symptoms) > 100
     assert set(places) <= entries & set(documents["symptoms/"].ids)

@@ -702,6 +702,64 @@ dist.destroy_process_group()
         assert 2 * small < large
 
 
+def test_each_gpu_has_its_work_before_the_first_is_waited_for(two_gpus, pasted):
+    two_gpus.kernel_s["mm"] = 1e-3
+    launched = []
+
+    def model(batch: SimpleNamespace) -> torch.Tensor:
+        launched.append((two_gpus.index, two_gpus.now))
+        return torch.mm(batch.x, batch.x)
+
+    batches = [SimpleNamespace(device=i, x=torch.full((2, 2), i + 1.0, device="cuda")) for i in (1, 0)]
+    results = pasted("on_all")["on_all"]([model, model], batches)
+    (first, at), (second, later) = launched
+    assert (first, second) == (1, 0) and later - at < 1e-4, "no wait between them"
+    for result, number in zip(results, (8.0, 2.0), strict=True):
+        assert not on_gpu(result)
+        torch.testing.assert_close(result, torch.full((2, 2), number))
+
+
+@pytest.mark.gpu(2)
+def test_two_gpus_work_side_by_side(pasted):
+    def model(batch: torch.Tensor) -> torch.Tensor:
+        spin(50)
+        return batch.sum()
+
+    batches = [torch.ones(3, device=f"cuda:{i}") for i in range(2)]
+    on_all = pasted("on_all")["on_all"]
+    on_all([model] * 2, batches)
+    start = time.perf_counter()
+    on_all([model], batches[:1])
+    alone = time.perf_counter() - start
+    assert [result.item() for result in on_all([model] * 2, batches)] == [3, 3]
+    assert time.perf_counter() - start - alone < 1.5 * alone
+
+
+def test_a_copy_between_gpus_is_timed_and_compared(two_gpus, monkeypatch, pasted):
+    class Timer:
+        """Each call takes two milliseconds; the clock waits for the current GPU."""
+
+        def __init__(self, stmt: str, globals: dict):
+            self.stmt, self.names = stmt, globals
+
+        def timeit(self, calls: int) -> SimpleNamespace:
+            assert two_gpus.index == 1
+            exec(self.stmt, self.names)
+            return SimpleNamespace(median=2e-3)
+
+    monkeypatch.setattr(torch.utils.benchmark, "Timer", Timer)
+    from_to = pasted("from_to")["from_to"]
+    assert from_to(1, 0, size=2000) == {"direct": True, "right": True, "GB/s": pytest.approx(1e-3)}
+    monkeypatch.setattr(Timer, "timeit", lambda timer, calls: SimpleNamespace(median=2e-3))
+    assert from_to(0, 1, size=2000) == {"direct": False, "right": False, "GB/s": pytest.approx(1e-3)}
+
+
+@pytest.mark.gpu(2)
+def test_a_copy_between_gpus_is_right(pasted):
+    there, back = (pasted("from_to")["from_to"](*pair) for pair in ((0, 1), (1, 0)))
+    assert there["right"] and back["right"] and there["GB/s"] == pytest.approx(back["GB/s"], rel=0.5)
+
+
 def test_each_box_is_tested_here():
     text = (ROOT / "tests/test_pastes.py").read_text()
     for path in (ROOT / "snippets/pastes").glob("*.py"):

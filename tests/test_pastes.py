@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import namedtuple
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -758,6 +759,97 @@ def test_a_copy_between_gpus_is_timed_and_compared(two_gpus, monkeypatch, pasted
 def test_a_copy_between_gpus_is_right(pasted):
     there, back = (pasted("from_to")["from_to"](*pair) for pair in ((0, 1), (1, 0)))
     assert there["right"] and back["right"] and there["GB/s"] == pytest.approx(back["GB/s"], rel=0.5)
+
+
+#: On two ranks of the CPU, or of GPUs: a model that is built in parts, and split into blocks.
+SPLIT = """
+import sys
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+kind = sys.argv[1]
+dist.init_process_group("gloo" if kind == "cpu" else "nccl")
+rank = dist.get_rank()
+if kind == "cuda":
+    torch.cuda.set_device(rank)
+torch.manual_seed(rank)
+
+
+def make():
+    return nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64))
+
+
+whole = make().to(kind)
+for tensor in whole.state_dict().values():
+    dist.broadcast(tensor, 0)
+model = make()
+model.load_state_dict(whole.state_dict())
+assert split(model, [model[0], model[2]], kind) is model
+for module in (model, model[0], model[2]):
+    assert isinstance(module, FSDPModule)
+assert not isinstance(model[1], FSDPModule)
+for parameter in model.parameters():
+    assert parameter.dtype == torch.float32 and 2 * parameter.to_local().numel() == parameter.numel()
+rows = torch.randn(8, 64, generator=torch.Generator().manual_seed(7)).to(kind)
+own = model(rows.chunk(2)[rank])
+assert own.dtype == torch.bfloat16
+own.float().square().mean().backward()
+whole(rows).square().mean().backward()
+for part, parameter in zip(model.parameters(), whole.parameters(), strict=True):
+    assert part.grad.dtype == torch.float32
+    torch.testing.assert_close(part.grad.full_tensor(), parameter.grad, rtol=0.1, atol=2e-3)
+
+asked = []
+new = built(make, lambda model: (asked.append(model[0].weight.device.type), split(model, model, kind)), kind)
+assert asked == ["meta"]
+first = new[0].weight
+assert first.device.type == kind and first.requires_grad and 2 * first.to_local().numel() == first.numel()
+numbers = first.full_tensor()
+assert 0.9 < numbers.std() / (1 / 8 / 3**0.5) < 1.1 and numbers.abs().max() <= 1 / 8  # as Linear's own
+assert (new[1].weight.full_tensor() == 1).all()
+try:
+    built(lambda: nn.MultiheadAttention(8, 2), lambda model: split(model, [], kind), kind)
+except AttributeError as error:
+    assert "reset_parameters" in str(error)
+else:
+    raise AssertionError("some numbers were not filled")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def write_split(path: Path) -> Path:
+    """A program of both boxes and their test."""
+    path.write_text(
+        "\n".join(Paste("", 0, name, "").code(ROOT) for name in ("split", "built")) + "\n" + SPLIT
+    )
+    return path
+
+
+def test_a_model_is_split_and_built_in_parts(tmp_path, pasted):
+    assert callable(pasted("split")["split"]) and callable(pasted("built")["built"])  # start nothing
+    on_ranks(2, str(write_split(tmp_path / "file.py")), "cpu")
+
+
+def test_a_parent_fills_its_children_last(pasted):
+    class Parent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.child, self.scale = nn.Linear(2, 2), nn.Parameter(torch.empty(1))
+
+        def reset_parameters(self):
+            self.scale.fill_(3)
+            self.child.weight.fill_(5)
+
+    model = pasted("built")["built"](Parent, lambda model: None, "cpu")
+    assert model.scale == 3 and (model.child.weight == 5).all() and model.scale.requires_grad
+
+
+@pytest.mark.gpu(2)
+def test_a_model_is_split_and_built_in_parts_on_gpus(tmp_path):
+    under_torchrun(2, str(write_split(tmp_path / "file.py")), "cuda")
 
 
 def test_each_box_is_tested_here():

@@ -1,0 +1,13 @@
+"""FSDP: each rank keeps its part of each block, and has a whole block only while it computes it."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def split(model, blocks, device="cuda"):
+    mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
+    policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+    for block in blocks:  # each is gathered by itself
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)  # what is in no block

@@ -5,12 +5,12 @@ import re
 from functools import cache
 from pathlib import Path
 
-import jieba
 import opencc
 from mkdocs.plugins import get_plugin_logger
 
+from overlap.site.quiet import jieba
+
 log = get_plugin_logger("overlap")
-jieba.setLogLevel("WARNING")
 
 #: What search reads in another way than a browser: it knows paragraphs, and shows those that have the words.
 _READ = [

@@ -20,8 +20,8 @@ H200, RTX, A100 = "NVIDIA H200", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80
         ([], "cpu", "CPU"),
         ([H200], "h200", "1 × H200"),
         ([H200] * 8, "h200-x8", "8 × H200"),
-        (["NVIDIA H100 80GB HBM3"] * 2, "h100-80gb-hbm3-x2", "2 × H100 80GB HBM3"),
-        ([RTX, A100, A100], "rtx-4090+a100-sxm4-80gb-x2", "1 × RTX 4090 + 2 × A100 SXM4 80GB"),
+        (["NVIDIA H100 80GB HBM3"] * 2, "h100-80gb-hbm3-x2", "2 × H100"),
+        ([RTX, A100, A100], "rtx-4090+a100-sxm4-80gb-x2", "1 × RTX 4090 + 2 × A100 SXM4"),
     ],
 )
 def test_names(gpus, name, label):
@@ -110,7 +110,7 @@ def test_the_gpus_that_cuda_would_show(tool, monkeypatch, visible):
 
 def test_the_second_of_two_unlike_gpus(tool, monkeypatch):
     tool([RTX, A100])
-    assert hardware.described() == f"1 × RTX 4090 + 1 × A100 SXM4 80GB ({RTX}, {A100})"
+    assert hardware.described() == f"1 × RTX 4090 + 1 × A100 SXM4 ({RTX}, {A100})"
     hardware.here.cache_clear()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert hardware.name_of(hardware.here()["gpus"]) == "a100-sxm4-80gb"

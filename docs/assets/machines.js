@@ -42,7 +42,7 @@
   } catch (error) {
     refused = error.message
   }
-  const own = Object.entries(mine?.machines ?? {}).map(([name, { label, short }]) => ({ name: `my:${name}`, label, short }))
+  const own = Object.entries(mine?.machines ?? {}).map(([name, { label }]) => ({ name: `my:${name}`, label }))
   machines.push(...own)
 
   // What a machine gave
@@ -226,9 +226,9 @@
       if (here || changed) putValue(value, here ?? said)
       delete value.dataset.on
       if (value.matches(".ov-pinned") && isTold(value, machine, wanted)) continue
-      const place = value.closest("p, li, tr, dd"), picked = find(wanted).short
+      const place = value.closest("p, li, tr, dd"), picked = find(wanted).label
       const isOther = wanted === first && !value.matches(".ov-pinned") ? on : !here
-      const name = isOther ? find(machine).short : picked
+      const name = isOther ? find(machine).label : picked
       if (place !== block) last = picked
       if (name !== last) value.dataset.on = name
       block = place
@@ -260,7 +260,7 @@
     const shown = all(`${OUTPUTS} > :first-child`), others = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`).length
     const ran = shown.map(run => run.dataset.machine), count = machine => ran.filter(other => other === machine).length
     const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
-    head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).short
+    head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).label
     const opens = line.querySelector(".ov-opens"), other = line.querySelector(".ov-others")
     opens.hidden ||= Boolean(chosen())
     other.hidden = !others
@@ -333,11 +333,7 @@
     picker.className = "ov-picker"
     title.className = "ov-picker-name"
     title.textContent = "Machine"
-    for (const { name: machine, label, short, local } of machines) {
-      const option = new Option(label + (local ? " (this build)" : ""), machine)
-      if (narrow.matches) option.label = option.text.replace(label, short)
-      choice.add(option)
-    }
+    for (const { name: machine, label, local } of machines) choice.add(new Option(label + (local ? " (this build)" : ""), machine))
     choice.addEventListener("change", () => pick(choice.value))
     picker.append(title, choice)
     header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))

@@ -45,8 +45,8 @@ class Book(Records):
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
 
-        Each has `name`, `label`, `short`, `local` (this build ran on it), `first`, `reference` (a claim
-        that is false there stops the build).
+        Each has `name`, `label`, `local` (this build ran on it), `first`, `reference` (a claim that is
+        false there stops the build).
         """
         is_local = {}
         for name in self.snippets:
@@ -57,7 +57,6 @@ class Book(Records):
             {
                 "name": machine,
                 "label": hardware.label(machine),
-                "short": hardware.short(machine),
                 "local": is_local[machine],
                 "first": machine == first,
                 "reference": self.is_reference(machine),

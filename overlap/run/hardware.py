@@ -75,18 +75,17 @@ def is_one_gpu(name: str) -> bool:
 
 
 def label(name: str) -> str:
-    """How a machine reads on a page: `h200-x2` becomes `2 × H200`."""
+    """How a machine reads: `h200-x2` becomes `2 × H200`, `h100-80gb-hbm3` becomes `1 × H100`.
+
+    The size and the kind of a GPU's memory are left out.
+    """
     if name == "cpu":
         return "CPU"
     if is_cpu(name):
         model, _, cores = name.removeprefix("cpu-").rpartition("-")
         return f"CPU {model.replace('-', ' ').upper()}, {plural(int(cores), 'core')}"
-    return " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
-
-
-def short(name: str) -> str:
-    """A label without the size and kind of a GPU's memory: `2 × H100`."""
-    return re.sub(r" \d+GB[^+,]*", "", label(name))
+    text = " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
+    return re.sub(r" \d+GB( HBM\w*)?\b", "", text)
 
 
 def order(name: str) -> tuple:

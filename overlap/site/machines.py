@@ -2,7 +2,7 @@
 
 A page is made with what one machine gave; its script puts what another one gave in the same places, by key:
 
-    label, short  how the machine is called
+    label         how the machine is called
     values        numbers in sentences, by key: [text, range, note]
     claims        by key: [state, figures, advice, address of the recording]
     headlines     by key: [text, range, share, origin]
@@ -47,7 +47,6 @@ def shown(pages: Pages, pictures: Pictures, machine: str, whose: str = "") -> di
     verdicts = {claim: _verdicts(book, claim) for claim in pages.claims}
     return {
         "label": whose + hardware.label(machine),
-        "short": whose + hardware.short(machine),
         "values": _known(sorted(pages.values, key=str), lambda value: _value(book, machine, value, whose)),
         "claims": _known(pages.claims, lambda claim: _claim(verdicts[claim], machine, whose)),
         "headlines": _known(all_headlines(pages), lambda row: _headline(book, machine, row)),

@@ -204,7 +204,7 @@ def head(view: View, blocks: list[Block], status: str) -> str:
         first=view.opens_on,
         minutes=max(1, round(answer / _PACE)),
         evidence=round(evidence / _PACE),
-        models=list(dict.fromkeys(hardware.short(machine).rpartition(" × ")[2] for machine in days)),
+        models=list(dict.fromkeys(hardware.label(machine).rpartition(" × ")[2] for machine in days)),
         days=sorted(day for days_there in days.values() for day in days_there),
         is_first=view.opens_on == select.of_book(view.book),
         elsewhere=view.elsewhere.count(True),

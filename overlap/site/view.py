@@ -217,7 +217,7 @@ class View:
         if not value.machine:
             attributes["data-key"] = value.key
         if not is_pinned and self.is_elsewhere(machine, value.snippet):
-            attributes["data-on"] = hardware.short(machine)
+            attributes["data-on"] = hardware.label(machine)
         return ShownValue(text, wide_range, is_pinned, attributes)
 
     def run(self, output: "Output", **options) -> Markup:
@@ -307,7 +307,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_finalized,
     )
-    environment.globals |= {"label": hardware.label, "short": hardware.short, "marks": MARKS}
+    environment.globals |= {"label": hardware.label, "marks": MARKS}
     environment.globals |= {"show": show, "span": span}
     return environment
 

@@ -42,7 +42,8 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
 `blocks`: pages are read, and taken apart into text and blocks.
     inline         values and marks in sentences
     block          what every kind of block can do, and what it is given; text
-    claim, …       one module for each kind, with its HTML in templates/; comparison: the sides of a claim
+    claim, …       one module for each kind, with its HTML in templates/; comparison: the sides of a claim;
+                   strip: its dots and bound
     kinds          all kinds
     page, pages    one page; all of them over a `Book`
 

@@ -301,6 +301,11 @@ def test_a_claim_is_a_mark_that_opens_its_evidence(page, folds):
         )
     assert "Three, <em>at least</em>.&nbsp;<a " in page  # no mark in the prose: the sentence itself
     assert "Two, at least." not in page and folds.count("Two, at least.") == 1, "the prose has its mark"
+    evidence = folds[folds.index('id="claim-not-less-evidence"') :].partition("</div>")[0]
+    told = [
+        evidence.index(part) for part in ("<b>Checked:</b>", "<svg", "<li", "<details", "<code>n &gt;= 2")
+    ]
+    assert told == sorted(told) and "<details open" not in evidence
     assert re.search(
         r'<p class="ov-caption".*?never</strong> '
         r'<span class="ov-together">less\u00a0<a [^>]*id="claim-not-less"',

@@ -574,6 +574,16 @@ def test_a_mark_opens_its_evidence(visit, width):
     assert evidence.is_visible() and box["x"] >= 0 and box["x"] + box["width"] <= width
     assert box["y"] >= 0 and box["y"] + box["height"] <= 900
     assert evidence.locator("li code").first.is_visible()
+    assert evidence.locator("p").first.inner_text().startswith("Checked: ")
+    tested = evidence.locator("details.ov-tested")
+    assert not tested.locator("code").is_visible()
+    tested.locator("summary").click()
+    assert tested.locator("code").is_visible()
+    for strip in evidence.locator(".ov-strip").all():
+        drawn = strip.bounding_box()
+        assert box["x"] <= drawn["x"] and drawn["x"] + drawn["width"] <= box["x"] + box["width"]
+        told = [dot.text_content() for dot in strip.locator("circle title").all()]
+        assert told and strip.get_attribute("aria-label").endswith(f". {'; '.join(told)}.")
     legend = evidence.get_by_role("link", name="what the mark says")
     assert legend.get_attribute("href").endswith("/#marks")
     evidence.get_by_role("button", name="Close").click()

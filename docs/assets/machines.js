@@ -325,7 +325,6 @@
     select().closest("label").title = `Other machines cannot be shown: their files cannot be read here (${error.message}).`
   }
 
-  const narrow = matchMedia("(max-width: 33rem)")
   const build = () => {
     const header = document.querySelector(".md-header__inner")
     if (!header || !machines.length || select()) return

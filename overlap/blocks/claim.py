@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
+from overlap.blocks import strip
 from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
 from overlap.blocks.comparison import SPREADS, compared, is_close, sides
 from overlap.blocks.inline import cited
@@ -227,7 +228,15 @@ class Claim(Block):
             verdict=view.verdict(by_machine[machine]),
             tally=Tally.of(verdicts),
             sentence=view.inline(self.text),
+            strips=self.strips(view.book),
+            size=strip,
         )
+
+    def strips(self, book: Book) -> list[strip.Strip]:
+        """What it compares, on the machines that decide it."""
+        decided = [verdict.recording for verdict in book.verdicts(self) if verdict.state is not State.OPEN]
+        by_machine = {recording.machine: book.scopes(recording) for recording in decided}
+        return strip.strips(self.expression, by_machine)
 
     def mark(self, view: View) -> str:
         """What stands in the sentence: on how many machines it holds. It opens the evidence."""

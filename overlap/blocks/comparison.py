@@ -10,7 +10,8 @@ from typing import NamedTuple
 from overlap.book.expression import COMPARISONS, evaluate, over, parse
 from overlap.book.statistic import is_number, middle, show
 
-_ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+#: What the signs of order mean.
+ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _SIGNS = COMPARISONS | {ast.GtE: "≥", ast.LtE: "≤", ast.NotEq: "≠", ast.In: "in", ast.NotIn: "not in"}
 #: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
 SPREADS = 3
@@ -37,7 +38,7 @@ def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]
             source = ast.unparse(left)
             against = ast.unparse(right)
             pairs = [pair for pair in over(f"({source}), ({against})", scopes) if all(map(is_number, pair))]
-            if pairs and COMPARISONS.get(type(sign)) in _ORDERS:
+            if pairs and COMPARISONS.get(type(sign)) in ORDERS:
                 lefts, rights = map(list, zip(*pairs, strict=True))
                 yield Comparison(source, COMPARISONS[type(sign)], against, lefts, rights)
 
@@ -72,7 +73,7 @@ def _has_room(sign: str, distances: list[float]) -> bool:
     lower, centre, upper = quantiles(distances, n=4, method="inclusive")
     room = SPREADS * (upper - lower)
     worst = centre - room if sign in (">", ">=") else centre + room
-    return _ORDERS[sign](worst, 0)
+    return ORDERS[sign](worst, 0)
 
 
 def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:

@@ -1,0 +1,50 @@
+"""The strip of dots of a claim: which comparisons have one, where its dots and bounds lie, what it says."""
+
+import pytest
+
+from overlap.blocks.strip import WIDTH, strips
+
+#: What two machines gave: the first in three runs.
+RUNS = {
+    "h100-80gb-hbm3": [{"a": 0.98, "b": 2.0}, {"a": 0.9, "b": 2.0}, {"a": 1.0, "b": 2.0}],
+    "h200-x2": [{"a": 1.2, "b": 1.0}],
+}
+
+
+def test_dots_are_medians_of_runs_and_lie_on_the_side_of_the_bound_that_they_are_on():
+    (strip,) = strips("a <= 1.05", RUNS)
+    assert strip.values == {"h100-80gb-hbm3": 0.98, "h200-x2": 1.2}
+    assert strip.words == "a: at most 1.05. 1 × H100: 0.98; 2 × H200: 1.2, not so."
+    ((bound, text, _),) = strip.lines()
+    assert text == "≤ 1.05"
+    assert 0 < strip.x(0.98) < bound < strip.x(1.2) < WIDTH
+    share = (bound - strip.x(0.98)) / (strip.x(1.2) - strip.x(0.98))
+    assert share == pytest.approx((1.05 - 0.98) / (1.2 - 0.98), abs=0.001)
+
+
+#: Expressions, and the words of their strips.
+WORDS = {
+    "0.5 < a < 1.5": ["a: more than 0.5 and less than 1.5. 1 × H100: 0.98; 2 × H200: 1.2."],
+    "a >= 2 * b": ["a / b: at least 2. 1 × H100: 0.49, not so; 2 × H200: 1.2, not so."],
+    "a < b": ["a / b: less than 1. 1 × H100: 0.49; 2 × H200: 1.2, not so."],
+    "a == 1": [],
+    "a > 1 or b > 1": [],
+    "a - 1 >= -b": [],  # below zero a ratio says nothing
+    "a > c": [],
+    "a > 0 and b > 0 and a + b > 0 and a * b > 0": [
+        "a: more than 0. 1 × H100: 0.98; 2 × H200: 1.2.",
+        "b: more than 0. 1 × H100: 2; 2 × H200: 1.",
+        "a + b: more than 0. 1 × H100: 2.98; 2 × H200: 2.2.",
+    ],
+}
+
+
+@pytest.mark.parametrize("expression", WORDS)
+def test_bounds_and_values_in_words(expression):
+    assert [strip.words for strip in strips(expression, RUNS)] == WORDS[expression]
+
+
+def test_a_text_at_an_end_stays_in_the_picture():
+    for expression, anchor in (("a >= 0.1", "start"), ("a <= 9", "end"), ("a <= 1.09", "middle")):
+        ((_, _, actual),) = next(iter(strips(expression, RUNS))).lines()
+        assert actual == anchor

@@ -12,9 +12,11 @@ import zipfile
 from collections.abc import Iterator
 
 from overlap.blocks.headlines import Headlines
+from overlap.blocks.inline import VALUE
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.library import SECONDS
+from overlap.run.snippet import PASTES
 
 #: What runs first. It must be read by any Python 3, and say what is missing in one sentence.
 START = '''"""{about}"""
@@ -98,10 +100,11 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
             yield name, (root / name).read_bytes()
     for folder in ("overlap", "snippets"):
         for file in sorted((root / folder).rglob("*")):
-            if file.suffix in (".py", ".toml", ".html"):
+            if file.suffix in (".py", ".toml", ".html") and file.parent.name != PASTES:
                 yield file.relative_to(root).as_posix(), file.read_bytes()
-    for file in sorted((book.docs / "assets/diagrams").glob("*.svg")):  # they may have values
-        yield file.relative_to(root).as_posix(), file.read_bytes()
+    for file in sorted((book.docs / "assets/diagrams").glob("*.svg")):  # the values, not the shapes
+        values = " ".join(match[0] for match in VALUE.finditer(file.read_text(encoding="utf-8")))
+        yield file.relative_to(root).as_posix(), values.encode()
     for path, page in pages.by_path.items():
         yield f"docs/{path}", page.text.encode()
     behind = set()

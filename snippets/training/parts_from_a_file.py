@@ -86,7 +86,7 @@ def load_parts(model: nn.Module, folder: Path) -> None:
     The model is split, and each rank has memory for its parts.
     """
     weights = model.state_dict()  # its tensors are the model's own: read in place
-    dcp.load(weights, checkpoint_id=folder)
+    dcp.load(weights, checkpoint_id=folder)  # type: ignore
 
 
 @contextmanager

@@ -378,7 +378,8 @@ def test_each_recorded_timeline_of_the_book_can_be_explored():
         recording = pictures.book.recordings(name).get("h200")
         if recording and recorded_timelines(recording.result):
             (timeline, *_) = pictures.of(recording)["timelines"][""]
-            spans = [span for lane in timeline["lanes"] for part in lane["parts"] for span in part["spans"]]
+            parts = [part for lane in timeline["lanes"] for part in lane["parts"]]
+            spans = [span for part in parts for span in part["spans"]]
             assert any(name for _, _, name, _ in spans), name
             assert min(start for start, *_ in spans) >= timeline["low"], name
             seen += 1

@@ -55,7 +55,11 @@ class Strip:
             x = self.x(bound)
             text = f"{_SIGNS[sign]} {show(bound)}"
             room = 4 * len(text)
-            anchor = "start" if x < room else "end" if x > WIDTH - room else "middle"
+            anchor = "middle"
+            if x < room:
+                anchor = "start"
+            elif x > WIDTH - room:
+                anchor = "end"
             yield x, text, anchor
 
 

@@ -69,14 +69,15 @@ def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) ->
     lanes: dict[str, dict] = {}
     for row in plot.rows:
         lanes[row] = {"name": row.replace("\n", " "), "cpu": row.startswith("CPU"), "parts": []}
+    named = []
     for mark in plot.marks("Spans"):
         times = [(_ns(us * start), _ns(us * length)) for start, length in mark.spans]
         names = mark.names or [""] * len(times)
         spans = [[*time, name, None] for time, name in zip(times, names, strict=True)]
         part = {"fill": drawing.fill(plot, mark), "light": is_light(mark), "spans": spans}
         lanes[mark.row]["parts"].append(part)
-    spans = [span for lane in lanes.values() for part in lane["parts"] for span in part["spans"] if span[2]]
-    _number_launches(spans, recorded)
+        named += [span for span in spans if span[2]]
+    _number_launches(named, recorded)
     return list(lanes.values())
 
 

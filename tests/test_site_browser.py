@@ -327,7 +327,9 @@ def test_the_picked_machine_stays(visit, shown):
     page = visit("devices/")
     picked = "h100-80gb-hbm3"
 
-    def follows(where=page):
+    def follows(title, where=page):
+        # A page that is replaced has its address before its text.
+        playwright.expect(where.get_by_role("heading", level=1)).to_contain_text(title)
         playwright.expect(where.locator(".ov-here")).to_have_text("1 × H100")
         check_follows(where, picked, shown)
         assert picker(where).input_value() == picked
@@ -337,16 +339,16 @@ def test_the_picked_machine_stays(visit, shown):
     for title, path in (("Data parallel training", "training/"), ("Asynchrony", "asynchrony/")):
         page.get_by_role("navigation", name="Navigation").get_by_role("link", name=title, exact=True).click()
         page.wait_for_url(f"**/{path}")
-        follows()
+        follows(title)
         assert page.evaluate("window.notReloaded")
     page.go_back()
     page.wait_for_url("**/training/")
-    follows()
+    follows("Data parallel training")
     page.reload()
-    follows()
+    follows("Data parallel training")
     other = page.context.new_page()
     other.goto("devices/")
-    follows(other)
+    follows("Many GPUs", other)
 
 
 def test_an_address_can_name_the_machine(visit, shown):

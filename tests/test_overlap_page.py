@@ -68,14 +68,14 @@ def test_a_page_is_taken_apart():
 
 def test_a_fence_may_hold_several_claims():
     text = (
-        "```claim a/b\nx > 1\nSo.\n\n  \ny > 2 for gpus >= 2\nname: large\nlimit: x of y\nIt\nis.\n\n"
-        "z\nThen.\n\n```\n```claim a/c\n\nx\nElse.\n```"
+        "```claim a/b\nx > 1\nSo.\n\n  \ny > 2 for gpus >= 2\nname: large\nlimit: x of y\nweakened: Was 3.\n"
+        "It\nis.\n\nz\nThen.\n\n```\n```claim a/c\n\nx\nElse.\n```"
     )
     assert page.parse(text, "a.md") == [
         Claim("a.md", 1, "a/b", "x > 1", "", (), "So."),
-        Claim("a.md", 6, "a/b", "y > 2", "gpus >= 2", (("x", "y"),), "It is.", "large"),
-        Claim("a.md", 12, "a/b", "z", "", (), "Then."),
-        Claim("a.md", 16, "a/c", "x", "", (), "Else."),
+        Claim("a.md", 6, "a/b", "y > 2", "gpus >= 2", (("x", "y"),), "It is.", "large", "Was 3."),
+        Claim("a.md", 13, "a/b", "z", "", (), "Then."),
+        Claim("a.md", 17, "a/c", "x", "", (), "Else."),
     ]
 
 

@@ -28,7 +28,7 @@ from mkdocs.config import load_config  # noqa: E402
 from mkdocs.exceptions import Abort  # noqa: E402
 
 from overlap import OverlapError  # noqa: E402
-from overlap.blocks.index import in_reading_order  # noqa: E402
+from overlap.blocks.index import Questions, Weakened, in_reading_order  # noqa: E402
 from overlap.blocks.snippet import opening  # noqa: E402
 from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
@@ -200,6 +200,26 @@ def test_indexes_have_the_pages_as_the_navigation_has_them(small_book):
     (small_book.root / "mkdocs.yml").unlink()
     order = in_reading_order(View(Site(pages, None, titles=titles(read_nav(small_book.root)))))
     assert list(order) == ["a", "index", "other", "z"]
+
+
+def test_open_questions_and_weakened_claims_of_all_pages_are_listed(small_book):
+    small_book.snippet("a/number")
+    claim = "n > 1\nname: more\nweakened: It said *two*.\nMore than one.\n\nn > 0\nMore than none."
+    question = "- *Why?* See [b](#b), [z](z.md#c)."
+    small_book.page(
+        "a",
+        f"# A\n\n```claim a/number\n{claim}\n```\n\n## Open {{ #open-questions }}\n\n{question}\n\n## End\n",
+    )
+    small_book.page("z", "# Z\n\n## Open { #open-questions }\n\nNothing of its own.\n")
+    view = View(Site(small_book.pages("never"), None, titles={"a.md": "First"}), "z.md")
+    text = Questions("z.md", 1).markdown(view)
+    assert text.split("\n\n")[1:-1] == [
+        "**[First](a.md#open-questions)**",
+        "- *Why?* See [b](a.md#b), [z](z.md#c).",
+    ]
+    html = Weakened("z.md", 1).html(view)
+    assert html.count("<li>") == 1 and "<b>First</b>" in html and "<b>z</b>" not in html
+    assert '<a href="../a/#claim-more">More than one.</a> <em>It said <em>two</em>.</em>' in html
 
 
 @pytest.fixture

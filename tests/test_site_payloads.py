@@ -191,7 +191,7 @@ def made(book: SmallBook, template: dict):
     book.page("index", "# Index\n\n" + "\n".join(f"[{chapter}]({chapter}.md)" for chapter in pages))
     book.page("claims", "# Claims\n\n```claims\n```\n")
     book.page("snippets", "# Snippets\n\n```snippets\n```\n")
-    book.page("a", '# A\n\n<div class="ov-drop"></div>\n\n```tally\n```\n')
+    book.page("a", '# A\n\n<div class="ov-drop"></div>\n')
     book.page("glossary", "# Glossary\n")
     assert book.check(remarks=False) == []
     (book.root / "docs/assets").mkdir()

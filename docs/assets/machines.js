@@ -452,12 +452,6 @@
         for (const [state, words] of of(data.counts, dataset.page ?? "-") ?? []) cell.append(span(`ov-cell ov-${state}`, words), " ")
       })
     }
-    for (const list of all(".ov-book-tally ul")) {
-      const item = list.lastElementChild.cloneNode()
-      item.textContent = `${label}: ${data.tally}`
-      item.dataset.machine = machine
-      list.append(item)
-    }
   }
 
   const addMarks = () => {

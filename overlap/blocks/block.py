@@ -121,6 +121,9 @@ class Pages(Protocol):
     def on(self, path: str) -> "Sequence[Block]":
         """The blocks of one page."""
 
+    def section(self, path: str, anchor: str) -> str:
+        """The Markdown of a section of a page; empty where it has none of this id."""
+
     def of_kind(self, kind: type) -> list:
         """All blocks of one kind."""
 

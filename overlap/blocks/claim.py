@@ -23,6 +23,7 @@ from overlap.book.verdict import State, Tally, Verdict
 
 _LIMIT = re.compile(r"limit:\s*(.+?)\s+of\s+(.+)")
 _NAME = re.compile(r"name:\s*([a-z0-9]+(?:-[a-z0-9]+)*)")
+_WEAKENED = re.compile(r"weakened:\s*(.+)")
 #: What begins like an option, and so is no sentence.
 _OPTION = re.compile(r"[a-z]+:\s")
 
@@ -64,7 +65,8 @@ class Claim(Block):
     """```` ```claim chapter/snippet ````: an expression, perhaps `for` a condition; then the sentence.
 
     Between them may stand `name: …`, by which `{claim: …}` in the prose sets its mark, and lines such as
-    `limit: VALUE of CEILING`. After an empty line comes the next claim about the snippet.
+    `limit: VALUE of CEILING`. `weakened: …` is a sentence on what it said first, and which data it did not
+    stand. After an empty line comes the next claim about the snippet.
     """
 
     snippet: str
@@ -73,6 +75,7 @@ class Claim(Block):
     limits: tuple[Limit, ...]
     text: str
     name: str = ""
+    weakened: str = ""
 
     kind: ClassVar[str] = "claim"
 
@@ -93,15 +96,19 @@ class Claim(Block):
         """Read expression, options and sentence."""
         expression, *rows = source.rows() or [""]
         name = ""
+        weakened = ""
         limits = []
         text = []
         for row in rows:
             limit = _LIMIT.fullmatch(row)
             named = _NAME.fullmatch(row)
+            less = _WEAKENED.fullmatch(row)
             if limit:
                 limits.append(Limit(*limit.groups()))
             elif named and not name:
                 name = named[1]
+            elif less and not weakened:
+                weakened = less[1]
             elif _OPTION.match(row):
                 remedy = "write one `name: no-gain-from-python`, and `limit: VALUE of CEILING`"
                 raise source.refuse(f"`{row}` is no option of a claim", remedy)
@@ -111,7 +118,7 @@ class Claim(Block):
             reason = f"claim {source.snippet} needs an expression and a sentence"
             raise source.refuse(reason, "write the one, then the other, with no empty line between")
         place = source.page, source.line, source.snippet
-        return cls(*place, *_conditioned(expression), tuple(limits), " ".join(text), name)
+        return cls(*place, *_conditioned(expression), tuple(limits), " ".join(text), name, weakened)
 
     @property
     def anchor(self) -> str:

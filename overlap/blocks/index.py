@@ -1,33 +1,49 @@
-"""Overviews of the whole book: how many claims hold, all claims, all snippets."""
+"""Overviews of the whole book: open questions, weakened claims, all claims, all snippets."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from overlap.blocks.block import Block, Notebook, View, read_template
+from overlap.blocks.block import Block, View, read_template
 from overlap.blocks.claim import Claim
+from overlap.blocks.inline import CITED
 from overlap.book.verdict import Counts, State
+
+#: The id of the section with what a chapter does not know.
+QUESTIONS = "open-questions"
 
 
 @dataclass(frozen=True)
-class Tally(Block):
-    """```` ```tally ````: how many of the book's claims hold, in one line and by machine."""
+class Questions(Block):
+    """```` ```questions ````: what stands under *Open questions* on each page, with its page's title."""
 
-    kind: ClassVar[str] = "tally"
+    kind: ClassVar[str] = "questions"
+
+    def markdown(self, view: View) -> str:
+        """The title and the list of each other page; links within a page become links to it."""
+        parts = [""]
+        for title, path in _paths(view).items():
+            text = view.pages.section(path, QUESTIONS).strip()
+            if text and path != self.page:
+                parts += [f"**[{title}]({path}#{QUESTIONS})**"]
+                parts += [CITED.sub("", re.sub(r"\]\(#", f"]({path}#", text))]
+        return "\n\n".join([*parts, ""])
+
+
+@dataclass(frozen=True)
+class Weakened(Block):
+    """```` ```weakened ````: the claims that said more at first, each with what made it say less."""
+
+    kind: ClassVar[str] = "weakened"
 
     def html(self, view: View) -> str:
-        """A line with a link to the index of all claims, where there is one; a list by machine."""
-        counts = Counts.of(map(view.book.verdicts, view.pages.claims))
-        machines = [machine["name"] for machine in view.book.machines() if machine["name"] in counts.by]
-        href = ""
-        for block in view.pages.of_kind(ClaimIndex):
-            href = view.page(block.page, "").removesuffix("#")
-        return view.render(read_template("tally"), counts=counts, machines=machines, href=href)
-
-    def cells(self, notebook: Notebook) -> list[dict]:
-        """The line."""
-        counts = Counts.of(map(notebook.book.verdicts, notebook.pages.claims))
-        return [notebook.markdown(f"{counts.summary}.")]
+        """A list in reading order."""
+        rows = {
+            title: [block for block in blocks if isinstance(block, Claim) and block.weakened]
+            for title, blocks in in_reading_order(view).items()
+        }
+        return view.render(read_template("weakened"), view=view, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,12 @@ class SnippetIndex(Block):
 
 
 def in_reading_order(view: View) -> dict[str, Sequence[Block]]:
-    """The blocks of pages by title, as the navigation has them, then the others by their paths."""
+    """The blocks of pages by title."""
+    return {title: view.pages.on(path) for title, path in _paths(view).items()}
+
+
+def _paths(view: View) -> dict[str, str]:
+    """The pages by title, as the navigation has them, then the others by their paths."""
     paths = view.pages.paths
     order = dict.fromkeys([*(path for path in view.titles if path in paths), *paths])
-    return {view.titles.get(path) or path.removesuffix(".md"): view.pages.on(path) for path in order}
+    return {view.titles.get(path) or path.removesuffix(".md"): path for path in order}

@@ -10,7 +10,7 @@ from overlap.blocks.claim import Claim
 from overlap.blocks.figure import Diagram, FigureBlock
 from overlap.blocks.guess import Guess
 from overlap.blocks.headlines import Headlines
-from overlap.blocks.index import ClaimIndex, SnippetIndex, Tally
+from overlap.blocks.index import ClaimIndex, Questions, SnippetIndex, Weakened
 from overlap.blocks.pair import Pair
 from overlap.blocks.paste import Paste
 from overlap.blocks.snippet import SnippetBlock
@@ -25,7 +25,8 @@ _CLASSES = (
     Diagram,
     Headlines,
     Calculator,
-    Tally,
+    Questions,
+    Weakened,
     ClaimIndex,
     SnippetIndex,
 )

@@ -46,6 +46,11 @@ class Pages:
         """The blocks of one page."""
         return self.by_path[path].blocks
 
+    def section(self, path: str, anchor: str) -> str:
+        """The Markdown of a section of a page; empty where it has none of this id."""
+        sections = self.by_path[path].sections
+        return next(("\n".join(section.lines) for section in sections if section.anchor == anchor), "")
+
     @property
     def blocks(self) -> Iterator[Block]:
         """All blocks of all pages."""

@@ -58,7 +58,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     markdown, view a page's blocks and values as HTML; layers, tables, glossary: parts
     search         what the theme's search reads and finds
     navigation     the pages in reading order, with their titles
-    pictures       all pictures; numbers: what they say; svg: as files
+    pictures       all pictures; numbers: what they say; svg: as files; colors: of all the site
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels
     timeline       what the page's script draws when a reader explores one
     notebook, trace, app   files to take home

@@ -21,7 +21,7 @@ from overlap.commands.check import check
 from overlap.commands.mine import edition
 from overlap.run import download, hardware
 from overlap.run.text import plural
-from overlap.site import FOLDER, app, machines, svg, trace
+from overlap.site import FOLDER, app, colors, machines, svg, trace
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures
 from overlap.site.view import Site, View
@@ -111,7 +111,7 @@ def _files(pages: Pages, pictures: Pictures, notebook_page: str) -> Iterator[tup
     yield "downloads/overlap.pyz", app.build(pages)
     for name, text in pieces.items():
         yield f"downloads/{name}.py", text.encode()
-    yield "colors.css", svg.stylesheet().encode()
+    yield "colors.css", colors.stylesheet().encode()
     known = book.machines()
     names = {"overlapMachines": known, "overlapEdition": edition(pages), "overlapMarks": MARKS}
     lines = [f"var {name} = {json.dumps(content)}\n" for name, content in names.items()]

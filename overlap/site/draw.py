@@ -24,7 +24,7 @@ _LANE = 14  # pixels
 #: Colours of lanes that have one on all pages.
 _LANES = {"CPU": 1, "CPU copies": 1, "compute": 2, "matmuls": 2, "copies": 3, "optimizer": 4, "unprofiled": 4}
 _LANES |= {"NCCL": 5, "all-reduce": 5, "all-reduces": 5, "GPU": 2, "compute, copies": 2}
-_COLORS = 6
+COLORS = 6
 _INK, _PAPER, _GRID = "var(--ov-ink)", "var(--ov-paper)", "var(--ov-grid)"
 _ROOT = f"fill:{_INK};font-size:{FONT}px;stroke-linejoin:round;white-space:pre"
 #: Paper around letters, where a line would strike them.
@@ -422,8 +422,8 @@ def _colors(picture) -> dict[int, int | str]:
         for mark in marks:
             key = _key(mark)
             if not key or key not in by_name:
-                free = [color for color in range(1, _COLORS + 1) if color not in taken]
-                by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % _COLORS + 1])[0]
+                free = [color for color in range(1, COLORS + 1) if color not in taken]
+                by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % COLORS + 1])[0]
                 taken.add(by_name[key])
             colors[id(mark)] = by_name[key]
     return colors

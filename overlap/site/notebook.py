@@ -13,7 +13,7 @@ from overlap.book.value import Value
 from overlap.run import hardware
 from overlap.run.snippet import Snippet
 from overlap.run.text import plain, printable
-from overlap.site import svg
+from overlap.site import colors, svg
 from overlap.site.pictures import Pictures
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -82,7 +82,9 @@ class Notebook:
     def drawing(picture: str, name: str) -> str:
         """An SVG of the book itself, as an image that a cell of Markdown shows."""
         source = svg.data_uri(svg.by_itself(picture))
-        return f'<img alt="{html.escape(name)}" style="background:#fff" src="{source}">'
+        return (
+            f'<img alt="{html.escape(name)}" style="background:{colors.LIGHT["--ov-paper"]}" src="{source}">'
+        )
 
     def outputs(self, snippet: Snippet, recording: Recording) -> list[dict]:
         """What a snippet printed and drew."""

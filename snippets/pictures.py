@@ -166,10 +166,14 @@ class Panel:
 
 @dataclass
 class Picture:
-    """Panels, one above the other, or in `columns` where there is room."""
+    """Panels, one above the other, or in `columns` where there is room.
+
+    `low`: a strip above a text. Its lanes are low, its columns stay side by side, and its axes have no words.
+    """
 
     panels: list[Panel]
     columns: int = 1
+    low: bool = False
 
 
 def limits(ceilings: Mapping[str, float], axis: str = "x") -> list[Rule]:

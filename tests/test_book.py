@@ -447,13 +447,29 @@ def test_each_chapter_says_its_answer_first(page, pages):
     blocks = pages.by_path[f"{page}.md"].blocks
     at = next(i for i, block in enumerate(blocks) if block.prose and "{ #evidence }" in block.prose.text)
     answer = blocks[: at + 1]
-    text = "\n".join(block.prose.text for block in answer if block.prose).partition("## Evidence")[0]
+    prose = [block.prose.text for block in answer if block.prose and block.kind != "step"]
+    text = "\n".join(prose).partition("## Evidence")[0]
     assert "**You see**" in text.partition("\n## ")[0]
     assert re.findall(r"^## (.+?)(?: \{.*)?$", text, re.M) == SLOTS
     kinds = [block.kind for block in answer]
     assert "paste" in kinds and "guess" in kinds
     assert 1 <= sum(kinds.count(kind) for kind in PICTURES) <= 5
     assert len(text.split()) <= 1000
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - {"clinic", "first_steps", "machine"}))
+def test_a_chapter_begins_with_its_part_of_the_step(page, pages):
+    """In one line, with how long the step takes with the fault and without, where it is one of the six."""
+    kinds = [block.kind for block in pages.by_path[f"{page}.md"].blocks]
+    step = pages.by_path[f"{page}.md"].blocks[kinds.index("step")]
+    text = "".join(block.text for block in pages.by_path[f"{page}.md"].blocks[: kinds.index("step")])
+    assert kinds.count("step") == 1 and not re.search("^[^#\n]", text, re.M), "it stands below the title"
+    assert len(re.findall(r": ms\.", step.caption)) == 2 or step.part in NO_FAULT
+    assert len(step.caption.split()) <= 50
+
+
+#: The strips of the healthy step.
+NO_FAULT = {"strip-clock", "strip-Python", "strip-GPU", "strip-all-reduce"}
 
 
 @pytest.mark.parametrize("page", PAGES)

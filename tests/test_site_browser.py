@@ -1050,6 +1050,31 @@ def test_a_guess_marks_what_was_chosen_and_opens_its_answer(visit, axe, width):
     assert page.url.endswith("#snippet-streams-race_broken")
 
 
+#: How far the step moves a chapter's first words down, and where the chapter's evidence begins, in pixels.
+STEP = """() => {
+  const y = part => document.querySelector(part).getBoundingClientRect().y + scrollY
+  const [evidence, before] = [y("#evidence"), y(".ov-summary")]
+  document.querySelector(".ov-step")?.remove()
+  return { moved: before - y(".ov-summary"), evidence }
+}"""
+
+
+@pytest.mark.parametrize(("width", "most"), [(1440, 130), (390, 170)])
+def test_a_chapter_begins_with_a_low_step_and_its_answer_is_not_long(visit, chapters, width, most):
+    steps = []
+    for path in chapters:
+        page = visit(path, width=width, rows=False)
+        if not page.locator("#evidence").count():
+            continue
+        if page.locator(".ov-step").count():
+            steps.append(path)
+            assert page.locator(".ov-step img").get_attribute("alt")
+        found = page.evaluate(STEP)
+        assert found["moved"] <= most, path
+        assert found["evidence"] <= 6000 or width == 390, path
+    assert len(steps) == 13
+
+
 def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
     page = visit("streams/", java_script_enabled=False)
     guess = page.locator(".ov-guess").first

@@ -258,7 +258,7 @@ def test_whole_numbers_are_told_with_all_digits_and_measured_ones_with_four():
 def test_a_lane_that_waits_takes_no_colour_from_the_next():
     rows = [["CPU", 0.0, 1.0, "launch"], ["CPU waits", 1.0, 2.0, "wait"], ["main", 1.0, 2.0, "kernel"]]
     text, *_ = draw(timelines({"": rows}), 504)
-    assert "fill:var(--ov-series-2)" in text and "fill:var(--ov-series-3)" not in text
+    assert "fill:var(--ov-series-1)" in text and "fill:var(--ov-series-2)" not in text
 
 
 def test_standing_bars_begin_at_zero_at_the_lower_end_of_their_axis():
@@ -441,10 +441,28 @@ def test_a_panel_without_a_label_has_the_unit_of_the_others():
 
 
 def test_lanes_of_devices_and_long_names_have_the_colours_of_their_kind():
-    lanes = {"GPU: compute": 2, "CPU 1: copies": 3, "rank 0, NCCL": 5, "compute, copies": 2}
+    lanes = {"GPU: compute": 1, "CPU 1: copies": 3, "rank 0, NCCL": 4, "compute, copies": 1, "CPU 2": 5}
     for lane, color in lanes.items():
         text = draw(timelines({"": [[lane, 0.0, 1.0, "x"]]}), 504)[0]
         assert f'style="fill:var(--ov-series-{color})"' in text, lane
+
+
+def test_other_lanes_of_a_timeline_leave_the_colours_of_the_four_answers_for_last():
+    text = draw(timelines({"": [[lane, 0.0, 1.0, "x"] for lane in ("CPU", "a", "b", "c")]}), 504)[0]
+    assert re.findall(r'z" style="fill:var\(--ov-series-(\d)\)', text) == ["5", "1", "2", "6"]
+
+
+def test_a_strip_is_low_keeps_its_columns_and_has_no_words_at_its_axes():
+    panels = []
+    for title in ("fault", "repaired"):
+        marks = [Spans(lane, [(0.0, 4.0)], lane) for lane in ("Python", "GPU")]
+        panels.append(Panel(marks, Axis("ms", high=20.0), title=title))
+    for width in (504, 266):
+        strip, _, high = draw(Picture(panels, columns=2, low=True), width)
+        assert high <= 45 < draw(Picture(panels, columns=2), width)[2]
+        texts = re.findall(r'y="([\d.]+)"[^>]*>([^<]+)</text>', strip)
+        assert [text for _, text in texts] == ["fault", "Python", "GPU", "repaired"]
+        assert texts[0][0] == texts[3][0], "the titles are side by side"
 
 
 def test_spans_of_a_row_without_a_name_are_told_by_their_row():

@@ -1,4 +1,4 @@
-"""Pictures that stand alone: that of a snippet which is shown elsewhere, and a diagram drawn by hand."""
+"""Pictures that stand alone: of a snippet that is shown elsewhere, of the one step, and drawn by hand."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +13,9 @@ from overlap.book.value import Value
 
 _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></div>
 <div class="ov-outputs">{{ run }}</div></div>"""
+
+#: The snippet whose training step leads through the book.
+_ONE_STEP = "clinic/six_faults"
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" {% for name, text in attributes.items() %} {{ name }}="{{ text }}"
@@ -56,15 +59,45 @@ class FigureBlock(Block):
 
     def markdown(self, view: View) -> str:
         """The picture; the caption, with the way to the code."""
+        box = view.stash(view.render(_BOX, run=self._run(view)))
+        return f"\n{box}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
+
+    def _run(self, view: View) -> str:
+        """The picture on the page's machine."""
         output = view.output([self.snippet])
         pictures = output.runs[self.snippet]["pictures"]
         if self.part not in pictures:
             known = ", ".join(filter(None, pictures)) or "none yet"
             reason = f"plot() returns no part {self.part!r}; there are {known}"
             raise OverlapError(f"{self.where}: snippets/{self.snippet}.py: {reason}")
-        run = view.run(output, alone=True, part=self.part)
-        box = view.stash(view.render(_BOX, run=run))
-        return f"\n{box}\n{view.captioned('', self.caption, view.how(self.snippet))}\n"
+        return view.run(output, alone=True, part=self.part)
+
+
+@dataclass(frozen=True)
+class Step(FigureBlock):
+    """```` ```step part ````: the training step that leads through the book, a chapter's part in full colour.
+
+    The body says in a line what this part is, and how long it takes. The parts are those named `strip-…`
+    that `plot` of the snippet returns. It stands above the chapter's first words, and is no numbered figure.
+    """
+
+    kind: ClassVar[str] = "step"
+
+    @classmethod
+    def read(cls, source: Source) -> "Step":
+        """Read the part and the line."""
+        if not source.rows():
+            raise source.refuse("a step needs a line", "say in its body what this chapter's part of it is")
+        return cls(source.page, source.line, _ONE_STEP, f"strip-{source.argument}", " ".join(source.rows()))
+
+    def markdown(self, view: View) -> str:
+        """The line, then the strip."""
+        box = view.stash(view.render(_BOX, run=self._run(view)))
+        return f'\n<div class="ov-step" data-search-exclude markdown>\n{self.caption}\n\n{box}\n</div>\n'
+
+    def cells(self, notebook: Notebook) -> list[dict]:
+        """None: its line speaks of the picture above a page."""
+        return []
 
 
 @dataclass(frozen=True)

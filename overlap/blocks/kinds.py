@@ -7,7 +7,7 @@ notebook. To add a kind, write such a class and name it here.
 from overlap.blocks.block import Block
 from overlap.blocks.calculator import Calculator
 from overlap.blocks.claim import Claim
-from overlap.blocks.figure import Diagram, FigureBlock
+from overlap.blocks.figure import Diagram, FigureBlock, Step
 from overlap.blocks.guess import Guess
 from overlap.blocks.headlines import Headlines
 from overlap.blocks.index import ClaimIndex, Questions, SnippetIndex, Weakened
@@ -21,6 +21,7 @@ _CLASSES = (
     Paste,
     Guess,
     FigureBlock,
+    Step,
     Claim,
     Diagram,
     Headlines,

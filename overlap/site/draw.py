@@ -20,11 +20,13 @@ from overlap.site.scales import FONT, LINE, text_width, thinned, wrapped
 WIDTHS = {"wide": 504, "narrow": 266}
 _NEAR = 3  # pixels: places nearer than this share a box
 _MANY = 40  # points of a line that still have dots
-_LANE = 14  # pixels
-#: Colours of lanes that have one on all pages.
-_LANES = {"CPU": 1, "CPU copies": 1, "compute": 2, "matmuls": 2, "copies": 3, "optimizer": 4, "unprofiled": 4}
-_LANES |= {"NCCL": 5, "all-reduce": 5, "all-reduces": 5, "GPU": 2, "compute, copies": 2}
+#: Colours of lanes that have one on all pages: Python 5, copies and data 3, another GPU 4, and 1 for a GPU
+#: that works. They are the four answers to what a GPU waits for, on the first page and in four_waits.svg.
+_LANES = {"CPU": 5, "CPU copies": 5, "copies": 3, "NCCL": 4, "all-reduce": 4, "all-reduces": 4}
+_LANES |= {"GPU": 1, "compute": 1, "matmuls": 1, "compute, copies": 1, "optimizer": 6, "unprofiled": 6}
 COLORS = 6
+#: What other lanes of such a timeline take first: colours that say less.
+_BESIDE_LANES = (1, 2, 6, 3, 4, 5)
 _INK, _PAPER, _GRID = "var(--ov-ink)", "var(--ov-paper)", "var(--ov-grid)"
 _ROOT = f"fill:{_INK};font-size:{FONT}px;stroke-linejoin:round;white-space:pre"
 #: Paper around letters, where a line would strike them.
@@ -266,7 +268,7 @@ class Drawing:
         series = plot.series_of(mark)
         if not series:
             return
-        top = plot.row(mark.row) - _LANE / 2
+        top = plot.row(mark.row) - plot.lane / 2
         path: list[str] = []
         joined: list[tuple[float, float, list]] = []
         for row in sorted(series.rows, key=lambda row: row[0]):
@@ -276,7 +278,7 @@ class Drawing:
             left, right = max(left, plot.left), min(right, plot.right)
             wide = max(right - left, 1.2) - (0.8 if mark.apart and right - left > 2 else 0)
             left = min(left, plot.right - wide)
-            path.append(f"M{_p(left)},{_p(top)}h{_p(wide)}v{_LANE}h-{_p(wide)}z")
+            path.append(f"M{_p(left)},{_p(top)}h{_p(wide)}v{_p(plot.lane)}h-{_p(wide)}z")
             first, last, rows = joined[-1] if joined else (-1e9, -1e9, [])
             if left - last < _NEAR and right - first < 4 * _NEAR:
                 joined[-1] = (first, right, [*rows, row])
@@ -284,7 +286,7 @@ class Drawing:
                 joined.append((left, right, [row]))
         self.parts.append(f'<path d="{"".join(path)}" style="fill:{self.fill(plot, mark)}"/>')
         for left, right, rows in joined:
-            self.box(left, top, max(right - left, 4), _LANE, told(series, rows))
+            self.box(left, top, max(right - left, 4), plot.lane, told(series, rows))
 
     def cells(self, plot: Plot, mark) -> None:
         """A table of values, darker where they are larger."""
@@ -413,6 +415,8 @@ def _colors(picture) -> dict[int, int | str]:
     """The colour of each mark that has none of its own: marks of one name share it, lanes have theirs."""
     colors: dict[int, int | str] = {}
     by_name: dict[str, int | str] = {}
+    rows = [mark for panel in picture.panels for mark in panel.marks if kind(mark) == "Spans"]
+    order = _BESIDE_LANES if any(_key(mark) in _LANES for mark in rows) else range(1, COLORS + 1)
     for panel in picture.panels:
         marks = [mark for mark in panel.marks if kind(mark) not in ("Note", "Cells", "Rule")]
         marks = [mark for mark in marks if getattr(mark, "color", None) is None]
@@ -422,7 +426,7 @@ def _colors(picture) -> dict[int, int | str]:
         for mark in marks:
             key = _key(mark)
             if not key or key not in by_name:
-                free = [color for color in range(1, COLORS + 1) if color not in taken]
+                free = [color for color in order if color not in taken]
                 by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % COLORS + 1])[0]
                 taken.add(by_name[key])
             colors[id(mark)] = by_name[key]

@@ -13,6 +13,8 @@ from overlap.site.scales import LINE, Scale, number, text_width, thinned, wrappe
 _NARROW = 300  # pixels: below, panels stand one above the other
 _GAP = 18.0  # pixels between panels side by side
 _ROW = 19.0  # pixels, of a lane or a row of cells
+_LANE = 14.0  # pixels, of what is drawn in a lane
+_LOW = 10.5, 8.0  # the same two of a strip
 #: Panels of which one lasts so many times as long as another have time scales of their own.
 _APART = 8
 
@@ -33,6 +35,8 @@ class Plot:
     #: Texts of the y axis from top to bottom with the places of their rows; none where it has numbers.
     rows: dict[str, int] = field(default_factory=dict)
     heights: list[float] = field(default_factory=list)
+    #: Pixels of what is drawn in a lane.
+    lane: float = _LANE
     #: Where its title begins, and what stands left of the marks.
     start: float = 0
     left: float = 0
@@ -110,7 +114,9 @@ class Layout:
     def __init__(self, picture, width: int, beside: Iterable):
         self.picture = picture
         self.width = width
-        self.columns = picture.columns if width >= _NARROW else 1
+        #: Whether it is a strip; the `Picture` of another book may not know of any.
+        self.is_low = getattr(picture, "low", False)
+        self.columns = picture.columns if width >= _NARROW or self.is_low else 1
         series = {id(item.mark): item for item in read(picture)}
         self.plots = []
         for panel in picture.panels:
@@ -131,6 +137,10 @@ class Layout:
         for place, plot in enumerate(self.plots):
             plot.names_rows = not (self.repeats_rows and plot.rows and place % self.columns)
             with_bars = {name for mark in plot.marks("Bars") for name in mark.values}
+            if self.is_low:
+                high, plot.lane = _LOW
+                plot.heights = [high] * len(plot.rows)
+                continue
             for name in plot.rows:
                 apart = 14 if plot.panel.x.log and len(plot.groups) > 1 else 8  # dots need more than bars
                 high = apart + plot.thick * max(len(plot.groups), 1) if name in with_bars else _ROW
@@ -150,7 +160,7 @@ class Layout:
             column = place % self.columns
             if column == 0:
                 top = bottom
-            plot.shows_x = not shares_x or plot is self.plots[-1]
+            plot.shows_x = not self.is_low and (not shares_x or plot is self.plots[-1])
             plot.start = column * (inner + _GAP) + sum(lefts[:column])
             plot.left = plot.start + lefts[column]
             plot.right = plot.left + inner - 6

@@ -22,7 +22,15 @@ from torch.nn.parallel import DistributedDataParallel
 from snippets.clinic.one_fault import FAULTS, first_losses, loaders, training
 from snippets.clinic.patient import SIZES
 from snippets.clinic.where_time_goes import account, joined
-from snippets.pictures import Note, Spans, stacked, timelines
+from snippets.pictures import (
+    Axis,
+    Note,
+    Panel,
+    Picture,
+    Spans,
+    stacked,
+    timelines,
+)
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import ratios, recorded, take_turns
@@ -152,6 +160,104 @@ def plot(results: dict, ceilings: dict):
             ]
         return panels
 
+    def lanes_of(rows: list[list[Any]]) -> dict[str, list[tuple[float, float]]]:
+        """What ran in the four lanes of a strip, [start, ms]; neighbours are joined."""
+        names = {"CPU": "Python", "CPU copies": "Python", "copies": "copies"}
+        names |= {"compute": "GPU", "all-reduce": "all-reduce"}
+        found = {name: [] for name in dict.fromkeys(names.values())}
+        for lane, start, ms, _ in sorted(rows, key=lambda row: row[1]):
+            spans = found.get(names.get(lane, ""))
+            if spans and start <= sum(spans[-1]) + 0.1:
+                first = spans[-1][0]
+                spans[-1] = first, max(sum(spans[-1]), start + ms) - first
+            elif spans is not None:
+                spans.append((start, ms))
+        return {name: spans for name, spans in found.items() if spans}
+
+    def between(spans: list, begin: float, end: float) -> list[tuple[float, float]]:
+        """The parts of spans that lie between two times."""
+        cut = [(max(at, begin), min(at + ms, end)) for at, ms in spans]
+        return [(at, until - at) for at, until in cut if until > at]
+
+    def strip(*steps: tuple[str, str, Callable, Callable]):
+        """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
+
+        `wait(rows)` gives a lane and its spans in which something waits, with their
+        colour; `dark(rows)` from when to when these lanes are dark. The lanes are from
+        a profile; the lane "clock" is the step's time without one.
+        """
+        colors = {"Python": 5, "copies": 3, "GPU": 1, "all-reduce": 4}
+        panels, longest = [], 0.0
+        for title, name, wait, dark in steps:
+            rows = last_step(results["timelines"][name])
+            closing = [row for row in rows if row[0] == "CPU waits"][-2:]
+            rows = [row for row in rows if row not in closing]
+            marks, meant = [], dark(rows)
+            for lane, spans in lanes_of(rows).items():
+                begin, end = meant.get(lane, (0.0, 0.0))
+                pale = between(spans, 0.0, begin) + between(spans, end, 1e9)
+                color = colors[lane]
+                marks.append(Spans(lane, pale, lane, color, light=True))
+                marks.append(Spans(lane, between(spans, begin, end), lane, color))
+            marks += [
+                Spans(lane, spans, lane, color) for lane, spans, color in wait(rows)
+            ]
+            marks.append(
+                Spans("clock", [(0.0, results["ms"][name])], "clock", "ceiling")
+            )
+            end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
+            longest = max(longest, end, results["ms"][name])
+            panels.append(Panel(marks, title=title))
+        for panel in panels:
+            panel.x = Axis("ms", low=0.0, high=longest)
+        return Picture(panels, columns=len(panels), low=True)
+
+    def first_ms(rows: list[list[Any]], least: float = 0.0) -> float:
+        """When the first kernel starts, or the first that takes at least so many ms."""
+        computing = [row for row in rows if row[0] == "compute" and row[2] >= least]
+        return min(start for _, start, _, _ in computing)
+
+    def no_wait(rows: list[list[Any]]) -> list[tuple]:
+        return []
+
+    def for_data(rows: list[list[Any]]) -> list[tuple]:
+        return [("GPU", [(0.0, first_ms(rows))], 3)]
+
+    def for_numbers(rows: list[list[Any]]) -> list[tuple]:
+        waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
+        return [("Python", waits, "ceiling")]
+
+    def until_work(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
+        return dict.fromkeys(("Python", "copies"), (0.0, first_ms(rows)))
+
+    def small_kernels(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
+        return dict.fromkeys(("Python", "GPU"), (first_ms(rows), first_ms(rows, 1.0)))
+
+    def whole(*names: str) -> Callable:
+        return lambda rows: dict.fromkeys(names, (0.0, 1e9))
+
+    def strips() -> dict[str, Any]:
+        """By part of the step: with its fault and without, or the healthy step."""
+        ahead = ("waits for data", "all", for_data, until_work)
+        read = ("reads ahead", "loader", for_data, until_work)
+        small = ("waits for Python", "copy", no_wait, small_kernels)
+        large = ("no small kernels", "kernels", no_wait, small_kernels)
+        late = ("waits for another GPU", "kernels", no_wait, whole("all-reduce"))
+        equal = ("no straggler", "straggler", no_wait, whole("all-reduce"))
+        asks = ("Python waits", "straggler", for_numbers, whole())
+        healthy = ("asks for nothing", "item", for_numbers, whole())
+        drawn = {
+            "loader": strip(ahead, read),
+            "copy": strip(read, ("pinned bytes", "copy", for_data, until_work)),
+            "kernels": strip(small, large),
+            "straggler": strip(late, equal),
+            "waits": strip(asks, healthy),
+        }
+        for name in ("Python", "GPU", "all-reduce"):
+            drawn[name] = strip(("", "item", no_wait, whole(name)))
+        drawn["clock"] = strip(("", "item", no_wait, whole()))
+        return {f"strip-{name}": picture for name, picture in drawn.items()}
+
     faults = results["faults"]
     shown = {"all": "six faults", "loader": "reads ahead"}
     shown |= {"copy": "sends pinned bytes", "kernels": "no small kernels"}
@@ -184,7 +290,8 @@ def plot(results: dict, ceilings: dict):
         elif names:
             text = f"faults:\n{names[0]},\n{', '.join(names[1:])}"
             panel.marks.append(Note(end, "compute", text, dx=8, dy=-20))
-    return picture, {"steps": steps(), "faults": timelines(both_steps(), "ms")}
+    parts = {"steps": steps(), "faults": timelines(both_steps(), "ms")}
+    return picture, parts | strips()
 
 
 if __name__ == "__main__":

@@ -815,6 +815,18 @@ except AttributeError as error:
     assert "reset_parameters" in str(error)
 else:
     raise AssertionError("some numbers were not filled")
+
+file = sys.argv[2]
+if dist.get_rank() == 0:
+    saved = {name: torch.randn_like(value) for name, value in make().state_dict().items()}
+    torch.save(saved, file)
+else:
+    file = "no other rank sees the file"
+assert loaded(new, file) is new
+parts = [new[0].weight.to_local(), new[1].weight.full_tensor()]
+if dist.get_rank() == 0:
+    torch.testing.assert_close(parts[0].cpu(), saved["0.weight"][: len(parts[0])])
+    torch.testing.assert_close(parts[1].cpu(), saved["1.weight"])
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -823,14 +835,15 @@ dist.destroy_process_group()
 def write_split(path: Path) -> Path:
     """A program of both boxes and their test."""
     path.write_text(
-        "\n".join(Paste("", 0, name, "").code(ROOT) for name in ("split", "built")) + "\n" + SPLIT
+        "\n".join(Paste("", 0, name, "").code(ROOT) for name in ("split", "built", "loaded")) + "\n" + SPLIT
     )
     return path
 
 
 def test_a_model_is_split_and_built_in_parts(tmp_path, pasted):
-    assert callable(pasted("split")["split"]) and callable(pasted("built")["built"])  # start nothing
-    on_ranks(2, str(write_split(tmp_path / "file.py")), "cpu")
+    names = pasted("split") | pasted("built") | pasted("loaded")
+    assert all(callable(names[name]) for name in ("split", "built", "loaded"))  # they start nothing
+    on_ranks(2, str(write_split(tmp_path / "file.py")), "cpu", str(tmp_path / "weights"))
 
 
 def test_a_parent_fills_its_children_last(pasted):
@@ -849,7 +862,7 @@ def test_a_parent_fills_its_children_last(pasted):
 
 @pytest.mark.gpu(2)
 def test_a_model_is_split_and_built_in_parts_on_gpus(tmp_path):
-    under_torchrun(2, str(write_split(tmp_path / "file.py")), "cuda")
+    under_torchrun(2, str(write_split(tmp_path / "file.py")), "cuda", str(tmp_path / "weights"))
 
 
 def test_each_box_is_tested_here():

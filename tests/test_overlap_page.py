@@ -543,7 +543,7 @@ def test_what_a_builder_reads_at_the_top_of_a_page_is_none_of_its_text(measured)
     assert problem.startswith("docs/a.md:8: `7 ms` is typed in by hand")
 
 
-CALCULATOR = """launch = x | 1 to 100 | a launch
+CALCULATOR = """launch = x | 1 to 100 | a launch, µs
 gpus = 4 | 1 to 8 | GPUs
 faster = gpus * launch / max(launch, 2) | times
 curve: launch"""
@@ -551,7 +551,7 @@ BAD_CALCULATORS = {
     "": "a calculator needs inputs, one result, and a curve along an input",
     CALCULATOR.replace(
         "1 to 100", "1 to many"
-    ): "`launch = x | 1 to many | a launch` is no line of a calculator; write",
+    ): "`launch = x | 1 to many | a launch, µs` is no line of a calculator; write",
     CALCULATOR.replace("1 to 100", "3 to 100"): "launch is 2 on cpu, outside 3 to 100; widen its bounds",
     CALCULATOR.replace("= x |", "= lost |"): "`lost` has no value on",
     CALCULATOR.replace(
@@ -570,7 +570,9 @@ def test_a_calculator_begins_at_what_each_machine_measured(measured):
     starts = found.starts(pages.book)
     assert starts["cpu"] == {"launch": 2.0, "gpus": 4} and starts["h200"] == {"launch": 4.0, "gpus": 4}
     assert found.result(starts["h200"]) == 4.0
-    assert found.inputs[0].at(0.5) == pytest.approx(10) and found.inputs[1].at(0.5) == 4.5
+    launch, gpus = found.inputs
+    assert launch.stops()[32] == pytest.approx(10) and gpus.stops()[32] == 4.5
+    assert (launch.unit, gpus.unit, launch.step(2.0), gpus.step(4)) == ("µs", "", "any", 1)
 
 
 @pytest.mark.parametrize("body", BAD_CALCULATORS)

@@ -19,38 +19,54 @@
     if (kind === "if") return compute(compute(terms[0], numbers) ? terms[1] : terms[2], numbers)
     return OPERATIONS[kind](...terms.map(each => compute(each, numbers)))
   }
+  /* As the book writes numbers: three digits, from a thousand on all of them. */
   const shown = number => Math.abs(number) >= 1000
     ? Math.round(number).toLocaleString("en-US") : String(Number(number.toPrecision(3)))
 
-  /* A long way is gone by factors, a short one by steps, as where the page was made. */
-  const way = input => {
-    const low = Number(input.min), high = Number(input.max), far = low > 0 && high / low >= 50
-    return {
-      at: share => far ? low * (high / low) ** share : low + (high - low) * share,
-      share: value => far ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low),
-    }
+  const part = (input, selector) => input.closest(".ov-input").querySelector(selector)
+  const stopsOf = input => JSON.parse(input.closest(".ov-input").dataset.stops)
+
+  /* Where a number stands among an input's stops: 1.5 is between the second and the third. */
+  const placeOf = (number, stops) => {
+    const next = stops.findIndex(stop => stop >= number)
+    return next < 1 ? 0 : next - (stops[next] - number) / (stops[next] - stops[next - 1])
   }
 
-  /* Some inputs take whole numbers only. */
-  const rounded = (input, number, digits) =>
-    input.step === "1" ? Math.round(number) : Number(number.toPrecision(digits))
+  /* What is wrong with a field, and what is allowed; "" where nothing is. */
+  const amiss = input => {
+    const { badInput, valueMissing, rangeUnderflow, rangeOverflow, stepMismatch } = input.validity
+    const text = `${input.value} ${part(input, ".ov-unit").textContent}`.trim()
+    const why = badInput ? "This is not a number." : valueMissing ? "This field is empty."
+      : rangeUnderflow ? `${text} is too small.` : rangeOverflow ? `${text} is too large.`
+        : stepMismatch ? `${text} is not a whole number.` : ""
+    const [low, high] = [input.min, input.max].map(bound => Number(bound).toLocaleString("en-US", { maximumSignificantDigits: 9 }))
+    return why && `${why} Enter a${input.step === "1" ? " whole" : ""} number from ${low} to ${high}.`
+  }
 
   const calculate = form => {
-    const formula = JSON.parse(form.dataset.formula)
     const inputs = [...form.querySelectorAll("[type=number]")]
-    const numbers = Object.fromEntries(inputs.map(input => [input.name, Number(input.value)]))
-    const result = compute(formula, numbers)
-    form.querySelector("output").textContent = Number.isFinite(result) ? shown(result) : "–"
-    for (const input of inputs) input.previousElementSibling.value = way(input).share(Number(input.value))
-    const curve = inputs.find(input => input.name === form.dataset.curve), { at, share } = way(curve)
-    const steps = [...Array(65).keys()].map(i => i / 64)
-    const drawn = steps.map(step => compute(formula, { ...numbers, [curve.name]: at(step) }))
+    for (const input of inputs) {
+      const why = amiss(input), line = part(input, ".ov-amiss")
+      if (line.textContent !== why) line.textContent = why
+      input.ariaInvalid = String(Boolean(why))
+      if (!why) part(input, "[type=range]").value = placeOf(input.valueAsNumber, stopsOf(input))
+    }
+    const formula = JSON.parse(form.dataset.formula)
+    const numbers = Object.fromEntries(inputs.map(input => [input.name, input.valueAsNumber]))
+    const result = form.checkValidity() ? compute(formula, numbers) : NaN
+    form.querySelector(".ov-last").hidden = Number.isFinite(result)
+    if (!Number.isFinite(result)) return
+    form.querySelector("output").textContent = shown(result)
+
+    const curve = inputs.find(input => input.name === form.dataset.curve), stops = stopsOf(curve)
+    const drawn = stops.map(stop => compute(formula, { ...numbers, [curve.name]: stop }))
     const top = Math.max(...drawn.filter(Number.isFinite), result, 1e-9)
-    const place = (step, value) => [(320 * step).toFixed(1), (110 * (1 - 0.9 * value / top)).toFixed(1)]
-    form.querySelector("polyline").setAttribute("points", steps.map((step, i) => place(step, drawn[i])).join(" "))
-    const [x, y] = place(share(numbers[curve.name]), result), dot = form.querySelector("circle")
-    dot.setAttribute("cx", x)
-    dot.setAttribute("cy", y)
+    const { width, height, y } = form.querySelector("svg").viewBox.baseVal, bottom = height + 2 * y  // as much below as above
+    const point = (place, value) => [(width * place / (stops.length - 1)).toFixed(1), (bottom * (1 - 0.9 * value / top)).toFixed(1)]
+    form.querySelector("polyline").setAttribute("points", drawn.map((value, place) => point(place, value)).join(" "))
+    const [left, down] = point(placeOf(numbers[curve.name], stops), result), dot = form.querySelector("circle")
+    dot.setAttribute("cx", left)
+    dot.setAttribute("cy", down)
     form.querySelector(".ov-top").textContent = shown(top)
   }
 
@@ -58,19 +74,20 @@
   const begin = form => {
     const start = JSON.parse(form.dataset.start)
     for (const input of form.querySelectorAll("[type=number]")) {
-      const slider = input.previousElementSibling
+      const slider = part(input, "[type=range]")
       if (input.disabled) {
         input.disabled = slider.disabled = false
         slider.addEventListener("input", () => {
-          input.value = rounded(input, way(input).at(Number(slider.value)), 3)
+          const stop = stopsOf(input)[slider.value]
+          input.value = input.step === "1" ? Math.round(stop) : stop
         })
         form.addEventListener("submit", event => event.preventDefault())
         form.addEventListener("input", event => {
           if (event.target === input || event.target === slider) input.dataset.changed = ""
-          if (form.checkValidity()) calculate(form)
+          calculate(form)
         })
       }
-      if (!("changed" in input.dataset)) input.value = rounded(input, start[input.name], 4)
+      if (!("changed" in input.dataset)) input.value = start[input.name]
     }
     calculate(form)
   }

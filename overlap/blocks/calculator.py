@@ -15,14 +15,14 @@ from overlap.book.statistic import is_number, show
 from overlap.book.value import Value, key
 
 _FORM = (
-    "write `name = value | low to high | label` for an input, `name = formula | label` for the result, "
+    "write `name = value | low to high | label, unit` for an input, `name = formula | label` for the result, "
     "`curve: name`"
 )
 _NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
 _INPUT = re.compile(rf"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*{_NUMBER} to {_NUMBER}\s*\|\s*([^|]+?)")
 _RESULT = re.compile(r"[a-z]\w*\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
-#: The curve: its size in pixels, and how many steps it has.
-_WIDE, _HIGH, _STEPS = 320, 110, 64
+#: The stops of a slider, which are the points of the curve, too.
+_STOPS = 65
 
 
 class Input(NamedTuple):
@@ -33,19 +33,29 @@ class Input(NamedTuple):
     low: float
     high: float
     label: str
+    unit: str
 
-    def at(self, share: float) -> float:
-        """The value at a share of the way; by factors where the way is long, by steps where it is short."""
+    def stops(self) -> list[float]:
+        """Numbers from `low` to `high`: by factors where the way is long, by steps where it is short."""
+        shares = [stop / (_STOPS - 1) for stop in range(_STOPS)]
         if self.low > 0 and self.high / self.low >= 50:
-            return self.low * (self.high / self.low) ** share
-        return self.low + (self.high - self.low) * share
+            stops = [self.low * (self.high / self.low) ** share for share in shares]
+        else:
+            stops = [self.low + (self.high - self.low) * share for share in shares]
+        return [self.low, *(_rounded(stop) for stop in stops[1:-1]), self.high]
+
+    def step(self, start: float) -> int | str:
+        """How a field counts: in whole numbers where it begins at one and its bounds are whole."""
+        is_whole = isinstance(start, int) and self.low.is_integer() and self.high.is_integer()
+        return 1 if is_whole else "any"
 
 
 @dataclass(frozen=True)
 class Calculator(Block):
     """```` ```calculator chapter/snippet ````: inputs, the result, and `curve: name` of an input.
 
-    Along this input the results are drawn.
+    Along this input the results are drawn. What follows the last comma of an input's label is its unit. The
+    page computes and draws: `docs/assets/overlap.js` reads the formula as data.
     """
 
     inputs: tuple[Input, ...]
@@ -66,7 +76,8 @@ class Calculator(Block):
             if match := _INPUT.fullmatch(row):
                 name, start, low, high, title = match.groups()
                 value = Value(source.snippet, None, start, "")
-                inputs[name] = Input(name, value, float(low), float(high), title)
+                label_of, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
+                inputs[name] = Input(name, value, float(low), float(high), label_of, unit)
             elif match := _RESULT.fullmatch(row):
                 formula, label = match.groups()
             else:
@@ -93,7 +104,10 @@ class Calculator(Block):
         """Where the inputs begin, per machine that has them all."""
         names = [item.name for item in self.inputs]
         table = book.table([item.start for item in self.inputs])
-        return {machine: dict(zip(names, numbers, strict=True)) for machine, numbers in table.items()}
+        starts = {}
+        for machine, numbers in table.items():
+            starts[machine] = {name: _rounded(number) for name, number in zip(names, numbers, strict=True)}
+        return starts
 
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""
@@ -115,7 +129,7 @@ class Calculator(Block):
 
     def results(self, numbers: dict[str, float]) -> list[float]:
         """The results along the curve."""
-        return [self.result(numbers | {self.curve: self._axis.at(share)}) for share in _shares()]
+        return [self.result(numbers | {self.curve: stop}) for stop in self._axis.stops()]
 
     @property
     def _axis(self) -> Input:
@@ -126,15 +140,6 @@ class Calculator(Block):
         """A form that shows the default machine's numbers, and that the page's script brings to life."""
         starts = self.starts(view.book)
         start = starts[view.first(starts, self.snippet)]
-        results = self.results(start)
-        now = self.result(start)
-        top = max(*results, now, 1e-9)
-
-        def place(share: float, value: float) -> tuple[float, float]:
-            return round(_WIDE * share, 1), round(_HIGH * (1 - 0.9 * value / top), 1)
-
-        points = [place(share, result) for share, result in zip(_shares(), results, strict=True)]
-        nearest = min(_shares(), key=lambda share: abs(self._axis.at(share) - start[self.curve]))
         return view.render(
             read_template("calculator"),
             key=self.key,
@@ -142,30 +147,26 @@ class Calculator(Block):
             curve=self._axis,
             inputs=self.inputs,
             started=json.dumps(start),
-            start={
-                name: number if isinstance(number, int) else f"{number:.4g}" for name, number in start.items()
-            },
-            result=show(now),
+            start=start,
+            result=show(self.result(start)),
             text=self.label,
             rule=self.formula,
-            points=" ".join(f"{x},{y}" for x, y in points),
-            dot=place(nearest, now),
-            wide=_WIDE,
-            high=_HIGH,
-            top=top,
         )
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """The formula as code that begins at one machine's numbers."""
         starts = self.starts(notebook.book)
         start = starts[select.of_values(notebook.book, starts, self.snippet)]
-        rows = [f"{item.name} = {start[item.name]:.4g}  # {item.label}" for item in self.inputs]
+        rows = []
+        for item in self.inputs:
+            label = f"{item.label}, {item.unit}" if item.unit else item.label
+            rows.append(f"{item.name} = {start[item.name]:.4g}  # {label}")
         rows.append(f"print(f'{{{self.formula}:.3g}}', {self.label!r})")
         text = f"{show(self.result(start))} {self.label}\n"
         output = {"output_type": "stream", "name": "stdout", "text": text}
         return [notebook.code("\n".join(rows), [output], [])]
 
 
-def _shares() -> list[float]:
-    """The steps of the curve, from 0 to 1."""
-    return [step / _STEPS for step in range(_STEPS + 1)]
+def _rounded(number):
+    """A number as a field shows it: whole ones as they are, others to four digits."""
+    return float(f"{number:.4g}") if isinstance(number, float) else number

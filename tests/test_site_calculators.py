@@ -1,0 +1,121 @@
+"""Calculators in a browser: they compute what the book computes, and say what is wrong with a number."""
+
+import json
+import random
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("playwright.sync_api")
+
+from conftest import ROOT
+from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F401 - used by name
+
+from overlap.blocks.calculator import Calculator, Input
+from overlap.blocks.pages import Pages
+from overlap.book.book import Book
+from overlap.book.statistic import show
+
+#: What a form says of a text in its first field.
+TYPED = """(form, text) => {
+  const input = form.querySelector("[type=number]")
+  input.value = text
+  input.dispatchEvent(new Event("input", { bubbles: true }))
+  const told = input.closest(".ov-input").querySelector(".ov-amiss").innerText
+  return [told, form.querySelector(".ov-result").innerText]
+}"""
+#: What a form shows with each of these sets of numbers.
+RESULTS = """(form, rows) => rows.map(numbers => {
+  for (const [name, number] of Object.entries(numbers)) form.elements[name].value = number
+  form.dispatchEvent(new Event("input"))
+  return form.querySelector("output").textContent
+})"""
+
+
+def calculators() -> list[Calculator]:
+    return Pages(Book(ROOT, "never")).of_kind(Calculator)
+
+
+def drawn(item: Input, is_whole: bool) -> float:
+    """One of the numbers that a field takes; the bounds, too."""
+    number = random.choice([*item.stops(), item.low, item.high])
+    return round(number) if is_whole else number
+
+
+def read(text: str) -> float:
+    """`1,000` and `1e+03` are one number."""
+    return float(text.replace(",", ""))
+
+
+def form_of(visit, block: Calculator):  # noqa: F811
+    page = visit(block.page.replace("index.md", "").replace(".md", "/"))
+    return page.locator(f".ov-calculator[data-key='{block.key}']").element_handle()
+
+
+def test_a_page_computes_what_the_book_does(visit):  # noqa: F811
+    random.seed(0)
+    book = Book(ROOT, "never")
+    for block in calculators():
+        start = next(iter(block.starts(book).values()))
+        rows = []
+        for _ in range(50):
+            rows.append({item.name: drawn(item, item.step(start[item.name]) == 1) for item in block.inputs})
+        form = form_of(visit, block)
+        texts = form.evaluate(RESULTS, rows)
+        for numbers, text in zip(rows, texts, strict=True):
+            result = block.result(numbers)
+            either = {
+                show(result),
+                show(result * (1 + 1e-12)),
+            }  # a half: up, or to even
+            assert read(text) in map(read, either), (block.label, numbers)
+
+
+@pytest.fixture
+def crossover(visit):  # noqa: F811
+    """A calculator whose first field is a whole number of kernels, and the second µs."""
+    (block,) = (block for block in calculators() if block.label.startswith("ms a step"))
+    return form_of(visit, block)
+
+
+def test_what_is_wrong_is_said_and_the_last_result_stays(crossover):
+    before = crossover.evaluate("form => form.querySelector('output').innerText")
+    for text, why in {
+        "": "This field is empty.",
+        "-5": "-5 is too small.",
+        "0": "0 is too small.",
+        "2.5": "2.5 is not a whole number.",
+        "100001": "100001 is too large.",
+    }.items():
+        told, result = crossover.evaluate(TYPED, text)
+        assert told == f"{why} Enter a whole number from 1 to 100,000."
+        assert result.startswith(before) and result.endswith("(for the last numbers that were allowed)")
+    told, result = crossover.evaluate(TYPED, "100000")
+    assert told == "" and "last" not in result and not result.startswith(before)
+
+
+def test_what_is_no_number_is_said_as_it_is_typed(crossover):
+    field = crossover.query_selector("[type=number] >> nth=1")
+    field.fill("")
+    field.type("--")
+    told = crossover.query_selector(".ov-amiss >> nth=1").inner_text()
+    assert told == "This is not a number. Enter a number from 0.5 to 1,000."
+    assert field.get_attribute("aria-invalid") == "true"
+    field.fill("2000")
+    told = crossover.query_selector(".ov-amiss >> nth=1").inner_text()
+    assert told.startswith("2000 µs is too large.")
+
+
+def test_each_field_has_a_name_a_unit_and_a_slider_that_moves_it(crossover):
+    field, slider = (crossover.query_selector(f"[type={kind}] >> nth=1") for kind in ("number", "range"))
+    assert crossover.evaluate("form => form.elements.kernel.labels[0].innerText") == "one kernel (kernel)"
+    assert crossover.query_selector(".ov-unit >> nth=1").inner_text() == "µs"
+    stops = json.loads(crossover.query_selector(".ov-input >> nth=1").get_attribute("data-stops"))
+    slider.focus()
+    slider.press("End")
+    assert float(field.input_value()) == stops[-1] == 1000
+    slider.press("ArrowLeft")
+    assert float(field.input_value()) == stops[-2]
+    points = crossover.query_selector("polyline").get_attribute("points").split()
+    dot = crossover.query_selector("circle")
+    assert f"{dot.get_attribute('cx')},{dot.get_attribute('cy')}" == points[-2]

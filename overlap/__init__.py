@@ -55,7 +55,11 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
 
 `site`: pages are made.
     build          all files that a builder needs, below docs/generated/
-    markdown, view a page's blocks and values as HTML; layers, tables, glossary: parts
+    insert, view   a page's blocks and values as HTML in its Markdown; raw: HTML that Markdown leaves alone
+    glossary       the first use of a term becomes a link
+    folder         the command `build`: docs/ with everything inserted, for any builder
+    markdown       what a page's tree becomes: tables as entries (tables), evidence closed (layers)
+    contents       the contents in a page's margin
     search         what the theme's search reads and finds
     navigation     the pages in reading order, with their titles
     pictures       all pictures; numbers: what they say; svg: as files; colors: of all the site
@@ -64,6 +68,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     notebook, trace, app   files to take home
     machines       all that pages show of one machine, as data: a file for each
     plugin         MkDocs; background: what a served book runs; quiet: without Material's notice
+    notebook_page  the notebook that is a page of the site
 
 `cli` has the commands, `cache` writes files whole or not at all.
 """

@@ -118,8 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("import", _import, text, names=False)
     sub.add_argument("file", type=Path)
 
-    text = "run, draw and write what pages lead to, for a builder other than MkDocs, as `zensical build`"
-    add("build", _build, text, names=False)
+    text = "write docs/ with all that was recorded in its pages, for a builder other than MkDocs"
+    sub = add("build", _build, text, names=False)
+    sub.add_argument("folder", metavar="DIR", type=Path, help="a new folder, or an empty one")
 
     text = "freshness and claims of the committed book; non-zero with reasons"
     sub = add("check", _check, text, names=False)
@@ -263,12 +264,20 @@ def _import(book: Book, options) -> int:
 def _build(book: Book, options) -> int:
     try:
         from overlap.site.build import prepare
+        from overlap.site.folder import refuse, write
+        from overlap.site.navigation import read_nav, titles
+        from overlap.site.view import Site
     except ModuleNotFoundError as error:
         reason = f"pages need more than recording does: {error.name} is not installed"
         raise OverlapError(f"{reason}; `pip install -e '.[site]'`") from None
     book = Book(book.root, os.environ.get("OVERLAP_EXECUTE") or "auto")
-    ran = prepare(Pages(book), Pictures(book))
-    _print(f"{plural(ran, 'run')}; now run a builder, as `zensical build`")
+    refuse(book.docs, options.folder)
+    site = Site(Pages(book), Pictures(book), titles=titles(read_nav(book.root)))
+    ran = prepare(site.pages, site.pictures)
+    count = plural(write(site, options.folder), "page")
+    _print(
+        f"{plural(ran, 'run')} made; {count} in {options.folder}, which any builder can take as its docs_dir"
+    )
     return 0
 
 

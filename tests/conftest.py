@@ -334,6 +334,19 @@ class SmallBook:
         """Its pages, over that book."""
         return Pages(self.book(execute))
 
+    def html(self, text: str, path: str = "a.md", execute: str = "never") -> str:
+        """A page of this text, with all that is inserted, as Python-Markdown makes it."""
+        from markdown import markdown
+
+        from overlap.site.insert import insert
+        from overlap.site.pictures import Pictures
+        from overlap.site.view import Site
+
+        pages = self.pages(execute)
+        names = ["attr_list", "md_in_html", "tables", "toc", "pymdownx.details", "pymdownx.superfences"]
+        inserted = insert(Site(pages, Pictures(pages.book)), path, text)
+        return markdown(inserted, extensions=[*names, "overlap.site.markdown"])
+
     def check(self, remarks: bool = True) -> list[str]:
         """What is wrong with it."""
         return check(self.pages("never"), remarks)

@@ -102,7 +102,7 @@ def test_without_torch_it_says_how_to_get_it(application):
     [
         (["record", "timing/wait_for"], "record with --bundle FILE, and import that file in a checkout"),
         (["import", "bundle.jsonl"], "that command needs a checkout"),
-        (["build"], "that command needs a checkout"),
+        (["build", "made"], "that command needs a checkout"),
         (["check"], "that command needs a checkout"),
     ],
 )

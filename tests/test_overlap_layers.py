@@ -1,5 +1,6 @@
 """Chapters of two layers: rows of evidence, lines to paste, values in drawings."""
 
+import html
 import re
 
 import pytest
@@ -7,10 +8,8 @@ import pytest
 pytest.importorskip("mkdocs")
 
 from conftest import ROOT, SmallBook
-from markdown import markdown
 
 from overlap import OverlapError
-from overlap.site.markdown import _site_here
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -43,16 +42,9 @@ four
 
 
 @pytest.fixture
-def page(small_book, monkeypatch):
-    """`page(text)` is the HTML of a page of a small book, found from its folder."""
-
-    def page(text: str) -> str:
-        small_book.page("a", text)
-        monkeypatch.chdir(small_book.root)
-        _site_here.cache_clear()
-        return markdown(text, extensions=["attr_list", "toc", "overlap.site.markdown"])
-
-    return page
+def page(small_book):
+    """`page(text)` is the HTML of a page of a small book."""
+    return small_book.html
 
 
 def write(small_book: SmallBook, name: str, code: str) -> None:
@@ -62,8 +54,7 @@ def write(small_book: SmallBook, name: str, code: str) -> None:
 
 
 def test_sections_of_evidence_are_closed_rows(page):
-    html = page(CHAPTER)
-    before, evidence = html.split('id="evidence"')
+    before, evidence = page(CHAPTER).split('id="evidence"')
     assert "<details" not in before and "A reason." in before
     rows = re.findall(r'<details class="ov-row">\s*<summary><h2 id="(\w+)">.*?</details>', evidence, re.S)
     assert rows == ["first", "second"]
@@ -78,10 +69,10 @@ def test_a_page_without_evidence_stays_as_it_is(page):
 
 def test_lines_to_paste_stand_whole_without_their_docstring(small_book, page):
     write(small_book, "wait", '"""Wait."""\n\nimport torch\n\n\ndef wait():\n    torch.cuda.synchronize()\n')
-    html = page("# A\n\n```paste wait\n**Wait** for it.\n```\n")
-    assert "<strong>Wait</strong> for it." in html
-    code = re.sub("<[^>]+>", "", re.search(r'<div class="ov-paste">.*?</pre>', html, re.S)[0])
-    assert code == "import torch\n\ndef wait():\n    torch.cuda.synchronize()"
+    made = page("# A\n\n```paste wait\n**Wait** for it.\n```\n")
+    assert "<strong>Wait</strong> for it." in made
+    code = re.sub("<[^>]+>", "", re.search(r'<div class="ov-paste">.*?</pre>', made, re.S)[0])
+    assert html.unescape(code) == "import torch\n\ndef wait():\n    torch.cuda.synchronize()"
 
 
 @pytest.mark.parametrize(
@@ -126,6 +117,7 @@ def test_a_drawing_has_the_values_of_the_page(small_book, page, template):
     drawing = folder / "box.svg"
     drawing.write_text("<svg><text>{b/it: n * 2:.1f} s</text></svg>")
     text = "# A\n\n```diagram box\n```\n\n```snippet b/it\n```\n"
+    small_book.page("a", text)
     assert re.search(
         r'<text><tspan class="ov-value"[^>]*data-key="\w+"[^>]*>6\.0</tspan> s</text>', page(text)
     )

@@ -8,10 +8,8 @@ import pytest
 
 pytest.importorskip("mkdocs")
 
-from markdown import markdown
 
 from overlap import OverlapError
-from overlap.site.markdown import _site_here
 from overlap.site.pictures import Pictures
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -62,10 +60,8 @@ def main():
 
 
 @pytest.fixture
-def twins(small_book, template, monkeypatch):
+def twins(small_book, template):
     """A book with two twins that ran on the CPU, of which the fixed one ran on an H200, too."""
-    monkeypatch.chdir(small_book.root)
-    _site_here.cache_clear()
     (small_book.root / "pyproject.toml").write_text("[tool.overlap]\n")
     (small_book.root / "mkdocs.yml").write_text("site_name: Small\n")
     small_book.snippet("a/it_broken", BROKEN + PLOT.replace("{label}", "ms"))
@@ -76,18 +72,11 @@ def twins(small_book, template, monkeypatch):
     return small_book
 
 
-def rendered(book, text: str) -> str:
-    """A page of the book as HTML."""
-    extensions = ["overlap.site.markdown", "pymdownx.superfences", "attr_list"]
-    configs = {"overlap.site.markdown": {"execute": "never"}}
-    return markdown(text, extensions=extensions, extension_configs=configs)
-
-
 PAIR = "```pair a/it\nshow: work, shared\ncaption: Both.\n```\n"
 
 
 def test_the_code_shows_what_changed_and_the_fixed_code_is_copied(twins):
-    article = rendered(twins, PAIR)
+    article = twins.html(PAIR)
     lines = re.findall(r'<(span class="ov-same"|del|ins)>(.*?)\n</', article, re.S)
     texts = [(kind, html.unescape(re.sub("<[^>]+>", "", line))) for kind, line in lines]
     changed = [text for kind, text in texts if kind != 'span class="ov-same"']
@@ -99,7 +88,7 @@ def test_the_code_shows_what_changed_and_the_fixed_code_is_copied(twins):
 
 
 def test_what_both_gave_stands_together(twins):
-    article = rendered(twins, PAIR)
+    article = twins.html(PAIR)
     (run,) = article.split('<div class="ov-run"')[1:]
     assert ' data-machine="cpu" data-machines="cpu">' in run, "the H200 ran one of them only"
     assert run.count("three") == 2, "each twin printed what the template did"
@@ -111,11 +100,11 @@ def test_what_both_gave_stands_together(twins):
 def test_twins_that_no_machine_ran_both_are_an_error(twins):
     twins.path("a/it_fixed", "cpu").unlink()
     with pytest.raises(OverlapError, match="no machine has recordings of a/it_broken and a/it_fixed; run"):
-        rendered(twins, PAIR)
+        twins.html(PAIR)
 
 
 def test_without_output_the_code_has_both_places(twins):
-    article = rendered(twins, PAIR.replace("caption: Both.", "output: no"))
+    article = twins.html(PAIR.replace("caption: Both.", "output: no"))
     assert "three" not in article and "<ins>" in article
     for anchor in ("snippet-a-it_broken", "snippet-a-it_fixed"):
         assert article.count(f'id="{anchor}"') == 1
@@ -123,7 +112,7 @@ def test_without_output_the_code_has_both_places(twins):
 
 def test_twins_are_drawn_on_one_scale_if_their_axes_show_the_same(twins):
     book = twins.book("never")
-    rendered(twins, PAIR)
+    twins.html(PAIR)
     pictures = Pictures(book)
     broken, fixed = (pictures.of(book.recordings(f"a/it_{end}")["cpu"]) for end in ("broken", "fixed"))
     ticks = [re.findall(r">(\d+)</text>", picture["wide"]) for picture in (broken, fixed)]
@@ -165,7 +154,7 @@ def test_a_pair_without_one_twin_stops_the_page(twins):
     with pytest.raises(
         OverlapError, match=r":1: a pair needs two twins, and there is no snippets/a/it_fixed\.py; write"
     ):
-        rendered(twins, PAIR)
+        twins.html(PAIR)
 
 
 def test_a_notebook_has_both(twins):
@@ -173,7 +162,7 @@ def test_a_notebook_has_both(twins):
 
     twins.page("a", f"# A\n\n{PAIR}")
     pages = twins.pages("never")
-    rendered(twins, PAIR)
+    twins.html(PAIR)
     cells = json.loads(Notebook(pages, Pictures(pages.book)).build(pages.by_path["a.md"]))["cells"]
     codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(codes) == 2 and "waits" not in codes[0] and "waits" in codes[1]

@@ -22,7 +22,6 @@ for name in ("mkdocs", "material", "mkdocs_jupyter"):
 nbformat = pytest.importorskip("nbformat")
 
 from conftest import ROOT, SmallBook  # noqa: E402
-from markdown import markdown  # noqa: E402
 from mkdocs.commands.build import build as mkdocs_build  # noqa: E402
 from mkdocs.config import load_config  # noqa: E402
 from mkdocs.exceptions import Abort  # noqa: E402
@@ -35,7 +34,7 @@ from overlap.blocks.snippet import opening  # noqa: E402
 from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
-from overlap.site.background import Background  # noqa: E402
+from overlap.site.background import Background, refuse_taken_port  # noqa: E402
 from overlap.site.build import prepare  # noqa: E402
 from overlap.site.navigation import read_nav, titles  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
@@ -254,7 +253,7 @@ def test_what_is_printed_is_shown_as_text(page):
     assert "\nloading 99 %\n" in page and "loading 10 %" not in page
     assert "broken \ufffd\ufffd utf" in page
     assert "characters of output left out" in page and len(page) < 250_000
-    assert "{a/number: n} *not emphasis* ``` end" in page
+    assert "{a/number: n} *not emphasis* &#96;&#96;&#96; end" in page
 
 
 def test_a_page_has_one_machine_and_a_file_has_each(built):
@@ -440,21 +439,13 @@ def test_without_running_the_bytes_are_the_same(built):
     assert b"run by this build" not in first["a/index.html"]
 
 
-def test_the_extension_works_without_mkdocs(built, monkeypatch):
-    """As Zensical uses it: the book is found from the working directory."""
-    monkeypatch.chdir(built.root)
-    build(built, "auto", folder="again")
-    extensions = ["overlap.site.markdown", "pymdownx.superfences", "attr_list"]
-    article = markdown(INDEX + PAGE, extensions=extensions)
-    assert (
-        'data-machine="h200-x2"' in article
-        and "&lt;script&gt;alert(1)" in article
-        and "<script>" not in article
-    )
-    twice = markdown("```snippet a/number\n```\n\n" * 2, extensions=extensions)
-    assert twice.count("ov-file") == 2 and twice.count('id="snippet-a-number"') == 1, (
-        "links lead to the first place"
-    )
+def test_a_page_of_its_own_text_is_what_it_says_by_its_path(built):
+    article = built.html(INDEX + PAGE, execute="auto")
+    assert 'data-machine="h200-x2"' in article and "&lt;script&gt;alert(1)" in article
+    assert "<script>" not in article
+    twice = built.html("```snippet a/number\n```\n\n" * 2, execute="auto")
+    assert twice.count("ov-file") == 2, "links lead to the first place"
+    assert twice.count('id="snippet-a-number"') == 1
 
 
 def test_a_thin_claim_stops_an_author_and_no_build(small_book, template):
@@ -642,11 +633,10 @@ def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path):
         ),
     }.values(),
 )
-def test_what_cannot_be_inserted(built, monkeypatch, text, expected):
-    monkeypatch.chdir(built.root)
+def test_what_cannot_be_inserted(built, text, expected):
     built.snippet("a/rare", options="gpus = [8]")
     with pytest.raises(OverlapError) as caught:
-        markdown(text, extensions=["overlap.site.markdown"])
+        built.html(text)
     (built.root / "snippets/a/rare.py").unlink()
     assert expected in str(caught.value)
 
@@ -682,10 +672,10 @@ def test_a_taken_port_is_told_before_anything_is_made():
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        plugin._refuse_taken_port("127.0.0.1", port)  # nobody listens there yet, and nobody else gets it
+        refuse_taken_port("127.0.0.1", port)  # nobody listens there yet, and nobody else gets it
         taken.listen()
-        with pytest.raises(Abort, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
-            plugin._refuse_taken_port("127.0.0.1", port)
+        with pytest.raises(OverlapError, match=f"cannot serve on 127.0.0.1:{port} .* name another port"):
+            refuse_taken_port("127.0.0.1", port)
 
 
 def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, monkeypatch, capsys):

@@ -1,9 +1,13 @@
-"""Two builders make the same book: MkDocs, which the README uses, and Zensical, its theme's successor."""
+"""Two builders make the same book: MkDocs, which the README uses, and Zensical, its theme's successor.
+
+Zensical has nothing of the plugin: it builds the folder that `overlap build` writes.
+"""
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urldefrag, urljoin
@@ -63,31 +67,25 @@ class Article(HTMLParser):
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory) -> dict[str, Path]:
-    """The book, from its recordings, by builder; MkDocs first, whose plugin makes what pages lead to."""
+    """The book, from its recordings: MkDocs with the plugin, Zensical of what `overlap build` made."""
     environment = os.environ | {
         "OVERLAP_EXECUTE": "never",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": str(ROOT),
     }
-    copy = tmp_path_factory.mktemp("book")
-    for name in ("docs", "snippets", "mkdocs.yml", "pyproject.toml"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, copy / name)
-    if (ROOT / ".cache/overlap/pictures").is_dir():
-        shutil.copytree(ROOT / ".cache/overlap/pictures", copy / ".cache/overlap/pictures")
-    made = {}
-    if folder := os.environ.get("OVERLAP_SITE"):
-        made["mkdocs"] = Path(folder)
-    for builder in ("mkdocs", "zensical"):
-        if builder in made:
-            continue
-        subprocess.run(
-            [builder, "build"], cwd=copy, env=environment, check=True, capture_output=True, timeout=600
-        )
-        made[builder] = (copy / "site").rename(copy / builder)
+    folder = tmp_path_factory.mktemp("book")
+
+    def run(*command: str, cwd: Path = ROOT) -> None:
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    made = {"mkdocs": Path(os.environ.get("OVERLAP_SITE", folder / "mkdocs"))}
+    if not made["mkdocs"].exists():
+        run(sys.executable, "-m", "mkdocs", "build", "--site-dir", str(made["mkdocs"]))
+    run(sys.executable, "-m", "overlap", "build", str(folder / "docs"))
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    run("zensical", "build", cwd=folder)
+    made["zensical"] = folder / "site"
     return made
 
 

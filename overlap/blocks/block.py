@@ -143,7 +143,8 @@ class View(Protocol):
     pages: Pages
     #: What the navigation calls each page, by its path; in reading order.
     titles: dict[str, str]
-    #: What blocks have put on the page so far: ids, snippets whose output it shows, verdicts of each claim.
+    #: What blocks have put on the page so far: the ids of snippets' places, the snippets whose output it
+    #: shows, the verdicts of each claim.
     anchors: set[str]
     measured: list[str]
     claims: list[list[Verdict]]
@@ -334,7 +335,7 @@ class Text(Block):
         return f"docs/{self.page}:{self.line + offset}"
 
     def markdown(self, view: View) -> str:
-        """The text; the Markdown extension takes care of its values."""
+        """The text; what stands in its sentences is inserted when the page is whole."""
         return self.text
 
     def cells(self, notebook: Notebook) -> list[dict]:

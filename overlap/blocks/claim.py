@@ -214,7 +214,6 @@ class Claim(Block):
 
     def markdown(self, view: View) -> str:
         """Its sentence, where the prose does not set its mark."""
-        view.anchors.add(self.anchor)
         view.claims.append(view.book.verdicts(self))
         if self.name in view.cited:
             return ""

@@ -14,7 +14,12 @@ PRINTED = re.compile(r"\{printed:\s*(?P<text>[^{}\n]+?)\s*\}")
 #: What the book says of a source's statement; of these words.
 VERDICT = re.compile(r"\{verdict:\s*(?P<words>[^{}\n]+?)\s*\}")
 VERDICTS = ("holds", "holds with limits", "dated", "wrong")
-_CODE_OR_VALUE = re.compile(rf"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|{VALUE.pattern}", re.S)
+#: Code: a fence, which may stand in a box or a list; a span of a paragraph.
+CODE = (
+    r"(?m:^)[ \t>]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?:[^\n]*\n)*?[ \t>]*(?P=fence)[`~]*[ \t]*(?m:$)"
+    r"|(?<![`\\])(?P<ticks>`+)(?!`)(?:(?!\n[ \t]*\n)[\s\S])+?(?<!`)(?P=ticks)(?!`)"
+)
+_CODE_OR_VALUE = re.compile(f"{CODE}|{VALUE.pattern}")
 _UNITS = (
     "ns|[µμ]s|us|ms|s|(?:milli|micro|nano)?seconds?|[kMGT]?B/s|[kMGT]iB|[kMG]?Hz|W|[MGT]FLOP(?:/s|S)"
     "|x faster|% of|times (?:as|faster|slower|longer|shorter)"
@@ -35,13 +40,23 @@ def read_value(match: re.Match) -> Value:
 
 def values(text: str) -> list[tuple[int, Value]]:
     """All values in a piece of Markdown with the line they stand in, counted from 0; code is left aside."""
-    matches = [match for match in _CODE_OR_VALUE.finditer(text) if not match["ticks"]]
+    matches = [match for match in _CODE_OR_VALUE.finditer(text) if not _is_code(match)]
     return [(_line(text, match), read_value(match)) for match in matches]
 
 
 def replace_values(text: str, render: Callable[[Value], str]) -> str:
     """Replace each value outside code by `render(value)`."""
-    return _CODE_OR_VALUE.sub(lambda match: match[0] if match["ticks"] else render(read_value(match)), text)
+    return replace(VALUE.pattern, text, lambda match: render(read_value(match)))
+
+
+def replace(pattern: str, text: str, render: Callable[[re.Match], str]) -> str:
+    """Replace what matches outside code by `render(match)`."""
+    found = re.compile(f"{pattern}|{CODE}")
+    return found.sub(lambda match: match[0] if _is_code(match) else render(match), text)
+
+
+def _is_code(match: re.Match) -> bool:
+    return bool(match["fence"] or match["ticks"])
 
 
 @lru_cache(maxsize=1024)  # each claim looks whose marks stand on its page

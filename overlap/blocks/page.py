@@ -38,6 +38,8 @@ class Page:
     path: str
     text: str
     blocks: list[Block]
+    #: What it says to a builder, as it is written; its text has empty lines there.
+    front: str = ""
 
     @classmethod
     def read(cls, path: Path, docs: Path) -> "Page":
@@ -47,8 +49,10 @@ class Page:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise OverlapError(f"docs/{name}: not UTF-8 ({error.reason}); save it as UTF-8 text") from None
-        text = _FRONT.sub(lambda front: "\n" * front[0].count("\n"), text)  # lines keep their numbers
-        return cls(name, text, parse(text, name))
+        front = _FRONT.match(text)
+        if front:  # lines keep their numbers
+            text = "\n" * front[0].count("\n") + text[front.end() :]
+        return cls(name, text, parse(text, name), front[0] if front else "")
 
     @property
     def name(self) -> str:

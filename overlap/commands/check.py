@@ -206,3 +206,14 @@ def _freshness(book: Book, snippet: Snippet) -> Iterator[str]:
             yield f"{recording.path}: {recording.grade}: {reason}; {there}"
         if not is_intact(recording.data):
             yield f"{recording.path}: edited by hand: its digest does not match; restore it or {there}"
+
+
+def contradicted(pages: Pages) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Claims that runs of this machine contradict: what identifies each such case, and what to say of it."""
+    book = pages.book
+    for claim in pages.claims:
+        if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):
+            continue
+        for verdict in book.verdicts(claim):
+            if verdict.recording.is_local and verdict.state is State.FALSE:
+                yield (claim.page, claim.anchor, verdict.recording.path), claim.falsehood(verdict)

@@ -1,5 +1,6 @@
-"""What a served book does behind its pages: run what this machine can run."""
+"""What a served book does: it asks for a free port, and behind its pages runs what this machine can run."""
 
+import socket
 import sys
 import threading
 import time
@@ -78,3 +79,15 @@ class Background:
 
     def _build_again(self) -> None:
         write(self.signal_file, f"{time.time()}\n")
+
+
+def refuse_taken_port(host: str, port: int) -> None:
+    """Say so before the build that a port is taken; MkDocs says it after, in a traceback."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((host, port))
+        except OSError as error:
+            reason = f"cannot serve on {host}:{port} ({error.strerror})"
+            remedy = "name another port, as `mkdocs serve -a 127.0.0.1:8001`"
+            raise OverlapError(f"{reason}; {remedy}") from None

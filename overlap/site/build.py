@@ -1,7 +1,7 @@
 """What is made before a page is built: files to take home, as plain files below docs/generated/.
 
-Any builder that publishes what lies in docs/ publishes them, too: MkDocs, ProperDocs, Zensical. Git ignores
-the folder; it may be deleted at any time.
+MkDocs publishes them as it does all that lies in docs/; for another builder `overlap build` copies them. Git
+ignores the folder; it may be deleted at any time.
 """
 
 import hashlib

@@ -4,20 +4,34 @@ Markdown's own abbreviations would mark every use of `stream` and `event`, and i
 """
 
 import re
-import xml.etree.ElementTree as etree
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 
-from markdown import Markdown
 from markdown.extensions.toc import slugify
-from markdown.treeprocessors import Treeprocessor
 
 from overlap.blocks.block import HOUSE_RULES
+from overlap.blocks.inline import CODE, replace
 from overlap.blocks.pages import Pages
+from overlap.site.layers import EVIDENCE, OPEN
+from overlap.site.tables import heading_cells
+from overlap.site.view import View
 
 FILE = "glossary.md"
-#: Where text is prose: a term in a heading, in code, in a link or in a value is left alone.
-_PROSE = {"p", "li", "dd", "em", "strong", "blockquote", "ul", "ol", "dl", "div", "root"}
+#: What is no prose: headings, tables, titles of boxes, HTML, what is folded, links, braces.
+_NOT_PROSE = "|".join(
+    (
+        CODE,
+        r"(?m:^)(?P<heading>#+ .*)",
+        r"(?m:^)[ ]*\?\?\?.*\n(?:(?: {4}.*|[ ]*)\n)*",
+        r"(?m:^)(?P<table>\|.*\n(?:\|.*\n)*)",
+        r"(?m:^)[ ]*(?:!!!|<(?!span|small|b\b|a\b)).*",
+        r'<span class="ov-together">.*?</span>',
+        r"<[^<>]*>",
+        r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])?",
+        r"\{[^{}\n]*\}",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -39,59 +53,56 @@ def terms(pages: Pages) -> Iterator[Term]:
             yield Term(name, section.anchor or slugify(section.title, "-"), meaning)
 
 
-class Glossary(Treeprocessor):
-    """Links each term once, in reading order; `page()` is the page's path."""
+class Glossary:
+    """Links each term of a page once, in reading order."""
 
-    def __init__(self, md: Markdown, pages: Callable[[], Pages], page: Callable[[], str]):
-        super().__init__(md)
-        self._pages = pages
-        self._page = page
+    def __init__(self, view: View):
+        self._view = view
+        self._left: dict[str, Term] = {}
+        if view.path not in (FILE, HOUSE_RULES):
+            self._left = {term.name.lower(): term for term in terms(view.pages)}
+        #: Whether what is read is closed at first: nobody looks for a meaning there.
+        self._closed = False
 
-    def run(self, root: etree.Element) -> None:
-        """Link what is there to be linked."""
-        page = self._page()
-        if page == FILE:
-            for heading in root.iter("h2"):
-                heading.set("translate", "no")  # a browser that translates leaves terms alone
-        if page in ("", FILE, HOUSE_RULES):
-            return
-        self._left = {term.name.lower(): term for term in terms(self._pages())}
-        if self._left:
-            words = "|".join(map(re.escape, sorted(self._left, key=len, reverse=True)))
-            self._pattern = re.compile(rf"(?<![\w/-])({words})s?(?![\w-])", re.I)
-            self._walk(root)
+    def linked(self, text: str) -> str:
+        """The text with links. In the glossary itself a browser that translates leaves terms alone."""
+        if self._view.path == FILE:
+            return replace(r"(?m:^)## (?P<title>.+?)(?: *\{(?P<braces>.*)\} *)?(?m:$)", text, _as_it_is)
+        if not self._left:
+            return text
+        words = "|".join(map(re.escape, sorted(self._left, key=len, reverse=True)))
+        self._found = re.compile(rf"{_NOT_PROSE}|(?i:(?<![\w/-])(?P<term>{words})s?(?![\w-]))")
+        return self._found.sub(self._link, text)
 
-    def _walk(self, element: etree.Element) -> None:
-        if "admonition-title" in element.get("class", ""):
-            return
-        self._link(element, 0)
-        at = 0
-        while at < len(element):  # a link that is put in is the next child
-            if element[at].tag in _PROSE:
-                self._walk(element[at])
-            at += 1
-            self._link(element, at)
+    def _link(self, match: re.Match) -> str:
+        heading = match["heading"]
+        if heading and heading.startswith("## "):
+            self._closed = f"#{EVIDENCE}" in heading or (self._closed and f"#{OPEN}" not in heading)
+        if match["table"]:
+            return self._in_entries(match["table"])
+        if not match["term"] or self._closed:
+            return match[0]
+        term = self._left.pop(match["term"].lower(), None)
+        if term is None:
+            return match[0]
+        title = f' title="{escape(term.meaning)}"' if term.meaning else ""
+        href = self._view.page(FILE, term.anchor)
+        return self._view.put(f'<a href="{href}"{title} translate="no">{match[0]}</a>')
 
-    def _link(self, parent: etree.Element, at: int) -> None:
-        """Put a link at the first term of the text before the child at this place; the rest follows it."""
-        before = parent[at - 1] if at else None
-        text = (parent.text if before is None else before.tail) or ""
-        for match in self._pattern.finditer(text):
-            if match[1].lower() in self._left:
-                link = self._linked(match)
-                link.tail = text[match.end() :]
-                parent.insert(at, link)
-                if before is None:
-                    parent.text = text[: match.start()]
-                else:
-                    before.tail = text[: match.start()]
-                return
+    def _in_entries(self, table: str) -> str:
+        """A table; where its rows become entries, their prose has links, too."""
+        rows = table.split("\n")
+        heading = 1 + heading_cells([cell.strip() for cell in rows[0].strip("| ").split("|")])
+        if heading == 1:
+            return table
+        for i in range(2, len(rows)):
+            cells = rows[i].split("|")
+            cells[heading:] = [self._found.sub(self._link, cell) for cell in cells[heading:]]
+            rows[i] = "|".join(cells)
+        return "\n".join(rows)
 
-    def _linked(self, match: re.Match) -> etree.Element:
-        term = self._left.pop(match[1].lower())
-        link = etree.Element("a", {"href": f"{FILE}#{term.anchor}"})
-        if term.meaning:
-            link.set("title", term.meaning)
-        link.set("translate", "no")
-        link.text = match[0]
-        return link
+
+def _as_it_is(match: re.Match) -> str:
+    """A heading that no browser translates."""
+    braces = match["braces"] or f" #{slugify(match['title'], '-')} "
+    return f"## {match['title']} {{{braces.rstrip()} translate=no }}"

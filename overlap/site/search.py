@@ -50,6 +50,29 @@ MENDED = [
 ]
 
 
+class Search:
+    """What the theme's search is given of the pages of a site, and what is mended behind it."""
+
+    def __init__(self):
+        #: The ids of symptoms and terms, by the address of their page.
+        self.entries: dict[str, set[str]] = {}
+        self._content = ""
+
+    def give(self, page) -> None:
+        """Let search read a page in its own way; then `take_back`."""
+        self._content = page.content
+        self.entries[page.url] = entries(page.content)
+        page.content = readable(page.content)
+
+    def take_back(self, page) -> None:
+        """Let readers have the page as it was."""
+        page.content = self._content
+
+    def mend(self, site: Path) -> None:
+        """Mend the search of a built site."""
+        mend(site, self.entries)
+
+
 def readable(html: str) -> str:
     """A page as search should read it."""
     for pattern, words in _READ:

@@ -19,6 +19,13 @@ _HAN = re.compile("[\u4e00-\u9fff]")
 _LINK = re.compile(r"\]\(([^)]+)\)")
 
 
+def heading_cells(columns: list[str]) -> int:
+    """How many cells head the entry that a row becomes; 0 in a table that stays one."""
+    if columns[0] == "symptom":
+        return 1
+    return 2 if len(columns) > 1 and columns[1] in _STATEMENTS else 0
+
+
 class Tables(Treeprocessor):
     """An entry is a place to link to and to find: a heading, and a paragraph for each further cell."""
 
@@ -33,9 +40,10 @@ class Tables(Treeprocessor):
                 corner = table.find("thead/tr/th")
                 if not columns[0] and not len(corner):
                     corner.tag = "td"  # it heads nothing
-                if columns[0] == "symptom":
+                cells = heading_cells(columns)
+                if cells == 1:
                     parent[at] = self._symptoms(table, columns, taken)
-                elif len(columns) > 1 and columns[1] in _STATEMENTS:
+                elif cells == 2:
                     parent[at] = self._statements(table, columns)
         for heading in root.iter():
             if heading.tag in ("h2", "h3"):

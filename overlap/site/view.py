@@ -1,5 +1,6 @@
 """What a block draws itself with on a page: templates that escape, addresses, code, outputs, pictures."""
 
+import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from pygments.token import Name, Operator, Punctuation, Text, Token
 from overlap import OverlapError
 from overlap.blocks.block import Block
 from overlap.blocks.claim import Claim
+from overlap.blocks.inline import cited
 from overlap.blocks.page import FIRST
 from overlap.blocks.pages import Pages
 from overlap.book import select
@@ -27,8 +29,11 @@ from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
 from overlap.run import hardware
 from overlap.run.text import plain
-from overlap.site import FOLDER, machines, svg
+from overlap.site import FOLDER, machines, raw, svg
 from overlap.site.pictures import Pictures
+
+#: What stands for HTML in a page's Markdown, until all sentences are read.
+_STANDS_FOR = re.compile("\ue000(\\d+)\ue001")
 
 
 @dataclass
@@ -41,8 +46,6 @@ class Site:
     notebook_page: str = ""
     #: What the navigation calls each page, by its path; in reading order.
     titles: dict[str, str] = field(default_factory=dict)
-    #: The ids that blocks gave to places, by page.
-    anchors: dict[str, set[str]] = field(default_factory=dict)
     #: What a served page says of the runs behind it.
     status: str = ""
 
@@ -56,13 +59,13 @@ class Site:
 class View:
     """One page while it is rendered.
 
-    `anchors` are the ids it has given, `measured` the snippets whose output it shows, `claims` the verdicts
-    of each of its claims, `named` its claims by name, `cited` the names whose marks stand in the prose.
+    `anchors` are the places that links to snippets lead to, `measured` the snippets whose output it shows,
+    `claims` the verdicts of each of its claims, `named` its claims by name, `cited` the names whose marks
+    stand in the prose.
     """
 
     site: Site
     path: str = ""
-    md: Markdown | None = None
     anchors: set[str] = field(default_factory=set)
     measured: list[str] = field(default_factory=list)
     claims: list[list[Verdict]] = field(default_factory=list)
@@ -72,6 +75,7 @@ class View:
     opens_on: str = ""
     elsewhere: list[bool] = field(default_factory=list)
     _figures: int = 0
+    _html: list[str] = field(default_factory=list)
 
     @property
     def book(self) -> Book:
@@ -104,8 +108,18 @@ class View:
         return machine != select.stand_in(self.opens_on, self.book.recordings(name))
 
     def stash(self, html: str) -> str:
-        """Keep HTML out of Markdown's way; return what stands for it."""
-        return self.md.htmlStash.store(html.strip())
+        """Keep the HTML of a block out of Markdown's way; return what stands for it."""
+        self._html.append(raw.block(html))
+        return f"\ue000{len(self._html) - 1}\ue001"
+
+    def put(self, html: str) -> str:
+        """The same for HTML within a sentence."""
+        self._html.append(raw.sentence(html))
+        return f"\ue000{len(self._html) - 1}\ue001"
+
+    def filled(self, text: str) -> str:
+        """Markdown with the HTML in its places."""
+        return _STANDS_FOR.sub(lambda match: self._html[int(match[1])], text)
 
     def render(self, template: str, **names) -> Markup:
         """The HTML of a template's text; every text in it is escaped."""
@@ -131,7 +145,6 @@ class View:
         """
         self._figures += 1
         anchor = f"figure-{name.replace('/', '-')}" if name else f"figure-{self._figures}"
-        self.anchors.add(anchor)
         code = f' <a class="ov-how" href="{href}">How it was measured</a>' if href else ""
         link = f'<a class="headerlink" href="#{anchor}" title="Link to this figure">¶</a>'
         return f"\n**Figure {self._figures}.** {caption}{code} {link}\n{{: .ov-caption #{anchor} }}\n"
@@ -158,7 +171,9 @@ class View:
         return self.file("folds", view=self, address=_folder(self.path), opened=Markup("".join(opened)))
 
     def open(self, blocks: list[Block]) -> None:
-        """Decide which machine the page shows before a reader picks one."""
+        """Look for the claims of a page, and decide which machine it shows before a reader picks one."""
+        self.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
+        self.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
         outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
         self.opens_on = select.of_page(self.book, outputs)
 

@@ -1,0 +1,36 @@
+"""The contents of a page, as its margin shows them."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from overlap.site.layers import EVIDENCE, OPEN
+
+
+class Heading(Protocol):
+    """A heading in the contents, with those below it."""
+
+    id: str
+    children: list["Heading"]
+
+
+def shorten(titles: Iterable[Heading], html: str) -> None:
+    """Leave out entries, but for their groups; and what is within a section of a chapter of two layers."""
+    for title in titles:
+        if 'class="ov-symptom"' in html:
+            for group in title.children:
+                group.children.clear()
+        _layer(title)
+
+
+def _layer(title: Heading) -> None:
+    """One level; below *Evidence* its sections."""
+    sections = {section.id: section for section in title.children}
+    if EVIDENCE not in sections:
+        return
+    evidence = sections[EVIDENCE]
+    at = title.children.index(evidence) + 1
+    behind = title.children[at:]
+    for section in sections.values():
+        section.children.clear()
+    evidence.children.extend(section for section in behind if section.id != OPEN)
+    title.children[at:] = [section for section in behind if section.id == OPEN]

@@ -1,0 +1,140 @@
+"""A page's Markdown with all that was recorded inserted: its blocks, values, marks and first terms as HTML.
+
+It is Markdown for any builder.
+"""
+
+import re
+from html import escape
+
+from overlap import OverlapError
+from overlap.blocks.block import Block
+from overlap.blocks.inline import CITED, PRINTED, VALUE, VERDICT, VERDICTS, read_value, replace
+from overlap.blocks.page import parse
+from overlap.book import select
+from overlap.book.verdict import Counts
+from overlap.run import hardware
+from overlap.site.glossary import Glossary
+from overlap.site.layers import EVIDENCE
+from overlap.site.view import Site, View
+
+#: A mark with the end of the word before it, which may be a value or code, and the sign behind it.
+_BEFORE = r"(?P<before>(?:(?<!`)`[^`\n]+`(?!`))?[^\s*_`\[\]()<>]{0,20})"
+_MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)]*)"
+#: The title of a page.
+_TITLE = re.compile(r"\A\s*# .*$", re.M)
+#: Words a minute, of prose that has to be thought about.
+_PACE = 200
+
+
+def insert(site: Site, path: str, text: str) -> str:
+    """The Markdown of a page, by its path below docs/, with everything in its place."""
+    page = site.pages.by_path.get(path)
+    as_read = page and page.text.strip() == text.strip()
+    blocks = page.blocks if as_read else parse(text, path)
+    view = View(site, path)
+    view.open(blocks)
+    parts = [block.markdown(view) for block in blocks]
+    if view.measured or site.status:
+        top = view.stash(_head(view, blocks))
+        parts[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", parts[0], count=1)
+    if view.measured:
+        parts.append(f"\n\n{view.stash(_measured(view))}\n")
+    if view.elsewhere:
+        parts.append(f"\n\n{view.stash(view.parts)}\n")
+    return view.filled(_in_sentences(view, "\n".join(parts)))
+
+
+def _in_sentences(view: View, text: str) -> str:
+    """Text with what stands in its sentences; code has nothing of this."""
+    text = replace(VALUE.pattern, text, lambda match: _value(view, match))
+    text = replace(PRINTED.pattern, text, lambda match: _printed(view, match))
+    text = replace(VERDICT.pattern, text, lambda match: _verdict(view, match))
+    text = replace(_MARK, text, lambda match: _mark(view, match))
+    return Glossary(view).linked(text)
+
+
+def _value(view: View, match: re.Match) -> str:
+    """A value on the page's machine, with its provenance and its range."""
+    shown = view.value(read_value(match))
+    name = "ov-value ov-pinned" if shown.is_pinned else "ov-value"
+    attributes = {"class": name, "tabindex": "-1"} | shown.attributes
+    small = f'<small class="ov-range">{escape(shown.wide_range)}</small>' if shown.wide_range else ""
+    written = " ".join(f'{name}="{escape(text)}"' for name, text in attributes.items())
+    return view.put(f"<span {written}>{escape(shown.text)}{small}</span>")
+
+
+def _printed(view: View, match: re.Match) -> str:
+    """A number that a source printed: shown as such, so that nobody takes it for one of ours."""
+    title = "printed by a source, not measured here"
+    return view.put(f'<span class="ov-printed" title="{title}">{escape(match["text"])}</span>')
+
+
+def _verdict(view: View, match: re.Match) -> str:
+    """What the book says of a source's statement, as a mark."""
+    words = match["words"]
+    if words not in VERDICTS:
+        raise OverlapError(f"docs/{view.path}: {words!r} is no verdict; write one of {', '.join(VERDICTS)}")
+    return view.put(f'<span class="ov-chip ov-{words.split()[-1]}">{words}</span>')
+
+
+def _mark(view: View, match: re.Match) -> str:
+    """The mark of a claim, which opens its evidence; it stays with the word before and the sign behind it."""
+    claim = view.named.get(match["claim"])
+    if claim is None:
+        reason = f"no claim of this page is named {match['claim']!r}"
+        raise OverlapError(f"docs/{view.path}: {reason}; name it, or take the mark away")
+    words = f"{match['before']}\u00a0{view.put(claim.mark(view))}{match['after']}"
+    return f'<span class="ov-together">{words}</span>'
+
+
+def _head(view: View, blocks: list[Block]) -> str:
+    """Below the title: minutes to read, the machine shown, all machines, dates, how many claims hold."""
+    answer, evidence = _words(blocks)
+    days = _days(view)
+    return view.file(
+        "head",
+        status=view.site.status,
+        first=view.opens_on,
+        minutes=max(1, round(answer / _PACE)),
+        evidence=round(evidence / _PACE),
+        models=list(dict.fromkeys(hardware.label(machine).rpartition(" × ")[2] for machine in days)),
+        days=sorted(day for days_there in days.values() for day in days_there),
+        is_first=view.opens_on == select.of_book(view.book),
+        elsewhere=view.elsewhere.count(True),
+        outputs=len(view.elsewhere),
+        counts=Counts.of(view.claims),
+        marks=view.legend,
+        notebook=view.link(f"downloads/{view.path.removesuffix('.md')}.ipynb"),
+    )
+
+
+def _words(blocks: list[Block]) -> tuple[int, int]:
+    """How many words the answer of a page has, and how many its evidence."""
+    text = "\n".join(block.prose.text for block in blocks if block.prose)
+    answer, _, evidence = text.partition(f"{{ #{EVIDENCE} }}")
+    return len(answer.split()), len(evidence.split())
+
+
+def _measured(view: View) -> str:
+    """When and on what the snippets of a page ran, how many claims hold, and the page as a notebook."""
+    counts = Counts.of(view.claims)
+    held = sorted(counts.by, key=hardware.order)
+    name = view.path.removesuffix(".md")
+    is_page = name == view.site.notebook_page
+    return view.file(
+        "measured",
+        spans=[f"{hardware.label(p)}, {' and '.join(sorted(days))}" for p, days in _days(view).items()],
+        counts=counts,
+        held=[f"{hardware.label(machine)}: {counts.on(machine)}" for machine in held],
+        file=view.link(f"downloads/{name}.ipynb"),
+        page=f"{view.up}generated/notebooks/{name}/" if is_page else "",
+    )
+
+
+def _days(view: View) -> dict[str, set[str]]:
+    """The days when the page's snippets ran, by machine."""
+    days: dict[str, set[str]] = {}
+    for name in view.measured:
+        for machine, recording in view.book.recordings(name).items():
+            days.setdefault(machine, set()).add(recording.day)
+    return {machine: days[machine] for machine in sorted(days, key=hardware.order)}

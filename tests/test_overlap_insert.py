@@ -1,0 +1,158 @@
+"""What is inserted into pages, and what is left alone; the folder for other builders."""
+
+import html
+import os
+import re
+
+import pytest
+
+pytest.importorskip("mkdocs")
+
+from overlap.blocks.inline import cited, values
+from overlap.cli import main
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+CLAIM = "```snippet a/it\n```\n\n```claim a/it\nn > 8\nname: large\nIt is large.\n```\n"
+BRACES = "{a/it: n} {claim: large} {printed: 5 s} {verdict: dated}"
+PLACES = {
+    "a fence": f"```text\n{BRACES}\n```",
+    "a fence of tildes": f"~~~\n{BRACES}\n~~~",
+    "a longer fence": f"````text\n```snippet a/it\n```\n{BRACES}\n````",
+    "a fence in a list": f"- one\n\n    ```text\n    {BRACES}\n    ```",
+    "a fence in a box": f"!!! note\n\n    ```text\n    {BRACES}\n    ```",
+    "a span": f"It says `{BRACES}` there.",
+    "a span of two ticks": f"It says ``a ` and {BRACES}`` there.",
+    "a span over a line's end": f"It says `{BRACES}\n{BRACES}` there.",
+}
+
+
+@pytest.fixture
+def book(small_book, template):
+    """A number that is 9, and its claim on the page that shows it."""
+    (small_book.root / "pyproject.toml").write_text("[tool.overlap]\nhome = {cpu = 1}\n")
+    small_book.snippet("a/it")
+    small_book.commit("a/it", template, {"n": 9})
+    small_book.page("index", "---\ntitle: The first\n---\n# One\n\nIt is {a/it: n}.\n")
+    small_book.page("glossary", "# Glossary\n\n## Widget · 部件\n\nA `thing`.\n")
+    small_book.page("a", f"# A\n\n{CLAIM}")
+    return small_book
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_code_stays_as_it_is_written(book, place):
+    made = book.html(f"# A\n\n{PLACES[place]}\n\n{CLAIM}")
+    text = html.unescape(re.sub("<[^>]+>", "", made))
+    assert BRACES in text and "ov-value" not in made and "ov-printed" not in made
+    assert not cited(PLACES[place]) and not values(PLACES[place])
+
+
+def test_a_tick_alone_hides_nothing_of_the_next_paragraph(book):
+    made = book.html(f"# A\n\nA tick ` alone.\n\nIt is {{a/it: n}}.\n\nOne more ` tick.\n\n{CLAIM}")
+    assert re.search(r"It is <span[^>]*>9</span>\.", made)
+
+
+def test_what_stands_in_sentences_is_text_for_markdown(book, template):
+    book.commit("a/it", template, {"n": 9, "said": "*a* _b_ `c` [d](e) | {f} <g>"})
+    made = book.html("# A\n\n| x |\n|---|\n| **{a/it: said}** |\n")
+    assert "*a* _b_ `c` [d](e) | {f} <g>" in html.unescape(re.sub("<[^>]+>", "", made))
+    assert made.count("<td>") == 1 and "<strong><span" in made
+
+
+def test_a_mark_stays_with_the_word_before_and_the_sign_behind(book):
+    for before, shown in {"9": "9", "`x()`": "<code>x()</code>", "{a/it: n}×": None}.items():
+        made = book.html(f"# A\n\nIt took {before} {{claim: large}}, so.\n\n{CLAIM}")
+        together = re.search(
+            r'<span class="ov-together">(.*)</span>, so|<span class="ov-together">(.*?),</span>', made
+        )
+        words = together[1] or together[2]
+        assert words.startswith(shown) if shown else re.match(r"<span[^>]*>9</span>×", words), made
+
+
+def test_output_is_no_markdown(book, template):
+    said = "a\n\n\n```text\n\tb\n~~~\n    *c*\n\n- d\n"
+    outputs = [{"output_type": "stream", "name": "stdout", "rank": 0, "text": [said]}]
+    book.commit("a/it", template, {"n": 9}, outputs=outputs)
+    made = book.html(f"# A\n\n{CLAIM}\n\n**After.**\n")
+    assert said.rstrip("\n") in html.unescape(re.sub("<[^>]+>", "", made))
+    assert "<p><strong>After.</strong></p>" in made
+
+
+def test_the_first_use_of_a_term_is_a_link(book):
+    text = """# The widget
+
+A [widget](index.md) in a link, `widget` in code, <b title="widget">in a tag</b>.
+
+| widget |
+|---|
+| widget |
+
+??? note "widget"
+
+    A widget.
+
+A widget, and a second widget.
+"""
+    made = book.html(text)
+    link = '<a href="../glossary/#widget" title="A thing." translate="no">widget</a>'
+    assert made.count("translate=") == 1 and f"A {link}, and a second widget." in made
+    closed = "# A\n\n## Evidence { #evidence }\n\n## One\n\nA widget.\n\n"
+    made = book.html(f"{closed}## You can now {{ #you-can-now }}\n\nWidgets.\n")
+    assert made.partition("you-can-now")[2].count("translate=") == 1
+
+
+def test_the_glossary_leaves_its_headings_untranslated(book):
+    made = book.html("# Glossary\n\n## Widget · 部件\n\nA widget.\n\n## B { #bee }\n\nb\n", "glossary.md")
+    assert re.findall(r'<h2 id="([^"]*)" translate="no">', made) == ["widget", "bee"]
+
+
+def build(book, folder) -> int:
+    """`overlap build` of a book, from its recordings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OVERLAP_EXECUTE", "never")
+        return main(["build", str(folder)], book.root)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_for_other_builders_has_all(book, tmp_path, exists):
+    folder = tmp_path / "deep/er/made"
+    if exists:
+        folder.mkdir(parents=True)
+    assert build(book, folder) == 0
+    page = (folder / "index.md").read_text()
+    assert page.startswith("---\ntitle: The first\n---\n# One\n") and re.search(
+        r"It is <span.*>9</span>\.", page
+    )
+    assert "{a/it" not in page and "```snippet" not in (folder / "a.md").read_text()
+    assert (folder / "generated/downloads/a/it.py").exists()
+    assert (folder / "recordings/cpu/a/it.json").read_bytes() == book.path("a/it").read_bytes()
+    assert [path.name for path in folder.parent.iterdir()] == ["made"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_lost(book, tmp_path, capsys):
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").write_text("mine")
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for folder, reason in {
+        full: "is there and not empty; name a new folder",
+        file: "is there and not empty; name a new folder",
+        book.root / "docs/made": "is within docs/, of which it is made; name a folder elsewhere",
+        book.root / "docs": "is within docs/",
+        file / "made": "cannot be written (File exists); mend this, or name another folder",
+    }.items():
+        assert build(book, folder) == 1
+        assert f"{folder}: {reason}" in capsys.readouterr().err
+    assert (full / "mine").read_text() == file.read_text() == "mine"
+    assert not (book.root / "docs/made").exists() and (book.root / "docs/a.md").exists()
+
+
+def test_a_page_that_cannot_be_made_leaves_no_folder(book, tmp_path, capsys):
+    book.page("a", f"# A\n\n{CLAIM}\n\n{{claim: lost}}\n")
+    assert build(book, tmp_path / "made") == 1
+    assert "no claim of this page is named 'lost'" in capsys.readouterr().err
+    book.page("a", f"# A\n\n{CLAIM}\n\n{{verdict: holdz}}\n")
+    assert build(book, tmp_path / "made") == 1
+    assert "docs/a.md: 'holdz' is no verdict" in capsys.readouterr().err
+    assert not [name for name in os.listdir(tmp_path) if name.startswith((".overlap", "made"))]

@@ -222,6 +222,15 @@ def main() -> dict:
     return result | {"spread": spread, "first_numbers": first_numbers}
 
 
+def derive(results: dict) -> dict:
+    """The peaks: of a part in shares of a rank, of a whole model in models."""
+    peak_gb, model_gb = results["peak_gb"], results["model_gb"]
+    return {
+        "part_of_share": max(peak_gb["in_parts"]) * results["ranks"] / model_gb,
+        "whole_of_model": min(peak_gb["whole"]) / model_gb,
+    }
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"whole": "built, then split", "in_parts": "split, then built"}
     groups = {}

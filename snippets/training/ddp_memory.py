@@ -76,6 +76,21 @@ def main() -> dict:
     return {"ranks": ranks, "model_gb": model_gb, "peak_gb": peak}
 
 
+def derive(results: dict) -> dict:
+    """What views of buckets save, and what is left, in sizes of the model."""
+    peak_gb, model_gb = results["peak_gb"], results["model_gb"]
+    if "ddp_view" not in peak_gb:
+        return {}
+    view = peak_gb["ddp_view"]
+    return {
+        "models": {
+            "view_saves": (max(peak_gb["ddp"]) - max(view)) / model_gb,
+            "least_with_view": min(view) / model_gb,
+            "most_with_view": max(view) / model_gb,
+        }
+    }
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"one_gpu": "one GPU", "dp": "DataParallel"}
     titles |= {"ddp": "DDP, with old buckets"}

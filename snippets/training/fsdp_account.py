@@ -108,11 +108,15 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How much longer a step takes than what its profile accounts for, in ms."""
-    unknown = {}
+    """How far a step is from what its profile accounts for; FSDP's idle time."""
+    unknown, off = {}, {}
     for name, each in results["profiled"].items():
-        unknown[name] = results["before"]["ms"][name] - each["ms"]["span"]
-    return {"unaccounted_ms": unknown}
+        ms = results["before"]["ms"][name]
+        unknown[name] = ms - each["ms"]["span"]
+        off[name] = abs(unknown[name]) / ms
+    fsdp, ddp = (results["profiled"][name]["ms"] for name in ("fsdp_few", "ddp_few"))
+    idle = fsdp["idle"] / ddp["idle"]
+    return {"unaccounted_ms": unknown, "account_off": off, "idle_of_ddp": idle}
 
 
 def plot(results: dict, ceilings: dict):

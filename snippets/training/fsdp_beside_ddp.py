@@ -122,7 +122,7 @@ NAMES = {"tf32": "TF32", "autocast": "bf16 autocast", "bf16": "bf16 parameters"}
 
 
 def derive(results: dict) -> dict:
-    """How far the losses of FSDP are from those of DDP, at most, by precision."""
+    """What FSDP takes of DDP's memory and time; how far its losses are from DDP's."""
     off = {}
     for precision, each in results["loss"].items():
         shares = []
@@ -130,7 +130,14 @@ def derive(results: dict) -> dict:
             pairs = zip(each[way], each["ddp"], strict=True)
             shares += [abs(loss - ddp) / ddp for loss, ddp in pairs]
         off[precision] = max(shares)
-    return {"losses_off": off}
+    gb, times = results["gb"], results["times"]
+    memory, time = [], []
+    for precision, each in gb.items():
+        ms = times[precision]["many"]["ms"]
+        memory.append(each["fsdp"]["peak"] / each["ddp"]["peak"])
+        time += [ms[way] / ms["ddp"] for way in ("fsdp", "fsdp_kept")]
+    of_ddp = {"memory": memory, "time": time}
+    return {"losses_off": off, "of_ddp": of_ddp}
 
 
 def plot(results: dict, ceilings: dict):

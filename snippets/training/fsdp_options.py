@@ -191,10 +191,14 @@ TITLES = {
 
 
 def derive(results: dict) -> dict:
-    """How far the losses of the ways that compute in float32 differ."""
+    """How far losses in float32 differ, and those with clipped gradients."""
     bf16 = ("ddp_bf16", "bf16", "together")
     differ = results["losses_differ_by"].items()
-    return {"fp32_losses_differ_by": max(by for name, by in differ if name not in bf16)}
+    plain, clipped = (results["losses"][way][-1] for way in ("plain", "clipped"))
+    return {
+        "fp32_losses_differ_by": max(by for name, by in differ if name not in bf16),
+        "clipped_differs_by": abs(plain - clipped) / plain,
+    }
 
 
 def plot(results: dict, ceilings: dict):

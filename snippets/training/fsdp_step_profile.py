@@ -335,6 +335,37 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """What Python takes of the kernels' time, what idle time is beside, where it lies."""
+    if "gpu" not in results:
+        return {}
+    cpu, fsdp, ddp = (
+        results["cpu"],
+        results["gpu"]["fsdp_few"]["ms"],
+        results["gpu"]["ddp_few"]["ms"],
+    )
+    profile = results["profile"]["fsdp_few"]["ms"]
+    return {
+        "python_takes": {
+            "fsdp": cpu["fsdp"]["ms"]["whole"] / fsdp["kernels"],
+            "ddp": cpu["ddp"]["ms"]["whole"] / ddp["kernels"],
+        },
+        "idle_beside": {
+            "ddp": fsdp["idle"] / ddp["idle"],
+            "exposed": fsdp["idle"] / fsdp["exposed"],
+        },
+        "kernels_off": abs(fsdp["kernels"] / ddp["kernels"] - 1),
+        "idle_in": {
+            part: profile[f"idle_in_{part}"] / profile["idle"]
+            for part in ("hooks", "optimizer")
+        },
+        "hooks_in": {
+            part: profile[f"hooks_{part}"] / profile["hooks"]
+            for part in ("calls", "operators")
+        },
+    }
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"ddp": "DDP", "fsdp": "FSDP, a group for each block"}
     panels = {}

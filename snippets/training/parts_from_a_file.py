@@ -203,6 +203,17 @@ TITLES = {
 }
 
 
+def derive(results: dict) -> dict:
+    """The peak of a host process in files: of ways that open it once, or in each."""
+    host_gb, file_gb = results["peak_gb"]["host"], results["file_gb"]
+    return {
+        "files_held": {
+            "once": max(host_gb["first"] + host_gb["parts"]) / file_gb,
+            "in_each": min(host_gb["read"]) / file_gb,
+        }
+    }
+
+
 def plot(results: dict, ceilings: dict):
     host = {text: max(results["peak_gb"]["host"][n]) for n, text in TITLES.items()}
     gpu = {text: max(results["peak_gb"]["gpu"][n]) for n, text in TITLES.items()}

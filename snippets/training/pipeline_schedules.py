@@ -176,14 +176,21 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How far the waiting of two schedules is from the formula."""
+    """Waiting beside the formula; memory by micro-batches; interleaved beside 1F1B."""
     waiting, formula = results["waiting"], results["formula"]
+    peaks = {name: results["peak_gb"][name] for name in ("gpipe", "one_f_one_b")}
     return {
+        "first_rank_grows": {name: gb[-1][0] / gb[0][0] for name, gb in peaks.items()},
+        "interleaved_takes": {
+            m: ms / results["one_f_one_b"]["ms"][m]
+            for m, ms in results["interleaved"]["ms"].items()
+        },
+        "of_gpipe": max(peaks["one_f_one_b"][-1]) / max(peaks["gpipe"][-1]),
         "off_formula": [
             abs(share - said)
             for name in ("gpipe", "one_f_one_b")
             for share, said in zip(waiting[name], formula[name], strict=True)
-        ]
+        ],
     }
 
 

@@ -188,6 +188,19 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far kept memory is from the rows that the blocks gather; times beside."""
+    ranks, blocks, ms = results["ranks"], results["blocks"], results["ms"]
+    rows = {
+        "tensor": blocks * (2 + 8 / ranks) - 1,
+        "sequence": blocks * (1 + 9 / ranks) - 1 / ranks,
+    }
+    off = {}
+    for way, count in rows.items():
+        off[way] = abs(1 - count * results["rows_gb"] / results["gb"][way]["kept"])
+    return {"kept_off": off, "sequence_takes": ms["sequence"] / ms["tensor"]}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"one_gpu": "one GPU", "tensor": "tensor parallel"}
     titles["sequence"] = "tensor and sequence parallel"

@@ -107,6 +107,18 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How much each rank keeps beside its share, and how far ways differ."""
+    ranks, moments_gb = results["ranks"], results["moments_gb"]
+    state_gb = results["gb"]["zero"]["state"]
+    share_gb = (8 + 8 / ranks) * results["parameters"] / 1e9
+    return {
+        "moments_of_share": max(moments_gb["zero"]) * ranks / moments_gb["adam"][0],
+        "state_off": abs(1 - share_gb / state_gb),
+        "most_weights_differ": max(results["weights_differ_by"].values()),
+    }
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"adam": "DDP, Adam", "zero": "DDP, ZeRO-1"}
     shown = {}

@@ -1339,6 +1339,12 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "Expected to have finished reduction in the prior iteration": "symptoms/#expected-to-have-finished",
+    "mark a variable ready only once": "symptoms/#expected-to-mark",
+    "DDP uneven inputs hang": "symptoms/#one-rank-has-fewer",
+    "collective mismatch in your code": "symptoms/#received-data-size",
+    "DDP 验证 卡住 timeout": "symptoms/#the-other-ranks-hang",
+    "unfreeze layers DDP": "symptoms/#layers-that-i-unfroze",
     "first batch slow": "symptoms/#the-first-cuda-call-is-slow symptoms/#the-first-batch-of-each",
     "first batch of every epoch slow": "symptoms/#the-first-batch-of-each-epoch",
     "not reproducible": "symptoms/#results-differ-from-run-to-run",

@@ -22,9 +22,11 @@ from snippets.training import (
     ddp_bf16,
     ddp_compile,
     ddp_equality,
+    ddp_evaluation,
     ddp_minimal,
     ddp_old_buckets,
     ddp_options,
+    ddp_parameters,
     ddp_timeline,
     dp_vs_ddp,
     forgetful_threads,
@@ -582,3 +584,71 @@ def test_of_a_profile_only_matmuls_on_the_gpu_count():
 def test_flop_of_a_step_are_those_of_its_matmuls():
     net, x = nn.Linear(4, 2, bias=False), torch.ones(3, 4)
     assert steps_for_seconds.flop_of(lambda x: net(x).sum().backward(), [x]) == 2 * (2 * 3 * 4 * 2)
+
+
+def test_parameters_without_a_gradient_are_named_and_frozen_ones_are_not():
+    layers = ddp_parameters.Layers(lambda rank, step: False)
+    ddp_parameters.gradients(layers, rank=0, step=1)
+    assert ddp_parameters.without_gradient(layers) == ["second.weight", "second.bias"]
+    ddp_parameters.freeze(layers)
+    assert ddp_parameters.without_gradient(layers) == []
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "ends"),
+    [
+        ("all used", {}, "right"),
+        ("never used", {}, "Expected to have finished reduction"),
+        ("never used", {"find_unused_parameters": True}, "right"),
+        ("used in steps 1 and 3", {"static_graph": True}, "Expected to have finished reduction"),
+    ],
+)
+def test_a_lone_rank_is_told_of_unused_parameters(alone, case, options, ends):
+    steps = ddp_parameters.train(*ddp_parameters.CASES[case], options)
+    assert steps[0] == "right" and steps[-1].startswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "word"),
+    [
+        ([["right", "right"], ["right", "right"]], "right"),
+        ([["right", "wrong"], ["right", "right"]], "wrong"),
+        ([["Timed out"], ["wrong", "Expected"]], "error in step 1"),
+        ([["wrong", "Expected"], ["wrong", "Expected"]], "error in step 2"),
+    ],
+)
+def test_the_first_error_of_any_rank_is_the_word_for_a_training(ranks, word):
+    assert ddp_parameters.word(ranks) == word
+
+
+COUNTS = """
+import json, sys
+import torch
+import torch.distributed as dist
+from snippets.training.ddp_unequal_batches import as_many_as_all
+dist.init_process_group("gloo")
+rank, device = dist.get_rank(), torch.device("cpu")
+found = [list(as_many_as_all(range(n[rank]), device)) for n in ([2, 3, 1], [2, 2, 2], [0, 1, 4], [3, 2, 3])]
+total = torch.ones(1)
+dist.all_reduce(total)  # no collective of the loops is left over
+with open(f"{sys.argv[1]}/{rank}", "w") as file:
+    json.dump([found, total.item()], file)
+dist.destroy_process_group()
+"""
+
+
+def test_all_ranks_stop_when_the_first_has_no_more(tmp_path):
+    (tmp_path / "run.py").write_text(COUNTS)
+    on_ranks(3, str(tmp_path / "run.py"), str(tmp_path))
+    for rank in range(3):
+        assert json.loads((tmp_path / str(rank)).read_text()) == [[[0], [0, 1], [], [0, 1]], 3]
+
+
+def test_ranks_that_evaluate_a_part_each_count_what_one_counts():
+    ends = ddp_evaluation.on_two_ranks("on all ranks")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    ddp_evaluation.step(model)  # the running means are those of one step
+    expected = ddp_evaluation.positive(model, ddp_evaluation.ROWS)
+    assert [(end["exit"], end["steps"], end["counted"]) for end in ends] == [(0, 2, expected)] * 2
+    assert 0 < expected < len(ddp_evaluation.ROWS)

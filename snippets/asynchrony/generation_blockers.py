@@ -68,5 +68,25 @@ def main() -> dict:
     return report(loop_lines())
 
 
+def derive(results: dict) -> dict:
+    """The lines that do not wait as these do, or do not return at once as those do."""
+    waiting = {
+        "if (token == END).all(): break",
+        "token[0].item()",
+        "token.tolist()",
+        "torch.distributions.Categorical(shares).sample()",
+        "scores[small]",
+        "torch.tensor([7], device=...)",
+        "keys[:, :, :place]",
+    }
+    returning = {
+        "Categorical(shares, validate_args=False).sample()",
+        "torch.multinomial(shares, 1)",
+        "keys.index_copy_(2, place, new)",
+    }
+    others = waiting.symmetric_difference(results["waits"])
+    return {"otherwise": sorted(others | returning.difference(results["returns"]))}
+
+
 if __name__ == "__main__":
     main()

@@ -173,6 +173,18 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far the right ways differ from eager, what losses fall to, which are equal."""
+    losses = results["losses"]
+    right = ("cache_off", "callable", "whole")
+    return {
+        "right_differ_by": max(results["differs_by"][way] for way in right),
+        "falls_to": {way: each[-1] / each[0] for way, each in losses.items()},
+        "whole_as_eager": losses["whole"] == losses["eager"],
+        "eager_around_as_cache_on": losses["eager_around"] == losses["cache_on"],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     labels = {
         "eager": "eager",

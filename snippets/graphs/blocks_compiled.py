@@ -103,10 +103,14 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Whether the whole model compiles as many operations a block, for each depth."""
+    """Whether the whole model compiles block by block, and blocks one of them twice."""
     whole = results["operations"]["whole"]
     (one,) = whole["1"]
-    return {"grows_by_block": all(whole[str(n)] == [n * one] for n in (1, 2, 4, 8))}
+    by_block = results["operations"]["by_block"]
+    return {
+        "grows_by_block": all(whole[str(n)] == [n * one] for n in (1, 2, 4, 8)),
+        "one_block_twice": all(by_block[str(n)] == [one, one] for n in (2, 8)),
+    }
 
 
 if __name__ == "__main__":

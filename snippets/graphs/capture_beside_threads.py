@@ -149,7 +149,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """By mode, beside what a capture is right and silent, and what is told of it."""
+    """By mode, what a capture harms, and what is told that a stream is capturing."""
     modes = {mode: [] for row in results["found"].values() for mode in row}
     unharmed, stopped = modes, {mode: [] for mode in modes}
     for action, row in sorted(results["found"].items()):
@@ -158,7 +158,12 @@ def derive(results: dict) -> dict:
                 unharmed[mode].append(action)
             if not outcome["right"] and "stream is capturing" in outcome["thread"]:
                 stopped[mode].append(action)
-    return {"unharmed": unharmed, "stopped": stopped}
+    harmed = {}
+    for mode, actions in unharmed.items():
+        harmed[mode] = [
+            name for name in sorted(results["found"]) if name not in actions
+        ]
+    return {"unharmed": unharmed, "harmed": harmed, "stopped": stopped}
 
 
 if __name__ == "__main__":

@@ -65,6 +65,16 @@ def main() -> dict:
     return {"widths": widths, "texts": texts, "blocks": BLOCKS}
 
 
+def derive(results: dict) -> dict:
+    """The rate at which a graph reads weights and cache, for each width."""
+    return {
+        "read_gb_s": [
+            (row["bytes"]["weights"] + row["bytes"]["cache"]) / row["us"]["graph"] / 1e3
+            for row in results["widths"]
+        ]
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows = results["widths"]
     lines = {"eager": [row["us"]["eager"] for row in rows]}

@@ -231,13 +231,24 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """By how much the scores of any way differ from those of float32."""
+    """How far scores are from float32's; what graphs change, and reading costs."""
     parts = ("uncompiled", "compiled", "reduce_overhead", "attention")
     differ = [
         max(results[part].get("differs_by", {}).values(), default=None)
         for part in parts
     ]
-    return {} if None in differ else {"most_differs_by": max(differ)}
+    if None in differ:
+        return {}
+    eager, attention = results["uncompiled"], results["attention"]["agree"]
+    us = eager["read"]["us"]
+    return {
+        "most_differs_by": max(differ),
+        "graph_changes": {
+            "tokens": attention["attention_graph"] - attention["attention"],
+            "scores": eager["differs_by"]["graph"] - eager["differs_by"]["static"],
+        },
+        "read_takes": {way: us[f"{way}_read"] / us[way] for way in ("graph", "static")},
+    }
 
 
 def plot(results: dict, ceilings: dict):

@@ -94,5 +94,17 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """Where a replay read memory that was given back."""
+    return {
+        "illegal": [
+            order
+            for order in ("graph_first", "cleared", "graph_last")
+            if not results[order]["right"]
+            and "illegal memory access" in results[order]["error"]
+        ]
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -157,6 +157,7 @@ def derive(results: dict) -> dict:
     row = rows["120 blocks"]
     beside = [rows[name] for name in ("100 blocks", "120 blocks", "all SMs")]
     return {
+        "rises_after_120": row["after_mhz"] / row["mhz"],
         "off_with_120": {
             "rate_alone": abs(row["tflop_s"] / row["alone_tflop_s"] - 1),
             "driver": abs(row["mhz"] / row["nvml_mhz"] - 1),

@@ -152,6 +152,7 @@ def derive(results: dict) -> dict:
     return {
         "most_of_least": [row["most_mhz"] / row["least_mhz"] for row in cases],
         "of_driver": [row["middle_mhz"] / row["nvml_mhz"] for row in cases],
+        "off_driver": [abs(row["middle_mhz"] / row["nvml_mhz"] - 1) for row in cases],
         "both_of_alone": [row["both_ms"] / row["alone_ms"] for row in beside],
         "counted_beside": [row["counted_sms"] for row in beside],
     }

@@ -104,11 +104,17 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The share of samples in which anything but the power held the clock down."""
+    """Clock and power with random numbers; how often what held the clock down."""
     names = "thermal_software thermal_hardware hardware_slowdown power_brake"
     names += " applications_clock sync_boost"
     random = results["held_down_by"]["random"]
-    return {"held_down_by_others": max(random[name] for name in names.split())}
+    long = results["long"]["random"]
+    return {
+        "held_down_by_others": max(random[name] for name in names.split()),
+        "held_down_by_power": random["power_limit"],
+        "long_mhz": long["mhz"],
+        "long_watt": long["watt"],
+    }
 
 
 def plot(results: dict, ceilings: dict):

@@ -78,5 +78,12 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """What PyCUDA and PyTorch do not say alike of the GPUs."""
+    fields = ("name", "capability", "sms", "memory_bytes", "l2_bytes")
+    pycuda, torch = results["pycuda"], results["torch"]
+    return {"unlike": [name for name in fields if pycuda.get(name) != torch.get(name)]}
+
+
 if __name__ == "__main__":
     main()

@@ -101,5 +101,11 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How many times as long each stage takes if all code is loaded at once."""
+    eager, lazy = results["EAGER"]["ms"], results["LAZY"]["ms"]
+    return {"eager_of_lazy": {stage: eager[stage] / lazy[stage] for stage in lazy}}
+
+
 if __name__ == "__main__":
     main()

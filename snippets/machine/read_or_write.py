@@ -82,7 +82,9 @@ def derive(results: dict) -> dict:
     """The rates of kinds of access, and of mixes if reads and writes took turns."""
     gb_s = results["gb_s"]
     read, write = gb_s["read: sum"], gb_s["write: fill_"]
-    return {
+    own, add = gb_s["write: zeros, own kernel"], gb_s["two reads, one write: add"]
+    scattered = gb_s["write: scattered bits"]
+    rates = {
         "least_write_gb_s": min(write, gb_s["write: zero_"]),
         "most_read_gb_s": max(read, gb_s["read: amax"]),
         "most_half_gb_s": max(
@@ -90,6 +92,13 @@ def derive(results: dict) -> dict:
         ),
         "half_in_turn_gb_s": 2 / (1 / read + 1 / write),
         "add_in_turn_gb_s": 3 / (2 / read + 1 / write),
+    }
+    return rates | {
+        "writes_off": [abs(scattered / own - 1), abs(own / write - 1)],
+        "write_of_read": rates["least_write_gb_s"] / rates["most_read_gb_s"],
+        "half_of_turns": rates["most_half_gb_s"] / rates["half_in_turn_gb_s"],
+        "add_of_turns": add / rates["add_in_turn_gb_s"],
+        "add_of_half": add / gb_s["half and half: copy_"],
     }
 
 

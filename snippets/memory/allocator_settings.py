@@ -159,7 +159,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """By setting, how many holes are left, and how many results lie beside another."""
+    """By setting, holes and results beside others; how often cures ask CUDA."""
     holes, beside = {}, {}
     for name, run in results["settings"].items():
         segments = [segment for *_, segment in run["blocks"]]
@@ -170,7 +170,17 @@ def derive(results: dict) -> dict:
         )
     refused = results["refused"]
     cures = [refused[name][-1] for name in ("emptied", "max_split", "expandable")]
-    found = {"holes": holes, "results_beside_others": beside, "cures_end_at_mib": cures}
+    asked = results["asked_cuda"]
+    expandable, max_split, emptied = (
+        asked[name][2] / asked["default"][2]
+        for name in ("expandable", "max_split", "emptied")
+    )
+    found = {"cures_ask": [expandable, max_split], "emptied_asks": emptied}
+    found |= {
+        "holes": holes,
+        "results_beside_others": beside,
+        "cures_end_at_mib": cures,
+    }
     return found | {"farthest_mib": max(max(each) for each in refused.values())}
 
 

@@ -131,7 +131,9 @@ def derive(results: dict) -> dict:
         for row in results["others"][:2]
         for held, said in zip(row["peaks"], row["predicted"], strict=True)
     ]
+    grows = [step["second"][5] - step["first"][5] for step in (measured, predicted)]
     peaks = {"peak_in_power": max(power), "peak_elsewhere": max(elsewhere)}
+    peaks["second_grows_off"] = grows[0] - grows[1]
     return peaks | {"off": off, "off_others": off_others}
 
 

@@ -55,6 +55,19 @@ def main() -> dict:
     return {"mib": rows, "torch_says_mib": torch_says}
 
 
+def derive(results: dict) -> dict:
+    """By how much nvidia-smi moves with each moment, and what empty_cache() gives back."""
+    _, context, tensor, _, product, deleted, emptied, _ = results["mib"]
+    return {
+        "smi_moves": {
+            "tensor": tensor["smi"] - context["smi"],
+            "deleted": deleted["smi"] - product["smi"],
+            "emptied": deleted["smi"] - emptied["smi"],
+        },
+        "emptied_mib": deleted["reserved"] - emptied["reserved"],
+    }
+
+
 def plot(results: dict, ceilings: dict):
     rows = results["mib"]
     names = ["before CUDA", "context", "+ 1 GiB", "one small kernel", "first matmul"]

@@ -135,5 +135,17 @@ def main() -> dict:
     return result | {"written": names, "files": files}
 
 
+def derive(results: dict) -> dict:
+    """What each snapshot has without a frame, in shares of that before, and of forward."""
+    seen, before = results["seen"], results["held_before"]
+    kinds = {"before": "observer", "handler": "in handler", "after": "after it"}
+    return {
+        "no_frame": {
+            kind: seen[at]["no Python frame"] / before for kind, at in kinds.items()
+        },
+        "forward": {kind: seen[at].get("forward", 0) for kind, at in kinds.items()},
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -317,9 +317,35 @@ def drawn(snapshot: dict[str, Any]) -> list[list[Any]]:
 
 
 def derive(results: dict) -> dict:
-    """Which names hold more or less after the third step than after the second."""
-    _, before, now = results["steps"]
-    return {"changed": [name for name in now if now[name] != before[name]]}
+    """What grows from step to step, what has no frame, the peak, and what it costs."""
+    first, before, now = results["steps"]
+    leak = [step["probabilities"] for step in (first, before, now)]
+    no_frame, named = "no Python frame", results["named"]
+    at_peak, held, us = results["at_peak"], results["held"], results["us"]
+    asked_before, gradient_bytes = results["asked_before"], results["gradient_bytes"]
+    plain, deeper = us["not recorded"], us["not recorded, deeper"]
+    return {
+        "changed": [name for name in now if now[name] != before[name]],
+        "leaked_bytes": [leak[1] - leak[0], leak[2] - leak[1]],
+        "no_frame_adds": {
+            "plain": held[no_frame] - results["held_before"],
+            "named": named["steps"][2][no_frame] - named["held_before"],
+        },
+        "peak": {
+            "not_found": sum(at_peak.values()) - results["peak_asked"] - asked_before,
+            "older": at_peak["older than the history"] - asked_before,
+            "loads_without_frame": at_peak[no_frame] / at_peak["load"],
+            "beside_gradients": at_peak[no_frame] % gradient_bytes,
+            "of_held": results["peak_asked"]
+            / (sum(held.values()) - results["held_before"]),
+        },
+        "recording": {
+            "takes": us["python"] / plain,
+            "adds_deeper": (us["python, deeper"] - deeper) / (us["python"] - plain),
+            "all_takes_deeper": us["all, deeper"] / deeper,
+            "all_of_python": us["all, deeper"] / us["python, deeper"],
+        },
+    }
 
 
 def plot(results: dict, ceilings: dict):

@@ -207,12 +207,26 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The kernels' shares of a step, and how far last losses are from float32's."""
+    """Shares of a step, kernels but matmuls, and last losses beside float32's."""
     ways = results["ways"]
     busy = ("fp32", "tf32", "bf16", "bf16_weights", "fp16")
     alike = ("tf32", "bf16", "bf16_weights", "fp16", "fp16_unfused")
     last = ways["fp32"]["losses"][-1]
+    others_ms = {
+        way: ways[way]["kernels_ms"] - ways[way]["matmuls_ms"]
+        for way in ("fp32", "tf32")
+    }
+    scaled = ("fp32", "fp16", "fp16_unscaled")
+    half = ("fp16", "fp16_unfused")
     return {
+        "others_off": abs(others_ms["tf32"] / others_ms["fp32"] - 1),
+        "zeros": {way: ways[way]["zero_gradients"] for way in scaled},
+        "last_loss": {way: ways[way]["losses"][-1] for way in scaled},
+        "returned_share": {
+            way: ways[way]["returned_ms"] / ways[way]["ms"] for way in half
+        },
+        "unfused_kernels": ways["fp16_unfused"]["kernels_ms"]
+        / ways["fp16_unfused"]["ms"],
         "kernels_share": [ways[way]["kernels_ms"] / ways[way]["ms"] for way in busy],
         "loss_off": [abs(ways[way]["losses"][-1] / last - 1) for way in alike],
     }

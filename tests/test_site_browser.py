@@ -952,8 +952,8 @@ def test_marks_of_a_plot_tell_their_value(visit):
 @pytest.mark.parametrize(
     ("path", "lanes"),
     [
-        ("streams/", "three_streams_cka"),
-        ("training/", "ddp_timeline"),
+        ("streams/", "one_stream_is_serial"),
+        ("training/", "dataparallel_by_hand"),
         ("clinic/", "six_faults"),
         ("timing/", "lanes"),
     ],
@@ -971,10 +971,81 @@ def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
 
 
-def test_what_explores_timelines_is_fetched_when_a_reader_asks(visits):
+#: Answers with a timeline that is explored at once, and the clinic's game.
+AT_ONCE = {
+    "first_steps/": ".ov-figure:has(.ov-at-once)",
+    "streams/": ".ov-summary .ov-figure",
+    "training/": ".ov-figure:has(.ov-at-once)",
+    "transfers/": ".ov-figure:has(.ov-at-once)",
+    "clinic/": ".ov-find-fault",
+}
+
+
+def test_what_explores_timelines_is_fetched_where_an_answer_has_one_or_a_reader_asks(visits):
     parts = ("timeline.js", "fault.js", "vendor/")
     for path, seen in visits.items():
-        assert [url for url in seen["asked"] if any(part in url for part in parts)] == [], path
+        asked = [url for url in seen["asked"] if any(part in url for part in parts)]
+        assert path in AT_ONCE or asked == [], path
+
+
+SEEN = """() => {
+  Object.assign(window, { shift: 0, longest: 0 })
+  const see = (type, act) => new PerformanceObserver(list => list.getEntries().forEach(act)).observe({ type })
+  see("layout-shift", ({ value, hadRecentInput }) => { if (!hadRecentInput) window.shift += value })
+  see("longtask", ({ duration }) => { window.longest = Math.max(window.longest, duration) })
+}"""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("path", AT_ONCE)
+def test_the_timeline_of_an_answer_is_explored_at_once_and_moves_nothing(visit, path, width):
+    page = visit("check/", width=width, rows=False)
+    page.context.add_init_script(f"({SEEN})()")
+    page.goto(path, wait_until="load")
+    figure = page.locator(AT_ONCE[path]).first
+    figure.scroll_into_view_if_needed()
+    figure.locator(".ov-timeline").first.wait_for()
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.shift") <= 0.02 and page.evaluate("window.longest") <= 1000
+    if path != "clinic/":
+        assert figure.get_by_role("button").first.inner_text() == "Longest gap"
+        figure.get_by_role("button", name="Longest gap").click()
+        assert re.search(r"[\d.]+ [µm]s: the GPU is idle", figure.locator(".ov-told").inner_text())
+
+
+def test_the_timeline_of_an_answer_follows_the_picker_and_the_width(visit):
+    page = visit("transfers/", rows=False)
+    figure = page.locator(AT_ONCE["transfers/"])
+    figure.scroll_into_view_if_needed()
+    figure.locator(".ov-panel").wait_for()
+    pick(page, "h100-80gb-hbm3")
+    page.locator(".ov-figure[data-timelines*='/h100-80gb-hbm3/'] .ov-panel").wait_for()
+    page.set_viewport_size({"width": 390, "height": 900})
+    figure.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('.ov-timeline')?.viewBox.baseVal.width === 266")
+    assert (
+        figure.get_by_role("button", name="Longest gap").count() == figure.locator(".ov-panel").count() == 1
+    )
+
+
+def test_without_scripts_an_answer_has_the_picture_of_its_timeline(visit):
+    page = visit("streams/", java_script_enabled=False)
+    figure = page.locator(AT_ONCE["streams/"])
+    assert figure.locator("img").is_visible() and not figure.locator(".ov-explorable").is_visible()
+    assert not visit("clinic/", java_script_enabled=False).locator(".ov-find-fault").is_visible()
+
+
+def test_the_choices_of_the_game_do_not_stand_in_the_order_of_their_repair(visit):
+    page = visit("clinic/", rows=False)
+    page.locator(".ov-find-fault").scroll_into_view_if_needed()
+    page.locator(".ov-find-fault .ov-timeline").wait_for()
+    choices = page.locator(".ov-find-fault .ov-tools").last.locator("button")
+    words = choices.all_inner_texts()
+    assert len(words) == 6 and words == sorted(words)
+    cells = page.locator(".ov-faults tbody tr td:first-child").evaluate_all(
+        "cells => cells.map(cell => cell.lastChild.textContent.trim())"
+    )
+    assert sorted(cells) == words != cells
 
 
 #: What is seen of the first snippet with a picture.

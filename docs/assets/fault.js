@@ -7,10 +7,18 @@ import { draw, duration, fetched, longestIdle, zooming } from "./timeline.js"
 const cells = row => [...row.cells].map(cell => cell.textContent.replace(/\s+/g, " ").trim())
 const rows = table => [...table.tBodies[0].rows].map(cells)
 
-/* What the page says: { options: [{ fault, written }], stages: [{ fault, ms, hint }] }; a stage's hint leads to it. */
+/* A fault in words, as its cell says it behind its name, which is code. */
+const named = cell => {
+  const name = cell.querySelector("code")?.textContent ?? cell.textContent.trim()
+  return { fault: name, words: cell.textContent.replace(name, "").replace(/\s+/g, " ").trim() || name }
+}
+
+/* What the page says: { options: [{ fault, words, written }], stages: [{ fault, ms, hint }] }; a stage's hint leads to it.
+   The options stand in the order of their words: that of the table is the one in which they are taken out. */
 export const game = (faults, steps) => ({
-  options: rows(faults).map(([fault, written], number) =>
-    ({ fault, written, more: [...faults.tBodies[0].rows[number].querySelectorAll("a[href]")].at(-1) })),
+  options: [...faults.tBodies[0].rows].map(row =>
+    ({ ...named(row.cells[0]), written: cells(row)[1], more: [...row.querySelectorAll("a[href]")].at(-1) }))
+    .sort((a, b) => a.words.localeCompare(b.words, "en")),
   stages: rows(steps).map(cellsOfRow => ({ fault: cellsOfRow[0], ms: cellsOfRow[1], hint: cellsOfRow.at(-1) })),
 })
 
@@ -40,34 +48,34 @@ export const play = async (place, faults, steps, url) => {
     const { fault, ms } = stages[number]
     title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
     const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
-    drawing = draw(canvas, timeline, text => { told.textContent = text }, (from, to) => {
+    drawing = draw(canvas, timeline, text => { told.textContent = text }, { marked: (from, to) => {
       const shared = Math.min(to, idle.to) - Math.max(from, idle.from)
       told.textContent += shared > (idle.to - idle.from) / 2
         ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`
-    })
+    } })
     told.textContent = number < options.length
       ? "Two steps, as a profiler saw them. Click the gap that you would attack: what does the CPU do meanwhile? Then choose its cause."
       : "Two steps of the healthy program."
     choices.replaceChildren()
     if (number === options.length) return
-    for (const { fault: name, written, more } of options.filter(option => !cured.has(option.fault))) {
+    for (const option of options.filter(option => !cured.has(option.fault))) {
       const choice = document.createElement("button")
       choice.type = "button"
-      choice.textContent = name
-      choice.title = written
-      choice.addEventListener("click", () => choose(number, name, written, more))
+      choice.textContent = option.words
+      choice.title = option.written
+      choice.addEventListener("click", () => choose(number, option))
       choices.append(choice)
     }
   }
 
-  const choose = (number, name, written, more) => {
+  const choose = (number, { fault, words, written, more }) => {
     const next = stages[number + 1]
-    if (name !== next.fault) {
-      verdict.textContent = `${name} (${written}) is in there, too; another fault was taken out first. Look where the GPU is idle for longest.`
+    if (fault !== next.fault) {
+      verdict.textContent = `That is in there, too: ${words} (${written}). But another fault was taken out first. Look where the GPU is idle for longest.`
       return
     }
-    cured.add(name)
-    verdict.textContent = `Yes: ${name} (${written}). What the trace showed: ${next.hint}. Without it a step takes ${next.ms} ms instead of ${stages[number].ms}. `
+    cured.add(fault)
+    verdict.textContent = `Yes: ${words} (${written}). What the trace showed: ${next.hint}. Without it a step takes ${next.ms} ms instead of ${stages[number].ms}. `
     if (more) verdict.append("More in ", more.cloneNode(true), ".")
     show(number + 1)
     choices.querySelector("button")?.focus()

@@ -132,6 +132,12 @@
     return svg
   }
 
+  /* The row below a timeline that is explored where it stands: that of an answer. In the evidence a reader asks for it. */
+  const explorable = place => {
+    const row = place.closest(".ov-figure")?.querySelector(".ov-explorable.ov-at-once")
+    return row && !row.closest(".ov-row, .ov-two") ? row : null
+  }
+
   /* Where two pictures stand beside each other, each has the room of a phone. */
   const isSmall = picture => narrow.matches
     || (Boolean(picture.closest(".ov-two, .ov-twin")) && picture.closest(".ov-figure").clientWidth < 420)
@@ -149,6 +155,15 @@
     const box = document.createElement("div"), told = document.createElement("p")
     box.className = "ov-picture"
     box.append(svg)
+    const row = explorable(picture)
+    if (row) {
+      picture.hidden = true
+      picture.after(box)
+      box.role = "group"
+      box.ariaLabel = image.alt
+      const { live } = await import(new URL("timeline.js", ASSETS))
+      return live(box, row, row.parentElement.dataset.timelines)
+    }
     told.className = "ov-told"
     told.ariaLive = "polite"
     picture.hidden = true
@@ -171,7 +186,10 @@
 
   const redraw = () => {
     for (const part of document.querySelectorAll(".ov-picture, .ov-picture + .ov-told")) part.remove()
-    for (const picture of document.querySelectorAll(".ov-figure picture")) picture.hidden = false
+    for (const picture of document.querySelectorAll(".ov-figure picture")) {
+      picture.hidden = false
+      explorable(picture)?.replaceChildren()
+    }
     watch()
   }
   narrow.addEventListener("change", redraw)
@@ -229,9 +247,10 @@
     }
   }
 
-  /* Timelines can be explored. What that needs is loaded when a reader asks for it. */
+  /* Other timelines can be explored, too. What that needs is loaded when a reader asks for it. */
   const exploring = within => {
     for (const row of within.querySelectorAll(".ov-run .ov-explorable:empty")) {
+      if (explorable(row)) continue
       const figure = row.parentElement, button = document.createElement("button")
       button.type = "button"
       button.textContent = "Explore this timeline"
@@ -246,21 +265,19 @@
     }
   }
 
-  /* The clinic's game begins when a reader asks for it; the picked machine's trace is played. */
-  const playing = () => {
-    for (const place of document.querySelectorAll(".ov-find-fault:not(:has(button))")) {
-      const button = document.createElement("button")
-      button.type = "button"
-      button.className = "ov-begin"
-      button.textContent = "Find the faults in these traces"
-      button.addEventListener("click", async () => {
-        const { play } = await import(new URL("fault.js", ASSETS))
-        const [faults, steps] = [".ov-faults table", ".ov-steps table"].map(name => document.querySelector(name))
-        const figure = document.querySelector(`.ov-part[data-name="${place.dataset.snippet}"] .ov-figure[data-timelines]`)
-        await play(place, faults, steps, figure.dataset.timelines)
-      })
-      place.replaceChildren(button)
+  /* The clinic's game begins when it comes into view; the picked machine's trace is played. */
+  const nearPlay = new IntersectionObserver(async seen => {
+    for (const { isIntersecting, target } of seen) {
+      if (!isIntersecting) continue
+      nearPlay.unobserve(target)
+      const { play } = await import(new URL("fault.js", ASSETS))
+      const [faults, steps] = [".ov-faults table", ".ov-steps table"].map(name => document.querySelector(name))
+      const figure = document.querySelector(`.ov-part[data-name="${target.dataset.snippet}"] .ov-figure[data-timelines]`)
+      await play(target, faults, steps, figure.dataset.timelines)
     }
+  }, { rootMargin: "400px" })
+  const playing = () => {
+    for (const place of document.querySelectorAll(".ov-find-fault:empty")) nearPlay.observe(place)
   }
 
   /* The copy buttons of notebook pages. */

@@ -9,8 +9,9 @@ A timeline has
     lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
                   letters on it are dark, and `spans`: [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
-    forms         by the page's form: the `width` of the picture, from `left` to `right` what is drawn, its
-                  `height`, for each lane [its middle, the lines of its name]; `step` is from tick to tick
+    forms         by the page's form: the `size` of the picture, from `left` to `right` and from `top` on what
+                  is drawn, its `height`, for each lane [its middle, the lines of its name]; `step` is from
+                  tick to tick; `axis` says whether words stand below, else they stand below the last panel
 """
 
 from collections.abc import Iterable
@@ -28,11 +29,10 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
 
     `recorded` are timelines as `trace.timelines` gives them: they tell what launched what.
     """
-    layouts = {form: Layout(picture, width, ()) for form, width in WIDTHS.items()}
-    for layout in layouts.values():
-        layout.place(0)
-    wide = layouts["wide"]
-    drawing = Drawing(picture, wide)
+    drawings = {form: Drawing(picture, Layout(picture, width, ())) for form, width in WIDTHS.items()}
+    sizes = {form: drawing.svg()[1:] for form, drawing in drawings.items()}
+    drawing = drawings["wide"]
+    wide = drawing.layout
     labels = [plot.panel.x.label for plot in wide.plots]
     timelines = []
     for place, plot in enumerate(wide.plots):
@@ -40,7 +40,9 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
         us = _US.get(unit_of(label))
         if us is None or not any(mark.names for mark in plot.marks("Spans")):
             continue
-        forms = {form: _form(layout, layout.plots[place], us) for form, layout in layouts.items()}
+        forms = {}
+        for form, each in drawings.items():
+            forms[form] = {"size": sizes[form]} | _form(each.layout, each.layout.plots[place], us)
         timelines.append(
             {
                 "title": plot.panel.title,
@@ -59,10 +61,9 @@ def _form(layout: Layout, plot: Plot, us: float) -> dict:
     ticks = plot.x.ticks()
     step = ticks[1] - ticks[0] if len(ticks) > 1 else plot.x.high - plot.x.low
     lanes = [[plot.row(row) - plot.top, layout.name_of_row(row).split("\n")] for row in plot.rows]
-    left, right = round(plot.left, 1), round(plot.right, 1)
-    height = plot.bottom - plot.top
-    sizes = {"width": layout.width, "left": left, "right": right, "height": height}
-    return sizes | {"lanes": lanes, "step": _ns(us * step)}
+    left, right, top = round(plot.left, 1), round(plot.right, 1), round(plot.top, 1)
+    place = {"left": left, "right": right, "top": top, "height": plot.bottom - plot.top}
+    return place | {"axis": plot.shows_x, "lanes": lanes, "step": _ns(us * step)}
 
 
 def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:

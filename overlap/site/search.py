@@ -47,6 +47,17 @@ MENDED = [
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
     # What half of the book's names begin with tells nothing.
     ("search(e){if(e=e.replace(", r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)/g,"");if(e=e.replace('),
+    # A result with one of five words came before one with all, if that word is rare. The share of the words
+    # that it has counts twice; what has less than half as many of them as the best is not listed.
+    (
+        "let g=+!c.parent+Object.values(f).filter(l=>l).length/Object.keys(f).length;",
+        "let h=Object.values(f).filter(l=>l).length/Object.keys(f).length,g=+!c.parent+h;",
+    ),
+    ("{score:a*(1+K(g,2)),terms:f}", "{score:a*(1+K(g,2))*K(h,2),share:h,terms:f}"),
+    (
+        "},[]).sort((s,o)=>o.score-s.score)",
+        "},[]).filter((s,o,u)=>2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score)",
+    ),
 ]
 
 

@@ -51,5 +51,30 @@ def main() -> dict:
     return report(value_lines())
 
 
+def derive(results: dict) -> dict:
+    """The lines that do not wait as these do, or do not return at once as those do."""
+    waiting = {
+        "s.item()",
+        "bool(s > 0)",
+        "str(s)",
+        "v.cpu()",
+        "torch.equal(v, w)",
+        "event.synchronize()",
+        "torch.cuda.synchronize()",
+        "torch.cuda.empty_cache()",
+    }
+    returning = {
+        "v + w",
+        "(p * v).sum().backward()",
+        "v.shape",
+        "event.record()",
+        "event.query()",
+        "side.wait_stream(stream)",
+    }
+    others = waiting.symmetric_difference(results["waits"])
+    others |= returning.symmetric_difference(results["returns"])
+    return {"otherwise": sorted(others)}
+
+
 if __name__ == "__main__":
     main()

@@ -41,5 +41,27 @@ def main() -> dict:
     return report(index_lines())
 
 
+def derive(results: dict) -> dict:
+    """The lines that do not wait as these do, or do not return at once as those do."""
+    waiting = {
+        "torch.nonzero(v)",
+        "torch.unique(v)",
+        "v[mask]",
+        "repeat_interleave(v, n)",
+        "v[k]",
+        "v[0] = 1.0",
+    }
+    returning = {
+        "torch.where(mask, v, w)",
+        "v[mask] = 1.0",
+        "repeat_interleave(v, n, output_size=2048)",
+        "v.index_select(0, k)",
+        "v[:1] = 1.0",
+    }
+    others = waiting.symmetric_difference(results["waits"])
+    others |= returning.symmetric_difference(results["returns"])
+    return {"otherwise": sorted(others)}
+
+
 if __name__ == "__main__":
     main()

@@ -142,10 +142,37 @@ def derive(results: dict) -> dict:
             roof.setdefault(label, []).append(of_gpu)
         if label in ("memory", "compute", "copy"):
             named.append(max(row["least_us"], key=row["least_us"].get) == label)
+    rows = results["rows"]
+    adds = [rows[f"add, {mib} MiB"] for mib in (2, 4, 8)]
+    small_adds = {
+        "memory": min(row["least_us"]["memory"] / row["wall_us"] for row in adds),
+        "gpu": max(row["gpu_us"] / row["wall_us"] for row in adds),
+        "queued": max(row["queued_us"] / row["wall_us"] for row in adds),
+    }
+    large = rows["add, 32 MiB"]
+    additions = {
+        "small_adds": small_adds,
+        "large_add_queued": large["queued_us"] / large["wall_us"],
+    }
     if not each:
-        return {}
+        return additions
     shares = {"share": each, "busy_share": busy, "roof_share": roof}
-    return shares | {"roofs_are_named": all(named)}
+    shares["judged"] = {
+        "launch_busy": max(busy["launch"]),
+        "others_busy": min(busy["others"]),
+        "roof": min(roof["memory"] + roof["compute"] + roof["copy"]),
+        "none_roof": max(roof["none"]),
+    }
+    softmax, one_place, strided = (
+        each[name]
+        for name in ("softmax of one row", "add to one place", "copy, strided")
+    )
+    shares["far"] = {
+        "roof": max(softmax["roof"], one_place["roof"]),
+        "strided_roof": strided["roof"],
+        "busy": min(share["busy"] for share in (softmax, one_place, strided)),
+    }
+    return shares | additions | {"roofs_are_named": all(named)}
 
 
 if __name__ == "__main__":

@@ -255,12 +255,18 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """What share of the first rank's time the last rank spends in the all-reduce."""
+    """The last rank's all-reduce in shares of the first's; who is named as latest."""
     shares = {}
     for name, parts in results["by_rank_ms"].items():
         first, *_, last = parts["all_reduce"]
         shares[name] = last / first
-    return {"last_rank_waits": shares}
+    latest = results["latest"]
+    return {
+        "last_rank_waits": shares,
+        "last_waits_at_most": max(shares["more_rows"], shares["slow_loader"]),
+        "named": {name: [row["rank"], row["part"]] for name, row in latest.items()},
+        "cured_late": latest["cured"]["late_ms"] / results["ms"]["cured"],
+    }
 
 
 def plot(results: dict, ceilings: dict):

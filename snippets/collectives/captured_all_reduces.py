@@ -152,17 +152,24 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """For each size shares of times: of launches, of the GPU, and of a graph."""
+    """For each size shares of times; of the smallest, what graphs beside it change."""
     eager, graph = results["eager"], results["graph"]
     pairs = {
         "launch_of_call": (eager["launch"]["us"], eager["us"]),
         "gpu_of_launch": (eager["gpu"]["us"], eager["launch"]["us"]),
         "graph_of_call": (graph["us"], eager["us"]),
     }
-    return {
+    shares = {
         name: [part / whole for part, whole in zip(*both, strict=True)]
         for name, both in pairs.items()
     }
+    beside = results["eager_beside_graphs"]
+    gpu_us = [beside["gpu"]["us"][0], eager["gpu"]["us"][0]]
+    shares["beside_graphs"] = {
+        "call": beside["us"][0] / eager["us"][0],
+        "gpu_differs": max(gpu_us) / min(gpu_us),
+    }
+    return shares
 
 
 def plot(results: dict, ceilings: dict):

@@ -110,11 +110,12 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The sizes that NCCL sends by each protocol."""
+    """The sizes that NCCL sends by each protocol, and the protocols by size."""
     sizes = {}
     for size, protocol in zip(results["bytes"], results["protocol"], strict=True):
         sizes.setdefault(protocol, []).append(size)
-    return {"sent_by": sizes}
+    order = [protocol for protocol, _ in groupby(results["protocol"])]
+    return {"sent_by": sizes, "protocols": order}
 
 
 if __name__ == "__main__":

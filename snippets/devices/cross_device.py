@@ -59,12 +59,25 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Which calls are refused for their devices, and which give a result on GPU 0."""
+    """Which calls are refused for their devices, or give a result on GPU 0."""
     rows = sorted(results["rows"].items())
-    return {
-        "refused": [call for call, what in rows if "same device" in what],
-        "on_first": [call for call, what in rows if what == "cuda:0"],
+    refused = [call for call, what in rows if "same device" in what]
+    on_first = [call for call, what in rows if what == "cuda:0"]
+    mixed = {
+        "a + b",
+        "a + b.sum()",
+        "a[index on b's GPU]",
+        "layer of a's GPU (b)",
+        "torch.cat([a, b])",
     }
+    allowed = {
+        "a + torch.tensor(1.0)",
+        "a.copy_(b)",
+        "a[0] = b[0]",
+        "a[index on the CPU]",
+    }
+    others = mixed.symmetric_difference(refused) | allowed.difference(on_first)
+    return {"refused": refused, "on_first": on_first, "otherwise": sorted(others)}
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How far one thread's times are from the longer of kernels and launches."""
+    """How far one thread is from the longer of kernels and launches; both, by rows."""
     one, off = results["one_ms"], []
     rows = zip(
         one["one_thread"],
@@ -111,7 +111,12 @@ def derive(results: dict) -> dict:
     for ms, kernels_ms, products, launch_us in rows:
         longer_ms = products * max(1e3 * kernels_ms / products, launch_us) / 1e3
         off.append(abs(ms / longer_ms - 1))
-    return {"off_model": off}
+    kernel_us = [
+        1e3 * ms / products
+        for ms, products in zip(one["graphs"], results["products"], strict=True)
+    ]
+    launches = zip(results["n"], results["launch_us"], strict=True)
+    return {"off_model": off, "kernel_us": kernel_us, "launch_at": dict(launches)}
 
 
 def plot(results: dict, ceilings: dict):

@@ -78,5 +78,17 @@ def main() -> dict:
     return {"visible_gpus": n, "rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """Which GPUs each process sees, and whether it still counts more."""
+    rows = results["rows"]
+    return {
+        "seen": {name: row["gpus"] for name, row in rows.items()},
+        "late_counts": [
+            rows[f"after_{what}"]["more"] for what in ("available", "a_tensor")
+        ],
+        "early_counts": [rows[f"after_{what}"]["more"] for what in ("import", "count")],
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -43,10 +43,13 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Where a tensor is, by each of the ways to choose a GPU."""
+    """Where a tensor is, by each of the ways to choose a GPU, and without a choice."""
     ways = ("by name", "with torch.cuda.device", "with torch.accelerator")
     places = results["places"]
-    return {"chosen": [places.get(way) for way in (*ways, "after set_device")]}
+    return {
+        "chosen": [places.get(way) for way in (*ways, "after set_device")],
+        "unchosen": [places.get(way) for way in ("nothing chosen", "after the with")],
+    }
 
 
 if __name__ == "__main__":

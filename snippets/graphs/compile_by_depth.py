@@ -62,10 +62,17 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The rows by depth, and whether compiled steps launch as many kernels."""
+    """The rows by depth, what they gain, and whether as many kernels are launched."""
     rows = results["rows"]
     kernels = [row["kernels"] for row in rows]
+    one, ten, thirty = (row["us"] for row in rows if row["depth"] in (1, 10, 30))
     return {
+        "one_layer_takes": min(one["compile"], one["reduce_overhead"]) / one["eager"],
+        "faster": {
+            "ten": ten["eager"] / ten["reduce_overhead"],
+            "thirty": thirty["eager"] / thirty["reduce_overhead"],
+            "thirty_compiled": thirty["eager"] / thirty["compile"],
+        },
         "us_of_depth": {row["depth"]: row["us"] for row in rows},
         "as_many_kernels": all(each["compile"] == each["eager"] for each in kernels),
     }

@@ -63,5 +63,13 @@ def main() -> dict:
     return found
 
 
+def derive(results: dict) -> dict:
+    """The number of operations in each graph of the counts of tensors."""
+    names = ("four_tensors", "one_tensor", "no_tensor")
+    return {
+        "operations": {name: [len(graph) for graph in results[name]] for name in names}
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -57,5 +57,14 @@ def main() -> dict:
     return {"graphs": GRAPHS, "x_mib": x.nbytes // MIB, "held_mib": held}
 
 
+def derive(results: dict) -> dict:
+    """What graphs hold: in one pool beside a tensor, and each in its own beside that."""
+    held = results["held_mib"]
+    return {
+        "pool_of_tensor": held["graphs_in_one_pool"] / results["x_mib"],
+        "apart_of_pool": held["graphs_apart"] / held["graphs_in_one_pool"],
+    }
+
+
 if __name__ == "__main__":
     main()

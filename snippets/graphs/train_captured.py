@@ -116,6 +116,13 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """Which ways have the losses of those that they capture."""
+    losses = results["losses"]
+    pairs = {"callables": "eager", "graph": "capturable", "graph_fused": "fused"}
+    return {"alike": [way for way, of in pairs.items() if losses[way] == losses[of]]}
+
+
 def plot(results: dict, ceilings: dict):
     names = {
         "eager": "eager",

@@ -79,7 +79,13 @@ def derive(results: dict) -> dict:
     ends = [found[how] for how in ("killed", "crashes")]
     without_exception = [found["sys.exit(3)"], *ends]
     codes = [said["process"] for said in found.values()]
+    raises, leaves = found["raises"], found["sys.exit(3)"]
     return {
+        "error_is_told": all(
+            "ValueError" in raises[way] for way in ("executor", "torch_spawn")
+        ),
+        "exit_is_told": "SystemExit" in leaves["executor"]
+        and "exit code 3" in leaves["torch_spawn"],
         "broken_by_signal": all(
             "Broken" in said["executor"] and "signal" in said["torch_spawn"]
             for said in ends

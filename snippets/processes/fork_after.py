@@ -93,5 +93,12 @@ def main() -> dict:
     return {"found": found}
 
 
+def derive(results: dict) -> dict:
+    """After what a forked child cannot use the GPU."""
+    refusal = "Cannot re-initialize CUDA in forked subprocess"
+    found = results["found"]
+    return {"refused": sorted(case for case, told in found.items() if refusal in told)}
+
+
 if __name__ == "__main__":
     main()

@@ -62,5 +62,16 @@ def main() -> dict:
     return {"names": len(names), "absent": absent, "same_queue": same, "seen": seen}
 
 
+def derive(results: dict) -> dict:
+    """By kind of memory, the ways that share it."""
+    seen = results["seen"]
+    kinds = ("tensor", "numpy")
+    return {
+        "shared": {
+            kind: sorted(way for way in seen if seen[way][kind]) for kind in kinds
+        }
+    }
+
+
 if __name__ == "__main__":
     main()

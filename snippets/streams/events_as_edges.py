@@ -81,6 +81,12 @@ def main() -> dict:
     return results | {"timelines": {name: lanes(ways[name]) for name in traced}}
 
 
+def derive(results: dict) -> dict:
+    """The longer of two ways to order streams, in shares of the chain without a branch."""
+    ms = results["ms"]
+    return {"of_chain": max(ms["event"], ms["wait_stream"]) / (ms["chain"] - ms["b"])}
+
+
 def plot(results: dict, ceilings: dict):
     titles = {"chain": "one stream", "event": "events", "synchronize": "synchronize"}
     panels, ms = {}, results["ms"]

@@ -49,5 +49,12 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """Which share of all time a product waits, by waves: urgent, other, of short blocks."""
+    small, waves = len(results["small_product"]), results["large_product"][0]["waves"]
+    shares = [small / waves, (waves - 1) / waves, small / len(results["sum"])]
+    return {"predicted_waits": shares}
+
+
 if __name__ == "__main__":
     main()

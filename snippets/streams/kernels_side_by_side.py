@@ -54,13 +54,19 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How long kernels took in the forked run that began most together, and least."""
+    """What forking gains and costs; kernels that began most together, and least."""
     row = results["mm_256"]
+    us, kernel_us = row["us"], row["kernel_us"]
+    forked = {
+        "three_take": 3 * us["forked"] / us["in_a_row"],
+        "kernel_takes": kernel_us["forked"] / kernel_us["in_a_row"],
+    }
     if "late_us_trials" not in row:
-        return {}
+        return {"forked": forked}
     us = row["kernel_us_trials"]["forked"]
     by_late = sorted(zip(row["late_us_trials"]["forked"], us, strict=True))
     return {
+        "forked": forked,
         "most_together_us": by_late[0][1],
         "least_together_us": by_late[-1][1],
         "longest_us": max(us),

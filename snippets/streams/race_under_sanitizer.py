@@ -49,6 +49,15 @@ def main() -> dict:
     return {"programs": verdicts}
 
 
+def derive(results: dict) -> dict:
+    """The races that are seen, and the exit codes, by program."""
+    programs = results["programs"]
+    return {
+        "races": {name: row["races"] for name, row in programs.items()},
+        "exits": {name: row["exit_code"] for name, row in programs.items()},
+    }
+
+
 if __name__ == "__main__":
     if sys.argv[1:]:
         summed(sys.argv[1])

@@ -50,6 +50,14 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """How long products wait, in kernels that are queued: urgent, other, of short blocks."""
+    long, short = results["long_blocks"]["ms"], results["short_blocks"]["ms"]
+    waits = ((long, "urgent"), (long, "other"), (short, "other"))
+    queued = results["queued"]
+    return {"waits": [queued * ms[name] / ms["same"] for ms, name in waits]}
+
+
 def plot(results: dict, ceilings: dict):
     crowds = {"idle": "idle GPU", "short_blocks": "beside\nshort blocks"}
     crowds["long_blocks"] = "beside\nlong blocks"

@@ -66,5 +66,11 @@ def main() -> dict:
     return results
 
 
+def derive(results: dict) -> dict:
+    """In how many runs the result is wrong, as posted and behind other work."""
+    posted, behind = results["as posted"], results["behind other work"]
+    return {"wrong": {"as_posted": posted, "behind_work": behind}}
+
+
 if __name__ == "__main__":
     main()

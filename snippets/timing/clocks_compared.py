@@ -89,15 +89,20 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How clocks that wait differ on a long kernel, and read a short one."""
+    """How clocks that wait differ on a long kernel, and read shorter ones."""
     large, small, cycles = (
         results["large"]["us"],
         results["small"]["us"],
         results["cycles"],
     )
     waiting = [clock for clock in large if clock != "unwaited"]
+    small_us = large["profiler"] * cycles["small"] / cycles["large"]
+    middle = results["middle"]["us"]
+    longest = max(middle[clock] for clock in ("timer", "block", "gpu_clock"))
     return {
-        "small_us": large["profiler"] * cycles["small"] / cycles["large"],
+        "small_us": small_us,
+        "times_small": {clock: us / small_us for clock, us in small.items()},
+        "middle_of_profiler": longest / middle["profiler"],
         "most_small_us": max(small[clock] for clock in waiting),
         "off_large": max(
             abs(large[clock] / large["profiler"] - 1) for clock in waiting

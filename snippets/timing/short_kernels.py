@@ -59,14 +59,16 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How far the profiler's times are from a line through the first of them."""
+    """How far the profiler is from a line through its first time; what clocks add."""
     us, mhz = results["us"]["profiler"], results["lines"]["profiler"]["mhz"]
     cycles = results["cycles"]
+    lines = results["lines"].items()
     return {
+        "adds": {clock: line["adds_us"] for clock, line in lines},
         "off_line_us": [
             abs(each - us[0] - count / mhz)
             for each, count in zip(us, cycles, strict=True)
-        ]
+        ],
     }
 
 

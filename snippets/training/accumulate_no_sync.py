@@ -146,11 +146,13 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The share of rounds in which exchanging once was faster."""
-    if "gain_trials" not in results:
-        return {}
-    gains = results["gain_trials"]
-    return {"rounds_faster": sum(gain > 1 for gain in gains) / len(gains)}
+    """What ways send of one exchange; in which share of rounds that was faster."""
+    sent_gb = results["exchanged_gb"]
+    derived = {"sent": {way: gb / sent_gb["at_once"] for way, gb in sent_gb.items()}}
+    if "gain_trials" in results:
+        gains = results["gain_trials"]
+        derived["rounds_faster"] = sum(gain > 1 for gain in gains) / len(gains)
+    return derived
 
 
 def plot(results: dict, ceilings: dict):

@@ -143,6 +143,15 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """What ways send, and how far gradients differ, in shares of autocast's."""
+    shares = {}
+    for key, name in (("sent_gb", "sends"), ("differ", "differs")):
+        of = results[key]["autocast"]
+        shares[name] = {way: value / of for way, value in results[key].items()}
+    return shares
+
+
 def plot(results: dict, ceilings: dict):
     names = {"tf32": "TF32", "tf32_bf16_hook": "TF32, bf16 hook"}
     names |= {"autocast": "autocast", "autocast_bf16_hook": "autocast, bf16 hook"}

@@ -221,6 +221,8 @@ def derive(results: dict) -> dict:
     ways = results["ways"]
     derived = {
         "gains": [way["gain"] for way in ways.values()],
+        "parts": {name: way["parts"] for name, way in ways.items()},
+        "reduces": ways["after"]["gpu"]["ms"]["nccl_kernels"],
         "most_error": max(way["error"] for way in ways.values()),
         "recompiles": sum(way["recompiles"] for way in ways.values()),
     }

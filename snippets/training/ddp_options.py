@@ -163,7 +163,16 @@ def derive(results: dict) -> dict:
         }
     ways = ("bucket_view", "static_graph", "no_buffers", "all_three")
     differ = [results[model]["differ"][way] for model in saved for way in ways]
-    return {"copies_saved": saved, "options_differ": max(differ)}
+    densenet = results["densenet"]
+    sent = {way: row["broadcasts"]["count"] for way, row in densenet["gpu"].items()}
+    return {
+        "copies_saved": saved,
+        "options_differ": max(differ),
+        "view_saves": [saved[model]["bucket_view"] for model in ("densenet", "wide")],
+        "buffers_not_saved": densenet["buffers"] - saved["densenet"]["no_buffers"],
+        "static_graph_saves": saved["densenet"]["static_graph"],
+        "broadcasts": sent,
+    }
 
 
 def plot(results: dict, ceilings: dict):

@@ -84,8 +84,14 @@ def main() -> dict:
 
 def derive(results: dict) -> dict:
     """Milliseconds of the step's parts on the GPU, with DDP and without it."""
+    one, ddp = results["ms"]["one_gpu"], results["ms"]["ddp"]
+    added = {
+        "step": ddp["step"] - one["step"],
+        "exposed": ddp["all_reduce"] - ddp["hidden"],
+        "others": ddp["others"] - one["others"],
+    }
     if "timelines" not in results:
-        return {}
+        return {"added_ms": added}
     kinds = {"back_from_buckets": "DtoD", "elementwise": "vectorized"}
     kinds |= {"input_matmuls": "_nn_n_", "weight_matmuls": "_nt_n_"}
     parts = {}
@@ -106,7 +112,9 @@ def derive(results: dict) -> dict:
         }
         for kind, word in kinds.items():
             parts[name][kind] = sum(us for *_, us, call in events if word in call) / 1e3
-    return {"part_ms": parts}
+    more = {part: parts["ddp"][part] - parts["one_gpu"][part] for part in parts["ddp"]}
+    share = (more["back_from_buckets"] + more["elementwise"]) / more["whole"]
+    return {"added_ms": added, "part_ms": parts, "copies_of_added": share}
 
 
 def plot(results: dict, ceilings: dict):

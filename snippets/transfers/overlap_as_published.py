@@ -50,5 +50,15 @@ def main() -> dict:
     return result | {"is_pinned": pinned}
 
 
+def derive(results: dict) -> dict:
+    """What new memory takes beside memory that is used again; the rate of blocking copies."""
+    ms, size = results["ms"], results["bytes"] * results["rounds"]
+    return {
+        "new_takes": ms["both_new"] / ms["both_again"],
+        "blocking_gb_s": size / ms["copies_blocking"] / 1e6,
+        "pinned": [way for way, pinned in results["is_pinned"].items() if pinned],
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -31,6 +31,12 @@ def main() -> dict:
     return compared(together)
 
 
+def derive(results: dict) -> dict:
+    """What two streams take by the rule: the longer work, and one round of the shorter."""
+    work = [results["ms"]["products"], results["ms"]["copies"]]
+    return {"longer_ms": max(work) + min(work) / results["rounds"]}
+
+
 def plot(results: dict, ceilings: dict):
     events = []
     for lane, start, us, name in results["events"]:

@@ -156,7 +156,7 @@ def derive(results: dict) -> dict:
     }
     if not each:
         return additions
-    shares = {"share": each, "busy_share": busy, "roof_share": roof}
+    shares = {"share": each}
     shares["judged"] = {
         "launch_busy": max(busy["launch"]),
         "others_busy": min(busy["others"]),

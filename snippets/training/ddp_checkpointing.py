@@ -65,5 +65,22 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """By setting the cases that train right, and that mark a variable ready twice."""
+    plain, reentrant, twice = {}, {}, {}
+    for setting in ("default", "find_unused", "static_graph"):
+        right = [case for case, by in results["word"].items() if by[setting] == "right"]
+        plain[setting] = [case for case in right if "reentrant" not in case]
+        reentrant[setting] = [
+            case.removesuffix(", reentrant") for case in right if "reentrant" in case
+        ]
+        twice[setting] = [
+            case.removesuffix(", reentrant")
+            for case, by in results["found"].items()
+            if "mark a variable ready only once" in by[setting][0][0]
+        ]
+    return {"plain": plain, "reentrant": reentrant, "twice": twice}
+
+
 if __name__ == "__main__":
     main()

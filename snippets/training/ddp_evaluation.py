@@ -135,5 +135,24 @@ def main() -> dict:
     return {"found": found}
 
 
+def derive(results: dict) -> dict:
+    """By case and rank exit codes and counts; where a rank tells of a mismatch."""
+    found = results["found"]
+    return {
+        "exits": {
+            case: [rank["exit"] for rank in ranks] for case, ranks in found.items()
+        },
+        "counted": {
+            case: [rank.get("counted") for rank in ranks]
+            for case, ranks in found.items()
+        },
+        "mismatch": [
+            case
+            for case, ranks in found.items()
+            if "collective mismatch" in ranks[1]["says"]
+        ],
+    }
+
+
 if __name__ == "__main__":
     main()

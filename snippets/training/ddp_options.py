@@ -153,7 +153,7 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """How many copies of a step an option saves, by model."""
+    """How many copies of a step options save, and what one model broadcasts."""
     saved = {}
     for model in ("densenet", "wide"):
         gpu = results[model]["gpu"]
@@ -166,7 +166,6 @@ def derive(results: dict) -> dict:
     densenet = results["densenet"]
     sent = {way: row["broadcasts"]["count"] for way, row in densenet["gpu"].items()}
     return {
-        "copies_saved": saved,
         "options_differ": max(differ),
         "view_saves": [saved[model]["bucket_view"] for model in ("densenet", "wide")],
         "buffers_not_saved": densenet["buffers"] - saved["densenet"]["no_buffers"],

@@ -177,5 +177,29 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """By setting the cases that train right; those that end; steps of thawed layers."""
+    word, found = results["word"], results["found"]
+    settings = ("default", "find_unused", "static_graph")
+    unfinished = "Expected to have finished reduction"
+    thawed = found["thawed after"].values()
+    return {
+        "right": {
+            setting: [case for case in word if word[case][setting] == "right"]
+            for setting in settings
+        },
+        "unfinished": [
+            case
+            for case, by in found.items()
+            if all(
+                rank[0] == "wrong" and unfinished in rank[1] for rank in by["default"]
+            )
+        ],
+        "thawed_steps": sorted(
+            {step for ranks in thawed for rank in ranks for step in rank}
+        ),
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -154,5 +154,21 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """Where rank 0 times out, what the late sum and Join give, samples and repeats."""
+    found = results["found"]
+    summed = [rank["gradients"] for rank in found["as it is, then a sum"]]
+    joined = [found[case][0] for case in ("Join", "Join, by those left")]
+    return {
+        "timed_out": [case for case in found if "Timed out" in found[case][0]["says"]],
+        "summed": summed,
+        "joined": [rank["gradients"] for rank in joined],
+        "joined_say": [rank["says"] for rank in joined],
+        "samples": {
+            how: [len(rows), len(set(rows))] for how, rows in results["sampled"].items()
+        },
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -131,14 +131,15 @@ def used(parts: list[Part], names: Iterable[str], annotations: bool = False) -> 
     return [parts[number] for number in sorted(needed)]
 
 
-def borrows(tree: ast.AST, origin: str) -> list[Borrow]:
+def _borrows(nodes: list[ast.AST], origin: str) -> list[Borrow]:
     """What code imports of other snippets."""
     borrowed = []
-    for node in ast.walk(tree):
-        modules = []
+    for node in nodes:
+        if not isinstance(node, _IMPORTS):
+            continue
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             modules = ["snippets" if node.level else node.module]
         for module in modules:
             root, *path = module.split(".")
@@ -171,11 +172,12 @@ def first_line(node: ast.stmt) -> int:
 
 
 def _part(node: ast.stmt, origin: str) -> Part:
+    nodes = list(ast.walk(node))
     annotation_uses = set()
-    for annotation in _annotations(node):
+    for annotation in _annotations(nodes):
         annotation_uses |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
     names = (frozenset(_bound(node)), frozenset(_uses(node)), frozenset(annotation_uses))
-    return Part(node, *names, tuple(borrows(node, origin)))
+    return Part(node, *names, tuple(_borrows(nodes, origin)))
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -201,6 +203,8 @@ def _bound(node: ast.stmt) -> set[str]:
 
 def _uses(node: ast.stmt) -> set[str]:
     """Names that code takes from outside of it, without those of its annotations."""
+    if isinstance(node, _IMPORTS):
+        return set()
     code = f"from __future__ import annotations\n{ast.unparse(node)}"
     module = symtable.symtable(code, "snippet", "exec")
     names = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_referenced()}
@@ -212,10 +216,13 @@ def _uses(node: ast.stmt) -> set[str]:
     return names
 
 
-def _annotations(node: ast.AST) -> list[ast.AST]:
+def _annotations(nodes: Iterable[ast.AST]) -> list[ast.AST]:
     annotations = []
-    for inner in ast.walk(node):
-        annotations += [getattr(inner, "annotation", None), getattr(inner, "returns", None)]
+    for node in nodes:
+        if isinstance(node, (ast.arg, ast.AnnAssign)):
+            annotations.append(node.annotation)
+        elif isinstance(node, _FUNCTIONS):
+            annotations.append(node.returns)
     return [annotation for annotation in annotations if annotation]
 
 
@@ -224,7 +231,7 @@ def _read_annotations(node: ast.AST) -> list:
     if isinstance(node, ast.ClassDef):
         return [[row.target, row.annotation] for row in node.body if isinstance(row, ast.AnnAssign)]
     if isinstance(node, _FUNCTIONS) and node.decorator_list:
-        return _annotations(node)
+        return _annotations(ast.walk(node))
     return []
 
 

@@ -16,7 +16,8 @@ log = get_plugin_logger("overlap")
 _READ = [
     (re.compile(pattern), words)
     for pattern, words in (
-        (r"</t[hd]>\s*<t[hd]\b[^>]*>", " | "),
+        (r"<(/?)th\b", r"<\1td"),
+        (r"</td>\s*<td\b[^>]*>", " | "),
         (r"<tr\b[^>]*>", "<p>"),
         (r"</tr>", "</p>"),
         (r"<(?=(?:br|small)\b)", " <"),

@@ -113,7 +113,7 @@ def test_a_reader_chooses_and_the_fold_has_the_answer(measured):
     ]
     assert "How <em>large</em> is <code" in article and article.count('type="radio" name="ov-guess-4"') == 3
     fold = re.search(r'<details class="question">(.*?)</details>', article, re.S)[1]
-    assert "<strong>B: about ten.</strong> It is" in fold and 'data-machine="h200-x2"' in fold
+    assert "<strong>about ten.</strong> It is" in fold and 'data-machine="h200-x2"' in fold
     assert 'href="#snippet-a-it">See what was measured</a>' in fold
 
 
@@ -129,7 +129,7 @@ def test_what_another_machine_gave_does_not_change_which_choice_is_right(measure
 
 def test_words_need_no_data(measured):
     article = measured.html(WORDS)
-    assert "<strong>B: that.</strong> Because." in article and "See what was measured" not in article
+    assert "<strong>that.</strong> Because." in article and "See what was measured" not in article
 
 
 def test_a_notebook_asks_before_it_answers(measured):

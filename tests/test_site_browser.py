@@ -1147,6 +1147,39 @@ def test_a_chapter_begins_with_a_low_step_and_its_answer_is_not_long(visit, chap
     assert len(steps) == 13
 
 
+CHOICES = """() => [...document.querySelectorAll(".ov-guess")[0].querySelectorAll("label")]
+  .map(label => [label.querySelector("b").textContent, label.querySelector("span").textContent])"""
+
+
+def test_the_choices_of_a_guess_are_shuffled_and_their_letters_are_not(visit):
+    written = visit("streams/", java_script_enabled=False).evaluate(CHOICES)
+    page = visit("check/")
+    page.context.add_init_script("Math.random = () => 0")  # the first choice comes last
+    page.goto("streams/", wait_until="load")
+    page.locator(".ov-guess [data-shuffled]").first.wait_for()
+    shuffled = page.evaluate(CHOICES)
+    texts = [text for _, text in written]
+    assert [letter for letter, _ in shuffled] == [letter for letter, _ in written] == ["A", "B", "C"]
+    assert [text for _, text in shuffled] == [*texts[1:], texts[0]]
+    assert page.locator(".ov-guess .ov-right b").first.inner_text() == "C"
+
+
+def test_guesses_are_counted_by_their_first_choice_until_the_page_is_left(visit):
+    page = visit("streams/")
+    score, guesses = page.locator(".ov-score"), page.locator(".ov-guess")
+    assert guesses.count() == 4 and score.count() == 0
+    guesses.nth(0).locator(".ov-right").click()
+    assert score.all_inner_texts() == ["1 of 1 guessed right; 3 more in this chapter."] * 2
+    guesses.nth(1).locator("label:not(.ov-right)").first.click()
+    guesses.nth(1).locator(".ov-right").click()
+    assert score.first.inner_text() == "1 of 2 guessed right; 2 more in this chapter."
+    for place in (2, 3):
+        guesses.nth(place).locator(".ov-right").click()
+    assert score.last.inner_text() == "3 of 4 guessed right."
+    page.reload(wait_until="load")
+    assert score.count() == 0
+
+
 def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
     page = visit("streams/", java_script_enabled=False)
     guess = page.locator(".ov-guess").first

@@ -194,10 +194,38 @@
   }
   narrow.addEventListener("change", redraw)
 
-  /* A guess opens its answer. */
-  document.addEventListener("change", event => {
-    const answer = event.target.closest(".ov-guess fieldset")?.parentElement.querySelector("details")
-    if (answer) answer.open = true
+  /* The choices of a guess stand in another order each time: the place of the right one says nothing. The letters stay. */
+  const shuffle = () => {
+    for (const field of document.querySelectorAll(".ov-guess fieldset:not([data-shuffled])")) {
+      field.dataset.shuffled = ""
+      const choices = [...field.querySelectorAll("label")], letters = choices.map(choice => choice.querySelector("b").textContent)
+      for (let last = choices.length - 1; last > 0; last--) {
+        const other = Math.floor(Math.random() * (last + 1))
+        const moved = choices[last]
+        choices[last] = choices[other]
+        choices[other] = moved
+      }
+      field.append(...choices)
+      for (const [place, choice] of choices.entries()) choice.querySelector("b").textContent = letters[place]
+    }
+  }
+
+  /* A guess opens its answer, and the first choice counts: at the end of the answer and of the chapter, until the page is left. */
+  document.addEventListener("change", ({ target }) => {
+    const guess = target.closest(".ov-guess")
+    if (!guess || !target.matches("fieldset input")) return
+    guess.querySelector("details").open = true
+    guess.dataset.right ??= String(target.parentElement.matches(".ov-right"))
+    const guesses = [...document.querySelectorAll(".ov-guess")], made = guesses.filter(({ dataset }) => dataset.right)
+    const right = made.filter(({ dataset }) => dataset.right === "true").length, left = guesses.length - made.length
+    for (const place of document.querySelectorAll("#evidence, #you-can-now")) {
+      let score = place.previousElementSibling
+      if (!score?.matches(".ov-score")) {
+        score = Object.assign(document.createElement("p"), { className: "ov-score" })
+        place.before(score)
+      }
+      score.textContent = `${right} of ${made.length} guessed right${left ? `; ${left} more in this chapter` : ""}.`
+    }
   })
 
   /* What marks and folds open is in a file of its own for each page. Where it cannot be fetched, their links lead to it. */
@@ -524,6 +552,7 @@
     playing()
     copying()
     openAll()
+    shuffle()
     entry()
     opened()
   }

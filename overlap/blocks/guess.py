@@ -118,7 +118,7 @@ class Guess(Block):
         """Choices as radio buttons; the answer is a fold, which a choice opens."""
         right = self.right(view.book)
         choices = view.render(read_template("guess"), view=view, guess=self, right=right, letters=_LETTERS)
-        answer = f"**{self._named(right)}.** {self.answer}"
+        answer = f"**{right.text}.** {self.answer}"  # without its letter: the page's script shuffles them
         how = view.how(self.snippet) if self.snippet else ""
         if how:
             answer += f" [See what was measured]({how})"

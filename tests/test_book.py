@@ -387,6 +387,11 @@ def on_a_cpu_with(pages, name: str, result: dict) -> str:
     return claim.verdict(now.scopes(changed), known).state.word
 
 
+def test_a_claim_is_no_program(pages):
+    long = [claim.where for claim in pages.of_kind(Claim) if len(claim.expression) > 150]
+    assert not long, "name what it compares in derive(results) of its snippet"
+
+
 def test_what_pytorch_says_without_a_gpu_is_claimed_of_every_build_and_release(pages):
     zeros = {"allocated": 0, "reserved": 0}
     steps = [{"step": "before"} | zeros] * 4

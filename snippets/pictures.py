@@ -237,6 +237,19 @@ def sweep(
     return Picture([Panel(marks, Axis(xlabel, xlog, ticks=ticks), y_axis)])
 
 
+def over_sizes(
+    kib: Sequence[int],
+    series: Mapping[str, Sequence[Number]],
+    ceilings: Mapping[str, float | Sequence[Number]],
+    xlabel: str,
+    ylabel: str,
+) -> Picture:
+    """Lines {label: y} over sizes in KiB, as `sweep`, both axes by factors."""
+    picture = sweep(kib, series, ceilings, True, True, xlabel, ylabel)
+    picture.panels[0].x.ticks = sizes(kib)
+    return picture
+
+
 def timelines(panels: Mapping[str, Iterable[Sequence]], unit: str = "µs") -> Picture:
     """A panel for each title, of rows [lane, start, duration, name]; a lane is a row, the CPU on top.
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from snippets.collectives.collectives_zoo import all_gather, reduce_scatter
-from snippets.pictures import sizes, sweep
+from snippets.pictures import over_sizes
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.take_turns import take_turns
 
@@ -96,9 +96,7 @@ def plot(results: dict, ceilings: dict):
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]
     kib = [size // 2**10 for size in results["bytes"]]
     labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
-    picture = sweep(kib, lines, limits, xlog=True, ylog=True, **labels)
-    picture.panels[0].x.ticks = sizes(kib)
-    return picture
+    return over_sizes(kib, lines, limits, **labels)
 
 
 if __name__ == "__main__":

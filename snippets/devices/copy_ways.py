@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snippets.devices.p2p_copy import through_host
-from snippets.pictures import sizes, sweep
+from snippets.pictures import over_sizes
 from snippets.timing.take_turns import take_turns
 from snippets.timing.wait_for import wait_for
 
@@ -78,9 +78,7 @@ def plot(results: dict, ceilings: dict):
     limits = {text: ceilings[key] for text, key in limits.items() if key in ceilings}
     kib = [size // 1024 for size in results["sizes"]]
     words = {"xlabel": "size of a copy", "ylabel": "GB/s"}
-    picture = sweep(kib, lines, limits, xlog=True, ylog=True, **words)
-    picture.panels[0].x.ticks = sizes(kib)
-    return picture
+    return over_sizes(kib, lines, limits, **words)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 import torch.multiprocessing as mp
 
-from snippets.pictures import sizes, sweep
+from snippets.pictures import over_sizes
 from snippets.timing.benchmark import measure
 from snippets.timing.take_turns import recorded
 
@@ -107,9 +107,7 @@ def plot(results: dict, ceilings: dict):
     copy = {"one copy in memory": [row["us"]["copy"] for row in rows]}
     kib = [row["kib"] for row in rows]
     axes = {"xlabel": "size of the message", "ylabel": "one send, µs"}
-    picture = sweep(kib, lines, copy, xlog=True, ylog=True, **axes)
-    picture.panels[0].x.ticks = sizes(kib)
-    return picture
+    return over_sizes(kib, lines, copy, **axes)
 
 
 if __name__ == "__main__":

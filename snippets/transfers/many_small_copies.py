@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.pictures import sizes, sweep
+from snippets.pictures import over_sizes
 from snippets.timing.take_turns import recorded, take_turns
 
 COUNT, SIZES = 100, [1, 4, 16, 64, 256]  # float32 tensors of so many KiB each
@@ -109,9 +109,7 @@ def plot(results: dict, ceilings: dict):
         limits["least to cross PCIe"] = [per_kib * each for each in kib]
     times = {text: [row["ms"][name] for row in rows] for name, text in labels.items()}
     words = {"xlabel": "size of a tensor", "ylabel": f"ms for all {results['count']}"}
-    picture = sweep(kib, times, limits, xlog=True, ylog=True, **words)
-    picture.panels[0].x.ticks = sizes(kib)
-    return picture
+    return over_sizes(kib, times, limits, **words)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.pictures import sizes, sweep
+from snippets.pictures import over_sizes
 from snippets.timing.take_turns import take_turns
 
 SIZES = [2**k for k in range(12, 29, 2)]  # bytes: 4 KiB to 256 MiB
@@ -72,9 +72,7 @@ def plot(results: dict, ceilings: dict):
     rates = {text: results["gb_s"][way] for way, text in labels.items()}
     kib = [size // 1024 for size in results["sizes"]]
     words = {"xlabel": "size of a copy", "ylabel": "GB/s"}
-    picture = sweep(kib, rates, limits, xlog=True, ylog=True, **words)
-    picture.panels[0].x.ticks = sizes(kib)
-    return picture
+    return over_sizes(kib, rates, limits, **words)
 
 
 if __name__ == "__main__":

@@ -1446,6 +1446,10 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "unable to allocate shared memory(shm) for file": "symptoms/#unable-to-allocate",
+    "received 0 items of ancdata": "symptoms/#too-many-open-files",
+    "same random numbers in every worker": "symptoms/#all-workers-augment",
+    "共享内存不足": "symptoms/#unable-to-allocate",
     "Expected to have finished reduction in the prior iteration": "symptoms/#expected-to-have-finished",
     "mark a variable ready only once": "symptoms/#expected-to-mark",
     "DDP uneven inputs hang": "symptoms/#one-rank-has-fewer",

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import random
 import subprocess
 import sys
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
@@ -29,6 +31,10 @@ from snippets.transfers import (
     d2h_too_early_fixed,
     fetch_later,
     loader_decodes,
+    loader_kept_batches,
+    loader_new_workers,
+    loader_own_memory,
+    loader_seeds,
     loader_workers,
     many_small_copies,
     non_blocking_matrix,
@@ -724,6 +730,56 @@ def test_each_way_to_load_is_timed(monkeypatch):
 
 
 # on a real GPU
+
+
+@pytest.mark.parametrize(
+    ("case", "kept", "says"),
+    [
+        ("kept", 111, "Too many open files"),
+        ("kept from a queue", 113, "0 items of ancdata"),
+        ("cloned", 300, ""),
+    ],
+)
+def test_a_kept_batch_is_an_open_file(case, kept, says):
+    told = loader_kept_batches.in_child(loader_kept_batches.collect, *loader_kept_batches.CASES[case])
+    assert says in told["says"] and bool(says) == bool(told["says"])
+    assert abs(told["kept"] - kept) <= 30, "files that were open before count, too"
+
+
+def test_a_child_that_dies_is_no_answer():
+    with pytest.raises(EOFError):
+        loader_kept_batches.in_child(lambda connection: os._exit(1))
+
+
+def test_the_rows_of_a_tensor_are_the_names_of_the_list(monkeypatch):
+    monkeypatch.setattr(loader_own_memory, "ROWS", 11)
+    rows, names = loader_own_memory.as_tensor(), loader_own_memory.as_list()
+    assert [bytes(row.tolist()).decode() for row in rows] == names == loader_own_memory.as_array().tolist()
+
+
+def test_memory_that_is_written_to_is_a_process_s_own():
+    before = loader_own_memory.own_mib()
+    block = bytearray(b"x" * 2**25)
+    assert 25 <= loader_own_memory.own_mib() - before <= 80
+    del block
+
+
+@pytest.mark.parametrize(
+    ("workers", "options", "starts", "reads"),
+    [(0, {}, 0, 16), (2, {}, 6, 48), (2, {"persistent_workers": True}, 2, 16)],
+)
+def test_workers_that_stay_keep_what_they_have_read(workers, options, starts, reads):
+    assert loader_new_workers.count(workers, **options) == {"starts": starts, "reads": reads}
+
+
+@pytest.mark.parametrize(("name", "in_all"), [("a Generator of the Dataset", 1), ("own_generator()", 6)])
+def test_a_generator_of_its_own_gives_each_worker_other_numbers(name, in_all):
+    torch_state, numpy_state, state = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    told = loader_seeds.count(loader_seeds.DRAWS[name])
+    torch.set_rng_state(torch_state)
+    np.random.set_state(numpy_state)
+    random.setstate(state)
+    assert told["in_all"] == in_all and told["same_in_two_runs"]
 
 
 @pytest.mark.gpu

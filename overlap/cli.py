@@ -273,7 +273,7 @@ def _build(book: Book, options) -> int:
     book = Book(book.root, os.environ.get("OVERLAP_EXECUTE") or "auto")
     refuse(book.docs, options.folder)
     site = Site(Pages(book), Pictures(book), titles=titles(read_nav(book.root)))
-    ran = prepare(site.pages, site.pictures)
+    ran = prepare(site)
     count = plural(write(site, options.folder), "page")
     _print(
         f"{plural(ran, 'run')} made; {count} in {options.folder}, which any builder can take as its docs_dir"

@@ -584,7 +584,7 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
     fails = 'def times():\n    pass\n\n\ndef main():\n    raise ValueError("oops")\n'
     book.snippet("a/number", fails)
     book.snippet("a/new", 'def main():\n    return {"n": 1}\n')
-    served = Background(book.root, "auto", "")
+    served = Background(book.root, "auto")
 
     def build_again() -> Site:
         now = book.pages("auto")
@@ -697,7 +697,7 @@ def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, mo
     monkeypatch.chdir(book.root)
     assert main(["check"]) == 0
     now = book.pages("never")
-    prepare(now, Pictures(now.book))
+    prepare(Site(now, Pictures(now.book)))
     assert (book.root / "docs/generated/pictures/cpu/a/number-wide.svg").exists()
     book.snippet("a/number", dedent(draws).replace('results["n"]', 'results["m"]'))
     capsys.readouterr()
@@ -705,7 +705,7 @@ def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, mo
     assert "plot() cannot be drawn: KeyError: 'm'" in capsys.readouterr().out
     now = book.pages("never")
     with pytest.raises(OverlapError, match=r"not in order:\n.*number.py:\d+: plot\(\) cannot be drawn"):
-        prepare(now, Pictures(now.book))
+        prepare(Site(now, Pictures(now.book)))
 
 
 def test_an_output_may_stand_behind_its_button():

@@ -24,11 +24,10 @@ class Background:
     its page shows the recording.
     """
 
-    def __init__(self, root: Path, execute: str, notebook_page: str):
+    def __init__(self, root: Path, execute: str):
         self.signal_file = root / CACHE / "served"
         self._root = root
         self._execute = execute
-        self._notebook_page = notebook_page
         self._runner = Runner(root)
         self._thread = threading.Thread(target=self._work, daemon=True)
         #: Files of the runs left to the thread, for which no build waits; whether it has done its work.
@@ -49,7 +48,7 @@ class Background:
             book.run(edited)
         if problems := site.pictures.problems():
             raise OverlapError("\n".join(problems))
-        generate(site.pages, site.pictures, self._notebook_page)
+        generate(site)
         if self._left and not self._ran:
             runnable = list(book.local.runnable())
             own = len(runnable) - len(book.local.lacking())

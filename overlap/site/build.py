@@ -7,6 +7,7 @@ ignores the folder; it may be deleted at any time.
 import hashlib
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import overlap
 from overlap import OverlapError
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
+from overlap.book.local_runs import CACHE
 from overlap.book.verdict import MARKS
 from overlap.cache import digest, write
 from overlap.commands.check import check
@@ -22,39 +24,54 @@ from overlap.commands.mine import edition
 from overlap.run import download, hardware
 from overlap.run.text import plural
 from overlap.site import FOLDER, app, colors, machines, svg, trace
+from overlap.site.insert import insert
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures
 from overlap.site.view import Site, View
 
 #: In the folder of generated files: the digest of what the files there were made from.
 _STAMP = ".inputs"
+#: The pages of the last build, with everything inserted.
+_PAGES = f"{CACHE}/pages"
 
 
-def prepare(pages: Pages, pictures: Pictures, notebook_page: str = "") -> int:
+def prepare(site: Site) -> int:
     """All that a builder needs: check, run what this machine can, generate; how many runs that were.
 
     Where no input has changed nothing is done. A claim that holds too narrowly stops an author, not a reader
     who builds.
     """
-    book = pages.book
-    ran = book.run()
-    stamp = book.docs / FOLDER / _STAMP
-    inputs = _inputs(pages, notebook_page)
-    if stamp.exists() and stamp.read_text() == inputs:
+    ran = site.book.run()
+    stamp = site.book.docs / FOLDER / _STAMP
+    inputs = _inputs(site)
+    site.unchanged = stamp.exists() and stamp.read_text() == inputs
+    if site.unchanged:
         return ran
-    if problems := [*check(pages, remarks=False), *pictures.problems()]:
+    if problems := [*check(site.pages, remarks=False), *site.pictures.problems()]:
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
-    generate(pages, pictures, notebook_page)
+    generate(site)
     write(stamp, inputs)
     return ran
 
 
-def generate(pages: Pages, pictures: Pictures, notebook_page: str = "") -> None:
-    """Write what readers take home; what is no longer made goes, and the stamp first."""
-    folder = pages.book.docs / FOLDER
+def inserted(site: Site, path: str, text: str) -> str:
+    """A page with everything inserted; where no input has changed, as the last build made it."""
+    file = site.book.root / _PAGES / path
+    page = site.pages.by_path.get(path)
+    if not page or page.text.strip() != text.strip():  # saved since the book was read
+        return insert(site, path, text)
+    if not site.unchanged or not file.exists():
+        write(file, insert(site, path, text))
+    return file.read_text(encoding="utf-8")
+
+
+def generate(site: Site) -> None:
+    """Write what readers take home; what is no longer made goes, and first the stamp and inserted pages."""
+    folder = site.book.docs / FOLDER
     (folder / _STAMP).unlink(missing_ok=True)
+    shutil.rmtree(site.book.root / _PAGES, ignore_errors=True)
     made = set()
-    for path, content in _files(pages, pictures, notebook_page):
+    for path, content in _files(site.pages, site.pictures, site.notebook_page):
         file = folder / path
         made.add(file)
         if not file.exists() or file.read_bytes() != content:
@@ -64,12 +81,13 @@ def generate(pages: Pages, pictures: Pictures, notebook_page: str = "") -> None:
             file.unlink()
 
 
-def _inputs(pages: Pages, notebook_page: str) -> str:
-    """A digest of all that the generated files are made from, the code that makes them included."""
-    book = pages.book
-    texts = {page.path: page.text for page in pages.by_path.values()}
-    lost = [*pages.unreadable, *book.library.unreadable_recordings]
-    return digest([notebook_page, facts(book), digest_of_files(book.root), texts, lost])
+def _inputs(site: Site) -> str:
+    """A digest of all that pages and generated files are made from, the code that makes them included."""
+    book = site.book
+    texts = {page.path: page.text for page in site.pages.by_path.values()}
+    lost = [*site.pages.unreadable, *book.library.unreadable_recordings]
+    names = [site.notebook_page, list(site.titles.items())]
+    return digest([names, facts(book), digest_of_files(book.root), texts, lost])
 
 
 def facts(book: Book) -> list:

@@ -18,8 +18,7 @@ from overlap.book.book import Book
 from overlap.commands.check import check, contradicted
 from overlap.site import FOLDER, contents, notebook_page
 from overlap.site.background import Background, refuse_taken_port
-from overlap.site.build import digest_of_files, prepare
-from overlap.site.insert import insert
+from overlap.site.build import digest_of_files, inserted, prepare
 from overlap.site.navigation import titles
 from overlap.site.pictures import Pictures
 from overlap.site.search import Search
@@ -86,11 +85,11 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Check, run, and write the files that pages lead to; an author sees the page first."""
         book = self.site.book
         if not self.serving:
-            ran = prepare(self.site.pages, self.site.pictures, self.config.notebook_page)
+            ran = prepare(self.site)
             log.info(f"{ran} runs made; {len(book.snippets)} snippets")
             return
         if self.background is None:
-            self.background = Background(book.root, book.execute, self.config.notebook_page)
+            self.background = Background(book.root, book.execute)
         self.background.prepare(self.site)
 
     def on_page_markdown(self, markdown: str, page, config, files) -> str | None:
@@ -100,7 +99,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             return None
         if path not in self.site.pages.by_path and self.site.pages.unreadable:
             raise OverlapError("\n".join(self.site.pages.unreadable))
-        return insert(self.site, path, markdown)
+        return inserted(self.site, path, markdown)
 
     def on_page_content(self, html: str, page, config, files) -> str:
         """Shorten the contents; a notebook has a way back to its chapter."""

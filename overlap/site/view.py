@@ -48,6 +48,8 @@ class Site:
     titles: dict[str, str] = field(default_factory=dict)
     #: What a served page says of the runs behind it.
     status: str = ""
+    #: Whether nothing that pages are made from has changed since the last build.
+    unchanged: bool = False
 
     @property
     def book(self) -> Book:

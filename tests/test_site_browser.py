@@ -248,8 +248,11 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     def elsewhere() -> str:
         found = page.evaluate(FOLLOWERS)
         others = sum(bool(item["note"]) for item in found["outputs"])
-        counted = f"{others} of the {len(found['outputs'])} outputs below."
-        told = f"From another machine, which is named there: {counted}"
+        outputs = len(found["outputs"])
+        here = outputs - others
+        picked = options(page)[page.evaluate("document.documentElement.dataset.machine")]
+        told = f"Of the {outputs} outputs below, {here} {'is' if here == 1 else 'are'} from {picked}. "
+        told += f"{others} did not run there: each names the machine that it is from."
         assert found["announced"] == (told if others else "")
         return found["announced"]
 
@@ -1402,6 +1405,15 @@ def test_each_symptom_is_a_place_to_link_to_and_an_entry_of_the_search(site, doc
     places = re.findall(r'<h3 [^>]*id="([^"]+)"', (site / "symptoms/index.html").read_text())
     assert len(set(places)) == len(places) == len(symptoms) > 100
     assert set(places) <= entries & set(documents["symptoms/"].ids)
+
+
+def test_the_first_page_says_in_one_look_what_it_is_and_where_to_start(visit):
+    """The four answers and the three doors; behind it comes the first chapter."""
+    page = visit("")
+    for part in (".ov-waits li", ".ov-doors li"):
+        for item in page.locator(part).all():
+            playwright.expect(item).to_be_in_viewport(ratio=1)
+    assert page.locator(".md-footer__link--next").evaluate("link => link.pathname") == "/first_steps/"
 
 
 @pytest.mark.parametrize("width", [1280, 390])

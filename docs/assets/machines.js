@@ -264,7 +264,8 @@
     const opens = line.querySelector(".ov-opens"), other = line.querySelector(".ov-others")
     opens.hidden ||= Boolean(chosen())
     other.hidden = !others
-    other.querySelector("span").textContent = others
+    const here = shown.length - others
+    texts(other, "span", [here, here === 1 ? "is" : "are", find(wanted).label, others])
     line.hidden = opens.hidden && other.hidden
   }
 

@@ -88,7 +88,7 @@ def _mark(view: View, match: re.Match) -> str:
 
 
 def _head(view: View, blocks: list[Block]) -> str:
-    """Below the title: minutes to read, the machine shown, all machines, dates, how many claims hold."""
+    """Below the title: minutes to read, the machine shown, all models, dates; claims, if not all hold."""
     answer, evidence = _words(blocks)
     days = _days(view)
     return view.file(

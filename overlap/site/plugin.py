@@ -110,6 +110,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     def _before_search(self, context, page, config, nav) -> None:
         if notebook_page.is_one(page):
             notebook_page.describe(page, nav)
+        if following := page.meta.get("next"):
+            page.next_page = next(other for other in nav.pages if other.file.src_uri == following)
         self.search.give(page)
 
     @event_priority(-100)

@@ -112,9 +112,9 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     def steps():
         """A bar for each step: with all faults, then with one more repaired."""
-        names = {"all": "six common faults", "loader": "1: reads ahead"}
-        names |= {"copy": "2: sends pinned bytes", "kernels": "3: no small kernels"}
-        names |= {"straggler": "4: no validation", "item": "5, 6: reads no number"}
+        names = {"all": "six common faults", "loader": "1: batch loaded ahead"}
+        names |= {"copy": "2: batch sent as bytes", "kernels": "3: normalised at once"}
+        names |= {"straggler": "4: not validated", "item": "5, 6: no .item()"}
         ms = {title: results["ms"][name] for name, title in names.items()}
         busy = {title: results["busy"][name] for name, title in names.items()}
         works = {title: ms[title] * busy[title] for title in ms}

@@ -91,4 +91,5 @@ def find_root(start: Path | None = None) -> Path:
     for folder in (start, *start.parents):
         if (folder / "snippets").is_dir() and (folder / "docs").is_dir():
             return folder
-    raise OverlapError(f"{start}: no snippets/ and docs/ here or above; run inside a checkout of the book")
+    reason = f"{start}: no snippets/ and docs/ here or above, and this is the program alone, without a book"
+    raise OverlapError(f"{reason}; run inside a checkout, or take overlap.pyz, which has one")

@@ -48,6 +48,8 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     try:
         root = root or find_root()
         _refuse_in_a_copy(root, options)
+        if options.command in (_run, _record, _verify):
+            _refuse_without_torch()
         code = options.command(Book(root), options)
         sys.stdout.flush()
         return code
@@ -76,6 +78,12 @@ def _refuse_in_a_copy(root: Path, options: argparse.Namespace) -> None:
         raise OverlapError("this is a copy of the book to measure with; that command needs a checkout")
 
 
+def _refuse_without_torch() -> None:
+    if not find_spec("torch"):
+        reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
+        raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
+
+
 def _stop(number: int, frame) -> None:
     """End a command by SIGTERM as by Ctrl-C."""
     signal.signal(number, signal.SIG_IGN)  # a second one does not disturb its tidying up
@@ -84,7 +92,9 @@ def _stop(number: int, frame) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="overlap", description="Run the book's snippets and keep what they gave."
+        prog="overlap",
+        description="Run the book's snippets and keep what they gave.",
+        epilog="Commands work on a book: in a checkout, or in overlap.pyz, which has one to measure with.",
     )
     parser.add_argument("--version", action="version", version=f"overlap {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help="each has a --help of its own")
@@ -320,9 +330,6 @@ def _shown(now: Pages, machine: str) -> dict:
 
 
 def _verify(book: Book, options) -> int:
-    if not find_spec("torch"):
-        reason = f"{sys.executable}: this Python has no PyTorch, which is what is measured"
-        raise OverlapError(f"{reason}; https://pytorch.org/get-started/locally/ says how to install it")
     names = _runnable(book, options.names)
     pages = Pages(book)
     file = None

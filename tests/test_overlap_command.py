@@ -399,11 +399,12 @@ def test_a_recording_that_is_stopped_keeps_what_is_done_and_says_so(here):
     assert not list(here.root.glob("overlap-*"))
 
 
-def test_verify_without_torch_says_how_to_get_it(tmp_path):
+@pytest.mark.parametrize("command", ["verify --quick", "run timing/wait_for", "record timing/wait_for"])
+def test_what_measures_says_without_torch_how_to_get_it(tmp_path, command):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "overlap", "verify", "--quick"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    typed = [sys.executable, "-m", "overlap", *command.split()]
+    done = subprocess.run(typed, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "", done.stdout
     assert "has no PyTorch" in done.stderr and "Traceback" not in done.stderr
 

@@ -1458,9 +1458,11 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "does not have a deterministic implementation": "symptoms/#does-not-have-a-deterministic",
+    "resumed training differs": "symptoms/#training-that-i-resume",
     "unable to allocate shared memory(shm) for file": "symptoms/#unable-to-allocate",
     "received 0 items of ancdata": "symptoms/#too-many-open-files",
-    "same random numbers in every worker": "symptoms/#all-workers-augment",
+    "same random numbers in every worker": "symptoms/#augmentation-is-the-same",
     "共享内存不足": "symptoms/#unable-to-allocate",
     "Expected to have finished reduction in the prior iteration": "symptoms/#expected-to-have-finished",
     "mark a variable ready only once": "symptoms/#expected-to-mark",

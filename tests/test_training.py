@@ -33,6 +33,7 @@ from snippets.training import (
     gradient_buckets,
     models,
     precisions,
+    same_bits,
     scaling_residual,
     steps_for_seconds,
 )
@@ -652,3 +653,19 @@ def test_ranks_that_evaluate_a_part_each_count_what_one_counts():
     expected = ddp_evaluation.positive(model, ddp_evaluation.ROWS)
     assert [(end["exit"], end["steps"], end["counted"]) for end in ends] == [(0, 2, expected)] * 2
     assert 0 < expected < len(ddp_evaluation.ROWS)
+
+
+def test_a_run_that_is_resumed_with_its_generator_is_the_run_without_a_break(monkeypatch):
+    monkeypatch.setattr(same_bits, "ROWS", 8)
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    whole = same_bits.Run().train(same_bits.EPOCHS).weights()
+    assert torch.equal(same_bits.interrupted(with_generator=True), whole)
+    assert not torch.equal(same_bits.interrupted(with_generator=False), whole)
+    torch.set_num_threads(threads)
+    torch.set_rng_state(state)
+
+
+def test_what_is_not_deterministic_is_refused_for_this_call_only():
+    assert "does not have a deterministic" in same_bits.asked_to_be_deterministic(same_bits.put)
+    assert same_bits.put().tolist() == [1, 0, 0, 0]
+    assert not torch.are_deterministic_algorithms_enabled()

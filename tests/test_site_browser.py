@@ -1210,6 +1210,28 @@ def test_under_a_finger_a_mark_is_larger_than_it_looks(visit):
     assert all("ov-mark" in name for name in page.evaluate(reached, box))
 
 
+@pytest.mark.parametrize("path", ["", "symptoms/", "clinic/", "snippets/"])
+def test_under_a_finger_what_stands_alone_is_high_enough(visit, path):
+    """24 pixels; a link within a sentence is as high as its line."""
+    page = visit(path, width=390, has_touch=True)
+    low = page.evaluate(
+        """() => [...document.querySelectorAll(".md-content :is(a, input[type=range])")].filter(part => {
+          const block = part.closest("p, li, td, h2, h3")
+          const alone = part.matches("input") || block?.textContent.trim() === part.textContent.trim()
+          const { width, height } = part.getBoundingClientRect()
+          return alone && width && height < 24
+        }).map(part => part.outerHTML)"""
+    )
+    assert low == []
+
+
+def test_the_menu_begins_at_its_top_where_a_window_has_room(visit):
+    page = visit("sharding/")
+    page.wait_for_timeout(500)  # the theme scrolls it to the current page
+    menu = page.locator(".md-sidebar--primary .md-sidebar__scrollwrap")
+    assert menu.evaluate("menu => menu.scrollTop") == 0
+
+
 def test_on_a_phone_the_copy_button_covers_no_code(visit):
     page = visit("asynchrony/", width=390)
     block = page.locator(".language-python:has(> .filename)").first

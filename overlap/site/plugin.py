@@ -3,6 +3,7 @@
 What it does is done by the other modules; this is all that needs MkDocs.
 """
 
+import gc
 import re
 import threading
 from pathlib import Path
@@ -56,8 +57,13 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.listed: set[tuple[str, str, str]] = set()
 
     def on_startup(self, command: str, dirty: bool) -> None:
-        """Know whether pages are served."""
+        """Know whether pages are served.
+
+        A book is many small objects that stay: to look through them for circles as often as Python does by
+        itself takes a quarter of a build.
+        """
         self.serving = command == "serve"
+        gc.set_threshold(100_000)
 
     def on_shutdown(self) -> None:
         """End what runs behind a served book."""

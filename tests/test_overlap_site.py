@@ -30,7 +30,7 @@ from overlap import OverlapError  # noqa: E402
 from overlap.blocks.block import read_template  # noqa: E402
 from overlap.blocks.index import Questions, Weakened, in_reading_order  # noqa: E402
 from overlap.blocks.page import parse  # noqa: E402
-from overlap.blocks.snippet import opening  # noqa: E402
+from overlap.blocks.snippet import SnippetBlock, opening  # noqa: E402
 from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
@@ -710,7 +710,7 @@ def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, mo
 
 def test_an_output_may_stand_behind_its_button():
     (block,) = parse("```snippet a/number\noutput: behind\n```", "a.md")
-    assert block.output and block.behind
+    assert isinstance(block, SnippetBlock) and block.output and block.behind
     names = {"anchor": "", "line": 1, "run": "", "is_pair": False, "files": "", "views": ["output", "file"]}
     html = View(Site(None, None)).render(read_template("snippet_output"), chosen="file", **names)
     assert html.count(" checked") == 1 and 'value="file" checked' in html

@@ -454,7 +454,8 @@ def test_each_chapter_says_its_answer_first(page, pages):
     answer = blocks[: at + 1]
     prose = [block.prose.text for block in answer if block.prose and block.kind != "step"]
     text = "\n".join(prose).partition("## Evidence")[0]
-    assert "**You see**" in text.partition("\n## ")[0]
+    lead = text.partition("\n## ")[0]
+    assert "**You see**" in lead and "\n\n**The answer:** " in lead
     assert re.findall(r"^## (.+?)(?: \{.*)?$", text, re.M) == SLOTS
     kinds = [block.kind for block in answer]
     assert "paste" in kinds and "guess" in kinds

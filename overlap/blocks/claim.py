@@ -10,12 +10,12 @@ from typing import ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.blocks import strip
 from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
-from overlap.blocks.comparison import SPREADS, compared, is_close, sides
+from overlap.blocks.comparison import compared, is_close, sides
 from overlap.blocks.inline import cited
 from overlap.book.book import Book
 from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, evaluate, over, over_some, parse
-from overlap.book.limits import ABOVE
+from overlap.book.limits import ABOVE, SPREADS
 from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import key

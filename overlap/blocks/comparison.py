@@ -8,13 +8,12 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from overlap.book.expression import COMPARISONS, evaluate, over, parse
+from overlap.book.limits import SPREADS
 from overlap.book.statistic import is_number, middle, show
 
 #: What the signs of order mean.
 ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _SIGNS = COMPARISONS | {ast.GtE: "≥", ast.LtE: "≤", ast.NotEq: "≠", ast.In: "in", ast.NotIn: "not in"}
-#: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
-SPREADS = 3
 #: A side that has more characters is not written out before its value.
 _LONGEST_SIDE = 40
 

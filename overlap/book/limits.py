@@ -1,6 +1,6 @@
 """Limits of verdicts. A page writes one as `{limit: near}`, and shows the factor.
 
-`NEAR` and `FAR` are choices of this book; `ABOVE` was measured.
+`NEAR`, `FAR` and `SPREADS` are choices of this book; `ABOVE` was measured.
 """
 
 #: A rate is LOW below this share of the lowest recorded run of the same model.
@@ -10,5 +10,7 @@ FAR = 0.7
 #: The most that a true rate can be of a ceiling that a clock is in: an H100's clock passes what it reports as
 #: its highest, 1,980 MHz, by up to 3% (docs/machine.md, where ceilings come from).
 ABOVE = 1.03
+#: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
+SPREADS = 3
 
-BY_NAME = {"near": NEAR, "far": FAR, "above": ABOVE}
+BY_NAME = {"near": NEAR, "far": FAR, "above": ABOVE, "spreads": SPREADS}

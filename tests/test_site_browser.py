@@ -1724,6 +1724,11 @@ SEARCHED = {
     "多卡训练 加速比 低": "symptoms/#ddp-scales-badly",
     "混合精度 没有 加速": "symptoms/#why-is-bf16",
     "模型太大 放不下": "symptoms/#tensor-parallel",
+    "ImageNet training GPU almost idle": "symptoms/#why-is-my-gpu-idle",
+    "GPU memory full after stopping program": "symptoms/#after-ctrl-c",
+    "two small matmuls two streams not parallel": "symptoms/#cuda-streams",
+    "error line is correct but device assert": "symptoms/#device-side-assert",
+    "results not same every time with seed": "symptoms/#results-differ",
     "多进程 共享 张量": "symptoms/#sending-arrays",
 }
 

@@ -5,7 +5,6 @@ import { draw, duration, fetched, longestIdle, zooming } from "./timeline.js"
 
 /* Not innerText, which is empty in a row of evidence that is closed. */
 const cells = row => [...row.cells].map(cell => cell.textContent.replace(/\s+/g, " ").trim())
-const rows = table => [...table.tBodies[0].rows].map(cells)
 
 /* A fault in words, as its cell says it behind its name, which is code. */
 const named = cell => {
@@ -19,7 +18,7 @@ export const game = (faults, steps) => ({
   options: [...faults.tBodies[0].rows].map(row =>
     ({ ...named(row.cells[0]), written: cells(row)[1], more: [...row.querySelectorAll("a[href]")].at(-1) }))
     .sort((a, b) => a.words.localeCompare(b.words, "en")),
-  stages: rows(steps).map(cellsOfRow => ({ fault: cellsOfRow[0], ms: cellsOfRow[1], hint: cellsOfRow.at(-1) })),
+  stages: [...steps.tBodies[0].rows].map(row => ({ fault: named(row.cells[0]).fault, ms: cells(row)[1], hint: cells(row).at(-1) })),
 })
 
 const paragraph = (name, text = "") => {
@@ -71,7 +70,7 @@ export const play = async (place, faults, steps, url) => {
   const choose = (number, { fault, words, written, more }) => {
     const next = stages[number + 1]
     if (fault !== next.fault) {
-      verdict.textContent = `That is in there, too: ${words} (${written}). But another fault was taken out first. Look where the GPU is idle for longest.`
+      verdict.textContent = `Yes, that is there, too: ${words} (${written}). But start with another one: look where the GPU is idle for longest.`
       return
     }
     cured.add(fault)

@@ -202,7 +202,7 @@ class Drawing:
         """A text behind a bar; if a rule would strike it there, at the end of the bar, or on paper."""
         wide = text_width(text)
         x, style = end + (6 if plot.x.log else 4), ""
-        if _is_struck(plot, x, wide):
+        if _is_struck(plot, x, wide) or _all_inside(plot):
             inside = end - wide - 4
             has_room = inside > begin and not _is_struck(plot, inside, wide)
             if has_room and not plot.x.log and not mark.light:
@@ -466,6 +466,18 @@ def _is_struck(plot: Plot, x: float, wide: float) -> bool:
     """Whether an upright rule goes through a text that begins at x."""
     rules = [rule for rule in plot.marks("Rule") if rule.axis == "x" and plot.x.shows(rule.at)]
     return any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules)
+
+
+def _all_inside(plot: Plot) -> bool:
+    """Whether all texts of grouped bars stand inside: each has room, and a rule would strike one outside."""
+    if len(plot.groups) < 2 or plot.x.log:
+        return False
+    rows = [(mark, row, length) for mark in plot.groups for row, length in mark.values.items() if length]
+    places = [(plot.x(length), text_width(text_of_bar(mark, row, length))) for mark, row, length in rows]
+    has_room = all(
+        end - wide - 4 > plot.x(0) and not _is_struck(plot, end - wide - 4, wide) for end, wide in places
+    )
+    return has_room and any(_is_struck(plot, end + 4, wide) for end, wide in places)
 
 
 def is_light(mark) -> bool:

@@ -95,12 +95,12 @@ def main() -> dict:
 def plot(results: dict, ceilings: dict):
     ms = results["ms"]
     names = {
-        "loader": "loader:\nno read-ahead",
-        "copy": "copy:\nfloat32, pageable",
-        "kernels": "kernels:\nimage by image",
-        "straggler": "straggler:\nvalidates each step",
-        "mask": "mask:\na boolean mask",
-        "item": "item:\n.item() each step",
+        "loader": "nobody\nreads ahead",
+        "copy": "pageable\nfloats",
+        "kernels": "many small\nkernels",
+        "straggler": "one rank\nvalidates",
+        "mask": "a boolean\nmask",
+        "item": ".item() in\neach step",
     }
     times = {name: ms[fault] for fault, name in names.items()}
     limits = {"the healthy step": ms["healthy"]}

@@ -112,9 +112,12 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     def steps():
         """A bar for each step: with all faults, then with one more repaired."""
-        names = {"all": "six common faults", "loader": "1: batch loaded ahead"}
-        names |= {"copy": "2: batch sent as bytes", "kernels": "3: normalised at once"}
-        names |= {"straggler": "4: not validated", "item": "5, 6: no .item()"}
+        names = {"all": "six common faults", "loader": "1: workers read ahead"}
+        names |= {"copy": "2: pinned bytes", "kernels": "3: few large kernels"}
+        names |= {
+            "straggler": "4: no rank validates",
+            "item": "5, 6: no mask, no .item()",
+        }
         ms = {title: results["ms"][name] for name, title in names.items()}
         busy = {title: results["busy"][name] for name, title in names.items()}
         works = {title: ms[title] * busy[title] for title in ms}
@@ -184,9 +187,10 @@ def plot(results: dict, ceilings: dict):
 
         `wait(rows)` gives a lane and its spans in which something waits, with their
         colour; `dark(rows)` from when to when these lanes are dark. The lanes are from
-        a profile; the lane "clock" is the step's time without one.
+        a profile; the lane "step, timed" is its time without one.
         """
         colors = {"Python": 5, "copies": 3, "GPU": 1, "all-reduce": 4}
+        timed = "step, timed"
         panels, longest = [], 0.0
         for title, name, wait, dark in steps:
             rows = last_step(results["timelines"][name])
@@ -202,9 +206,7 @@ def plot(results: dict, ceilings: dict):
             marks += [
                 Spans(lane, spans, lane, color) for lane, spans, color in wait(rows)
             ]
-            marks.append(
-                Spans("clock", [(0.0, results["ms"][name])], "clock", "ceiling")
-            )
+            marks.append(Spans(timed, [(0.0, results["ms"][name])], timed, "ceiling"))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
             longest = max(longest, end, results["ms"][name])
             panels.append(Panel(marks, title=title))
@@ -238,17 +240,19 @@ def plot(results: dict, ceilings: dict):
 
     def strips() -> dict[str, Any]:
         """By part of the step: with its fault and without, or the healthy step."""
-        ahead = ("waits for data", "all", for_data, until_work)
-        read = ("reads ahead", "loader", for_data, until_work)
-        small = ("waits for Python", "copy", no_wait, small_kernels)
-        large = ("no small kernels", "kernels", no_wait, small_kernels)
-        late = ("waits for another GPU", "kernels", no_wait, whole("all-reduce"))
-        equal = ("no straggler", "straggler", no_wait, whole("all-reduce"))
-        asks = ("Python waits", "straggler", for_numbers, whole())
-        healthy = ("asks for nothing", "item", for_numbers, whole())
+        alone = ("nobody reads ahead", "all", for_data, until_work)
+        ahead = ("workers read ahead", "loader", for_data, until_work)
+        floats = ("pageable floats", "loader", for_data, until_work)
+        sent = ("pinned bytes", "copy", for_data, until_work)
+        small = ("many small kernels", "copy", no_wait, small_kernels)
+        large = ("few large kernels", "kernels", no_wait, small_kernels)
+        late = ("one rank validates", "kernels", no_wait, whole("all-reduce"))
+        equal = ("no rank validates", "straggler", no_wait, whole("all-reduce"))
+        asks = ("a mask and .item()", "straggler", for_numbers, whole())
+        healthy = ("neither", "item", for_numbers, whole())
         drawn = {
-            "loader": strip(ahead, read),
-            "copy": strip(read, ("pinned bytes", "copy", for_data, until_work)),
+            "loader": strip(alone, ahead),
+            "copy": strip(floats, sent),
             "kernels": strip(small, large),
             "straggler": strip(late, equal),
             "waits": strip(asks, healthy),
@@ -259,8 +263,11 @@ def plot(results: dict, ceilings: dict):
         return {f"strip-{name}": picture for name, picture in drawn.items()}
 
     faults = results["faults"]
-    shown = {"all": "six faults", "loader": "reads ahead"}
-    shown |= {"copy": "sends pinned bytes", "kernels": "no small kernels"}
+    words = {"loader": "nobody reads ahead", "copy": "pageable floats"}
+    words |= {"kernels": "many small kernels", "straggler": "one rank validates"}
+    words |= {"mask": "a boolean mask", "item": ".item()"}
+    shown = {"all": "six faults", "loader": "workers read ahead"}
+    shown |= {"copy": "pinned bytes", "kernels": "few large kernels"}
     shown[faults[-1]] = "healthy"
     panels, notes = {}, []
     for name, title in shown.items():
@@ -276,7 +283,7 @@ def plot(results: dict, ceilings: dict):
         panels[f"{title}: {ms:.0f} ms, profiled {end:.0f}"] = [*rows, unprofiled]
         here = faults.index(name) + 1 if name in faults else 0
         cured = here + 1 if here < 3 else len(faults)  # the last three in one panel
-        notes.append((idle(rows), end, faults[here:cured]))
+        notes.append((idle(rows), end, [words[each] for each in faults[here:cured]]))
     picture = timelines(panels, "ms")
     longest = max(end for _, end, _ in notes)
     for panel, (gaps, end, names) in zip(picture.panels, notes, strict=True):
@@ -288,8 +295,8 @@ def plot(results: dict, ceilings: dict):
         elif len(names) == 1:
             panel.marks.append(Note(end, "compute", f"fault: {names[0]}", dx=8))
         elif names:
-            text = f"faults:\n{names[0]},\n{', '.join(names[1:])}"
-            panel.marks.append(Note(end, "compute", text, dx=8, dy=-20))
+            text = "faults:\n" + ",\n".join(names)
+            panel.marks.append(Note(end, "compute", text, dx=8, dy=-26))
     parts = {"steps": steps(), "faults": timelines(both_steps(), "ms")}
     return picture, parts | strips()
 

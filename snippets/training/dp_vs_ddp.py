@@ -93,7 +93,10 @@ def plot(results: dict, ceilings: dict):
         row = results[model]["speedup"]
         speedups[title] = {text: row[name] for name, text in names.items()}
     limits = {"number of GPUs": results["ranks"], "one GPU": 1}
-    return bars(speedups, limits, "speed, times one GPU")
+    picture = bars(speedups, limits, "speed, times one GPU")
+    for mark in picture.panels[0].marks[: len(names)]:
+        mark.texts = {title: f"{x:.2f}" for title, x in mark.values.items()}
+    return picture
 
 
 if __name__ == "__main__":

@@ -85,13 +85,17 @@ export const launched = (event, partners) => {
   return ` Launches ${what}, which starts ${duration(other.start - event.start)} later.`
 }
 
-/* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. */
+/* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. Recordings have the CPU's calls
+   into CUDA, so between them it runs what is not recorded. */
 export const describe = (lanes, from, to) => {
   const working = lanes.filter(lane => !isCpu(lane))
     .map(lane => [lane.name, Math.round(100 * busy(lane.events, from, to) / (to - from))]).filter(([, percent]) => percent)
   const gpu = working.length ? working.map(([name, percent]) => `${name} is busy for ${percent}%`).join(", ") : "the GPU is idle"
   const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${name} ${duration(us)}`)
-  const cpu = calls.length ? `the CPU meanwhile: ${calls.join(", ")}` : "no call of the CPU is recorded meanwhile"
+  const recorded = lanes.filter(isCpu).flatMap(lane => lane.events).sort((a, b) => a.start - b.start)
+  const rest = to - from - busy(recorded, from, to), unnamed = "Python, PyTorch or the loader"
+  const between = rest > (to - from) / 100 ? `; the rest, ${duration(rest)}, is in no recorded call: ${unnamed}` : ""
+  const cpu = calls.length ? `the CPU meanwhile: ${calls.join(", ")}${between}` : `no call of the CPU is recorded meanwhile: it runs ${unnamed}`
   return `${duration(to - from)}: ${gpu}; ${cpu}.`
 }
 

@@ -12,7 +12,7 @@ from conftest import ROOT
 from overlap import OverlapError
 from overlap.blocks import inline, page
 from overlap.book.recording import spread
-from overlap.book.verdict import State, Tally
+from overlap.book.verdict import Counts, State, Tally
 from overlap.cli import main
 from overlap.run import recording
 from overlap.run.noise import during, is_disturbed
@@ -234,6 +234,12 @@ def test_elsewhere_a_false_claim_is_a_finding(book):
     verdicts = book.book().verdicts(book.pages().claims[0])
     tally = Tally.of(verdicts)
     assert tally.summary(str.upper) == "holds on 1 of 2 machines; not on H200" and tally.state is State.FALSE
+    assert Counts.of([verdicts]).summary.startswith(
+        "0 of 1 claim hold on every machine that decides it; 1 is"
+    )
+    held = [verdict for verdict in verdicts if verdict.state is State.HOLDS]
+    assert Counts.of([held]).summary == "1 claim, checked on 1 machine, and true on each"
+    assert Counts.of([held]).on(held[0].machine) == "1 holds", "a share is said only where it can be less"
 
 
 def test_elsewhere_an_expression_that_finds_no_data_is_open(book):

@@ -999,6 +999,18 @@ SEEN = """() => {
 }"""
 
 
+def test_evidence_stays_within_the_text_beside_the_contents(visit):
+    page = visit("timing/", width=1440)
+    text = page.locator("article").bounding_box()
+    for mark in page.locator("article .ov-mark[href]:visible").all()[:12]:
+        mark.click()
+        shown = page.locator(".ov-evidence:popover-open")
+        shown.wait_for()
+        box = shown.bounding_box()
+        assert text["x"] - 1 <= box["x"] and box["x"] + box["width"] <= text["x"] + text["width"] + 1
+        page.keyboard.press("Escape")
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("path", AT_ONCE)
 def test_the_timeline_of_an_answer_is_explored_at_once_and_moves_nothing(visit, path, width):
@@ -1818,6 +1830,23 @@ def test_a_found_symptom_is_the_row_that_is_shown(visit):
     found.first.click()
     page.wait_for_function("location.hash.startsWith('#cuda-out')")
     playwright.expect(page.locator(".ov-symptom:has(h3:target)")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(
+    "path", ["symptoms/?entry=printtensor-is-slow&h=print", "symptoms/#printtensor-is-slow"]
+)
+def test_a_symptom_that_an_address_names_is_the_first_below_the_box(visit, path, width):
+    page = visit(path, width=width)
+    row = page.locator(".ov-symptom:has(h3:target)")
+    row.wait_for()
+    page.evaluate("document.fonts.ready")
+    page.wait_for_timeout(500)
+    bottom, top = (
+        page.locator(".ov-narrow").bounding_box()["y"] + page.locator(".ov-narrow").bounding_box()["height"],
+        row.bounding_box()["y"],
+    )
+    assert bottom <= top < bottom + 40
 
 
 def test_the_symptoms_are_narrowed_by_words(visit):

@@ -355,6 +355,8 @@
         Object.assign(made, { popover: "auto", role: "dialog", ariaLabel: "Evidence" })
         place.append(made)
       }
+      const beside = document.documentElement.clientWidth - place.getBoundingClientRect().right
+      made.style.setProperty("--ov-beside", `${beside}px`)  // the contents there stay free
       made.showPopover({ source: mark })
     } catch {
       location.assign(mark.href)

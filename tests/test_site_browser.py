@@ -1492,6 +1492,10 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "is my GPU healthy": "check/ symptoms/#is-my-gpu-fast",
+    "is my GPU broken": "check/ symptoms/#is-my-gpu-fast",
+    "CUDA graphs": "graphs/ glossary/#cuda-graph",
+    "DataParallel vs DistributedDataParallel": "symptoms/#dataparallel-or-ddp",
     "does not have a deterministic implementation": "symptoms/#does-not-have-a-deterministic",
     "resumed training differs": "symptoms/#training-that-i-resume",
     "unable to allocate shared memory(shm) for file": "symptoms/#unable-to-allocate",
@@ -1785,6 +1789,13 @@ def test_search_finds(visit):
             lost[words] = links[:4]
         assert not [link for link in links if link.startswith(NOTEBOOKS)]
     assert lost == {}
+
+
+def test_the_index_of_the_search_has_no_machinery(site):
+    texts = [
+        document["text"] for document in json.loads((site / "search/search_index.json").read_text())["docs"]
+    ]
+    assert not [text for text in texts if "do this:" in text or "✓holds" in text]
 
 
 CHINESE = {

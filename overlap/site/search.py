@@ -16,13 +16,16 @@ log = get_plugin_logger("overlap")
 _READ = [
     (re.compile(pattern), words)
     for pattern, words in (
+        # of a checked statement its sentence, without the expression and the verdicts
+        (r'(?s:<thead><tr><th scope="col">claim</th>.*?</thead>)', ""),
+        (r'(<tr data-key="[^"]*" data-file=(?s:(?!</tr>).)*?</a>) <code>(?s:.*?)</tr>', r"\1</th></tr>"),
         (r"<(/?)th\b", r"<\1td"),
         (r"</td>\s*<td\b[^>]*>", " | "),
         (r"<tr\b[^>]*>", "<p>"),
         (r"</tr>", "</p>"),
         (r"<(?=(?:br|small)\b)", " <"),
         (r'</p>\s*<p class="ov-also">', " "),
-        (r'</p>\s*<p data-label="([^"]*)">', r" | \1: "),
+        (r'</p>\s*<p data-label="[^"]*">', ". "),
         (r'<a class="headerlink"[^>]*>.*?</a>', ""),
         (r"\s+(?=<\w+[^>]* data-search-exclude)", ""),
         # else what stands in a row is no part of its section

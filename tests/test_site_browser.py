@@ -1849,8 +1849,8 @@ def test_a_found_symptom_is_the_row_that_is_shown(visit):
 )
 def test_a_symptom_that_an_address_names_is_the_first_below_the_box(visit, path, width):
     page = visit(path, width=width)
-    row = page.locator(".ov-symptom:has(h3:target)")
-    row.wait_for()
+    row = page.locator(".ov-symptom:has(#printtensor-is-slow)")
+    page.wait_for_function("location.hash === '#printtensor-is-slow'")
     page.evaluate("document.fonts.ready")
     page.wait_for_timeout(500)
     bottom, top = (

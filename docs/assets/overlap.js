@@ -384,6 +384,8 @@
     url.hash = row
     history.replaceState(history.state, "", url)
     location.replace(url.hash)
+    const show = () => document.getElementById(row)?.scrollIntoView()  // while a page loads the line above may do nothing
+    document.readyState === "complete" ? show() : addEventListener("load", show, { once: true })
   }
 
   /* A link from the evidence to another place of its page closes it, else it would lie over that place. */

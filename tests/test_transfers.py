@@ -733,17 +733,17 @@ def test_each_way_to_load_is_timed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("case", "kept", "says"),
-    [
-        ("kept", 111, "Too many open files"),
-        ("kept from a queue", 113, "0 items of ancdata"),
-        ("cloned", 300, ""),
-    ],
+    ("case", "says"),
+    [("kept", "Too many open files"), ("kept from a queue", "0 items of ancdata"), ("cloned", "")],
 )
-def test_a_kept_batch_is_an_open_file(case, kept, says):
+def test_a_kept_batch_is_an_open_file(case, says):
+    open_before = len(os.listdir("/proc/self/fd"))  # a child that is forked has them, too
     told = loader_kept_batches.in_child(loader_kept_batches.collect, *loader_kept_batches.CASES[case])
     assert says in told["says"] and bool(says) == bool(told["says"])
-    assert abs(told["kept"] - kept) <= 30, "files that were open before count, too"
+    if says:
+        assert 0 <= loader_kept_batches.FILES - open_before - told["kept"] <= 14, "pipes of a worker, queues"
+    else:
+        assert told["kept"] == loader_kept_batches.ROWS
 
 
 def test_a_child_that_dies_is_no_answer():

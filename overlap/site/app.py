@@ -11,8 +11,10 @@ import json
 import zipfile
 from collections.abc import Iterator
 
+from overlap.blocks.block import Text
 from overlap.blocks.headlines import Headlines
-from overlap.blocks.inline import VALUE
+from overlap.blocks.inline import VALUE, values
+from overlap.blocks.page import Page
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.library import SECONDS
@@ -103,10 +105,10 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
             if file.suffix in (".py", ".toml", ".html") and file.parent.name != PASTES:
                 yield file.relative_to(root).as_posix(), file.read_bytes()
     for file in sorted((book.docs / "assets/diagrams").glob("*.svg")):  # the values, not the shapes
-        values = " ".join(match[0] for match in VALUE.finditer(file.read_text(encoding="utf-8")))
-        yield file.relative_to(root).as_posix(), values.encode()
+        asked = " ".join(match[0] for match in VALUE.finditer(file.read_text(encoding="utf-8")))
+        yield file.relative_to(root).as_posix(), asked.encode()
     for path, page in pages.by_path.items():
-        yield f"docs/{path}", page.text.encode()
+        yield f"docs/{path}", _needed(page).encode()
     behind = set()
     for block in pages.of_kind(Headlines):
         behind |= {row.snippet for row in block.rows}
@@ -115,6 +117,13 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
             recording = json.loads(file.read_bytes())
             yield file.relative_to(root).as_posix(), json.dumps(recording).encode()
     yield SECONDS, json.dumps(_seconds(book)).encode()
+
+
+def _needed(page: Page) -> str:
+    """What measuring needs of a page: all of it if it has blocks, else the values in its sentences."""
+    if any(not isinstance(block, Text) for block in page.blocks):
+        return page.text
+    return " ".join(f"{{{value}}}" for _, value in values(page.text))
 
 
 def _seconds(book: Book) -> dict[str, dict[int, float]]:

@@ -121,8 +121,8 @@ TITLES = {"ddp": "DDP", "fsdp": "FSDP", "fsdp_kept": "FSDP, four blocks\na group
 NAMES = {"tf32": "TF32", "autocast": "bf16 autocast", "bf16": "bf16 parameters"}
 
 
-def derive(results: dict) -> dict:
-    """What FSDP takes of DDP's memory and time; how far its losses are from DDP's."""
+def losses_off(results: dict) -> dict[str, float]:
+    """By precision, the largest share by which a loss is off DDP's."""
     off = {}
     for precision, each in results["loss"].items():
         shares = []
@@ -130,6 +130,11 @@ def derive(results: dict) -> dict:
             pairs = zip(each[way], each["ddp"], strict=True)
             shares += [abs(loss - ddp) / ddp for loss, ddp in pairs]
         off[precision] = max(shares)
+    return off
+
+
+def derive(results: dict) -> dict:
+    """What FSDP takes of DDP's memory and time; how far its losses are from DDP's."""
     gb, times = results["gb"], results["times"]
     memory, time = [], []
     for precision, each in gb.items():
@@ -137,7 +142,7 @@ def derive(results: dict) -> dict:
         memory.append(each["fsdp"]["peak"] / each["ddp"]["peak"])
         time += [ms[way] / ms["ddp"] for way in ("fsdp", "fsdp_kept")]
     of_ddp = {"memory": memory, "time": time}
-    return {"losses_off": off, "of_ddp": of_ddp}
+    return {"losses_off": losses_off(results), "of_ddp": of_ddp}
 
 
 def plot(results: dict, ceilings: dict):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, run_alone
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader
 
@@ -732,18 +732,14 @@ def test_each_way_to_load_is_timed(monkeypatch):
 # on a real GPU
 
 
-@pytest.mark.parametrize(
-    ("case", "says"),
-    [("kept", "Too many open files"), ("kept from a queue", "0 items of ancdata"), ("cloned", "")],
-)
-def test_a_kept_batch_is_an_open_file(case, says):
-    open_before = len(os.listdir("/proc/self/fd"))  # a child that is forked has them, too
-    told = loader_kept_batches.in_child(loader_kept_batches.collect, *loader_kept_batches.CASES[case])
-    assert says in told["says"] and bool(says) == bool(told["says"])
-    if says:
-        assert 0 <= loader_kept_batches.FILES - open_before - told["kept"] <= 14, "pipes of a worker, queues"
-    else:
-        assert told["kept"] == loader_kept_batches.ROWS
+def test_a_kept_batch_is_an_open_file():
+    """In a process of its own: children are forked there, and it has few other files open."""
+    found = run_alone("transfers/loader_kept_batches")["found"]
+    says = {"kept": "Too many open files", "kept from a queue": "0 items of ancdata"}
+    for case, told in found.items():
+        assert says.get(case, "") in told["says"] and bool(told["says"]) == (case in says)
+        least = loader_kept_batches.FILES - 30 if case in says else loader_kept_batches.ROWS
+        assert least <= told["kept"] <= (loader_kept_batches.FILES if case in says else least)
 
 
 def test_a_child_that_dies_is_no_answer():

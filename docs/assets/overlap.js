@@ -356,7 +356,7 @@
         place.append(made)
       }
       const beside = document.documentElement.clientWidth - place.getBoundingClientRect().right
-      made.style.setProperty("--ov-beside", `${beside}px`)  // the contents there stay free
+      made.style.setProperty("--beside", `${beside}px`)  // the contents there stay free
       made.showPopover({ source: mark })
     } catch {
       location.assign(mark.href)

@@ -154,7 +154,7 @@ def test_numbers_of_another_file_are_not_right(tmp_path, monkeypatch):
 
 def test_fsdp_and_ddp_have_the_same_losses_in_each_precision(small):
     result = small["fsdp_beside_ddp"]
-    off = fsdp_beside_ddp.losses_off(result)
+    off = fsdp_beside_ddp.derive(result)["losses_off"]
     assert set(off) == {"tf32", "autocast", "bf16"}
     assert off["tf32"] < 1e-5 and max(off.values()) < 0.005
     last = {precision: each["ddp"][-1] for precision, each in result["loss"].items()}

@@ -121,8 +121,8 @@ TITLES = {"ddp": "DDP", "fsdp": "FSDP", "fsdp_kept": "FSDP, four blocks\na group
 NAMES = {"tf32": "TF32", "autocast": "bf16 autocast", "bf16": "bf16 parameters"}
 
 
-def losses_off(results: dict) -> dict[str, float]:
-    """By precision, the largest share by which a loss is off DDP's."""
+def derive(results: dict) -> dict:
+    """What FSDP takes of DDP's memory and time; how far its losses are from DDP's."""
     off = {}
     for precision, each in results["loss"].items():
         shares = []
@@ -130,19 +130,15 @@ def losses_off(results: dict) -> dict[str, float]:
             pairs = zip(each[way], each["ddp"], strict=True)
             shares += [abs(loss - ddp) / ddp for loss, ddp in pairs]
         off[precision] = max(shares)
-    return off
-
-
-def derive(results: dict) -> dict:
-    """What FSDP takes of DDP's memory and time; how far its losses are from DDP's."""
     gb, times = results["gb"], results["times"]
     memory, time = [], []
     for precision, each in gb.items():
         ms = times[precision]["many"]["ms"]
-        memory.append(each["fsdp"]["peak"] / each["ddp"]["peak"])
+        if each["ddp"]["peak"]:  # a CPU's is not measured
+            memory.append(each["fsdp"]["peak"] / each["ddp"]["peak"])
         time += [ms[way] / ms["ddp"] for way in ("fsdp", "fsdp_kept")]
     of_ddp = {"memory": memory, "time": time}
-    return {"losses_off": losses_off(results), "of_ddp": of_ddp}
+    return {"losses_off": off, "of_ddp": of_ddp}
 
 
 def plot(results: dict, ceilings: dict):

@@ -11,9 +11,8 @@ class OverlapExtension(Extension):
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Register both."""
-        md.treeprocessors.register(
-            Tables(md), "overlap-tables", 25
-        )  # before sentences are taken apart, at 20
+        # Before sentences are taken apart, at 20.
+        md.treeprocessors.register(Tables(md), "overlap-tables", 25)
         md.treeprocessors.register(Layers(md), "overlap-layers", 4)  # behind ids and contents, at 5
 
 

@@ -182,7 +182,10 @@ def derive(results: dict) -> dict:
     word, found = results["word"], results["found"]
     settings = ("default", "find_unused", "static_graph")
     unfinished = "Expected to have finished reduction"
-    thawed = found["thawed after"].values()
+    thawed_steps: set[str] = set()
+    for ranks in found["thawed after"].values():
+        for steps in ranks:
+            thawed_steps.update(steps)
     return {
         "right": {
             setting: [case for case in word if word[case][setting] == "right"]
@@ -195,9 +198,7 @@ def derive(results: dict) -> dict:
                 rank[0] == "wrong" and unfinished in rank[1] for rank in by["default"]
             )
         ],
-        "thawed_steps": sorted(
-            {step for ranks in thawed for rank in ranks for step in rank}
-        ),
+        "thawed_steps": sorted(thawed_steps),
     }
 
 

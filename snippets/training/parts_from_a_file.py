@@ -7,8 +7,6 @@
 # launcher = "torchrun"
 # ranks = 2
 # take = ["load_each", "load_first", "load_parts"]
-# [tool.overlap.missing]
-# 2 = "not recorded yet"
 # ///
 """One file with all weights, a model in parts: who reads it, and what that takes."""
 

@@ -32,8 +32,8 @@ from overlap.run.snippet import Snippet, discover
 ROOT = Path(__file__).resolve().parent.parent
 SNIPPETS = discover(ROOT)
 CHAPTERS = sorted({snippet.chapter for snippet in SNIPPETS.values()})
-#: With two pages that show snippets of another chapter's folder.
-PAGES = sorted([*CHAPTERS, "loader", "sharding"])
+#: With three pages that show snippets of another chapter's folder.
+PAGES = sorted([*CHAPTERS, "loader", "pycuda", "sharding"])
 
 
 def imported(path: Path) -> set[str]:
@@ -464,7 +464,7 @@ def test_each_chapter_says_its_answer_first(page, pages):
     assert len(text.split()) <= 1000
 
 
-@pytest.mark.parametrize("page", sorted({*PAGES} - {"clinic", "first_steps", "machine"}))
+@pytest.mark.parametrize("page", sorted({*PAGES} - {"clinic", "first_steps", "machine", "pycuda"}))
 def test_a_chapter_begins_with_its_part_of_the_step(page, pages):
     """In one line, with how long the step takes with the fault and without, where it is one of the six."""
     kinds = [block.kind for block in pages.by_path[f"{page}.md"].blocks]

@@ -869,3 +869,60 @@ def test_each_box_is_tested_here():
     text = (ROOT / "tests/test_pastes.py").read_text()
     for path in (ROOT / "snippets/pastes").glob("*.py"):
         assert f'pasted("{path.stem}")' in text, f"{path.stem}: write a test that runs it"
+
+
+def test_all_that_the_driver_says_of_each_gpu_needs_no_context(pycuda, pasted):
+    facts = pasted("about_gpus")["about_gpus"]()
+    assert facts == [pycuda.ATTRIBUTES | {"name": "NVIDIA H200", "memory, bytes": 2**40}] * 2
+    assert pycuda.retained == [] and pycuda.stack == []
+
+
+def test_pycuda_works_in_torchs_context_of_the_gpu_that_is_named_and_leaves_it(pycuda, pasted):
+    context = pasted("torch_context")["torch_context"]
+    for index in (1, 0, 1):
+        with pytest.raises(ZeroDivisionError), context(index):
+            assert pycuda.stack == [index]
+            1 / 0  # noqa: B018
+        assert pycuda.stack == []
+    assert pycuda.retained == [1, 0], "to release one would leave it current"
+
+
+@pytest.mark.parametrize("elements", [0, 1, 256, 257])
+def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch):
+    launches = []
+
+    def kernel(grid, block, args):
+        x, n = args
+        launches.append(grid)
+        x.view(-1)[: min(n, grid[0] * block[0])] *= 2
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda source, name: kernel)
+    twice_ = pasted("own_kernel")["twice_"]
+    torch.testing.assert_close(twice_(torch.ones(elements)), torch.full((elements,), 2.0))
+    assert launches == [(2 if elements == 257 else 1, 1, 1)], "no block for nothing"
+    for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2]):
+        with pytest.raises(AssertionError):
+            twice_(wrong)
+
+
+@pytest.mark.gpu
+def test_a_kernel_of_ones_own_doubles_in_pytorchs_stream(pasted):
+    twice_, x = pasted("own_kernel")["twice_"], torch.zeros(10_000_001, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(50_000_000)
+        assert bool((twice_(x.fill_(3)) == 6).all())
+
+
+@pytest.mark.gpu
+def test_pycuda_reads_a_tensor_in_the_box_and_attributes_beside_it(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    import numpy as np
+    import pycuda.driver as driver
+
+    x, host = torch.arange(4.0, device="cuda"), np.empty(4, np.float32)
+    with pasted("torch_context")["torch_context"](0):
+        driver.memcpy_dtoh(host, x.data_ptr())
+    assert host.tolist() == x.tolist()
+    facts = pasted("about_gpus")["about_gpus"]()
+    assert len(facts) == torch.cuda.device_count()
+    assert facts[0]["MULTIPROCESSOR_COUNT"] == torch.cuda.get_device_properties(0).multi_processor_count

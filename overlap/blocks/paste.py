@@ -1,4 +1,4 @@
-"""Lines to paste: a short file of snippets/pastes/, whole, that needs nothing but torch."""
+"""Lines to paste: a short file of snippets/pastes/, whole, that needs nothing but torch, or pycuda."""
 
 import ast
 import sys
@@ -13,6 +13,8 @@ from overlap.run.snippet import PASTES
 
 #: Lines of code that a reader copies without thinking twice; empty ones are not counted.
 MOST_LINES = 12
+#: What a box may import beside the standard library.
+PACKAGES = {"torch", "pycuda"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Paste(Block):
         if count > MOST_LINES:
             yield f"{where}: {count} lines to paste; leave {MOST_LINES}, or make it a function to take home"
         for module in sorted(_imported(code)):
-            if module != "torch" and module not in sys.stdlib_module_names:
+            if module not in PACKAGES | sys.stdlib_module_names:
                 yield f"{where}: imports {module}, which a reader may not have; do without it"
 
     def markdown(self, view: View) -> str:

@@ -1,0 +1,18 @@
+"""A block in which pycuda works in PyTorch's context of a GPU."""
+
+from contextlib import contextmanager
+from functools import cache
+
+import pycuda.driver as driver
+
+primary_context = cache(lambda index: driver.Device(index).retain_primary_context())
+
+
+@contextmanager
+def torch_context(index=0):
+    driver.init()
+    primary_context(index).push()
+    try:
+        yield
+    finally:
+        primary_context(index).pop()

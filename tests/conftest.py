@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +31,7 @@ from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.commands import diagnosis
 from overlap.commands.check import check
-from overlap.run import hardware, noise, recording
+from overlap.run import hardware, noise, recording, worker
 from overlap.run.runner import Runner
 from overlap.run.snippet import Snippet
 from snippets.machine import pycuda_context, pycuda_kernel
@@ -71,6 +74,8 @@ def pytest_collection_modifyitems(config, items):
         random.Random(config.option.shuffle).shuffle(items)
     have = torch.cuda.device_count()
     for item in items:
+        for mark in item.iter_markers("program"):
+            in_small(*mark.args, **mark.kwargs)  # or nobody would see without a GPU that a constant is gone
         marker = item.get_closest_marker("gpu")
         need = (marker.args or (1,))[0] if marker else 0
         if need > have:
@@ -138,6 +143,44 @@ def on_ranks(ranks: int, *program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+#: What each runner in small begins with.
+#: A group of gloo that ends with a model of DDP, after the others, can wait for its own thread for ever.
+END = """
+import torch
+import torch.distributed as dist
+
+def end():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        dist.barrier()  # the other GPU may still read from this process
+
+dist.destroy_process_group = end
+"""
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("gpus", marks=pytest.mark.gpu(2))])
+def where(request) -> str:
+    """Where the ranks of a module's snippets run in small."""
+    if request.param == "cpu" and torch.cuda.device_count() > 0:
+        pytest.skip("two ranks on the CPU")
+    return request.param
+
+
+def run_in_small(runner: str, sizes: dict[str, dict], folder: Path, where: str) -> None:
+    """Let the runner write to the folder what snippets of these sizes gave in each of two ranks.
+
+    On GPUs three run at a time; torch counts those without a use of CUDA, which a fork would not survive.
+    """
+    (folder / "runner.py").write_text(END + runner)
+    count = 1 if where == "cpu" else 3
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(count) as pool:
+        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        arguments = 2, str(folder / "runner.py"), json.dumps(sizes), str(folder)
+        ends = [pool.submit(on_ranks, *arguments, *list(sizes)[first::count]) for first in range(count)]
+        for end in ends:
+            end.result()
+
+
 def under_torchrun(ranks: int, *arguments: str) -> str:
     """What all ranks printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -148,14 +191,65 @@ def under_torchrun(ranks: int, *arguments: str) -> str:
     return done.stdout
 
 
-def run_alone(name: str) -> dict:
-    """What `main()` of a snippet returns in a fresh process."""
-    module = f"snippets.{name.replace('/', '.')}"
-    program = f"import json; from {module} import main; print(json.dumps(main()))"
-    child = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return json.loads(child.stdout.splitlines()[-1])
+#: In a copy of a snippet whose times are of no interest: each work has two turns, whatever was asked for.
+QUICK = """
+from snippets.timing import take_turns as turns
+
+take_turns = both_orders = lambda works, *how, clock=turns.wall_clock, **others: (
+    turns.take_turns(works, 0, 2, 1, clock=clock)
+)
+"""
+
+
+def in_small(name: str, quick: bool = False, ranks: int = 0, **constants: object) -> str:
+    """The code of a snippet in which these constants are others."""
+    code, main, end = (ROOT / f"snippets/{name}.py").read_text().partition('\nif __name__ == "__main__":')
+    for constant in constants:
+        if not re.search(rf"\b{constant}\b", code):
+            raise pytest.UsageError(f"{name} has no {constant}")
+    if quick and "take_turns" not in code:
+        raise pytest.UsageError(f"{name} lets nothing take turns")
+    return f"{code}\nglobals().update({constants!r})\n{QUICK if quick else ''}{main}{end}"
+
+
+def run_alone(name: str, quick: bool = False, ranks: int = 0, **constants: object) -> dict:
+    """What `main()` of a snippet, `in_small`, returns in a process that did nothing but import torch.
+
+    Or in the first of so many `ranks`, which torchrun starts. What it starts by `__file__` is small, too.
+    """
+    environment = os.environ | {"PYTHONPATH": worker.python_path(str(ROOT))}
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"{name.rpartition('/')[2]}.py")
+        path.write_text(in_small(name, quick, **constants))
+        job = worker.Job(str(ROOT), environment, LIMIT_S, path=str(path), ranks=ranks)
+        with worker.SERVER.begin(job) as connection:
+            outcome = connection.recv()
+    assert outcome.exit == 0, f"{name}: {outcome.end}, {outcome.exit}\n" + "\n".join(outcome.outputs.values())
+    return json.loads(outcome.result)
+
+
+#: How many programs run at a time on a GPU, of those whose results do not depend on others beside them.
+BESIDE = min(6, max(1, (os.cpu_count() or 2) // 2))
+
+
+@pytest.fixture(scope="session")
+def programs(request) -> dict[str, Future[dict]]:
+    """The ends of all programs that tests of this session name in `@pytest.mark.program(name, **constants)`.
+
+    They run side by side when the first of these tests begins, and beside no other test.
+    """
+    marks = {}
+    for item in request.session.items:
+        if not item.get_closest_marker("skip"):
+            marks |= {mark.args[0]: mark.kwargs for mark in item.iter_markers("program")}
+    with ThreadPoolExecutor(BESIDE) as pool:
+        return {name: pool.submit(run_alone, name, **constants) for name, constants in marks.items()}
+
+
+@pytest.fixture
+def returned(request, programs) -> dict:
+    """What the program that the test is marked with returned."""
+    return programs[request.node.get_closest_marker("program").args[0]].result()
 
 
 @contextlib.contextmanager

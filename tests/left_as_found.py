@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from overlap.run import worker
+
 
 def gpus() -> range:
     """The numbers of all GPUs."""
@@ -77,7 +79,8 @@ def set_precision(before: str) -> None:
 def children() -> set[int]:
     """The process ids of this process's children that have not ended.
 
-    Python's resource tracker is left out: it knows what all other processes share.
+    Python's resource tracker is left out, which knows what all other processes share, and the book's own fork
+    server, which computes nothing.
     """
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -86,7 +89,8 @@ def children() -> set[int]:
             if int(parent) == os.getpid() and state != "Z":
                 found.add(int(path.parent.name))
     tracker: Any = vars(resource_tracker)["_resource_tracker"]
-    return found - {tracker._pid}
+    server: Any = vars(worker.SERVER)["_process"]
+    return found - {tracker._pid, server and server.pid}
 
 
 def kill_others(before: set[int]) -> None:

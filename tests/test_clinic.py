@@ -9,7 +9,7 @@ from weakref import WeakSet
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import on_ranks, under_torchrun
+from conftest import on_ranks
 from torch import nn
 
 from snippets.clinic import (
@@ -293,6 +293,14 @@ def test_resnet_has_eighteen_layers_and_learns():
     torch.testing.assert_close(model[-1].bias, before - 0.1 * model[-1].bias.grad)
 
 
+SMALL: dict[str, Any] = {
+    "SIZES": (8, 4, 64, 2),
+    "PATCHES": 4,
+    "ROWS": 8,
+    "MOST": 12,
+    "READ_S": 0.3,
+    "STEPS": 3,
+}
 #: `rank_by_rank` in small, in each of the ranks of a file's name.
 SMALL_RANKS = """
 import json, os, sys
@@ -300,8 +308,7 @@ from functools import partial
 from snippets.clinic import rank_by_rank as module
 from snippets.timing.take_turns import take_turns
 
-sizes = {"SIZES": (8, 4, 64, 2), "PATCHES": 4, "ROWS": 8, "MOST": 12, "READ_S": 0.3, "STEPS": 3}
-vars(module).update(sizes)
+vars(module).update(json.loads(sys.argv[2]))
 module.take_turns = lambda works, **how: take_turns(works, 0, 2, 1, clock=how["clock"])
 module.dist.destroy_process_group = lambda: None
 with open(f"{sys.argv[1]}/{os.environ['RANK']}", "w") as file:
@@ -315,7 +322,7 @@ os._exit(0)
 def test_each_rank_says_what_it_does_and_the_slow_loader_is_found(tmp_path):
     runner = tmp_path / "runner.py"
     runner.write_text(SMALL_RANKS)
-    on_ranks(2, str(runner), str(tmp_path))
+    on_ranks(2, str(runner), str(tmp_path), json.dumps(SMALL))
     first, second = (json.loads((tmp_path / str(rank)).read_text()) for rank in range(2))
     assert first["by_rank_ms"] == second["by_rank_ms"], "every rank knows all"
     assert first["rows"] == [4, 12] and set(first["ms"]) == {"more_rows", "slow_loader", "cured"}
@@ -395,17 +402,61 @@ def test_all_rows_are_shared(ranks, expected):
 
 
 @pytest.mark.gpu(2)
-def test_ranks_are_told_apart_on_gpus():
-    assert "rank" in under_torchrun(torch.cuda.device_count(), "snippets/clinic/rank_by_rank.py")
+@pytest.mark.program("clinic/rank_by_rank", ranks=2, quick=True, **SMALL)
+def test_ranks_are_told_apart_on_gpus(returned):
+    latest, waits = returned["latest"]["slow_loader"], returned["by_rank_ms"]["slow_loader"]["all_reduce"]
+    assert (latest["rank"], latest["part"]) == (1, "loader") and waits[0] > waits[1]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "module",
-    [account_of, photos, patient, one_fault, where_time_goes, which_bound, roofline_map, unequal_rows],
-)
-def test_it_runs_on_a_gpu(module):
-    assert module.main()
+@pytest.mark.program("clinic/account_of")
+def test_who_reads_a_loss_waits_on_a_gpu(returned):
+    waits = {name: ms["CPU_waits"] for name, ms in returned.items()}
+    assert waits["reads its loss"] > waits["as it is"] and returned["as it is"]["copies"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.program("clinic/photos", LOOP=4)
+def test_photos_come_pinned_beside_a_gpu(returned):
+    assert returned["is_pinned"] and returned["ms"]["when_asked"] >= returned["read_ms"]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("clinic/patient", quick=True)
+def test_the_patient_makes_steps_on_a_gpu(returned):
+    assert returned["ms"]["step"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.program("clinic/one_fault", quick=True)
+def test_no_fault_changes_what_is_learned_on_a_gpu(returned):
+    for losses in returned["loss"].values():
+        assert losses == pytest.approx(returned["loss"]["healthy"], rel=0.01)
+        assert losses[-1] < losses[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("clinic/where_time_goes")
+def test_an_account_counts_small_kernels_on_a_gpu(returned):
+    account = returned["account"]
+    assert account["kernel_count"] > 400 and min(account["copies"], account["CPU_waits"]) > 0
+
+
+@pytest.mark.gpu
+def test_the_bound_of_a_small_and_a_large_tensor_on_a_gpu():
+    bounds = {name: row["bound"] for name, row in which_bound.main()["rows"].items()}
+    assert bounds == {"1,024 floats": "launch", "268 million": "memory"}
+
+
+@pytest.mark.gpu
+def test_a_matmul_with_more_flop_a_byte_is_faster_on_a_gpu():
+    rows = roofline_map.main()["rows"]
+    assert rows["32,768 × 64"]["tflop_s"] < rows["2,048 × 256"]["tflop_s"]
+
+
+@pytest.mark.gpu
+def test_a_network_has_rows_of_two_counts_on_a_gpu():
+    assert min(unequal_rows.main()["ns_per_row"].values()) > 0  # it compares CPU and GPU itself
 
 
 @pytest.mark.gpu

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import LIMIT_S, ROOT, on_ranks, under_torchrun
+from conftest import LIMIT_S, ROOT, on_ranks
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
@@ -21,7 +21,6 @@ from snippets.collectives import (
     alpha_beta,
     bus_bandwidth,
     captured_all_reduces,
-    collectives_zoo,
     graphs_not_mixed,
     nccl_hangs,
     nccl_says,
@@ -487,26 +486,67 @@ def test_two_network_namespaces_stand_for_two_machines(two_networks):
 
 
 @pytest.mark.gpu(2)
-@pytest.mark.parametrize(
-    "module",
-    [
-        collectives_zoo,
-        ring_by_hand,
-        work_wait,
-        bus_bandwidth,
-        alpha_beta,
-        overlap_with_compute,
-        parameter_server,
-        captured_all_reduces,
-        parameter_server_in_a_row,
-    ],
-    ids=lambda module: module.__name__.rpartition(".")[2],
-)
-def test_it_runs_on_all_gpus(module):
-    assert under_torchrun(torch.cuda.device_count(), module.__file__).strip()
+@pytest.mark.program("collectives/nccl_hangs")
+def test_the_watchdog_of_nccl_ends_a_rank_that_waits_a_minute_after_the_timeout(returned):
+    assert (returned["exitcode"], returned["rank"]) == (-6, 0)
+    assert returned["ended_s"] >= returned["limit_s"] + 60
 
 
 @pytest.mark.gpu(2)
-def test_the_watchdog_of_nccl_ends_a_rank_that_waits_a_minute_after_the_timeout():
-    found = nccl_hangs.main()
-    assert (found["exitcode"], found["rank"]) == (-6, 0) and found["ended_s"] >= found["limit_s"] + 60
+@pytest.mark.program("collectives/collectives_zoo", ranks=2)
+def test_collectives_of_two_gpus_hold_what_is_said_of_them(returned):
+    assert returned["before"] == [[10, 11], [20, 21]]
+    assert returned["all_reduce"] == [[30, 32], [30, 32]] and returned["reduce"] == [[30, 32], []]
+    assert returned["reduce_scatter"] == [[30], [32]] and returned["scatter"] == [[10], [11]]
+    assert returned["all_to_all"] == [[10, 20], [11, 21]]
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/ring_by_hand", ranks=2)
+def test_the_ring_of_two_gpus_gives_the_sums_of_nccl(returned):
+    assert returned["equal"] == {"int64": 1, "float32": 1} and returned["sent"] == pytest.approx(1, rel=1e-4)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/work_wait", ranks=2)
+def test_a_value_that_was_waited_for_is_right_on_two_gpus(returned):
+    assert returned["wrong"]["after"] == 0 and returned["reads"] == 15
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/bus_bandwidth", ranks=2, quick=True, SIZES=[2**14, 2**20, 2**24])
+def test_five_collectives_have_a_bandwidth_on_two_gpus(returned):
+    assert len(returned["gb_s"]) == 5 and all(len(rates) == 3 for rates in returned["gb_s"].values())
+    assert all(min(rates) > 0 for rates in returned["gb_s"].values())
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/alpha_beta", ranks=2, quick=True, SIZES=[2**14, 2**20, 2**26])
+def test_a_line_goes_through_the_times_of_two_gpus(returned):
+    assert len(returned["off"]) == 3 and returned["gb_s"] > 0
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/overlap_with_compute", ranks=2, quick=True)
+def test_an_exchange_beside_products_is_seen_on_two_gpus(returned):
+    for ms in returned["busy_ms"].values():
+        assert min(ms["all_reduce"], ms["products"]) > 0
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/parameter_server", ranks=2, quick=True, BYTES=4_000_000)
+def test_each_way_to_add_up_is_right_on_two_gpus(returned):
+    assert set(returned["ms"]) == {"gpu0", "parts", "nccl", "cpu", "cpu_sum"}  # it checks the sums itself
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/parameter_server_in_a_row", ranks=2, quick=True, BYTES=4_000_000)
+def test_each_way_in_a_row_is_right_on_two_gpus(returned):
+    assert set(returned["ms"]) == {"gpu0", "parts", "sharded", "nccl", "cpu"}  # it checks the sums itself
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/captured_all_reduces", ranks=2, quick=True, SIZES=[2**10, 2**20], TRIALS=2)
+def test_captured_exchanges_are_right_on_two_gpus(returned):
+    for way in ("eager", "graph"):  # it checks the sums itself
+        assert len(returned[way]["us"]) == 2 and min(returned[way]["us"]) > 0

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import run_alone
 from torch import nn
 
 from snippets.memory import (
@@ -540,18 +539,23 @@ def test_the_peak_of_real_work_is_counted_from_where_it_began(ledger):
 
 
 @pytest.mark.gpu
-def test_allocator_follows_its_rules():
-    rules = run_alone("memory/allocator_rules")
-    assert rules["measured"] == rules["predicted"]
-    steps = run_alone("memory/allocated_vs_reserved")["steps"]
-    assert [row["reserved"] // MIB for row in steps] == [0, 2, 22, 122, 122, 122, 122, 22, 0]
+@pytest.mark.program("memory/allocator_rules")
+def test_allocator_follows_its_rules(returned):
+    assert returned["measured"] == returned["predicted"]
 
 
 @pytest.mark.gpu
-def test_memory_is_kept_per_stream_on_a_gpu():
-    result = run_alone("memory/per_stream_pools")
-    assert (result["on_side"][1], result["on_side"][-1]) == (128, 33 * 64)
-    assert result["lent_to_side"][-1] == 64
+@pytest.mark.program("memory/allocated_vs_reserved")
+def test_reserved_memory_stays_until_the_cache_is_emptied(returned):
+    reserved = [row["reserved"] // MIB for row in returned["steps"]]
+    assert reserved == [0, 2, 22, 122, 122, 122, 122, 22, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/per_stream_pools")
+def test_memory_is_kept_per_stream_on_a_gpu(returned):
+    assert (returned["on_side"][1], returned["on_side"][-1]) == (128, 33 * 64)
+    assert returned["lent_to_side"][-1] == 64
 
 
 def test_saved_bytes_count_each_memory_once():
@@ -579,29 +583,56 @@ def test_blocks_that_compute_twice_keep_their_inputs_and_give_the_same(monkeypat
 
 
 @pytest.mark.gpu
-def test_peaks_on_a_gpu_are_as_predicted():
-    result = run_alone("memory/memory_timeline")
-    for name, expected in result["predicted"].items():
-        assert result["measured"][name] == pytest.approx(expected, rel=0.01)
-    for row in run_alone("memory/peak_predicted")["cases"]:
+@pytest.mark.program("memory/memory_timeline", OTHERS=[])
+def test_levels_of_training_on_a_gpu_are_as_predicted(returned):
+    assert set(returned["predicted"]) == {"first", "second"}
+    for name, expected in returned["predicted"].items():
+        assert returned["measured"][name] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/peak_predicted")
+def test_peaks_on_a_gpu_are_as_predicted(returned):
+    assert len(returned["cases"]) == 4
+    for row in returned["cases"]:
         assert row["measured"] == pytest.approx(row["predicted"], rel=0.05), row["case"]
-    for row in run_alone("memory/convnet_peak")["cases"]:
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/convnet_peak", STAGES=((64, 1, 1), (128, 2, 2)))
+def test_a_convolution_takes_more_than_its_tensors_on_a_gpu(returned):
+    assert len(returned["cases"]) == 3
+    for row in returned["cases"]:
         assert row["predicted"] <= 1.05 * row["tensors"] <= 1.05 * row["reserved"] <= 1.05 * row["used"]
 
 
 @pytest.mark.gpu
-def test_snapshots_name_who_holds_memory_on_a_gpu():
-    result = run_alone("memory/snapshot_reading")
-    assert sum(result["at_peak"].values()) == result["peak_asked"] + result["asked_before"]
+@pytest.mark.program("memory/snapshot_reading")
+def test_snapshots_name_who_holds_memory_on_a_gpu(returned):
+    assert sum(returned["at_peak"].values()) == returned["peak_asked"] + returned["asked_before"]
     leak = 3 * 4 * snapshot_reading.ROWS * snapshot_reading.WIDTH
-    assert result["at_peak"]["probabilities"] == leak
-    assert leak <= result["held"]["probabilities"] < leak + 3 * 2 * MIB, "blocks end at full 2 MiB"
-    assert run_alone("memory/oom_snapshot")["ooms"] == 2
+    assert returned["at_peak"]["probabilities"] == leak
+    assert leak <= returned["held"]["probabilities"] < leak + 3 * 2 * MIB, "blocks end at full 2 MiB"
 
 
 @pytest.mark.gpu
-def test_expandable_segments_get_further():
-    settings = run_alone("memory/allocator_settings")["settings"]
+@pytest.mark.program("memory/oom_snapshot")
+def test_memory_runs_out_twice_and_one_snapshot_is_written_on_a_gpu(returned):
+    assert returned["ooms"] == 2 and len(returned["written"]) == 1
+
+
+SETTINGS = {name: allocator_settings.SETTINGS[name] for name in ("default", "expandable", "collected")}
+SETTINGS["collected_without_limit"] = allocator_settings.SETTINGS["collected_without_limit"]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/allocator_settings", SCALES=(1,), SETTINGS=SETTINGS)
+def test_expandable_segments_get_further(returned):
+    settings = returned["settings"]
     assert settings["expandable"]["refused_mib"] > settings["default"]["refused_mib"]
-    rows = run_alone("memory/empty_cache_myth")["out_of_memory"]
-    assert [row["fits"] for row in rows] == [False, False, True]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/empty_cache_myth")
+def test_an_emptied_cache_makes_no_room_on_a_gpu(returned):
+    assert [row["fits"] for row in returned["out_of_memory"]] == [False, False, True]

@@ -405,10 +405,40 @@ def test_the_steps_of_a_case_follow_each_other_until_one_fails(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["cuda_ipc", "ipc_lifetime", "fork_after", "start_methods"])
-def test_it_runs_on_a_gpu(name):
-    command = [sys.executable, "-m", f"snippets.processes.{name}"]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout.strip()
+@pytest.mark.program("processes/cuda_ipc", FLOATS=2**22)
+def test_a_handle_is_small_and_what_is_queued_arrives(returned):
+    assert returned["payload_bytes"] < 2000 and returned["queued"] == 2
+
+
+CASES = ["open overwrite read", "open free read", "open exit read", "exit open read"]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("processes/ipc_lifetime", CASES=CASES)
+def test_a_tensor_lives_while_another_process_has_opened_it(returned):
+    found = returned["found"]
+    assert found["open overwrite read"]["read"] == [9, 9]
+    assert found["open free read"]["read"] == found["open exit read"]["read"] == [1, 1]
+    assert "Error" in found["exit open read"]["open"]
+
+
+@pytest.mark.gpu
+@pytest.mark.program("processes/fork_after", CPU_CASES={})
+def test_a_forked_child_cannot_use_the_gpu_that_its_parent_has_used(returned):
+    refused = fork_after.derive(returned)["refused"]
+    assert refused == ["is_available | use GPU", "use GPU | use GPU"]
+    others = {said for case, said in returned["found"].items() if case not in refused}
+    assert len(returned["found"]) == 7 and others == {"works"}
+
+
+@pytest.mark.gpu
+@pytest.mark.program(
+    "processes/start_methods", TRIALS={"fork": 2, "forkserver": 2, "spawn": 1}, CODES={"python": "pass"}
+)
+def test_a_spawned_child_imports_and_a_forked_one_does_not(returned):
+    for parent in ("fresh", "used_cuda"):
+        ms = returned[parent]["ms"]
+        assert max(ms["fork"], ms["forkserver"]) < ms["spawn"]
 
 
 def test_a_childs_write_is_seen_in_tensors_and_in_an_array():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, run_alone
+from conftest import ROOT
 from fake_cuda import imitated
 
 from snippets.pictures import Dots, Spans
@@ -437,15 +437,16 @@ def test_races_on_a_gpu():
 
 
 @pytest.mark.gpu
-def test_the_sanitizer_judges_the_order():
-    races = {name: verdict["races"] for name, verdict in race_under_sanitizer.main()["programs"].items()}
+@pytest.mark.program("streams/race_under_sanitizer", PROGRAMS=("no_fork", "no_join", "fork_and_join"))
+def test_the_sanitizer_judges_the_order(returned):
+    races = {name: verdict["races"] for name, verdict in returned["programs"].items()}
     assert races["no_fork"] >= 1 and races["no_join"] >= 1 and races["fork_and_join"] == 0
 
 
 @pytest.mark.gpu
-def test_the_pool_of_a_gpu_has_32_streams():
-    result = run_alone("streams/stream_pool_wraps")
-    assert result["first_twins"][32] == 1 and result["different"] == 32
+@pytest.mark.program("streams/stream_pool_wraps")
+def test_the_pool_of_a_gpu_has_32_streams(returned):
+    assert returned["first_twins"][32] == 1 and returned["different"] == 32
 
 
 @pytest.mark.gpu

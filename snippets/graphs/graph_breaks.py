@@ -36,9 +36,11 @@ def four(a, b, c, d):
 
 
 def graphs_of(work: Callable[..., object], *args: Any) -> list[list[str]]:
-    """The operators of each graph that `torch.compile` makes of one call of `work`.
+    """The nodes that compute, by name, of each graph of one call of `work`.
 
-    Nothing is compiled but the graphs that this call runs; earlier ones are forgotten.
+    A node has the name of the variable that takes its result, else of its function. No
+    code is made: each graph runs as `torch.compile` traced it. Earlier graphs are
+    forgotten; these stay in `work` until `torch.compiler.reset()`.
     """
     graphs = []
 

@@ -4,7 +4,8 @@ from contextlib import nullcontext
 
 
 def accumulate(ddp, loss_of, parts):
+    rows = sum(len(x) for x, _ in parts)
     for number, (x, y) in enumerate(parts, start=1):
         last = number == len(parts)
         with nullcontext() if last else ddp.no_sync():  # forward pass included
-            (loss_of(ddp(x), y) / len(parts)).backward()
+            (loss_of(ddp(x), y) * len(x) / rows).backward()

@@ -487,6 +487,9 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert list(waits.texts.values()) == ["42 ms"] * 6
     words = " ".join(mark.text for panel in picture.panels for mark in panel.marks if isinstance(mark, Note))
     assert "fault: nobody reads ahead" in words and "one rank validates,\na boolean mask,\n.item()" in words
+    for panel in (*parts["strip-all-reduce"].panels, *parts["strip-straggler"].panels):
+        (note,) = [mark for mark in panel.marks if isinstance(mark, Note)]
+        assert (note.y, note.text) == ("all-reduce", "none on one GPU"), "what the strip is about is missing"
     with_fault, without = parts["strip-loader"].panels
     for panel in (with_fault, without):
         (waits,) = [m for m in panel.marks if m.row == "GPU" and m.color == 3]

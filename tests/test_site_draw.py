@@ -459,7 +459,7 @@ def test_a_strip_is_low_keeps_its_columns_and_has_no_words_at_its_axes():
         panels.append(Panel(marks, Axis("ms", high=20.0), title=title))
     for width in (504, 266):
         strip, _, high = draw(Picture(panels, columns=2, low=True), width)
-        assert high <= 45 < draw(Picture(panels, columns=2), width)[2]
+        assert high <= 50 < draw(Picture(panels, columns=2), width)[2]
         texts = re.findall(r'y="([\d.]+)"[^>]*>([^<]+)</text>', strip)
         assert [text for _, text in texts] == ["fault", "Python", "GPU", "repaired"]
         assert texts[0][0] == texts[3][0], "the titles are side by side"

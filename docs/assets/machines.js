@@ -257,16 +257,20 @@
   const putHead = wanted => {
     const head = document.querySelector(".ov-head"), line = document.querySelector(".ov-switch")
     if (!head) return
-    const shown = all(`${OUTPUTS} > :first-child`), others = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`).length
+    const shown = all(`${OUTPUTS} > :first-child`), notes = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`), others = notes.length
     const ran = shown.map(run => run.dataset.machine), count = machine => ran.filter(other => other === machine).length
     const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
     head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).label
-    const opens = line.querySelector(".ov-opens"), other = line.querySelector(".ov-others")
+    const opens = line.querySelector(".ov-opens"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
-    other.hidden = !others
-    const here = shown.length - others
-    texts(other, "span", [here, here === 1 ? "is" : "are", find(wanted).label, others])
-    line.hidden = opens.hidden && other.hidden
+    const lent = new Set(notes.map(note => note.parentElement.dataset.machine)), here = shown.length - others
+    several.hidden = lent.size < 2
+    single.hidden = lent.size !== 1
+    texts(several, "span", [here, here === 1 ? "is" : "are", find(wanted).label, others])
+    if (lent.size === 1) texts(single, "span", [others, find(wanted).label, find([...lent][0]).label])
+    line.hidden = opens.hidden && several.hidden && single.hidden
+    /* Said there, it need not be said at each, unless that says why. */
+    for (const note of notes) note.classList.toggle("ov-said", lent.size === 1 && !note.textContent.includes("("))
   }
 
   /* Now the page can be painted. */

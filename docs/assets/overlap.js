@@ -467,11 +467,24 @@
     show()
   }
 
+  /* On a phone a group of symptoms is a row that opens, as evidence is: else the page is thirty screens long. */
+  const closed = list => {
+    const group = document.createElement("details"), summary = document.createElement("summary")
+    const heading = list.previousElementSibling
+    group.className = "ov-row"
+    heading.before(group)
+    heading.querySelector(".headerlink")?.remove()
+    summary.append(heading)
+    group.append(summary)
+    while (group.nextElementSibling?.matches("p, .ov-symptoms")) group.append(group.nextElementSibling)
+    return group
+  }
+
   /* Symptoms: words choose rows. */
   const choose = () => {
     const lists = [...document.querySelectorAll(".ov-symptoms:not(.ov-statements)")]
     if (!lists.length || document.querySelector(".ov-filters")) return
-    const rows = lists.flatMap(list => [...list.children])
+    const rows = lists.flatMap(list => [...list.children]), groups = narrow.matches ? lists.map(closed) : []
     const form = Object.assign(document.createElement("form"), { className: "ov-filters ov-narrow", ariaLabel: "Rows to show" })
     const words = Object.assign(document.createElement("input"), { type: "search", name: "words" })
     const label = document.createElement("label"), said = document.createElement("output")
@@ -483,12 +496,15 @@
       for (const row of rows) row.hidden = !parts.every(part => row.textContent.toLowerCase().includes(part))
       for (const list of lists) {
         list.hidden = [...list.children].every(row => row.hidden)
-        if (list.previousElementSibling.matches("h2")) list.previousElementSibling.hidden = list.hidden
+        const head = list.closest("details") ?? list.previousElementSibling
+        if (head.matches("h2, details")) head.hidden = list.hidden
       }
+      for (const group of groups) group.open = parts.length > 0
       form.classList.toggle("ov-chosen", parts.length > 0)
       said.textContent = parts.length ? `${rows.filter(row => !row.hidden).length} of ${rows.length} symptoms` : ""
     })
-    lists[0].previousElementSibling.before(form)
+    const first = groups[0] ?? lists[0].previousElementSibling
+    first.before(form)
   }
 
   /* The theme gives each code block a landmark when it comes near, all of one name. */

@@ -100,7 +100,7 @@ def _head(view: View, blocks: list[Block]) -> str:
         models=list(dict.fromkeys(hardware.label(machine).rpartition(" × ")[2] for machine in days)),
         days=sorted(day for days_there in days.values() for day in days_there),
         is_first=view.opens_on == select.of_book(view.book),
-        elsewhere=view.elsewhere.count(True),
+        elsewhere=list(filter(None, view.elsewhere)),
         outputs=len(view.elsewhere),
         counts=Counts.of(view.claims),
         marks=view.legend,

@@ -14,7 +14,7 @@ _NARROW = 300  # pixels: below, panels stand one above the other
 _GAP = 18.0  # pixels between panels side by side
 _ROW = 19.0  # pixels, of a lane or a row of cells
 _LANE = 14.0  # pixels, of what is drawn in a lane
-_LOW = 10.5, 8.0  # the same two of a strip
+_LOW = 13.0, 9.5  # the same two of a strip
 #: Panels of which one lasts so many times as long as another have time scales of their own.
 _APART = 8
 

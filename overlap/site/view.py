@@ -73,9 +73,10 @@ class View:
     claims: list[list[Verdict]] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
-    #: The machine that the page shows before a reader picks one; of each output, whether another one gave it.
+    #: The machine that the page shows before a reader picks one.
     opens_on: str = ""
-    elsewhere: list[bool] = field(default_factory=list)
+    #: Of each output, which other machine gave it, or "".
+    elsewhere: list[str] = field(default_factory=list)
     _figures: int = 0
     _html: list[str] = field(default_factory=list)
 
@@ -218,7 +219,7 @@ class View:
             raise OverlapError(f"{self.path}: {reason}; run `overlap record {' '.join(names)}` on one")
         machine = self.first(dict.fromkeys(having), names[0])
         is_elsewhere = self.is_elsewhere(machine, names[0])
-        self.elsewhere.append(is_elsewhere)
+        self.elsewhere.append(machine if is_elsewhere else "")
         runs = {}
         for name, known in zip(names, recordings, strict=True):
             runs[name] = machines.run(self.site.pictures, known[machine])

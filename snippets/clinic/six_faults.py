@@ -206,6 +206,10 @@ def plot(results: dict, ceilings: dict):
             marks += [
                 Spans(lane, spans, lane, color) for lane, spans, color in wait(rows)
             ]
+            for lane in meant:
+                if lane not in lanes_of(rows):
+                    marks.append(Spans(lane, [], lane, colors[lane]))
+                    marks.append(Note(0.0, lane, "none on one GPU", dx=4))
             marks.append(Spans(timed, [(0.0, results["ms"][name])], timed, "ceiling"))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
             longest = max(longest, end, results["ms"][name])

@@ -120,10 +120,14 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
 
 
 def _needed(page: Page) -> str:
-    """What measuring needs of a page: all of it if it has blocks, else the values in its sentences."""
-    if any(not isinstance(block, Text) for block in page.blocks):
-        return page.text
-    return " ".join(f"{{{value}}}" for _, value in values(page.text))
+    """What measuring needs of a page: its blocks as they are, and the values in its sentences."""
+    needed = page.text
+    for block in page.blocks:
+        if isinstance(block, Text):
+            asked = " ".join(f"{{{value}}}" for _, value in values(block.text))
+            lines = block.text.count("\n")  # a claim keeps its line
+            needed = needed.replace(block.text, asked + "\n" * lines, 1)
+    return needed
 
 
 def _seconds(book: Book) -> dict[str, dict[int, float]]:

@@ -1,13 +1,17 @@
 """Snippets of the chapter on memory."""
 
 import json
+import os
 import pickle
 import subprocess
+import time
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import run_alone
 from torch import nn
 
 from snippets.memory import (
@@ -15,6 +19,7 @@ from snippets.memory import (
     allocated_vs_reserved,
     allocator_rules,
     allocator_settings,
+    changing_sizes,
     convnet_peak,
     empty_cache_cost,
     empty_cache_myth,
@@ -22,8 +27,10 @@ from snippets.memory import (
     memory_timeline,
     nvidia_smi,
     oom_snapshot,
+    orphan_holds,
     peak_predicted,
     per_stream_pools,
+    rank_contexts,
     snapshot_reading,
 )
 from snippets.pictures import Spans
@@ -636,3 +643,161 @@ def test_expandable_segments_get_further(returned):
 @pytest.mark.program("memory/empty_cache_myth")
 def test_an_emptied_cache_makes_no_room_on_a_gpu(returned):
     assert [row["fits"] for row in returned["out_of_memory"]] == [False, False, True]
+
+
+def test_orders_have_the_same_longest_text():
+    orders = {order: changing_sizes.lengths(order) for order in changing_sizes.ORDERS}
+    assert {len(each) for each in orders.values()} == {changing_sizes.STEPS}
+    assert {max(each) for each in orders.values()} == {changing_sizes.LONGEST}
+    assert orders["growing"] == sorted(orders["growing"]) and orders["longest_first"][0] == max(
+        orders["random"]
+    )
+    assert sorted(orders["random"]) == orders["growing"] and len(set(orders["padded"])) == 4
+
+
+def test_a_step_tells_its_peak_and_what_is_reserved(monkeypatch, ledger):
+    for name, size in {"ROWS": 2, "WIDTH": 16, "LAYERS": 1, "WORDS": 32}.items():
+        monkeypatch.setattr(changing_sizes, name, size)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 7)
+    with ledger:
+        rows = changing_sizes.train([4, 8, 8], "cpu")
+    assert rows[0][0] < rows[2][0] and [reserved for _, reserved in rows] == [7, 7, 7]
+
+
+def test_sizes_are_compared_in_processes_with_each_setting(monkeypatch, capsys):
+    asked = []
+
+    def run(command, env, stdout, check):
+        asked.append((command[-1], env.get("PYTORCH_ALLOC_CONF")))
+        steps = [[MIB, 2 * MIB], [2 * MIB, 3 * MIB]]
+        return SimpleNamespace(stdout=json.dumps({"steps": steps, "asked_cuda": 5, "retries": 0}))
+
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "of somebody else")
+    monkeypatch.setattr(subprocess, "run", run)
+    result = changing_sizes.main()
+    assert sorted(set(asked), key=str) == sorted(
+        (
+            (order, setting)
+            for order in changing_sizes.ORDERS
+            for setting in (None, "expandable_segments:True")
+        ),
+        key=str,
+    )
+    assert result["orders"]["random"]["default"]["times"] == 1.5
+    assert changing_sizes.plot(result, {}) and capsys.readouterr().out.count("1.50 times") == 10
+
+
+@pytest.mark.gpu
+def test_more_is_reserved_when_sizes_grow():
+    orders = run_alone("memory/changing_sizes")["orders"]
+    assert orders["growing"]["default"]["times"] > orders["fixed"]["default"]["times"]
+    assert {row["default"]["peak"] // MIB // 64 for row in orders.values()} == {
+        orders["fixed"]["default"]["peak"] // MIB // 64
+    }
+
+
+def test_ranks_are_counted_against_what_was_there_before(two_gpus, monkeypatch):
+    meets, started = [], []
+    used = iter([[500, 600], [900, 1100]])
+    monkeypatch.setattr(rank_contexts, "used_mib", lambda: next(used))
+    process = SimpleNamespace(start=lambda: started.append(1), join=lambda: started.append(-1))
+    context = SimpleNamespace(
+        Barrier=lambda parties: SimpleNamespace(wait=lambda limit: meets.append(parties)),
+        Process=lambda target, args: process,
+    )
+    assert rank_contexts.taken("touch_first", [0, 1], "no file", context) == [400, 500]
+    assert meets == [3, 3] and sum(started) == 0
+
+
+def test_a_rank_meets_the_others_with_its_tensors_in_place(gpu, monkeypatch, tmp_path):
+    path, moments = tmp_path / "weights.pt", []
+    torch.save(torch.zeros(4), path)
+    monkeypatch.setattr(torch, "load", lambda path, **options: moments.append(options) or torch.zeros(4))
+    meet = SimpleNamespace(wait=lambda: moments.append("meet"))
+    for way in rank_contexts.WAYS:
+        rank_contexts.rank(way, 0, str(path), meet)
+    assert moments == [{"map_location": "cuda:0"}, *["meet"] * 2, {}, *["meet"] * 2, *["meet"] * 2]
+
+
+def test_contexts_on_one_gpu_are_told_by_number_of_processes():
+    result = {"gpus": 1, "taken_mib": {"1": [600], "2": [1100], "4": [2100]}}
+    assert rank_contexts.derive(result) == {"each_mib": 500} and rank_contexts.plot(result, {})
+    assert rank_contexts.derive({"gpus": 2}) == {}
+
+
+@pytest.mark.gpu
+def test_each_process_takes_a_context_of_its_own():
+    mib = [mib[0] for mib in run_alone("memory/rank_contexts")["taken_mib"].values()]
+    if torch.cuda.device_count() == 1:
+        assert mib[2] > 1.9 * mib[1] > 3 * mib[0] > 3 * 200
+
+
+def test_who_has_a_file_open_is_named(tmp_path):
+    mine = tmp_path / "device0"
+    with mine.open("w"):
+        assert os.getpid() in orphan_holds.holders(str(tmp_path / "device"))
+    assert os.getpid() not in orphan_holds.holders(str(tmp_path / "device"))
+
+
+def test_memory_is_read_until_it_is_free_again(monkeypatch):
+    readings = iter([1500, 1500, 400, 400])
+    monkeypatch.setattr(orphan_holds, "used_mib", lambda: next(readings))
+    assert orphan_holds.settled_mib(400) == 400
+    monkeypatch.setattr(orphan_holds, "used_mib", lambda: 1500)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert orphan_holds.settled_mib(400) == 1500
+
+
+@pytest.mark.gpu
+def test_a_child_holds_memory_after_its_program_is_gone():
+    result = run_alone("memory/orphan_holds")
+    assert result["seen"] and result["mib"]["parent is gone"] >= result["child_mib"]
+    assert result["mib"]["child is gone"] < 64
+
+
+@pytest.mark.parametrize(("gpus", "first"), [(1, "1 on one GPU"), (2, "choose_first")])
+def test_ways_to_touch_the_first_gpu_stand_in_rows(gpus, first, two_gpus, monkeypatch, capsys):
+    asked = []
+
+    def taken(way, gpus_of_ranks, path, context):
+        asked.append((way, gpus_of_ranks))
+        return [600] * gpus
+
+    monkeypatch.setattr(two_gpus, "gpus", gpus)
+    monkeypatch.setattr(torch, "save", lambda tensor, path: None)
+    monkeypatch.setattr(rank_contexts, "taken", taken)
+    result = json.loads(json.dumps(rank_contexts.main()))
+    assert asked[-1][1] == ([0] * 4 if gpus == 1 else [0, 1]) and len(asked) == 3
+    assert next(iter(result["taken_mib"])) == first and "GPU 0:   600 MiB" in capsys.readouterr().out
+
+
+#: A program whose child goes on without it.
+PARENT = """
+import os, subprocess, sys, time
+if sys.argv[1] == "parent":
+    subprocess.Popen([sys.executable, __file__, "child"])
+else:
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_orphan_is_ended_and_its_memory_counted(monkeypatch, tmp_path, capsys):
+    program = tmp_path / "program.py"
+    program.write_text(PARENT)
+    readings = iter([500, 2000, 2000, 500])
+    monkeypatch.setattr(orphan_holds, "__file__", str(program))
+    monkeypatch.setattr(orphan_holds, "used_mib", lambda: next(readings))
+    monkeypatch.setattr(orphan_holds, "settled_mib", lambda enough: next(readings))
+    found = []
+
+    def holders():
+        found.extend(
+            path for path in Path("/proc").glob("[0-9]*/cmdline") if str(program) in path.read_text()
+        )
+        return {int(path.parent.name): "python program.py child" for path in found}
+
+    monkeypatch.setattr(orphan_holds, "holders", holders)
+    result = orphan_holds.main()
+    assert result["mib"] == {"running": 1500, "parent is gone": 1500, "child is gone": 0}
+    assert result["seen"] and len(found) == 1 and "1500 MiB" in capsys.readouterr().out

@@ -483,7 +483,8 @@ def test_operands_on_two_gpus_are_an_error_and_copies_are_not():
 
 
 @pytest.mark.gpu(2)
-def test_a_setting_counts_before_the_first_use_of_cuda_only():
-    rows = visible_devices.main()["rows"]
+@pytest.mark.program("devices/visible_devices")
+def test_a_setting_counts_before_the_first_use_of_cuda_only(returned):
+    rows = returned["rows"]
     assert rows["second"] == rows["after_import"] == {"gpus": [1], "more": False}
     assert rows["after_a_tensor"]["gpus"][0] == 0

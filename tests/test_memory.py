@@ -688,8 +688,9 @@ def test_sizes_are_compared_in_processes_with_each_setting(monkeypatch, capsys):
 
 
 @pytest.mark.gpu
-def test_more_is_reserved_when_sizes_grow():
-    orders = run_alone("memory/changing_sizes")["orders"]
+@pytest.mark.program("memory/changing_sizes", ORDERS=("fixed", "growing"), SETTINGS={"default": {}}, STEPS=24)
+def test_more_is_reserved_when_sizes_grow(returned):
+    orders = returned["orders"]
     assert orders["growing"]["default"]["times"] > orders["fixed"]["default"]["times"]
     assert {row["default"]["peak"] // MIB // 64 for row in orders.values()} == {
         orders["fixed"]["default"]["peak"] // MIB // 64

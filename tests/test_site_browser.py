@@ -1568,6 +1568,7 @@ SEARCHED = {
     "nvidia-smi shows more memory than my tensors": "symptoms/#nvidia-smi-shows",
     "CUDA_VISIBLE_DEVICES has no effect": "symptoms/#cuda_visible_devices",
     "why is .item() slow": "symptoms/#item-is-slow",
+    "profile shows cudaStreamSynchronize": "symptoms/#item-is-slow",
     "pin_memory makes it slower": "symptoms/#pin_memory",
     "DataLoader num_workers": "symptoms/#the-gpu-waits-for-the-dataloader",
     "Cannot re-initialize CUDA in forked subprocess": "symptoms/#cannot-re-initialize",

@@ -94,7 +94,8 @@ def plot(results: dict, ceilings: dict):
         speedups[title] = {text: row[name] for name, text in names.items()}
     limits = {"number of GPUs": results["ranks"], "one GPU": 1}
     picture = bars(speedups, limits, "speed, times one GPU")
-    for mark in picture.panels[0].marks[: len(names)]:
+    for mark, color in zip(picture.panels[0].marks, ("ceiling", 1), strict=False):
+        mark.color = color
         mark.texts = {title: f"{x:.2f}" for title, x in mark.values.items()}
     return picture
 

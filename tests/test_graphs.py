@@ -130,6 +130,12 @@ def test_graphs_of_any_function_and_arguments():
     a, b = torch.ones(2), torch.ones(2)
     assert graph_breaks.graphs_of(lambda x, y: x * y + 1, a, b) == [["mul", "add"]]
 
+    def named(x: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2
+        return doubled.sum()
+
+    assert graph_breaks.graphs_of(named, a) == [["mul", "sum"]], "operations, not variables"
+
 
 def test_power_is_one_product_per_step():
     x = torch.tensor([[0.6, -0.8], [0.8, 0.6]])

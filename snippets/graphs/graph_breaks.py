@@ -36,20 +36,23 @@ def four(a, b, c, d):
 
 
 def graphs_of(work: Callable[..., object], *args: Any) -> list[list[str]]:
-    """The nodes that compute, by name, of each graph of one call of `work`.
+    """The operations of each graph that `torch.compile` makes of one call of `work`.
 
-    A node has the name of the variable that takes its result, else of its function. No
-    code is made: each graph runs as `torch.compile` traced it. Earlier graphs are
-    forgotten; these stay in `work` until `torch.compiler.reset()`.
+    No code is made: each graph runs as it was traced. All that this process has
+    compiled is forgotten, before and after.
     """
     graphs = []
 
     def keep(module: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
-        graphs.append([n.name for n in module.graph.nodes if n.op.startswith("call")])
+        nodes = [node for node in module.graph.nodes if node.op.startswith("call")]
+        graphs.append([getattr(n.target, "__name__", str(n.target)) for n in nodes])
         return module.forward
 
     torch.compiler.reset()
-    torch.compile(work, backend=keep)(*args)
+    try:
+        torch.compile(work, backend=keep)(*args)
+    finally:
+        torch.compiler.reset()
     return graphs
 
 

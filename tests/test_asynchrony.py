@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import run_alone
 
 from snippets.asynchrony import (
     async_warmup,
@@ -21,6 +22,7 @@ from snippets.asynchrony import (
     data_blockers,
     debug_mode_misses,
     dependency_trace,
+    error_messages,
     errors_arrive_late,
     generation_blockers,
     index_blockers,
@@ -29,6 +31,7 @@ from snippets.asynchrony import (
     run_ahead,
     training_blockers,
     two_cpu_operators,
+    under_memcheck,
     wait_each_step,
     waits,
 )
@@ -401,3 +404,112 @@ def test_busy_cores_are_cpu_time_over_time(monkeypatch):
 
     assert two_cpu_operators.busy_cores(partial(operator, 0.0)) == 0
     assert two_cpu_operators.busy_cores(partial(operator, 8.0)) == 4
+
+
+def test_an_error_is_told_with_the_line_of_the_program(monkeypatch):
+    def bad() -> None:
+        raise RuntimeError("CUDA error: words\nProcess 17 has 3 GiB memory in use. More")
+
+    monkeypatch.setitem(error_messages.PROGRAMS, "bad", bad)
+    monkeypatch.setattr(error_messages, "__file__", __file__)
+    monkeypatch.setattr(torch, "zeros", lambda *size, device: torch.ones(1))
+    facts = error_messages.failed("bad")
+    assert facts["error"] == "CUDA error: words\nMore" and facts["usable"]
+    assert facts["line"].startswith('raise RuntimeError("CUDA error') and facts["kind"] == "RuntimeError"
+
+    def lost(*size, device):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch, "zeros", lost)
+    assert not error_messages.failed("bad")["usable"]
+
+
+def test_what_a_kernel_asserted_is_read_without_its_thread():
+    words = "Loss.cu:245: nll_loss: block: [0,0,0], thread: [3,0,0] Assertion `t >= 0` failed.\n"
+    assert error_messages.assertion(f"{words}{words}") == "t >= 0"
+    assert error_messages.assertion("nothing") == ""
+
+
+def test_programs_that_fill_the_gpu_run_alone_and_last(monkeypatch, capsys):
+    order = []
+
+    def alone(name):
+        order.append(name)
+        usable = name != "trap"
+        return {"error": f"{name}\nmore", "kind": "K", "line": "x", "usable": usable, "assertion": "a"}
+
+    monkeypatch.setattr(error_messages, "in_process_of_its_own", alone)
+    result = json.loads(json.dumps(error_messages.main()))
+    assert set(order) == set(error_messages.PROGRAMS)
+    assert order[-2:] == [program.__name__ for program in error_messages.ALONE]
+    derived = error_messages.derive(result)
+    assert derived["lost"] == ["trap"] and derived["first_line"]["trap"] == "trap"
+    assert capsys.readouterr().out.count("every call fails") == 1
+
+
+def test_all_memory_is_taken_in_smaller_and_smaller_pieces(monkeypatch):
+    left = [4096 * 2 + 300]
+
+    def empty(size, **options):
+        if size >> 20 > left[0]:
+            raise torch.OutOfMemoryError
+        left[0] -= size >> 20
+        return size >> 20
+
+    monkeypatch.setattr(torch, "empty", empty)
+    pieces = error_messages.full()
+    assert left == [0] and pieces[:3] == [4096, 4096, 256] and sum(pieces) == 8492
+
+
+@pytest.mark.gpu
+def test_each_program_fails_on_a_gpu():
+    programs = run_alone("asynchrony/error_messages")["programs"]
+    assert all(facts["error"] for facts in programs.values())
+    assert "illegal memory access" in programs["address_of_nobody"]["error"]
+    assert "n_classes" in programs["label_out_of_range"]["assertion"]
+    assert programs["shapes_of_a_product"]["usable"] and not programs["trap"]["usable"]
+
+
+MEMCHECK = """
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at write+0x50
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Address 0x7f3e0e001000 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f3e0e000000 of size 4,096 bytes
+torch.AcceleratorError: CUDA error: unspecified launch failure
+"""
+
+
+def test_what_the_sanitizer_finds_is_read_without_addresses():
+    row = under_memcheck.seen(MEMCHECK)
+    assert row["finding"] == "Invalid __global__ write of size 4 bytes"
+    assert row["place"] == "1 bytes after the nearest allocation of size 4,096 bytes"
+    assert row["error"] == "CUDA error: unspecified launch failure"
+    assert under_memcheck.seen("") == {"error": "", "finding": "", "place": ""}
+
+
+def test_each_place_is_judged_with_and_without_the_sanitizer(monkeypatch, capsys):
+    asked = []
+
+    def run(command, env, **options):
+        caching = "PYTORCH_NO_CUDA_MEMORY_CACHING" not in env
+        asked.append((command[0] == under_memcheck.TOOL, caching, command[-1]))
+        return SimpleNamespace(stdout=MEMCHECK if asked[-1][0] else "", returncode=1)
+
+    monkeypatch.setattr(under_memcheck.shutil, "which", lambda name: name)
+    monkeypatch.setattr(under_memcheck.subprocess, "run", run)
+    result = json.loads(json.dumps(under_memcheck.main()))
+    assert len(set(asked)) == 6 and result["places"]["one_too_far"]["plain"]["error"] == ""
+    assert capsys.readouterr().out.count("Invalid __global__") == 4
+    monkeypatch.setattr(under_memcheck.shutil, "which", lambda name: None)
+    assert "not installed" in under_memcheck.judged(("one_too_far", "memcheck"))["error"]
+
+
+@pytest.mark.gpu
+def test_the_sanitizer_finds_a_write_that_the_cache_hides():
+    places = run_alone("asynchrony/under_memcheck")["places"]
+    assert "illegal memory access" in places["far_away"]["plain"]["error"]
+    assert places["one_too_far"]["plain"]["error"] == ""
+    if "installed" not in places["far_away"]["memcheck"]["error"]:
+        assert places["one_too_far"]["memcheck_uncached"]["finding"].startswith("Invalid")

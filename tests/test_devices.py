@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from subprocess import PIPE, Popen
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from snippets.devices import auto_parallel_original as original
 from snippets.devices import auto_parallel_scaled as scaled
 from snippets.devices import (
+    backward_on_two,
     copy_pairs,
     copy_ways,
     cross_device,
@@ -287,6 +289,48 @@ def test_workers_in_turn_do_what_they_do_together(monkeypatch):
     monkeypatch.setattr(workers_alone, "job", lambda n, products: 0.5)
     with pytest.raises(AssertionError, match=r"0\.5"):
         workers_alone.main()
+
+
+def test_a_backward_pass_over_two_devices_has_the_gradients_of_each(monkeypatch):
+    monkeypatch.setattr(backward_on_two, "two_devices", lambda: ["cpu", "cpu"])
+    sizes = {name: (2, 16, 8, 2) for name in backward_on_two.SIZES}
+    monkeypatch.setattr(backward_on_two, "SIZES", sizes)
+    monkeypatch.setattr(backward_on_two, "TRIALS", 1)
+    monkeypatch.setattr(backward_on_two, "lanes", lambda work: work())
+    result = backward_on_two.main()
+    for name in sizes:
+        row = result[name]
+        assert set(row["differ_by"]) == {"in a row", "one thread", "autograd", "threads"}
+        assert max(row["differ_by"].values()) < 1e-4
+        assert set(row["backward"]["ms"]) == {"one gpu", "one thread", "autograd"}
+        assert row["gain"]["in a row"] == 1
+    parts = [backward_on_two.OneGpu("small", "cpu") for _ in range(2)]
+    backward_on_two.in_a_row(parts)
+    right = [[gradient + 0.1 for gradient in part.gradients()] for part in parts]
+    with pytest.raises(ValueError, match="gradients differ"):
+        backward_on_two.differ_by(partial(backward_on_two.together, parts), parts, right)
+
+
+def test_only_backward_is_timed_and_in_so_many_threads(monkeypatch):
+    diary: list[object] = []
+
+    class Loss:
+        def backward(self) -> None:
+            diary.append(torch.autograd.is_multithreading_enabled())
+
+    monkeypatch.setattr(backward_on_two, "wait_for", lambda: diary.append("wait"))
+    for enabled in (False, True):
+        backward_on_two.only_backward(Loss, enabled)
+    assert diary == ["wait", False, "wait", "wait", True, "wait"]
+
+
+def test_two_threads_launch_at_once_where_their_spans_meet():
+    rows = [["CPU", 0, 5, "cudaLaunchKernel"], ["CPU 2", 10, 5, "cudaLaunchKernel"]]
+    rows += [["CPU 3", 20, 5, "cudaLaunchKernelExC"], ["CPU 2", 30, 10, "cudaLaunchKernel"]]
+    rows += [["CPU 3", 33, 20, "cudaLaunchKernel"], ["CPU 2", 90, 5, "cudaDeviceSynchronize"]]
+    assert backward_on_two.launch_lanes(rows) == {"CPU": 1, "CPU 2": 2, "CPU 3": 2}
+    assert backward_on_two.overlap_us(rows) == 20
+    assert backward_on_two.overlap_us(rows[:1]) == 0
 
 
 class WorkerOnCpu(module_threads.Worker):

@@ -10,10 +10,12 @@ import torch.distributed as dist
 from conftest import run_in_small
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.training import (
     built_in_parts,
     fsdp_account,
+    fsdp_activations,
     fsdp_beside_ddp,
     fsdp_options,
     fsdp_step_profile,
@@ -23,6 +25,7 @@ from snippets.training import (
     sequence_parallel,
     sharded_checkpoint,
     steps_between_waits,
+    too_large_for_one,
 )
 
 #: Runs the snippets of the third and later arguments one after the other, each in a process of its own, with
@@ -85,6 +88,14 @@ SIZES = {
     "zero_optimizer": {"WIDTH": 128, "TOKENS": 16, "CHECKED_TOKENS": 8},
     "built_in_parts": {"LAYERS": 2, "WIDTH": 64},
     "time_first": {"WIDTH": 128, "TOKENS": 16, "IMAGES": 2, "SHAPE": [3, 32, 32]},
+    "too_large_for_one": {
+        "WIDTH": 64,
+        "HEAD": 16,
+        "RATE": 1e-3,
+        "TOKENS": 16,
+        "CHECKED": {"layers": 2, "rows": 1, "tokens": 16},
+    },
+    "fsdp_activations": {"LAYERS": 2, "WIDTH": 128, "ROWS": 1, "TOKENS": 16, "CHECKED": [1, 16]},
     "parts_from_a_file": {"LAYERS": 2, "WIDTH": 128},
     "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
     "fsdp_account": {"WIDTH": 128, "TOKENS": 16, "ROWS": {"few": 1, "many": 2}, "STEPS": 1, "PROFILES": 1},
@@ -119,6 +130,68 @@ def test_steps_are_timed_before_any_is_profiled(small):
     assert {"fsdp_account", "steps_between_waits", *PROFILES_FIRST} <= set(profiled)
     first = {name for name, diary in profiled.items() if diary[0] == "profile" and "time" in diary}
     assert first <= set(PROFILES_FIRST)
+
+
+def test_a_large_model_in_parts_trains_as_the_whole_one(small):
+    result = small["too_large_for_one"]
+    assert result["loss"]["split"] == pytest.approx(result["loss"]["whole"], rel=1e-5)
+    assert result["loss"]["whole"][-1] < 0.999 * result["loss"]["whole"][0], "the steps change the weights"
+    first = result["first_losses"]
+    assert first[-1] < first[0], "it learns in bf16, too"
+    assert list(result["one"]["gb"]) == ["parameters", "forward", "backward", "adam"]
+    assert not result["one"]["out_of_memory"], "two small blocks fit"
+    assert result["parameters"] == 2 * (12 * 64**2 + 13 * 64)
+
+
+def test_out_of_memory_ends_the_first_step_and_is_told(monkeypatch):
+    def full(layers, width):
+        raise torch.OutOfMemoryError("as CUDA says it")
+
+    monkeypatch.setattr(too_large_for_one, "network", full)
+    found = too_large_for_one.on_one(2, torch.ones(1))
+    assert found["out_of_memory"] and found["gb"] == {}
+
+
+def test_a_model_is_as_much_larger_than_a_gpu_as_asked(monkeypatch):
+    monkeypatch.setattr(too_large_for_one, "WIDTH", 64)
+    monkeypatch.setattr(too_large_for_one, "FULL", 1.5)
+    state = 16 * (12 * 64**2 + 13 * 64)
+    assert too_large_for_one.layers_for(20 * state) == 30
+
+
+def test_a_token_of_a_block_sees_no_later_token(monkeypatch):
+    monkeypatch.setattr(too_large_for_one, "HEAD", 8)
+    block, x = too_large_for_one.Block(32), torch.randn(2, 5, 32)
+    changed = x.clone()
+    changed[:, 3:] += 1
+    before, after = block(x), block(changed)
+    torch.testing.assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_activations_computed_twice_and_state_on_the_host_change_no_loss(small):
+    result = small["fsdp_activations"]
+    assert fsdp_activations.derive(result)["losses_differ_by"] < 1e-5
+    kept = result["loss"]["kept"]
+    assert kept[-1] < 0.999 * kept[0], "the steps change the weights"
+    assert set(result["ms"]) == set(result["gb"]) == set(fsdp_activations.WAYS)
+
+
+@pytest.mark.parametrize(("contexts", "matmuls"), [(None, 4), (fsdp_activations.keep_matmuls, 3)])
+def test_blocks_are_computed_twice_but_for_what_is_kept(contexts, matmuls):
+    seen = []
+
+    class Spy(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    layer = fsdp_activations.Recomputed(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), contexts)
+    with Spy():
+        layer(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    of_matmuls = [func for func in seen if func in fsdp_activations.MATMULS]
+    assert len(of_matmuls) == matmuls, "the forward pass, again for the backward pass, and two gradients"
+    assert seen.count(torch.ops.aten.tanh.default) == 2
 
 
 def test_each_way_to_load_gives_all_ranks_the_numbers_of_the_file(small):

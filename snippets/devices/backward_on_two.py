@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [2]
-# timeout = 120
+# timeout = 360
 # ///
 """One `backward()` over models on two GPUs: autograd has a thread for each of them."""
 
@@ -236,13 +236,16 @@ def overlap_us(rows: list[list]) -> float:
 
 
 def derive(results: dict) -> dict:
-    """Of the profiles: launches by thread, and how long two threads launch at once."""
+    """Of the profiles: threads that launch much, and for which share of it two do."""
     if "lanes" not in results:
         return {}
     found = {}
     for way, rows in results["lanes"].items():
-        launches = launch_lanes(rows)
-        found[way] = {"launches": launches, "at_once_us": overlap_us(rows)}
+        threads = [n for n in launch_lanes(rows).values() if n > 10]
+        calls = [r for r in rows if r[0].startswith("CPU") and "Launch" in r[3]]
+        first = min(row[1] for row in calls)
+        us = max(row[1] + row[2] for row in calls) - first
+        found[way] = {"threads": len(threads), "at_once": overlap_us(rows) / us}
     return {"profiled": found}
 
 

@@ -202,13 +202,18 @@ TITLES = {
 
 
 def derive(results: dict) -> dict:
-    """The peak of a host process in files: of ways that open it once, or in each."""
+    """Peaks of a rank: in the host's memory in files, on the GPU in parts of a rank."""
     host_gb, file_gb = results["peak_gb"]["host"], results["file_gb"]
+    gpu_gb, ranks = results["peak_gb"]["gpu"], results["ranks"]
     return {
         "files_held": {
             "once": max(host_gb["first"] + host_gb["parts"]) / file_gb,
             "in_each": min(host_gb["read"]) / file_gb,
-        }
+        },
+        "parts_on_gpu": {
+            "first": max(gpu_gb["first"]) * ranks / file_gb,
+            "each": min(gpu_gb["each"]) * ranks / file_gb,
+        },
     }
 
 
@@ -219,7 +224,8 @@ def plot(results: dict, ceilings: dict):
     for title, peaks in {"in the host": host, "on the GPU": gpu}.items():
         if max(peaks.values()) > 0:
             shares = {text: gb / size for text, gb in peaks.items()}
-            panels.append(Panel([Bars(shares, color=1)], title=title))
+            texts = {text: f"{share:.2f}" for text, share in shares.items()}
+            panels.append(Panel([Bars(shares, color=1, texts=texts)], title=title))
     panels[-1].x = Axis("peak of a rank, as a multiple of the file")
     return Picture(panels)
 

@@ -188,14 +188,22 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The state of the whole model, and how fast it is trained.
+    """The state of the whole model, how it is shared, and how fast it is trained.
 
-    model_tflop_s counts six operations for each parameter and token, on one GPU.
+    The state is given in GPUs (`fills`) and for each rank in an N-th of it; what a
+    rank has while building, in an N-th of the parameters. model_tflop_s counts six
+    operations for each parameter and token, on one GPU.
     """
     pairs = zip(results["loss"]["split"], results["loss"]["whole"], strict=True)
     flop = 6 * results["parameters"] * results["tokens"]
+    whole, ranks = STATE_BYTES * results["parameters"] / 1e9, results["ranks"]
+    memory = results["memory_gb"]
     return {
-        "whole_state_gb": STATE_BYTES * results["parameters"] / 1e9,
+        "whole_state_gb": whole,
+        "fills": whole / memory if memory else 0.0,
+        "peak_of_memory": results["peak_gb"]["train"] / memory if memory else 0.0,
+        "state_of_share": results["state_gb"] * ranks / whole,
+        "build_of_share": results["peak_gb"]["build"] * ranks * 4 / whole,
         "model_tflop_s": flop / results["ms"]["step"] / 1e9,
         "losses_differ_by": max(abs(s - w) / w for s, w in pairs),
     }

@@ -105,15 +105,22 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """The shortest time, and those of up to 32 pieces as shares of a pipeline's."""
+    """The shortest time, and those of up to 32 pieces as shares of a pipeline's.
+
+    `grows`: how many times as long each part takes in the most pieces as in one, the
+    copy as in 4, the launches as in 16.
+    """
     shares = []
     for row in results["rows"]:
         product, transfer = row["ms"]["product"], row["ms"]["transfer"]
         if row["pieces"] <= 32:
             stages = max(product, transfer) + min(product, transfer) / row["pieces"]
             shares.append(row["ms"]["both"] / stages)
-    least = min(row["ms"]["both"] for row in results["rows"])
-    return {"of_pipeline": median(shares), "least_ms": least}
+    ms = {row["pieces"]: row["ms"] for row in results["rows"]}
+    least, most = min(each["both"] for each in ms.values()), ms[max(ms)]
+    few = {"product": 1, "transfer": 4, "launch": 16}
+    grows = {part: most[part] / ms[pieces][part] for part, pieces in few.items()}
+    return {"of_pipeline": median(shares), "least_ms": least, "grows": grows}
 
 
 def plot(results: dict, ceilings: dict):

@@ -1153,7 +1153,7 @@ STEP = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("width", "most"), [(1440, 140), (390, 200)])
+@pytest.mark.parametrize(("width", "most"), [(1440, 145), (390, 200)])
 def test_a_chapter_begins_with_a_low_step_and_its_answer_is_not_long(visit, chapters, width, most):
     steps = []
     for path in chapters:

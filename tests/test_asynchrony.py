@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import run_alone
 
 from snippets.asynchrony import (
     async_warmup,
@@ -462,8 +461,9 @@ def test_all_memory_is_taken_in_smaller_and_smaller_pieces(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_each_program_fails_on_a_gpu():
-    programs = run_alone("asynchrony/error_messages")["programs"]
+@pytest.mark.program("asynchrony/error_messages", ALONE=())
+def test_each_program_fails_on_a_gpu(returned):
+    programs = returned["programs"]
     assert all(facts["error"] for facts in programs.values())
     assert "illegal memory access" in programs["address_of_nobody"]["error"]
     assert "n_classes" in programs["label_out_of_range"]["assertion"]
@@ -507,8 +507,9 @@ def test_each_place_is_judged_with_and_without_the_sanitizer(monkeypatch, capsys
 
 
 @pytest.mark.gpu
-def test_the_sanitizer_finds_a_write_that_the_cache_hides():
-    places = run_alone("asynchrony/under_memcheck")["places"]
+@pytest.mark.program("asynchrony/under_memcheck")
+def test_the_sanitizer_finds_a_write_that_the_cache_hides(returned):
+    places = returned["places"]
     assert "illegal memory access" in places["far_away"]["plain"]["error"]
     assert places["one_too_far"]["plain"]["error"] == ""
     if "installed" not in places["far_away"]["memcheck"]["error"]:

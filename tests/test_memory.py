@@ -723,7 +723,8 @@ def test_a_rank_meets_the_others_with_its_tensors_in_place(gpu, monkeypatch, tmp
 def test_contexts_on_one_gpu_are_told_by_number_of_processes():
     result = {"gpus": 1, "taken_mib": {"1": [600], "2": [1100], "4": [2100]}}
     assert rank_contexts.derive(result) == {"each_mib": 500} and rank_contexts.plot(result, {})
-    assert rank_contexts.derive({"gpus": 2}) == {}
+    taken = {"choose_first": [600, 500], "load_as_saved": [1100, 500], "touch_first": [1050, 500]}
+    assert rank_contexts.derive({"gpus": 2, "taken_mib": taken}) == {"chosen_times": 1.2, "more_mib": 450}
 
 
 @pytest.mark.gpu

@@ -98,6 +98,17 @@ def main() -> dict:
     return {"orders": result, "longest": LONGEST, "steps": STEPS, "rows": ROWS}
 
 
+def derive(results: dict) -> dict:
+    """How many times its peak a run reserves at most: in orders that grow no longer
+    than their first steps, and with expandable segments in any order.
+    """
+    orders = results["orders"]
+    calm = (orders[name]["default"] for name in ("fixed", "longest_first", "padded"))
+    expandable = (row["expandable"]["times"] for row in orders.values())
+    found = {"calm_times": max(row["times"] for row in calm)}
+    return found | {"expandable_times": max(expandable)}
+
+
 def plot(results: dict, ceilings: dict):
     words = {
         "fixed": "always the longest",

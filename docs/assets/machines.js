@@ -254,16 +254,25 @@
   }
 
   /* The lines below the title. */
-  const putHead = wanted => {
+  const putHead = (data, wanted) => {
     const head = document.querySelector(".ov-head"), line = document.querySelector(".ov-switch")
     if (!head) return
-    const shown = all(`${OUTPUTS} > :first-child`), notes = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`), others = notes.length
-    const ran = shown.map(run => run.dataset.machine), count = machine => ran.filter(other => other === machine).length
+    const later = all(".ov-later[data-names]"), shown = all(`${OUTPUTS} > :first-child`)
+    /* Where an output that has not come yet is from; nothing if the picked machine has not run it. */
+    const source = ({ dataset: { names, machine, elsewhere } }) => {
+      if (wanted === firstOf()) return elsewhere === undefined ? machine : undefined
+      const runs = names.split(" ").map(name => of(data?.snippets, name))
+      return runs.every(Boolean) ? typeof runs[0] === "string" ? (isMine(wanted) ? "my:" : "") + runs[0] : wanted : undefined
+    }
+    const notes = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`), lacking = later.filter(place => !source(place))
+    const others = notes.length + lacking.length
+    const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? place.dataset.machine)]
+    const count = machine => ran.filter(other => other === machine).length
     const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
     head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).label
     const opens = line.querySelector(".ov-opens"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
-    const lent = new Set(notes.map(note => note.parentElement.dataset.machine)), here = shown.length - others
+    const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(({ dataset }) => dataset.machine)), here = ran.length - others
     several.hidden = lent.size < 2
     single.hidden = lent.size !== 1
     texts(several, "span", [here, here === 1 ? "is" : "are", find(wanted).label, others])
@@ -281,8 +290,8 @@
 
   /* The page as it was built needs nothing. */
   let current = "", changed = false
-  const apply = async wanted => {
-    const first = firstOf(), boxes = all(OUTPUTS)
+  const apply = async (wanted, boxes = all(OUTPUTS)) => {
+    const first = firstOf()
     let data = null, runs = []
     current = wanted
     try {
@@ -296,11 +305,19 @@
     runs.forEach((each, i) => putOutput(boxes[i], each))
     if (wanted !== first || changed) putCalculators(data)
     changed ||= wanted !== first
-    putHead(wanted)
+    putHead(data, wanted)
     for (const row of all(".ov-evidence li")) row.classList.toggle("ov-picked", row.dataset.machine === wanted)
     boxes.forEach(offer)
     done(wanted)
   }
+
+  /* Outputs of a row that came just now. */
+  document.addEventListener("ov-filled", ({ target }) => {
+    const boxes = all(OUTPUTS, target)
+    remember(boxes, runIn)
+    boxes.forEach(controls)
+    if (current) apply(current, boxes)
+  })
 
   // The picker
 

@@ -232,10 +232,57 @@
   const files = new Map()
   const fetched = async ({ href }) => {
     const [file, id] = href.split("#")
-    if (!files.has(file)) files.set(file, fetch(file).then(answer => answer.text()))
-    const text = await files.get(file)
-    return document.importNode(new DOMParser().parseFromString(text, "text/html").getElementById(id), true)
+    if (!files.has(file)) {
+      const read = fetch(file).then(answer => answer.text()).then(text => new DOMParser().parseFromString(text, "text/html"))
+      files.set(file, read)
+      read.catch(() => files.delete(file))
+    }
+    return document.importNode((await files.get(file)).getElementById(id), true)
   }
+
+  /* The theme has put its buttons on the code that the page came with. */
+  let codes = 0
+  const copyable = place => {
+    for (const code of place.querySelectorAll("pre:not(.ov-text) > code")) {
+      const bar = document.createElement("nav"), button = document.createElement("button")
+      code.parentElement.id = `ov-code-${codes++}`
+      bar.className = "md-code__nav"
+      Object.assign(button, { className: "md-code__button", title: "Copy to clipboard" })
+      Object.assign(button.dataset, { clipboardTarget: `#${code.parentElement.id} > code`, mdType: "copy" })
+      bar.append(button)
+      code.before(bar)
+    }
+  }
+
+  /* Code and outputs of a row come when a reader is about to open it. */
+  const filled = async row => {
+    const places = [...row.querySelectorAll(".ov-later")]
+    const parts = await Promise.all(places.map(place => fetched(place.querySelector("a")))).catch(() => [])
+    const arrived = places.filter((place, i) => {
+      if (!place.isConnected || !parts[i]) return false
+      copyable(parts[i])
+      place.replaceWith(...parts[i].childNodes)
+      return true
+    })
+    if (!arrived.length) return false
+    row.dispatchEvent(new CustomEvent("ov-filled", { bubbles: true }))
+    mend()
+    equip(row)
+    return true
+  }
+  for (const event of ["pointerover", "focusin"]) {
+    document.addEventListener(event, ({ target }) => {
+      const row = target.closest?.(".ov-row > summary")?.parentElement
+      if (row) filled(row)
+    })
+  }
+  document.addEventListener("toggle", ({ target }) => target.matches(".ov-row[open]") && filled(target), true)
+
+  /* To be found by the browser, it has to be there. */
+  document.addEventListener("keydown", event => {
+    const isFind = event.key === "F3" || (event.key === "f" && (event.ctrlKey || event.metaKey))
+    if (isFind) document.querySelectorAll(".ov-row").forEach(filled)
+  })
 
   /* A file is fetched when a reader opens it, and shown without what comments say to linters. */
   document.addEventListener("change", async event => {
@@ -335,12 +382,13 @@
   }, true)
 
   /* A link into a fold opens it, one to a claim its evidence. */
-  const opened = () => {
-    const mark = document.getElementById(decodeURIComponent(location.hash.slice(1)))
+  const opened = async () => {
+    const id = decodeURIComponent(location.hash.slice(1)), row = document.getElementById(id)?.closest(".ov-row")
+    const came = row && await filled(row), mark = document.getElementById(id)
     let closed = mark?.closest("details:not([open])")
     const folded = Boolean(closed)
     for (; closed; closed = closed.parentElement.closest("details:not([open])")) closed.open = true
-    if (folded) mark.scrollIntoView()
+    if (folded || came) mark.scrollIntoView()
     else if (mark && followed === location.href) setTimeout(() => location.replace(location.hash))
     if (mark?.matches(".ov-mark")) document.getElementById(`${mark.id}-evidence`)?.matches(":popover-open") || mark.click()
   }

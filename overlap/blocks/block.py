@@ -150,6 +150,8 @@ class View(Protocol):
     claims: list[list[Verdict]]
     #: The names of claims whose marks stand in the prose.
     cited: set[str]
+    #: The lines of the blocks that stand in closed rows.
+    closed: set[int]
     #: Address of what explains marks.
     legend: str
 

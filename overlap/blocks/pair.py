@@ -104,9 +104,9 @@ class Pair(SnippetBlock):
             pieces=pieces,
         )
 
-    def fold(self, view: View) -> str:
-        """How to run both; its code is shown whole."""
-        return self._files(view) if self.output else ""
+    def _rest(self, view: View) -> str:
+        """None: its code is shown whole."""
+        return ""
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """Those of the broken one, then those of the fixed one."""

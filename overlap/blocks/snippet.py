@@ -100,18 +100,51 @@ class SnippetBlock(Block):
 
         Links to the snippet lead to the first place that shows its output.
         """
+        output = view.output(self._recorded(view.book)) if self.output else None
+        parts = []
+        for name, anchors in self._parts(view, output):
+            later = view.fold(f"{name}-{self.line}") if self._is_later(view, name) else ""
+            html = (
+                self._later(view, name, output, anchors, later)
+                if later
+                else self._part(view, name, output, anchors)
+            )
+            parts.append(f"\n{view.stash(html)}\n")
+            if name == "output" and self._has_picture(output):
+                parts.append(view.captioned(self.snippet, self.caption))
+        return "".join(parts)
+
+    def _parts(self, view: View, output: Any) -> list[tuple[str, list[str]]]:
+        """Its output and its code in the order in which they stand, each with its anchors."""
         anchors = [block.place(view) for block in self.snippets]
-        if not self.output:
-            return f"\n{view.stash(self._code(view, anchors))}\n"
-        output = view.output(self._recorded(view.book))
-        if self.plot and any(run["pictures"] for run in output.runs.values()):
-            box = view.stash(self._output(view, output, anchors[:1]))
-            caption = view.captioned(self.snippet, self.caption)
-            code = view.stash(self._code(view, anchors[1:]))
-            return f"\n{box}\n{caption}\n{code}\n"
-        code = view.stash(self._code(view, anchors[:1]))
-        box = view.stash(self._output(view, output, anchors[1:]))
-        return f"\n{code}\n\n{box}\n"
+        if output is None:
+            return [("code", anchors)]
+        order = ("output", "code") if self._has_picture(output) else ("code", "output")
+        return list(zip(order, (anchors[:1], anchors[1:]), strict=True))
+
+    def _has_picture(self, output: Any) -> bool:
+        return self.plot and any(run["pictures"] for run in output.runs.values())
+
+    def _part(self, view: View, name: str, output: Any, anchors: list[str]) -> str:
+        return self._code(view, anchors) if name == "code" else self._output(view, output, anchors)
+
+    def _is_later(self, view: View, name: str) -> bool:
+        """Whether it stands in a closed row, and comes when that opens."""
+        return self.line in view.closed and (name == "output" or self.code)
+
+    def _later(self, view: View, name: str, output: Any, anchors: list[str], address: str) -> str:
+        """What stands there for its code or its output."""
+        snippets = [view.book.snippet(block.snippet) for block in self.snippets]
+        pieces = [piece for snippet in snippets for piece in self._pieces(view, snippet)] if self.code else []
+        return view.render(
+            read_template("snippet_later"),
+            part=name,
+            address=address,
+            anchors=anchors,
+            output=output,
+            snippets=snippets,
+            pieces=pieces,
+        )
 
     def _recorded(self, book: Book) -> list[str]:
         """The names of the snippets; one without any recording is an error."""
@@ -176,14 +209,20 @@ class SnippetBlock(Block):
         return opening(for_readers(book.snippet(self.snippet).show(list(self.show))))
 
     def fold(self, view: View) -> str:
-        """The rest of the code; where the output is shown how to run it, too.
+        """The rest of the code, and how to run it; in a closed row all that is not prose.
 
         Their ids have the block's line: a page may show more of a snippet in another place.
         """
+        parts = [self._rest(view), self._files(view) if self.output else ""]
+        output = view.output(self._recorded(view.book)) if self.output else None
+        for name, anchors in self._parts(view, output):
+            if self._is_later(view, name):
+                parts.append(f'<div id="{name}-{self.line}">{self._part(view, name, output, anchors)}</div>')
+        return "\n".join(filter(None, parts))
+
+    def _rest(self, view: View) -> str:
         rest = self._opening(view.book)[1]
-        code = f'<div id="rest-{self.line}">{view.code(rest, "")}</div>' if rest else ""
-        files = self._files(view) if self.output else ""
-        return f"{code}\n{files}".strip()
+        return f'<div id="rest-{self.line}">{view.code(rest, "")}</div>' if rest else ""
 
     def _files(self, view: View) -> str:
         """How to take each snippet home, and to run it."""

@@ -4,10 +4,28 @@ import xml.etree.ElementTree as etree
 
 from markdown.treeprocessors import Treeprocessor
 
+from overlap.blocks.block import Block
+from overlap.blocks.page import Page
+
 #: The id of the heading below which sections are closed.
 EVIDENCE = "evidence"
 #: The id of a section below it that stays open: the end of the chapter.
 OPEN = "you-can-now"
+
+
+def closed(blocks: list[Block]) -> set[int]:
+    """The lines of the blocks that stand in a closed row."""
+    lines = set()
+    is_evidence = is_row = False
+    for block in blocks:
+        if is_row:
+            lines.add(block.line)
+        text = block.prose.text if block.prose and not block.kind else ""
+        for section in Page(block.page, text, []).sections:
+            if section.depth <= 2:
+                is_row = is_evidence and section.depth == 2 and section.anchor != OPEN
+                is_evidence |= section.anchor == EVIDENCE
+    return lines
 
 
 class Layers(Treeprocessor):

@@ -29,7 +29,7 @@ from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
 from overlap.run import hardware
 from overlap.run.text import plain
-from overlap.site import FOLDER, machines, raw, svg
+from overlap.site import FOLDER, layers, machines, raw, svg
 from overlap.site.pictures import Pictures
 
 #: What stands for HTML in a page's Markdown, until all sentences are read.
@@ -63,7 +63,7 @@ class View:
 
     `anchors` are the places that links to snippets lead to, `measured` the snippets whose output it shows,
     `claims` the verdicts of each of its claims, `named` its claims by name, `cited` the names whose marks
-    stand in the prose.
+    stand in the prose, `closed` the lines of the blocks in closed rows.
     """
 
     site: Site
@@ -73,11 +73,14 @@ class View:
     claims: list[list[Verdict]] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
     cited: set[str] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
     #: The machine that the page shows before a reader picks one.
     opens_on: str = ""
     #: Of each output, which other machine gave it, or "".
     elsewhere: list[str] = field(default_factory=list)
     _figures: int = 0
+    #: Whether it writes the file of what the page opens.
+    _is_fold: bool = False
     _html: list[str] = field(default_factory=list)
 
     @property
@@ -162,11 +165,13 @@ class View:
 
     def fold(self, name: str) -> str:
         """Address of what a mark or a fold of the page opens; empty where no build has written it."""
-        file = self.link(f"folds/{self.path.removesuffix('.md')}.html")
-        return f"{file}#{name}" if file else ""
+        file = f"folds/{self.path.removesuffix('.md')}.html"
+        address = f"{self.up}{FOLDER}/{file}" if self._is_fold else self.link(file)
+        return f"{address}#{name}" if address else ""
 
     def folds(self, blocks: list[Block]) -> str:
         """A file of all that marks and folds of the page open; empty where there is nothing to open."""
+        self._is_fold = True
         self.open(blocks)
         opened = [block.fold(self) for block in blocks]
         if not any(opened):
@@ -177,6 +182,7 @@ class View:
         """Look for the claims of a page, and decide which machine it shows before a reader picks one."""
         self.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         self.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
+        self.closed = layers.closed(blocks)
         outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
         self.opens_on = select.of_page(self.book, outputs)
 

@@ -123,6 +123,7 @@ def visit(browser, address):
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
+            page.wait_for_function("!document.querySelector('.ov-row[open] .ov-later')")
         return page
 
     yield visit
@@ -137,7 +138,8 @@ FOLLOWERS = """() => {
   const squeezed = text => text.replace(/\\s+/g, " ").trim()
   const values = [...document.querySelectorAll(".md-content .ov-value")].map(value => ({
     key: value.dataset.key ?? "", pinned: value.matches(".ov-pinned"), text: value.textContent,
-    note: value.dataset.note, on: value.dataset.on ?? "", machine: value.dataset.machine,
+    note: value.dataset.note, on: value.dataset.on ?? "",
+    machine: value.dataset.machine ?? document.querySelector(".ov-head").dataset.first,
   }))
   const boxes = [...document.querySelectorAll(".ov-outputs")]
   const outputs = boxes.map(({ firstElementChild: run, childElementCount: runs }) => ({

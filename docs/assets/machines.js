@@ -166,7 +166,7 @@
   const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
   const copy = box => document.importNode(built.get(box), true)
   const valueIn = value => ({
-    machine: value.dataset.machine, on: value.dataset.on ?? "",
+    machine: value.dataset.machine ?? firstOf(), on: value.dataset.on ?? "",
     said: [value.firstChild?.data ?? "", value.querySelector(".ov-range")?.textContent ?? "", value.dataset.note],
   })
 

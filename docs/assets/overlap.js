@@ -566,6 +566,7 @@
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
     for (const link of document.querySelectorAll(".headerlink")) link.tabIndex = -1  // the contents lead there, too
     for (const code of document.querySelectorAll("code")) code.translate = false
+    for (const value of document.querySelectorAll("span.ov-value")) value.tabIndex = -1  // a finger that taps it is told its note
     nameCode()
     named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"

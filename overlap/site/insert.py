@@ -57,7 +57,7 @@ def _value(view: View, match: re.Match) -> str:
     """A value on the page's machine, with its provenance and its range."""
     shown = view.value(read_value(match))
     name = "ov-value ov-pinned" if shown.is_pinned else "ov-value"
-    attributes = {"class": name, "tabindex": "-1"} | shown.attributes
+    attributes = {"class": name} | shown.attributes
     small = f'<small class="ov-range">{escape(shown.wide_range)}</small>' if shown.wide_range else ""
     written = " ".join(f'{name}="{escape(text)}"' for name, text in attributes.items())
     return view.put(f"<span {written}>{escape(shown.text)}{small}</span>")

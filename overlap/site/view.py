@@ -237,7 +237,9 @@ class View:
         text, wide_range, note = machines.value(self.book, value, machine)
         # a value that is of one machine only stands in a sentence that names it, but for the first page
         is_pinned = bool(value.machine and self.path != FIRST)
-        attributes = {"data-machine": machine, "data-note": note}
+        attributes = {"data-note": note}
+        if machine != self.opens_on:
+            attributes["data-machine"] = machine
         if not value.machine:
             attributes["data-key"] = value.key
         if not is_pinned and self.is_elsewhere(machine, value.snippet):

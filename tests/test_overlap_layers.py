@@ -10,6 +10,8 @@ pytest.importorskip("mkdocs")
 from conftest import ROOT, SmallBook
 
 from overlap import OverlapError
+from overlap.blocks.page import parse
+from overlap.site.layers import closed
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -61,6 +63,14 @@ def test_sections_of_evidence_are_closed_rows(page):
     first = evidence[evidence.index("<details") : evidence.index("</details>")]
     assert '<h3 id="part">' in first and "two" in first and "three" not in first
     assert "four" in evidence.rpartition("</details>")[2]
+
+
+def test_blocks_between_evidence_and_the_end_are_in_rows():
+    parts = CHAPTER.replace("A reason.", "```snippet a/b\n```").replace("one\n", "```snippet a/c\n```\n")
+    blocks = parse(parts.replace("four\n", "```snippet a/d\n```\n"), "one.md")
+    lines = closed(blocks)
+    assert [block.snippet for block in blocks if block.kind and block.line in lines] == ["a/c"]
+    assert [block.snippet for block in blocks if block.kind] == ["a/b", "a/c", "a/d"]
 
 
 def test_a_page_without_evidence_stays_as_it_is(page):

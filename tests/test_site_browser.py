@@ -139,7 +139,7 @@ FOLLOWERS = """() => {
   const values = [...document.querySelectorAll(".md-content .ov-value")].map(value => ({
     key: value.dataset.key ?? "", pinned: value.matches(".ov-pinned"), text: value.textContent,
     note: value.dataset.note, on: value.dataset.on ?? "",
-    machine: value.dataset.machine ?? document.querySelector(".ov-head").dataset.first,
+    machine: value.dataset.machine ?? document.querySelector(".ov-head")?.dataset.first ?? "",
   }))
   const boxes = [...document.querySelectorAll(".ov-outputs")]
   const outputs = boxes.map(({ firstElementChild: run, childElementCount: runs }) => ({
@@ -195,10 +195,18 @@ NUMBERED = """() => [...document.querySelectorAll(".ov-outputs .ov-numbers")]
   .every(box => box.querySelector("tr"))"""
 
 
+#: Points at each value; whether each has told where it is from.
+POINT = """() => document.querySelectorAll(".ov-value")
+  .forEach(value => value.dispatchEvent(new Event("pointerover", { bubbles: true })))"""
+NOTED = "() => !document.querySelector('.ov-value:not([data-note])')"
+
+
 def check_follows(page, machine: str, shown) -> dict:
     """Everything on the page is what this machine gave, or what stands there says whose it is."""
     page.evaluate(NUMBERS)
     page.wait_for_function(NUMBERED)
+    page.evaluate(POINT)
+    page.wait_for_function(NOTED)
     found, data = page.evaluate(FOLLOWERS), shown(machine)
     for value in found["values"]:
         if value["key"] in data["values"]:
@@ -543,6 +551,32 @@ def test_rows_of_evidence_are_closed_until_a_link_leads_into_them(visit):
     assert page.locator(".ov-row[open]").count() == 0
 
 
+def test_code_and_outputs_of_a_row_come_when_it_opens(visit, shown):
+    page = visit("timing/?machine=h100-80gb-hbm3", rows=False)
+    said = page.locator(".ov-switch").inner_text()
+    rows = page.locator(".ov-row")
+    later = page.locator(".ov-later")
+    assert later.count() > 10 and rows.locator(".ov-views").count() == 0
+    row = page.locator(".ov-row", has=page.locator("#taking-turns"))
+    row.locator("summary").first.click()
+    views = row.locator(".ov-views").first
+    playwright.expect(views.locator(".ov-machines").first).to_be_visible()
+    assert row.locator(".ov-later").count() == 0 and row.locator(".md-code__button").count() > 0
+    playwright.expect(views.locator(".ov-run")).to_have_attribute("data-machine", "h100-80gb-hbm3")
+    assert later.count() > 0
+    page.keyboard.press("Control+f")  # what the browser finds has to be there
+    playwright.expect(later).to_have_count(0)
+    playwright.expect(page.locator(".ov-switch")).to_have_text(said, use_inner_text=True)
+    check_follows(page, "h100-80gb-hbm3", shown)
+
+
+def test_a_link_to_code_in_a_closed_row_leads_to_it(visit):
+    page = visit("timing/#snippet-timing-take_turns", rows=False)
+    code = page.locator("#snippet-timing-take_turns")
+    playwright.expect(code.locator("pre").first).to_be_visible()
+    playwright.expect(code).to_be_in_viewport()
+
+
 def test_paper_has_the_rows_that_are_open(visit):
     page = visit("timing/#taking-turns", rows=False)
     page.emulate_media(media="print")
@@ -616,7 +650,11 @@ def test_without_scripts_a_mark_and_a_fold_of_code_lead_to_what_they_open(visit)
     assert evidence.locator("li code").first.is_visible()
     evidence.locator(".headerlink").click()
     page.wait_for_url(f"**/streams/#{target.removesuffix('-evidence')}")
-    page.locator(".ov-row:has(.ov-rest) > summary").first.click()
+    row = page.locator(".ov-row:has(.ov-later)").first
+    row.locator("summary").first.click()
+    row.locator(".ov-later a").first.click()
+    page.wait_for_url("**/generated/folds/streams.html#code-*")
+    assert page.locator(":target .highlight").first.is_visible()
     fold = page.locator(".ov-rest").first
     fold.locator("summary").click()
     fold.locator("a").click()
@@ -1087,8 +1125,8 @@ def test_a_row_of_views_chooses_picture_output_numbers_or_file(visit, scripts):
     numbers = ".ov-numbers tr" if scripts else ".ov-numbers a"
     page = visit("devices/", java_script_enabled=scripts)
     views = page.locator(".ov-views:has(.ov-figure)").first
-    if not scripts:  # else `visit` has opened its row
-        page.locator(".ov-row:has(.ov-views .ov-figure) > summary").first.click()
+    if not scripts:  # else `visit` has opened its row, and it has come
+        page.goto("generated/folds/devices.html")
     assert page.evaluate(VIEWS) == ["picture, .ov-picture"]
     for name, part in (("Output", ".ov-printout"), ("Numbers", numbers), ("File", ".ov-file")):
         views.locator(".ov-choice label", has_text=name).click()

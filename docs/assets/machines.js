@@ -175,8 +175,17 @@
     small.className = "ov-range"
     small.textContent = range
     value.replaceChildren(text, ...range ? [small] : [])
-    value.dataset.note = note
+    note === undefined ? delete value.dataset.note : value.dataset.note = note
   }
+
+  /* In the evidence a value is told where it is from when a reader points at it. */
+  const tellNote = async ({ target }) => {
+    const value = target.closest?.(".ov-value[data-key]:not([data-note])")
+    if (!value) return
+    const { machine } = built.get(value), known = of((await load(machine).catch(missing))?.values, value.dataset.key)
+    if (known) value.dataset.note ??= known[2]
+  }
+  for (const event of ["pointerover", "focusin"]) document.addEventListener(event, tellNote)
 
   /* What a machine gave in the place of an output; nothing where it has not run there. */
   const drawn = async (box, machine) => {

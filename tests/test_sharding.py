@@ -72,7 +72,7 @@ for name in sys.argv[3:]:
 """
 CPU = torch.device("cpu")
 SMALL = {"LAYERS": 4, "WIDTH": 128, "TOKENS": 16}
-SIZES = {
+SIZES: dict[str, dict] = {
     "fsdp_options": SMALL | {"FEW": 1, "MANY": 2, "CHECKED": [1, 16]},
     "fsdp_step_profile": SMALL | {"SHORT": 8, "BLOCKS": {"fsdp": 1, "fsdp_two": 2, "fsdp_four": 4}},
     "sharded_checkpoint": SMALL | {"LAYERS": 2},
@@ -109,8 +109,12 @@ PROFILES_FIRST = ("fsdp_step_profile",)
 @pytest.fixture(scope="module")
 def small(where, tmp_path_factory) -> dict[str, dict]:
     """What the snippets gave in small in the first of two ranks."""
-    folder = tmp_path_factory.mktemp("small")
-    run_in_small(RUNNER, SIZES, folder, where)
+    folder, sizes = tmp_path_factory.mktemp("small"), SIZES
+    if where == "gpus":  # two blocks, as on the CPU, and not as many as fill a GPU
+        two_blocks = too_large_for_one.STATE_BYTES * 2 * (12 * 64**2 + 13 * 64)
+        full = {"FULL": two_blocks / torch.cuda.get_device_properties(0).total_memory}
+        sizes = SIZES | {"too_large_for_one": SIZES["too_large_for_one"] | full}
+    run_in_small(RUNNER, sizes, folder, where)
     return {name: json.loads((folder / f"{name}.0").read_text()) for name in SIZES}
 
 

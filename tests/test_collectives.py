@@ -21,6 +21,7 @@ from snippets.collectives import (
     alpha_beta,
     bus_bandwidth,
     captured_all_reduces,
+    gloo_interface,
     graphs_not_mixed,
     nccl_hangs,
     nccl_says,
@@ -550,3 +551,28 @@ def test_each_way_in_a_row_is_right_on_two_gpus(returned):
 def test_captured_exchanges_are_right_on_two_gpus(returned):
     for way in ("eager", "graph"):  # it checks the sums itself
         assert len(returned[way]["us"]) == 2 and min(returned[way]["us"]) > 0
+
+
+def may_make_hosts() -> bool:
+    """Whether this user may make network namespaces with a cable between them."""
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+        return False
+    cable = ["ip", "link", "add", "left", "type", "veth", "peer", "name", "right"]
+    return subprocess.run(["unshare", "-rn", *cable], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not may_make_hosts(), reason="no network namespaces here")
+@pytest.mark.parametrize(("case", "found"), [("unknown", "not_found"), ("cable", "added")])
+def test_gloo_joins_two_hosts_by_the_interface_between_them(case, found):
+    told = gloo_interface.on_two_hosts(*gloo_interface.CASES[case])
+    empty = [{"own_address": ""}]
+    result = gloo_interface.derive({"told": {"nothing": empty, case: told}})
+    assert {key: result[key] for key in ("refused", "not_found", "added")} == {
+        key: [case] if key == found else [] for key in ("refused", "not_found", "added")
+    }
+
+
+def test_without_two_hosts_gloo_interface_says_so(monkeypatch):
+    monkeypatch.setattr(gloo_interface, "HOSTS", "exit 3")
+    with pytest.raises(RuntimeError, match="no two hosts"):
+        gloo_interface.on_two_hosts("", "")

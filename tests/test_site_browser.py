@@ -273,7 +273,7 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         assert found["announced"] == (told if others else "")
         return found["announced"]
 
-    page = visit("asynchrony/")
+    page = visit("streams/")
     assert not elsewhere()
     page = visit("devices/")
     opened = page.evaluate(FOLLOWERS)["announced"]

@@ -278,6 +278,15 @@
   }
   document.addEventListener("toggle", ({ target }) => target.matches(".ov-row[open]") && filled(target), true)
 
+  /* Their file is there before: what comes late would move the rows below. */
+  const nearRows = new IntersectionObserver(seen => {
+    for (const { isIntersecting, target } of seen) {
+      const link = isIntersecting && target.querySelector(".ov-later > a")
+      if (link) fetched(link).catch(() => null)
+      if (isIntersecting) nearRows.unobserve(target)
+    }
+  }, { rootMargin: "400px" })
+
   /* To be found by the browser, it has to be there. */
   document.addEventListener("keydown", event => {
     const isFind = event.key === "F3" || (event.key === "f" && (event.ctrlKey || event.metaKey))
@@ -599,6 +608,7 @@
       button.textContent = open ? "Close all" : "Open all"
     })
     rows[0].before(button)
+    for (const row of rows) nearRows.observe(row)
   }
 
   /* What an output needs, again where it shows another machine. */

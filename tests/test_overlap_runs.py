@@ -271,6 +271,17 @@ def test_at_home_a_measurement_has_as_many_runs_as_the_book_wants(book):
     assert book.check() == []
 
 
+def test_a_header_says_why_there_are_fewer_runs_and_no_longer_than_it_is_true(book):
+    book.snippet("a/b", "def main():\n    return {}\n", 'gpus = [0, 1]\nfew = { h200 = "three so far" }')
+    at_home(book, "{cpu = 1, h200 = 4}")
+    assert book.check() == []
+    at_home(book, "{cpu = 2, h200 = 3}")
+    assert [problem.partition(";")[0] for problem in book.check()] == [
+        "docs/recordings/cpu/a/b.json: 1 of 2 runs",
+        "snippets/a/b.py: has 3 runs, so drop `few.h200` from its header",
+    ]
+
+
 def test_record_adds_a_run_and_import_merges(book, capsys):
     book.snippet(
         "a/b", "import time\n\n\ndef main():\n    return {'us': time.time(), 'us_trials': [1, 2, 3]}\n"

@@ -7,6 +7,7 @@ from overlap import OverlapError
 from overlap.blocks.block import Block
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
+from overlap.book.recording import Recording
 from overlap.book.verdict import State
 from overlap.run import download
 from overlap.run.derived import NotDerived
@@ -197,15 +198,23 @@ def _freshness(book: Book, snippet: Snippet) -> Iterator[str]:
         there = f"{again} on such a machine"
         if recording.machine in book.library.machines_here:
             there = again
-        wanted = book.runs_wanted(snippet.name, recording.machine)
-        if len(recording.runs) < wanted and book.is_reference(recording.machine):
-            remedy = f"{again} on such a machine, another host if there is one"
-            yield f"{recording.path}: {len(recording.runs)} of {wanted} runs; {remedy}"
+        yield from _runs(book, snippet, recording)
         if recording.grade == CODE:
             reason = f"{snippet.path} or what it imports is not what ran"
             yield f"{recording.path}: {recording.grade}: {reason}; {there}"
         if not is_intact(recording.data):
             yield f"{recording.path}: edited by hand: its digest does not match; restore it or {there}"
+
+
+def _runs(book: Book, snippet: Snippet, recording: Recording) -> Iterator[str]:
+    """Whether a machine of the book has as many runs as it should, or the header says why not."""
+    runs, wanted = len(recording.runs), book.runs_wanted(snippet.name, recording.machine)
+    excused = recording.machine in snippet.options["few"]
+    if runs >= wanted and excused:
+        yield f"{snippet.path}: has {plural(runs, 'run')}, so drop `few.{recording.machine}` from its header"
+    if runs < wanted and not excused and book.is_reference(recording.machine):
+        remedy = f"run `overlap record {snippet.name}` on such a machine, another host if there is one"
+        yield f"{recording.path}: {runs} of {wanted} runs; {remedy}"
 
 
 def contradicted(pages: Pages) -> Iterator[tuple[tuple[str, str, str], str]]:

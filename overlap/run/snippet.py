@@ -28,6 +28,7 @@ _OPTIONS = {
     "launcher": ("python", lambda name: name in ("python", "torchrun"), "'python' or 'torchrun'"),
     "ranks": (None, lambda count: count is None or _are_counts([count]), "a number of processes"),
     "missing": ({}, lambda why: isinstance(why, dict), "a reason by GPU count, as { 8 = 'no such machine' }"),
+    "few": ({}, lambda why: isinstance(why, dict), "a reason by machine, as { h200 = 'one run so far' }"),
     "take": ([], lambda names: isinstance(names, list), "a list of functions to take home"),
     "gpu_gib": (0, lambda size: type(size) in (int, float) and size >= 0, "GiB that must be free on a GPU"),
     "small": ("", lambda name: isinstance(name, str), "a snippet that measures the same with less memory"),

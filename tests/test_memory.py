@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from conftest import run_alone
 from torch import nn
 
 from snippets.memory import (
+    accumulate_parts,
     activations_twice,
     allocated_vs_reserved,
     allocator_rules,
@@ -23,6 +25,7 @@ from snippets.memory import (
     convnet_peak,
     empty_cache_cost,
     empty_cache_myth,
+    kept_outputs,
     loss_keeps_memory,
     memory_timeline,
     nvidia_smi,
@@ -30,7 +33,9 @@ from snippets.memory import (
     orphan_holds,
     peak_predicted,
     per_stream_pools,
+    pinned_rounding,
     rank_contexts,
+    resume_checkpoint,
     snapshot_reading,
 )
 from snippets.pictures import Spans
@@ -803,3 +808,205 @@ def test_an_orphan_is_ended_and_its_memory_counted(monkeypatch, tmp_path, capsys
     result = orphan_holds.main()
     assert result["mib"] == {"running": 1500, "parent is gone": 1500, "child is gone": 0}
     assert result["seen"] and len(found) == 1 and "1500 MiB" in capsys.readouterr().out
+
+
+def test_a_kept_output_holds_its_graph_unless_none_is_made(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, size in {"ROWS": 8, "WIDTH": 32, "LAYERS": 2, "BATCHES": 3}.items():
+        monkeypatch.setattr(kept_outputs, name, size)
+    result = json.loads(json.dumps(kept_outputs.main()))
+    ways = result["ways"]
+    for name in ("detached", "no_grad", "inference_mode"):
+        assert ways[name]["batch_bytes"] == result["output_bytes"] == 4 * 8 * 16, name
+    inputs_and_activations = 4 * 8 * 32 * (1 + 2)
+    assert ways["with_graph"]["batch_bytes"] >= result["output_bytes"] + inputs_and_activations
+    assert ways["no_grad"]["peak_bytes"] < ways["detached"]["peak_bytes"], "it needs none meanwhile, either"
+
+
+def test_an_output_that_goes_to_the_cpu_takes_its_graph_along():
+    net, x = kept_outputs.network(), torch.ones(2, kept_outputs.WIDTH)
+    assert kept_outputs.to_cpu_with_graph(net, x).requires_grad
+    assert not kept_outputs.to_cpu(net, x).requires_grad and kept_outputs.to_cpu(net, x).is_inference()
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/kept_outputs")
+def test_on_a_gpu_the_allocator_holds_what_was_counted(returned):
+    ways = returned["ways"]
+    for name, row in ways.items():
+        assert row["allocated_bytes"] == pytest.approx(row["held_bytes"][-1], rel=0.05, abs=MIB), name
+    assert ways["to_cpu_with_graph"]["batch_bytes"] > 100 * ways["to_cpu"]["batch_bytes"]
+
+
+def test_a_run_resumes_with_the_weights_and_moments_of_the_file(tmp_path, monkeypatch, ledger):
+    monkeypatch.setattr(resume_checkpoint, "WIDTH", 16)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    path, seen = tmp_path / "checkpoint.pt", []
+    resume_checkpoint.save(path, "cpu")
+    saved = torch.load(path)
+
+    def train(net, adam, device):
+        seen.append([net[0].weight.clone(), *(each["exp_avg"].clone() for each in adam.state.values())])
+
+    monkeypatch.setattr(resume_checkpoint, "train", train)
+    for way in resume_checkpoint.WAYS:
+        with ledger:
+            row = resume_checkpoint.resumed(way, path, "cpu")
+        weight, moment, *_ = seen[-1]
+        assert torch.equal(weight, saved["net"]["0.weight"]), way
+        assert torch.equal(moment, saved["adam"]["state"][0]["exp_avg"]), way
+        assert row["load_peak"] >= row["loaded"] > 0 and row["moments_on_gpu"] == 0
+    assert resume_checkpoint.LOADS["mapped"]["mmap"]
+
+
+def test_the_peak_in_the_host_counts_what_was_freed_again():
+    peaks: dict[str, int] = {}
+    with resume_checkpoint.host_peak(peaks):
+        torch.ones(100 * MIB // 4).add_(1).sum().item()
+        x = torch.ones(100 * MIB // 4)
+        time.sleep(0.05)
+        del x
+    assert peaks["host_peak"] >= 90 * MIB
+
+
+def test_each_way_to_resume_stands_in_a_row(monkeypatch, capsys):
+    sizes = ["loaded", "load_peak", "step_peak", "host_peak", "moments_on_gpu"]
+    monkeypatch.setattr(resume_checkpoint, "WIDTH", 16)
+    save = resume_checkpoint.save
+    monkeypatch.setattr(resume_checkpoint, "save", lambda path, device: save(path, "cpu"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    rows = lambda path, way: dict.fromkeys(sizes, 3 * MIB)  # noqa: E731
+    monkeypatch.setattr(resume_checkpoint, "in_process_of_its_own", rows)
+    result = json.loads(json.dumps(resume_checkpoint.main()))
+    assert list(result["ways"]) == list(resume_checkpoint.WAYS)
+    assert result["file_bytes"] >= 3 * result["weight_bytes"] == 3 * 4 * 4 * 16**2
+    assert list(result["load"]["ms"]) == ["as_saved", "to_cpu", "mapped"]
+    assert capsys.readouterr().out.count("host      3 MiB") == 4
+    assert resume_checkpoint.plot(result, {})
+
+
+@pytest.mark.gpu
+def test_a_checkpoint_that_is_kept_is_on_the_gpu_twice():
+    result = run_alone("memory/resume_checkpoint")
+    ways, weights = result["ways"], result["weight_bytes"]
+    assert ways["as_saved"]["loaded"] >= ways["to_cpu"]["loaded"] + 0.9 * weights
+    assert ways["as_saved_dropped"]["loaded"] == pytest.approx(ways["to_cpu"]["loaded"], rel=0.05)
+    assert ways["mapped"]["host_peak"] < ways["to_cpu"]["host_peak"]
+
+
+@pytest.fixture
+def small_batch(monkeypatch):
+    sizes = {"ROWS": 4, "TOKENS": 128, "WIDTH": 16, "LAYERS": 1, "WORDS": 32, "PARTS": (1, 2, 4)}
+    for name, size in sizes.items():
+        monkeypatch.setattr(accumulate_parts, name, size)
+
+
+def test_parts_give_the_gradients_of_the_batch_with_a_lower_peak(monkeypatch, small_batch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = json.loads(json.dumps(accumulate_parts.main()))
+    peaks = [result["parts"][n]["predicted"] for n in ("1", "2", "4")]
+    assert peaks[0] > peaks[1] > peaks[2]
+    assert [row["rows"] for row in result["parts"].values()] == [4, 2, 1]
+    assert set(result["slower_trials"]["1"]) == {1.0} and accumulate_parts.plot(result, {})
+
+
+def test_parts_that_leave_the_mean_out_are_refused(monkeypatch, small_batch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    right = accumulate_parts.accumulate
+
+    def wrong(net, x, words, parts):
+        right(net, x, words, parts)
+        for parameter in net.parameters():
+            parameter.grad *= parts
+
+    monkeypatch.setattr(accumulate_parts, "accumulate", wrong)
+    with pytest.raises(AssertionError, match="not the batch's"):
+        accumulate_parts.main()
+
+
+@pytest.mark.gpu
+def test_peaks_of_parts_on_a_gpu_are_as_predicted():
+    for row in run_alone("memory/accumulate_parts")["parts"].values():
+        assert row["peak"] == pytest.approx(row["predicted"], rel=0.1)
+
+
+@pytest.fixture
+def host_memory(monkeypatch, gpu):
+    """Pinned memory that is rounded up to a power of two."""
+    held = []
+
+    def empty(*size, pin_memory=False, **options):
+        if pin_memory:
+            held.append(1 << (size[0] - 1).bit_length())
+        return torch.zeros(1)
+
+    stats = lambda: {"allocated_bytes.current": sum(held)}  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "host_memory_stats", stats)
+    monkeypatch.setattr(pinned_rounding, "resident_bytes", lambda: 0)
+    monkeypatch.setattr(
+        pinned_rounding,
+        "torch",
+        SimpleNamespace(empty=empty, ones=torch.ones, uint8=torch.uint8, cuda=torch.cuda),
+    )
+    return held
+
+
+def test_pinned_bytes_are_counted_for_each_size(host_memory):
+    found = pinned_rounding.held()
+    assert [size // MIB for size in found["asked"]] == list(pinned_rounding.MIB)
+    assert [size // MIB for size in found["counted"]] == [1, 4, 8, 64, 64, 128, 256]
+
+
+def test_memory_is_registered_for_as_long_as_the_block_lasts(monkeypatch):
+    calls = []
+    cuda = SimpleNamespace(
+        cudaHostRegister=lambda *given: calls.append(("register", *given)) or 0,
+        cudaHostUnregister=lambda *given: calls.append(("unregister", *given)) or 0,
+    )
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda code: None)
+    x = torch.ones(10)[2:]
+    with pytest.raises(ZeroDivisionError), pinned_rounding.registered(x) as same:
+        assert same is x and calls == [("register", x.untyped_storage().data_ptr(), 40, 0)]
+        raise ZeroDivisionError
+    assert calls[1:] == [("unregister", x.untyped_storage().data_ptr())]
+
+
+def test_a_setting_that_is_not_known_is_told_in_words(monkeypatch, capsys):
+    row = {"asked": [3 * MIB], "counted": [4 * MIB], "resident": [0]}
+
+    def run(command, env, capture_output, text):
+        known = "threshold" not in env.get("PYTORCH_ALLOC_CONF", "")
+        words = "Traceback\nRuntimeError: Unrecognized key\n"
+        return SimpleNamespace(returncode=0 if known else 1, stdout=json.dumps(row), stderr=words)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    copies = {"bytes": 10**6, "ms": {"plain": 1.0}, "ms_trials": {"plain": [1.0]}}
+    monkeypatch.setattr(pinned_rounding, "copies", lambda: copies)
+    result = pinned_rounding.main()
+    assert result["settings"]["threshold"] == {"error": "RuntimeError: Unrecognized key"}
+    derived = pinned_rounding.derive(result)
+    assert derived["times"]["default"] == [4 / 3] and derived["gb_s"]["plain"] == 1.0
+    assert "threshold" not in derived["times"] and pinned_rounding.plot(result, {})
+    assert "Unrecognized key" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_pinned_memory_is_rounded_up_and_registered_memory_is_not():
+    result = run_alone("memory/pinned_rounding")
+    row = result["settings"]["default"]
+    for asked, counted in zip(row["asked"], row["counted"], strict=True):
+        assert counted == 1 << (asked - 1).bit_length()
+    assert result["copies"]["is_pinned"] and result["copies"]["counted"] == 0
+
+
+def test_copies_from_plain_pinned_and_registered_memory(gpu, monkeypatch):
+    entered = []
+    monkeypatch.setattr(pinned_rounding, "COPY_MIB", 1)
+    monkeypatch.setattr(pinned_rounding, "pinned_bytes", lambda: 7)
+    monkeypatch.setattr(
+        pinned_rounding, "registered", lambda tensor: entered.append(tensor) or nullcontext(tensor)
+    )
+    found = pinned_rounding.copies()
+    assert list(found["ms"]) == ["plain", "pinned", "registered"] and found["bytes"] == MIB
+    assert len(entered) == 1 and found["counted"] == 0

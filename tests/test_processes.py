@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import LIMIT_S
+from conftest import LIMIT_S, run_alone
 
 from snippets.processes import (
     cuda_ipc,
@@ -25,6 +25,8 @@ from snippets.processes import (
     hogwild_broken,
     hogwild_fixed,
     ipc_lifetime,
+    one_gpu_mps,
+    one_gpu_shared,
     pickling_stages,
     pool_and_process,
     queue_and_array,
@@ -456,3 +458,112 @@ def test_a_shared_array_is_a_tensor_without_a_copy():
     tensor = queue_and_array.as_tensor(array)
     tensor[1] = 5
     assert list(array) == [1.0, 5.0]
+
+
+@pytest.fixture
+def small_models(monkeypatch):
+    monkeypatch.setattr(one_gpu_shared, "MODELS", {"small": (8, 2, 1), "large": (16, 2, 4)})
+
+
+@pytest.mark.parametrize("way", ["alone", "threads", "batch", "graph"])
+def test_a_server_answers_for_as_long_as_it_was_told(way, small_models, gpu):
+    run = one_gpu_shared.server("large", way)
+    latencies = run(0.001)
+    clients = {"threads": 0, "batch": one_gpu_shared.CLIENTS}.get(way, 1)
+    assert latencies and all(latency > 0 for latency in latencies)
+    if way == "batch":
+        assert len(latencies) % clients == 0 and latencies[: len(latencies) // clients] * clients == latencies
+
+
+def test_a_batch_has_the_rows_of_all_requests(small_models, gpu):
+    _, x = one_gpu_shared.network("large", 3)
+    assert x.shape == (12, 16) and torch.equal(x[:4], x[8:]) and x.dtype == torch.bfloat16
+    assert one_gpu_shared.flop("large") == 2 * 4 * 2 * 16**2
+
+
+def test_each_process_serves_when_the_others_do(monkeypatch):
+    diary = []
+    monkeypatch.setattr(one_gpu_shared, "server", lambda model, way: lambda seconds: [seconds])
+    meet = SimpleNamespace(wait=lambda limit: diary.append("meet"))
+    one_gpu_shared.serve("small", "alone", meet, SimpleNamespace(put=diary.append))
+    assert diary == ["meet", [one_gpu_shared.WINDOW_S]] * one_gpu_shared.WINDOWS + ["meet"]
+
+
+def serve_nothing(model, way, meet, results):
+    """A process that says that it served, without a GPU."""
+    for _ in range(one_gpu_shared.WINDOWS):
+        meet.wait(60)
+        results.put([0.001, 0.002, 0.003])
+    meet.wait(60)
+
+
+def test_answers_of_all_processes_are_added(monkeypatch):
+    monkeypatch.setattr(one_gpu_shared, "serve", serve_nothing)
+    row = one_gpu_shared.served("small", "alone", 2)
+    assert row["requests_s"] == 6 / one_gpu_shared.WINDOW_S and len(row["requests_s_trials"]) == 3
+    assert row["latency_us"] == pytest.approx(2000) and row["latency_95_us"] > 2900
+
+
+def test_ways_to_share_are_compared_with_one_process(monkeypatch, capsys):
+    rates = {1: 100.0, 2: 150.0, 4: 160.0}
+
+    def served(model, way, processes):
+        rate = rates[processes] * (1 if way == "alone" else 3)
+        return {"requests_s": rate, "latency_us": 10.0, "latency_95_us": 20.0, "tflop_s": 1.0}
+
+    monkeypatch.setattr(one_gpu_shared, "served", served)
+    result = json.loads(json.dumps(one_gpu_shared.main()))
+    gain = one_gpu_shared.derive(result)["gain"]
+    assert gain["small"]["processes_4"] == 1.6 and gain["large"]["batch"] == 3
+    assert one_gpu_shared.plot(result | {"gain": gain}, {})
+    assert capsys.readouterr().out.count("answers a second") == 12
+
+
+@pytest.mark.gpu
+def test_a_batch_answers_more_than_one_process_alone():
+    models = run_alone("processes/one_gpu_shared")["models"]
+    for rows in models.values():
+        assert rows["batch"]["requests_s"] > 0.9 * rows["processes_1"]["requests_s"]
+
+
+def test_mps_that_is_not_there_is_said_in_words(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(one_gpu_mps.shutil, "which", lambda name: None)
+    rate = {count: {"requests_s": 5.0} for count in ("1", "4")}
+    monkeypatch.setattr(one_gpu_mps, "rates", lambda env: {"small": rate, "large": rate})
+    result = json.loads(json.dumps(one_gpu_mps.main()))
+    assert result["refusal"].endswith("is not installed") and result["shared"] == {}
+    assert "MPS does not start here" in capsys.readouterr().out and one_gpu_mps.plot(result, {})
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_control_daemon_is_asked_to_end_if_it_began(code, monkeypatch, tmp_path):
+    diary = []
+
+    def run(command, **options):
+        assert options["env"]["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path / "pipes")
+        diary.append(options.get("input", "-d"))
+        return SimpleNamespace(returncode=code, stdout="words\n", stderr="")
+
+    monkeypatch.setattr(one_gpu_mps.shutil, "which", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", run)
+    with one_gpu_mps.mps(str(tmp_path)) as (_, words):
+        assert words == ("words" if code else "") and (tmp_path / "logs").is_dir()
+    assert diary == (["-d"] if code else ["-d", "quit -t 5\n"])
+
+
+def test_rates_of_processes_that_fail_are_their_last_words(monkeypatch):
+    child = SimpleNamespace(returncode=1, stdout="", stderr="Traceback\nRuntimeError: CUDA error\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: child)
+    assert one_gpu_mps.rates({}) == {"error": "RuntimeError: CUDA error"}
+
+    def hang(command, timeout, **options):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert "no answer" in one_gpu_mps.rates({})["error"]
+
+
+@pytest.mark.gpu
+def test_mps_starts_or_says_why_not():
+    result = run_alone("processes/one_gpu_mps")
+    assert bool(result["refusal"]) != bool(result["shared"]) and "small" in result["in_turn"]

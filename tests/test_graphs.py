@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 import time
 import weakref
 from copy import deepcopy
@@ -46,7 +47,9 @@ from snippets.graphs import (
     stale_input_fixed,
     static_cache,
     step_compiled,
+    stop_inside,
     train_captured,
+    without_python,
     workspace_freed,
 )
 from snippets.timing import kernel_time
@@ -428,6 +431,38 @@ def test_export_comes_back_from_a_file_with_the_same_numbers():
     x, other = torch.randn(2, 1, 512)
     loaded, size = network_in_a_file.through_a_file(net, x)
     assert torch.equal(loaded(other), net(other)) and 4 * 164_482 < size < 4.2 * 164_482
+
+
+def test_a_program_is_asked_with_one_thread_and_its_libraries_are_read(tmp_path):
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\necho "1.5 -2 $OMP_NUM_THREADS.$2 3e-05"\n')
+    program.chmod(0o755)
+    assert without_python.called(program, "net.pt2", 7) == ([1.5, -2, 1.7], 3e-05)
+    assert any(name.startswith("libc.so") for name in without_python.libraries(sys.executable))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_network_gives_in_cpp_what_it_gives_in_python(tmp_path):
+    net, x = nn.Linear(512, 3).eval(), torch.linspace(-1, 1, 512).view(1, 512)
+    program = without_python.built(tmp_path)
+    values, seconds = without_python.called(program, without_python.packaged(net, x, tmp_path / "net.pt2"), 5)
+    torch.testing.assert_close(torch.tensor([values]), net(x).detach())
+    assert seconds > 0 and not [name for name in without_python.libraries(program) if "python" in name]
+
+
+@pytest.mark.parametrize("look", stop_inside.LOOKS)
+def test_eager_code_shows_its_values_and_stops(look):
+    row = stop_inside.looked("eager", look)
+    seen = {"print": {"values": 2, "stops": 0}, "breakpoint": {"values": 0, "stops": 2}}
+    assert row == {"while_made": 0, "unknown": 0, "exit": 0, "error": ""} | seen[look]
+
+
+def test_what_is_shown_before_the_first_call_and_what_ends_a_program_are_told(monkeypatch):
+    program = "print('h is FakeTensor')\nprint('made')\nprint('h is tensor(1)')\nraise KeyError('x')"
+    monkeypatch.setattr(stop_inside, "PROGRAM", program)
+    row = stop_inside.looked("exported", "print")
+    assert (row["while_made"], row["values"], row["exit"]) == (1, 1, 1) and row["error"] == "KeyError: 'x'"
 
 
 def test_script_is_deprecated_and_says_so():

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, run_alone
 from fake_cuda import H200
 
 from overlap.run.snippet import Snippet
@@ -20,6 +20,7 @@ from snippets.machine import (
     clock_by_data,
     clock_of_each_sm,
     clock_under_load,
+    convolution_precision,
     cpu_peak,
     device_card,
     env_report,
@@ -739,3 +740,40 @@ def test_pycuda_in_and_out_gives_the_doubles(real_pycuda):
         pycuda_memory.by_handler(host)
         assert pycuda_memory.by_hand(host) > 0
     assert (host == 4 * np.arange(1000)).all()
+
+
+def test_convolutions_are_set_back_to_the_precision_that_they_had():
+    conv = torch.backends.cudnn.conv
+    before = conv.fp32_precision
+    with pytest.raises(ZeroDivisionError), convolution_precision.convolutions_in("ieee"):
+        assert conv.fp32_precision == "ieee"
+        raise ZeroDivisionError
+    with convolution_precision.convolutions_in("default"):
+        assert conv.fp32_precision == before
+    assert conv.fp32_precision == before
+
+
+def test_a_convolution_is_a_matmul_of_the_pixels_under_its_kernel():
+    torch.manual_seed(0)
+    x, kernel = torch.randn(2, 3, 5, 5), torch.randn(4, 3, 3, 3)
+    exact = convolution_precision.convolve(x, kernel, "default")
+    assert convolution_precision.error(convolution_precision.multiply(x, kernel), exact.double()) < 1e-6
+    assert convolution_precision.error(2 * exact, exact.double()) == 1
+
+
+def test_the_convolution_is_timed_in_each_precision(gpu, monkeypatch, capsys):
+    for name, size in {"IMAGES": 4, "CHANNELS": 4, "SIDE": 6, "FLOP": 10**9}.items():
+        monkeypatch.setattr(convolution_precision, name, size)
+    result = convolution_precision.main()
+    assert list(result["rates"]) == ["default", "tf32", "ieee", "bf16"]
+    assert (
+        result["errors"]["ieee"] < 1e-6 < result["errors"]["bf16"] and result["rates"]["ieee"]["tflop_s"] > 0
+    )
+    assert convolution_precision.plot(result, {"tf32_tflop_s": 400})
+    assert capsys.readouterr().out.count("TFLOP/s") == 4
+
+
+@pytest.mark.gpu
+def test_a_convolution_of_float32_is_in_tf32_on_a_gpu():
+    errors = run_alone("machine/convolution_precision")["errors"]
+    assert errors["default"] == pytest.approx(errors["tf32"]) and errors["default"] > 50 * errors["ieee"]

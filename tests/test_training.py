@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import on_ranks, run_in_small, under_torchrun
+from conftest import on_ranks, run_alone, run_in_small, under_torchrun
 from torch import nn
 
 from snippets.training import (
     accumulate_no_sync,
+    cudnn_benchmark,
     dataparallel_by_hand,
     ddp_any_loss,
     ddp_bf16,
@@ -32,6 +33,7 @@ from snippets.training import (
     forgetful_threads,
     gradient_buckets,
     models,
+    other_bits,
     precisions,
     same_bits,
     scaling_residual,
@@ -688,3 +690,93 @@ def test_what_is_not_deterministic_is_refused_for_this_call_only():
     assert "does not have a deterministic" in same_bits.asked_to_be_deterministic(same_bits.put)
     assert same_bits.put().tolist() == [1, 0, 0, 0]
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_results_are_counted_by_their_bits():
+    values = iter([1.0, 1.0 + 1e-7, 1.0, 1.0 + 3e-7, 1.0 + 1e-7])
+    assert other_bits.distinct(lambda: torch.tensor([2.0, next(values)]), 5) == 3
+
+
+def test_deterministic_algorithms_are_asked_for_inside_alone():
+    with pytest.raises(ZeroDivisionError), other_bits.deterministic():
+        assert torch.are_deterministic_algorithms_enabled()
+        raise ZeroDivisionError
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_an_operation_without_a_deterministic_algorithm_is_refused_in_its_own_words():
+    def work():
+        if torch.are_deterministic_algorithms_enabled():
+            raise RuntimeError("it does not have a deterministic implementation. You can turn off")
+        return torch.ones(2)
+
+    row = other_bits.looked_at(work)
+    assert row == {"default": 1, "refusal": "it does not have a deterministic implementation"}
+
+
+def test_a_deterministic_algorithm_that_computes_something_else_is_seen():
+    with pytest.raises(AssertionError, match="off by"):
+        other_bits.looked_at(lambda: torch.ones(2) + torch.are_deterministic_algorithms_enabled())
+
+
+def test_operations_are_repeated_with_the_same_inputs(monkeypatch, capsys):
+    monkeypatch.setenv(other_bits.CONFIG, "as it was")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(other_bits, "NUMBERS", 1000)
+    operations = other_bits.operations("cpu")
+    few = {name: operations[name] for name in ("index_add_", "bincount", "sum")}
+    torch.testing.assert_close(operations["index_add_"](), operations["bincount"]())
+    monkeypatch.setattr(other_bits, "operations", lambda device: few)
+    result = json.loads(json.dumps(other_bits.main()))
+    assert other_bits.derive(result)["vary"] == [] == other_bits.derive(result)["refused"]
+    assert other_bits.plot(result, {}) and capsys.readouterr().out.count("µs") == 3
+
+
+@pytest.mark.gpu
+def test_additions_in_any_order_differ_on_a_gpu():
+    result = run_alone("training/other_bits")
+    derived = other_bits.derive(result)
+    assert "index_add_" in derived["vary"] and "sum" not in derived["vary"]
+    assert all(row.get("deterministic", 1) == 1 for row in result["operations"].values())
+    assert result["refused_matmul"] == ""  # the request for a variable is gone from PyTorch 2.11
+
+
+def test_each_size_comes_twice_and_its_first_step_is_new(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        cudnn_benchmark, "step_ms", lambda net, side, device: float(seen.append(side) or side)
+    )
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    times = cudnn_benchmark.times(True, "cpu")
+    assert torch.backends.cudnn.benchmark and len(times["fixed"]) == cudnn_benchmark.STEPS
+    count = len(cudnn_benchmark.SIDES)
+    first, second = times["changing"][:count], times["changing"][count:]
+    assert sorted(first) == sorted(second) == list(cudnn_benchmark.SIDES) and first != second
+    means = cudnn_benchmark.halves([3.0] * count + [1.0] * count)
+    assert means == {"new_ms": 3.0, "known_ms": 1.0}
+
+
+def test_a_step_takes_images_of_any_size(monkeypatch):
+    monkeypatch.setattr(cudnn_benchmark, "IMAGES", 1)
+    net = cudnn_benchmark.network("cpu")
+    assert cudnn_benchmark.step_ms(net, 8, "cpu") > 0 < cudnn_benchmark.step_ms(net, 16, "cpu")
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_benchmarks_are_compared_in_processes_of_their_own(monkeypatch, capsys):
+    count = len(cudnn_benchmark.SIDES)
+
+    def alone(benchmark):
+        first = 50.0 if benchmark else 10.0
+        return {"fixed": [first] + [2.0 - benchmark] * 23, "changing": [first] * count + [1.0] * count}
+
+    monkeypatch.setattr(cudnn_benchmark, "in_process_of_its_own", alone)
+    result = json.loads(json.dumps(cudnn_benchmark.main()))
+    assert (result["spent_ms"], result["saved_ms"]) == (40.0, 1.0)
+    assert cudnn_benchmark.plot(result, {}) and "a new size    50.0" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_a_new_size_costs_more_with_benchmark_on_a_gpu():
+    rows = run_alone("training/cudnn_benchmark")["benchmark"]
+    assert rows["on"]["new_ms"] > rows["off"]["new_ms"] and rows["on"]["new_ms"] > rows["on"]["known_ms"]

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import LIMIT_S
+from conftest import LIMIT_S, run_alone
 from fake_cuda import Graph
 from torch import fx, nn
 
@@ -25,6 +25,7 @@ from snippets.graphs import (
     compile_cold_start,
     compiled_call,
     cuda_graph_capture,
+    decode_batches,
     decode_sizes,
     decode_step,
     fusion_bytes,
@@ -32,16 +33,19 @@ from snippets.graphs import (
     graph_buckets,
     graph_keeps_nothing,
     graph_memory,
+    grouped_query,
     hybridize_now,
     imperative_symbolic,
     language_model,
     network_in_a_file,
+    prefill_and_decode,
     python_loop_as_written,
     python_loop_broken,
     python_loop_fixed,
     replay_draws,
     replay_rate,
     sizes_compiled,
+    sizes_recorded,
     small_step_compiled,
     stale_input_broken,
     stale_input_fixed,
@@ -989,3 +993,157 @@ def test_each_way_to_make_a_small_step_has_the_losses_of_eager(returned):
 @pytest.mark.program("graphs/static_cache", BLOCKS=2)
 def test_a_static_cache_is_compiled_once_on_a_gpu(returned):
     assert returned["graphs"]["static"] == [1] * 6 and returned["graphs"]["growing"][-1] == 2
+
+
+def small_model(snippet, monkeypatch, **sizes):
+    """A language model of two narrow blocks in the place of the snippet's."""
+    for name, size in ({"WIDTH": 128, "BLOCKS": 2, "STEPS": 4} | sizes).items():
+        monkeypatch.setattr(snippet, name, size)
+
+
+def test_a_prefill_counts_each_pair_of_tokens_half(monkeypatch):
+    small_model(prefill_and_decode, monkeypatch, CONTEXT=32)
+    net = prefill_and_decode.network("cpu")
+    embedded = net.token.weight.numel() + net.place.weight.numel()
+    matmuls = 2 * (language_model.parameters(net) - embedded)
+    one, two = (prefill_and_decode.prefill_flop(net, tokens) for tokens in (8, 16))
+    assert two - 2 * one == (2 * 16**2 - 2 * 2 * 8**2) * 128 * 2
+    assert one == 8 * matmuls + 2 * 8**2 * 128 * 2
+
+
+@torch.no_grad()
+def test_a_prefill_fills_the_cache_and_gives_the_first_token(monkeypatch):
+    small_model(prefill_and_decode, monkeypatch, CONTEXT=32)
+    net = prefill_and_decode.network("cpu")
+    prompt = torch.randint(4096, (1, 8))
+    assert 0 < prefill_and_decode.checked(net, prompt) < prefill_and_decode.TOLERANCE
+    cache = static_cache.Static(net, prompt, 16, decode_step.pytorchs)
+    keys = cache.keys_0.clone()
+    cache.keys_0.zero_()
+    scores = prefill_and_decode.prefill(cache, prompt)
+    assert torch.equal(cache.keys_0, keys) and scores.shape == (1, 1, 4096)
+    monkeypatch.setattr(prefill_and_decode, "prefill", lambda cache, prompt: scores + 1)
+    with pytest.raises(AssertionError):
+        prefill_and_decode.checked(net, prompt)
+
+
+def test_prefill_and_decode_stand_beside_each_other(gpu, monkeypatch, capsys):
+    small_model(prefill_and_decode, monkeypatch, CONTEXT=64, PROMPTS=(4, 8))
+    monkeypatch.setattr(prefill_and_decode, "checked", lambda net, prompt: 0.01)
+    monkeypatch.setattr(prefill_and_decode, "captured", lambda work: work)
+    result = json.loads(json.dumps(prefill_and_decode.main()))
+    first, second = result["prompts"]
+    assert second["bytes"] - first["bytes"] == 2 * 4 * 2 * 2 * 128, "keys and values of four places"
+    assert first["prefill_tokens_s"] == pytest.approx(4e3 / first["ms"]["prefill"])
+    limits = {"bf16_tflop_s": 1000, "hbm_gb_s": 4000}
+    assert prefill_and_decode.plot(result, limits) and capsys.readouterr().out.count("TFLOP/s") == 2
+
+
+@pytest.mark.gpu
+def test_a_long_prompt_is_read_faster_than_text_is_written():
+    rows = run_alone("graphs/prefill_and_decode")["prompts"]
+    assert rows[3]["prefill_tokens_s"] > 20 * rows[3]["decode_tokens_s"]
+
+
+def test_a_step_of_more_texts_reads_the_weights_once(gpu, monkeypatch, capsys):
+    small_model(decode_batches, monkeypatch, PROMPT=4, TEXTS=(1, 3))
+    monkeypatch.setattr(decode_batches, "captured", lambda work: work)
+    result = json.loads(json.dumps(decode_batches.main()))
+    one, three = result["batches"]
+    assert three["bytes"]["weights"] == one["bytes"]["weights"] and three["flop"] == 3 * one["flop"]
+    assert three["bytes"]["cache"] == 3 * one["bytes"]["cache"]
+    derived = decode_batches.derive(result)
+    assert derived["gain"][0] == 1 and derived["cache_share"][1] > derived["cache_share"][0]
+    assert decode_batches.plot(result, {"hbm_gb_s": 4000}) and "tokens/s" in capsys.readouterr().out
+
+
+def test_attentions_that_differ_are_not_timed(gpu, monkeypatch):
+    small_model(decode_batches, monkeypatch, PROMPT=4, TEXTS=(1,))
+    wrong = lambda q, keys, values, filled: values[:, :, :1] * 100  # noqa: E731
+    monkeypatch.setitem(decode_batches.ATTENTIONS, "pytorchs", wrong)
+    with pytest.raises(AssertionError):
+        decode_batches.main()
+
+
+@pytest.mark.gpu
+def test_more_texts_get_more_tokens_on_a_gpu():
+    rates = [row["tokens_s"] for row in run_alone("graphs/decode_batches")["batches"]]
+    assert rates == sorted(rates) and rates[2] > 8 * rates[0]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 8])
+def test_heads_that_share_keys_see_what_copies_would_show(kept):
+    torch.manual_seed(0)
+    q = torch.randn(2, 8, 1, 16)
+    keys, values = torch.randn(2, 2, kept, 5, 16)
+    exact = grouped_query.repeated(q, keys, values)
+    torch.testing.assert_close(grouped_query.grouped(q, keys, values), exact)
+    torch.testing.assert_close(grouped_query.pytorchs(q, keys, values), exact)
+
+
+def test_a_cache_of_fewer_heads_is_smaller(gpu, monkeypatch, capsys):
+    for name, size in {"TEXTS": 2, "HEADS": 4, "PLACES": 8, "HEAD": 16, "KEPT": (4, 1)}.items():
+        monkeypatch.setattr(grouped_query, name, size)
+    result = json.loads(json.dumps(grouped_query.main()))
+    four, one = result["rows"]
+    assert four["cache_bytes"] == 4 * one["cache_bytes"] == 2 * result["of_a_text_bytes"]
+    assert grouped_query.plot(result, {"hbm_gb_s": 4000}) and "heads kept" in capsys.readouterr().out
+    monkeypatch.setitem(grouped_query.WAYS, "grouped", lambda q, keys, values: q * 2)
+    with pytest.raises(AssertionError, match="grouped is off"):
+        grouped_query.main()
+
+
+@pytest.mark.gpu
+def test_fewer_heads_are_read_faster_on_a_gpu():
+    rows = run_alone("graphs/grouped_query")["rows"]
+    assert rows[0]["us"]["grouped"] > 2 * rows[1]["us"]["grouped"]
+
+
+def test_rows_are_padded_to_a_few_sizes():
+    seen = []
+
+    def call(x):
+        seen.append(len(x))
+        return x + 1
+
+    for rows in sizes_recorded.SIZES:
+        found = sizes_recorded.padded(call, torch.ones(rows, 2))
+        assert torch.equal(found, torch.full((rows, 2), 2.0))
+    assert len(set(seen)) == sizes_recorded.BUCKETS and max(seen) == sizes_recorded.LARGEST
+    chosen = sizes_recorded.SETTINGS["chosen_sizes"]["triton.cudagraph_capture_sizes"]
+    assert set(chosen) == set(seen), "both cures have graphs of the same sizes"
+
+
+def test_settings_hold_while_the_network_is_called(monkeypatch, capsys):
+    config = torch._inductor.config.triton
+    seen = {}
+
+    def looked_at(name, net, batches):
+        seen[name] = config.cudagraph_skip_dynamic_graphs, config.cudagraph_capture_sizes
+        grown = [{"used": (i + 1) * 2**20, "reserved": 0} for i in range(24)]
+        return {"first_s": [1.0, 0.5, 0.002], "grown": grown, "graphs": 24, "us": 5.0, "us_trials": [5.0]}
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sizes_recorded, "looked_at", looked_at)
+    result = json.loads(json.dumps(sizes_recorded.main()))
+    assert seen["each_size"] == seen["eager"] == (False, None) and seen["no_graph_if_dynamic"][0]
+    assert seen["chosen_sizes"][1] == sizes_recorded.SIZES[5::6] and config.cudagraph_capture_sizes is None
+    derived = sizes_recorded.derive(result)
+    assert set(derived["mib"].values()) == {24.0} and derived["new_size_ms"] == 2.0
+    assert sizes_recorded.plot(result, {}) and capsys.readouterr().out.count("24 graphs") == 5
+
+
+def test_eager_calls_of_all_sizes_are_timed(gpu, monkeypatch):
+    monkeypatch.setattr(sizes_recorded, "WIDTH", 8)
+    batches = [torch.ones(rows, 8) for rows in (2, 3)]
+    row = sizes_recorded.looked_at("eager", sizes_recorded.network("cpu"), batches)
+    assert row["graphs"] == 0 and len(row["grown"]) == len(row["first_s"]) == 2
+
+
+@pytest.mark.gpu
+def test_reduce_overhead_records_a_graph_for_each_size_on_a_gpu():
+    ways = run_alone("graphs/sizes_recorded")["ways"]
+    graphs = {name: row["graphs"] for name, row in ways.items()}
+    assert graphs["each_size"] >= sizes_recorded.COUNT
+    assert graphs["padded"] == graphs["chosen_sizes"] == sizes_recorded.BUCKETS
+    assert graphs["no_graph_if_dynamic"] <= 2 and graphs["eager"] == 0

@@ -23,6 +23,7 @@ from snippets.machine import (
     convolution_precision,
     cpu_peak,
     device_card,
+    eight_bit_matmul,
     env_report,
     first_uses,
     four_a_thread,
@@ -777,3 +778,54 @@ def test_the_convolution_is_timed_in_each_precision(gpu, monkeypatch, capsys):
 def test_a_convolution_of_float32_is_in_tf32_on_a_gpu():
     errors = run_alone("machine/convolution_precision")["errors"]
     assert errors["default"] == pytest.approx(errors["tf32"]) and errors["default"] > 50 * errors["ieee"]
+
+
+def test_eight_bits_are_the_numbers_but_for_their_rounding():
+    torch.manual_seed(0)
+    x = torch.randn(8, 64)
+    for dim in (None, 1):
+        low, scale = eight_bit_matmul.in_fp8(x, dim)
+        assert low.dtype == torch.float8_e4m3fn and scale.shape == (() if dim is None else (8, 1))
+        assert eight_bit_matmul.error(low.float() * scale, x.double()) < 0.04
+    low, scale = eight_bit_matmul.in_int8(x)
+    assert low.dtype == torch.int8 and int(low.abs().max()) == 127
+    assert eight_bit_matmul.error(low.float() * scale, x.double()) < 0.01
+    assert not eight_bit_matmul.in_fp8(torch.zeros(2, 2), 1)[0].float().any()
+
+
+@pytest.fixture
+def eight_bits(monkeypatch):
+    """Products of eight bits as a GPU computes them, in float32."""
+
+    def scaled(x, y, scale_a, scale_b, out_dtype, use_fast_accum):
+        return ((x.float() @ y.float()) * scale_a * scale_b).to(out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    monkeypatch.setattr(torch, "_int_mm", lambda x, y: x.int() @ y.int())
+
+
+def test_each_way_gives_the_product(eight_bits):
+    torch.manual_seed(0)
+    x, weight = torch.randn(4, 64).bfloat16(), torch.randn(16, 64).bfloat16()
+    errors = eight_bit_matmul.errors(x, weight)
+    assert errors["bf16"] < errors["int8"] < errors["fp8"] < 0.08 and errors["fp8_rows"] < 0.08
+
+
+def test_rates_of_a_layer_by_rows(eight_bits, gpu, monkeypatch, capsys):
+    for name, size in {"INPUTS": 32, "OUTPUTS": 16, "ROWS": (4, 8)}.items():
+        monkeypatch.setattr(eight_bit_matmul, name, size)
+    monkeypatch.setattr(eight_bit_matmul, "gpu_clock", lambda work, calls: work() is not None and 1e-6)
+    result = eight_bit_matmul.main()
+    first, second = result["rows"]
+    assert second["tflop_s"]["int8"] == pytest.approx(2 * first["tflop_s"]["int8"])
+    assert first["gb_s"]["bf16"] == pytest.approx(2 * first["gb_s"]["fp8"])
+    assert eight_bit_matmul.derive(result)["gain"]["fp8"] == [1.0, 1.0]
+    limits = {"hbm_gb_s": 4000, "bf16_tflop_s": 1000, "fp8_tflop_s": 2000}
+    assert eight_bit_matmul.plot(result, limits) and "TFLOP/s" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_fp8_multiplies_faster_than_bf16_on_a_gpu():
+    result = run_alone("machine/eight_bit_matmul")
+    assert max(result["errors"].values()) < 0.08
+    assert result["rows"][-1]["tflop_s"]["fp8"] > result["rows"][-1]["tflop_s"]["bf16"]

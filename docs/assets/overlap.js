@@ -240,7 +240,10 @@
     return document.importNode((await files.get(file)).getElementById(id), true)
   }
 
-  /* The theme has put its buttons on the code that the page came with. */
+  /* The theme has put its buttons on the code that the page came with, and lets the keyboard scroll it. */
+  const wide = new ResizeObserver(seen => {
+    for (const { target } of seen) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1
+  })
   let codes = 0
   const copyable = place => {
     for (const code of place.querySelectorAll("pre:not(.ov-text) > code")) {
@@ -251,6 +254,7 @@
       Object.assign(button.dataset, { clipboardTarget: `#${code.parentElement.id} > code`, mdType: "copy" })
       bar.append(button)
       code.before(bar)
+      wide.observe(code)
     }
   }
 

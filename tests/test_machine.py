@@ -775,8 +775,9 @@ def test_the_convolution_is_timed_in_each_precision(gpu, monkeypatch, capsys):
 
 
 @pytest.mark.gpu
-def test_a_convolution_of_float32_is_in_tf32_on_a_gpu():
-    errors = run_alone("machine/convolution_precision")["errors"]
+@pytest.mark.program("machine/convolution_precision", quick=True)
+def test_a_convolution_of_float32_is_in_tf32_on_a_gpu(returned):
+    errors = returned["errors"]
     assert errors["default"] == pytest.approx(errors["tf32"]) and errors["default"] > 50 * errors["ieee"]
 
 

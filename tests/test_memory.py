@@ -697,9 +697,8 @@ def test_sizes_are_compared_in_processes_with_each_setting(monkeypatch, capsys):
 def test_more_is_reserved_when_sizes_grow(returned):
     orders = returned["orders"]
     assert orders["growing"]["default"]["times"] > orders["fixed"]["default"]["times"]
-    assert {row["default"]["peak"] // MIB // 64 for row in orders.values()} == {
-        orders["fixed"]["default"]["peak"] // MIB // 64
-    }
+    peaks = {name: row["default"]["peak"] for name, row in orders.items()}
+    assert peaks["growing"] == pytest.approx(peaks["fixed"], rel=0.05), "the tensors are the same"
 
 
 def test_ranks_are_counted_against_what_was_there_before(two_gpus, monkeypatch):
@@ -886,9 +885,9 @@ def test_each_way_to_resume_stands_in_a_row(monkeypatch, capsys):
 
 
 @pytest.mark.gpu
-def test_a_checkpoint_that_is_kept_is_on_the_gpu_twice():
-    result = run_alone("memory/resume_checkpoint")
-    ways, weights = result["ways"], result["weight_bytes"]
+@pytest.mark.program("memory/resume_checkpoint", quick=True, WIDTH=2048)
+def test_a_checkpoint_that_is_kept_is_on_the_gpu_twice(returned):
+    ways, weights = returned["ways"], returned["weight_bytes"]
     assert ways["as_saved"]["loaded"] >= ways["to_cpu"]["loaded"] + 0.9 * weights
     assert ways["as_saved_dropped"]["loaded"] == pytest.approx(ways["to_cpu"]["loaded"], rel=0.05)
     assert ways["mapped"]["host_peak"] < ways["to_cpu"]["host_peak"]
@@ -925,8 +924,9 @@ def test_parts_that_leave_the_mean_out_are_refused(monkeypatch, small_batch):
 
 
 @pytest.mark.gpu
-def test_peaks_of_parts_on_a_gpu_are_as_predicted():
-    for row in run_alone("memory/accumulate_parts")["parts"].values():
+@pytest.mark.program("memory/accumulate_parts", quick=True, PARTS=(1, 4))
+def test_peaks_of_parts_on_a_gpu_are_as_predicted(returned):
+    for row in returned["parts"].values():
         assert row["peak"] == pytest.approx(row["predicted"], rel=0.1)
 
 
@@ -992,12 +992,12 @@ def test_a_setting_that_is_not_known_is_told_in_words(monkeypatch, capsys):
 
 
 @pytest.mark.gpu
-def test_pinned_memory_is_rounded_up_and_registered_memory_is_not():
-    result = run_alone("memory/pinned_rounding")
-    row = result["settings"]["default"]
+@pytest.mark.program("memory/pinned_rounding", quick=True, SETTINGS={"default": {}})
+def test_pinned_memory_is_rounded_up_and_registered_memory_is_not(returned):
+    row = returned["settings"]["default"]
     for asked, counted in zip(row["asked"], row["counted"], strict=True):
         assert counted == 1 << (asked - 1).bit_length()
-    assert result["copies"]["is_pinned"] and result["copies"]["counted"] == 0
+    assert returned["copies"]["is_pinned"] and returned["copies"]["counted"] == 0
 
 
 def test_copies_from_plain_pinned_and_registered_memory(gpu, monkeypatch):

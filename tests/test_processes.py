@@ -521,7 +521,9 @@ def test_ways_to_share_are_compared_with_one_process(monkeypatch, capsys):
 
 @pytest.mark.gpu
 def test_a_batch_answers_more_than_one_process_alone():
-    models = run_alone("processes/one_gpu_shared")["models"]
+    models = run_alone("processes/one_gpu_shared", PROCESSES=(1,), ALONE=("batch",), WINDOWS=2, WINDOW_S=0.1)[
+        "models"
+    ]
     for rows in models.values():
         assert rows["batch"]["requests_s"] > 0.9 * rows["processes_1"]["requests_s"]
 
@@ -565,5 +567,5 @@ def test_rates_of_processes_that_fail_are_their_last_words(monkeypatch):
 
 @pytest.mark.gpu
 def test_mps_starts_or_says_why_not():
-    result = run_alone("processes/one_gpu_mps")
+    result = run_alone("processes/one_gpu_mps", PROCESSES=(1,), MODELS={"small": (256, 24, 1)})
     assert bool(result["refusal"]) != bool(result["shared"]) and "small" in result["in_turn"]

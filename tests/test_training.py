@@ -733,12 +733,12 @@ def test_operations_are_repeated_with_the_same_inputs(monkeypatch, capsys):
 
 
 @pytest.mark.gpu
-def test_additions_in_any_order_differ_on_a_gpu():
-    result = run_alone("training/other_bits")
-    derived = other_bits.derive(result)
+@pytest.mark.program("training/other_bits", quick=True, REPEATS=8)
+def test_additions_in_any_order_differ_on_a_gpu(returned):
+    derived = other_bits.derive(returned)
     assert "index_add_" in derived["vary"] and "sum" not in derived["vary"]
-    assert all(row.get("deterministic", 1) == 1 for row in result["operations"].values())
-    assert result["refused_matmul"] == ""  # the request for a variable is gone from PyTorch 2.11
+    assert all(row.get("deterministic", 1) == 1 for row in returned["operations"].values())
+    assert returned["refused_matmul"] == ""  # the request for a variable is gone from PyTorch 2.11
 
 
 def test_each_size_comes_twice_and_its_first_step_is_new(monkeypatch):
@@ -778,5 +778,5 @@ def test_benchmarks_are_compared_in_processes_of_their_own(monkeypatch, capsys):
 
 @pytest.mark.gpu
 def test_a_new_size_costs_more_with_benchmark_on_a_gpu():
-    rows = run_alone("training/cudnn_benchmark")["benchmark"]
+    rows = run_alone("training/cudnn_benchmark", LAYERS=2, SIDES=(64, 80, 96), STEPS=6)["benchmark"]
     assert rows["on"]["new_ms"] > rows["off"]["new_ms"] and rows["on"]["new_ms"] > rows["on"]["known_ms"]

@@ -2,6 +2,7 @@
 
 import html
 import re
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_sections_of_evidence_are_closed_rows(page):
 
 def test_blocks_between_evidence_and_the_end_are_in_rows():
     parts = CHAPTER.replace("A reason.", "```snippet a/b\n```").replace("one\n", "```snippet a/c\n```\n")
-    blocks = parse(parts.replace("four\n", "```snippet a/d\n```\n"), "one.md")
+    blocks: list[Any] = parse(parts.replace("four\n", "```snippet a/d\n```\n"), "one.md")
     lines = closed(blocks)
     assert [block.snippet for block in blocks if block.kind and block.line in lines] == ["a/c"]
     assert [block.snippet for block in blocks if block.kind] == ["a/b", "a/c", "a/d"]

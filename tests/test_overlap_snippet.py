@@ -88,6 +88,7 @@ def test_a_good_header(options, changes):
         "exclusive": True,
         "launcher": "python",
         "missing": {},
+        "few": {},
         "ranks": None,
         "take": [],
         "take_on_cpu": [],

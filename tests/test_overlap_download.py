@@ -389,6 +389,8 @@ with taken("PowerMeter")(every_s=0.01) as meter:
     pass
 assert meter.missing and not meter.rows["watt"]
 assert taken("snapshot_on_oom")("nowhere.pickle") == []
+assert taken("holders")("/no such device") == {}
+assert taken("distinct")(lambda: x + 1) == 1
 model = torch.nn.Linear(4, 1)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 ms = taken("own_parts")(ddp, iter([x]), lambda net, batch: net(batch).sum())

@@ -5,7 +5,6 @@
 # gpus = [2]
 # timeout = 200
 # launcher = "torchrun"
-# take = ["Recomputed", "keep_matmuls"]
 # ///
 """FSDP where activations fill the GPU: compute them twice, or state in the host's memory."""
 

@@ -1,5 +1,6 @@
 """Snippets of the chapter on memory."""
 
+import copy
 import json
 import os
 import pickle
@@ -699,6 +700,19 @@ def test_more_is_reserved_when_sizes_grow(returned):
     assert orders["growing"]["default"]["times"] > orders["fixed"]["default"]["times"]
     peaks = {name: row["default"]["peak"] for name, row in orders.items()}
     assert peaks["growing"] == pytest.approx(peaks["fixed"], rel=0.05), "the tensors are the same"
+
+
+def test_an_optimizer_takes_over_the_moments_of_a_checkpoint():
+    model, x = torch.nn.Linear(4, 1), torch.ones(1, 4)
+    trained = torch.optim.Adam(model.parameters())
+    model(x).sum().backward()
+    trained.step()
+    checkpoint = copy.deepcopy(trained.state_dict())
+    resumed = torch.optim.Adam(model.parameters())
+    resumed.load_state_dict(checkpoint)
+    for number, parameter in enumerate(model.parameters()):
+        kept, loaded = resumed.state[parameter]["exp_avg"], checkpoint["state"][number]["exp_avg"]
+        assert kept.data_ptr() == loaded.data_ptr()
 
 
 def test_ranks_are_counted_against_what_was_there_before(two_gpus, monkeypatch):

@@ -125,6 +125,7 @@ ELSEWHERE = [
     "memory/loss_keeps_memory",
     "memory/nvidia_smi",
     "memory/oom_snapshot",
+    "memory/orphan_holds",
     "memory/peak_predicted",
     "memory/snapshot_reading",
     "streams/hardware_queues",

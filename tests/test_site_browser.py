@@ -819,6 +819,16 @@ def documents(site, paths) -> dict[str, Document]:
     return {path: Document((site / path / "index.html").read_text()) for path in paths}
 
 
+def test_a_picture_is_what_an_output_shows_first(site, paths):
+    files = [site / path / "index.html" for path in paths] + sorted(site.glob("generated/folds/*.html"))
+    choices = [each for file in files for each in file.read_text().split('class="ov-choice"')[1:]]
+    buttons = [
+        re.findall(r'name="ov-view-.*?value="(\w+)"( checked)?', each.split("</div>")[0]) for each in choices
+    ]
+    drawn = [dict(each) for each in buttons if "picture" in dict(each)]
+    assert len(drawn) > 50 and all(each["picture"] for each in drawn)
+
+
 def links(site: Path, path: str, document: Document) -> Iterator[str]:
     """The links of a page, and of what its closed rows fetch, which are relative to the page."""
     yield from document.links

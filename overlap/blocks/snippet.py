@@ -181,7 +181,7 @@ class SnippetBlock(Block):
             anchor="".join(anchors),
             line=self.line,
             views=views,
-            chosen="file" if self.behind else views[0],
+            chosen="file" if self.behind and not pictures else views[0],  # a picture is seen first
             run=view.run(output, picture=self.plot),
             is_pair=len(output.runs) > 1,
             files=view.fold(f"files-{self.line}"),

@@ -125,8 +125,8 @@ def plot(results: dict, ceilings: dict):
     marks: list = []
     for name, text in words.items():
         marks.append(Line(counts, [row["tflop_s"][name] for row in rows], text))
-    if "hbm_gb_s" in ceilings:
-        for name, size in {"bf16": 2, "fp8": 1}.items():
+    for name, size in {"bf16": 2, "fp8": 1}.items():
+        if {"hbm_gb_s", f"{name}_tflop_s"} <= set(ceilings):
             limits = []
             for count in counts:
                 read = 2 * count * ceilings["hbm_gb_s"] / 1e3 / size

@@ -618,6 +618,7 @@ def test_a_mark_opens_its_evidence(visit, width):
     mark = page.locator(".ov-mark").nth(3)
     evidence = page.locator("#" + mark.get_attribute("href").partition("#")[2])
     assert evidence.count() == 0
+    assert mark.get_attribute("title") == "on how many machines this holds"
     mark.click()
     evidence.wait_for()
     box = evidence.bounding_box()
@@ -934,8 +935,9 @@ def test_what_is_printed_can_be_read(visit, axe, scheme):
 
 
 def test_the_longest_chapters_are_light(browser, address, site, chapters):
-    """At most 180 kB over the wire, apart from fonts. The index of the search is as much: it has to wait."""
+    """At most 150 kB of HTML, and 180 kB over the wire, apart from fonts; the index of the search waits."""
     sizes = {path: (site / path / "index.html").stat().st_size for path in chapters}
+    assert max(sizes.values()) < 150_000, sizes
     for path in sorted(sizes, key=sizes.get)[-3:]:
         context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
         page, responses = context.new_page(), []

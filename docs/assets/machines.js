@@ -552,6 +552,7 @@
     remember(all(VALUES), valueIn)
     remember(all(CALCULATORS), form => form.dataset.start)
     all(".ov-drop").forEach(open)
+    for (const mark of all(".ov-mark:not([title])")) mark.title = "on how many machines this holds"
     if (!document.querySelector("body [data-machine^='my:']")) {
       own.forEach(addOwn)
       if (mine) addMarks()

@@ -27,9 +27,9 @@ from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
-#: What only search reads, and blank space between tags; code keeps its own.
+#: What only search reads, and blank space around the ends of lines; code keeps its own.
 _FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?:=\"[^\"]*\")?(?=[^<>]*>)")
-_INDENTED = re.compile(r"(?P<code><pre\b.*?</pre>)|\s*\n\s*(?=<)", re.S)
+_INDENTED = re.compile(r"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)|\s*\n\s*", re.S)
 
 
 class OverlapConfig(base.Config):

@@ -1769,6 +1769,12 @@ SEARCHED = {
     "gpu util 100% but slow": "symptoms/#gpu-utilization-is-100",
     "llm inference slow": "symptoms/#generating-token-by-token",
     "kv cache static": "language_model/#static-cache glossary/#kv-cache",
+    "h100 hbm bandwidth": "symptoms/#how-fast-is-my-gpus-memory",
+    "find synchronizing lines": "symptoms/#which-operations-synchronize",
+    "all-reduce bus bandwidth": "symptoms/#how-fast-should-an-all-reduce-be",
+    "nccl hang which rank": "symptoms/#a-distributed-job-hangs",
+    "does autograd use both GPUs": "symptoms/#does-backward-run",
+    "what bounds decoding": "symptoms/#generating-token-by-token",
     "pcie bandwidth test": "glossary/#pcie transfers/#how-wide-is-the-door",
     "tflops": "glossary/#mfu",
     "is my GPU normal": "check/",
@@ -1956,6 +1962,13 @@ def test_search_understands_chinese_in_both_scripts(visit):
     for words, row in CHINESE.items():
         found = search(page, words).evaluate_all("all => all.slice(0, 2).map(link => link.href)")
         assert any(f"symptoms/?entry={row}" in link for link in found), (words, found)
+
+
+def test_a_result_shows_no_words_of_another_script(visit):
+    page = visit("")
+    search(page, "显存不足")
+    text = page.locator(".md-search-result__list").inner_text()
+    assert "显存" in text and "視訊" not in text and "顯" not in text
 
 
 def test_a_found_symptom_is_the_row_that_is_shown(visit):

@@ -49,8 +49,11 @@ MENDED = [
     ('.join("* ")', '.map(w=>w in this.index.invertedIndex?w+"^1":w+"*").join(" ")'),
     # Each word of a query is looked for as a beginning; a number is not: 0 begins most of them.
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
-    # What half of the book's names begin with tells nothing.
-    ("search(e){if(e=e.replace(", r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)/g,"");if(e=e.replace('),
+    # What half of the book's names begin with tells nothing, nor does a single digit.
+    (
+        "search(e){if(e=e.replace(",
+        r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");if(e=e.replace(',
+    ),
     # A result with one of five words came before one with all, if that word is rare. The share of the words
     # that it has counts twice; what has less than half as many of them as the best is not listed.
     (
@@ -122,7 +125,8 @@ def mend(site: Path, entries_of: dict[str, set[str]]) -> None:
             document |= {"location": f"{page}?entry={anchor}", "boost": _WEIGHT}
         other = _in_other_scripts(f"{document['title']} {document['text']}")
         if other:
-            document["text"] += f"<p>{other}</p>"
+            document["other"] = other
+    index["config"]["fields"]["other"] = {"boost": 1.0}  # searched, but no part of what a result shows
     path.write_text(json.dumps(index, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
 
 

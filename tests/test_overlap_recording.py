@@ -9,6 +9,7 @@ from overlap import OverlapError
 from overlap.book import select
 from overlap.cli import main
 from overlap.run import hardware, recording
+from overlap.run.meaning import of_parts
 from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -288,7 +289,7 @@ def test_what_only_a_picture_takes_from_a_helper_changes_the_picture_and_nothing
     def seen():
         book = small_book.book()
         (known,) = book.recordings("a/draws").values()
-        return known.grade, book.snippets["a/draws"].drawing_digests
+        return known.grade, of_parts(book.snippets["a/draws"].imported["timing/benchmark"])
 
     before = seen()
     small_book.snippet("timing/benchmark", HELPER.replace("mean([spread])", "mean([spread, 1])"))

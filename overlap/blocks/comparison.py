@@ -4,6 +4,7 @@ import ast
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Comparison(NamedTuple):
 
 def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]:
     """The comparisons by order that must all hold, with both sides in each scope that has them."""
-    node = parse(expression).body
+    node = _tree(expression)
     parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
     for part in parts:
         for left, sign, right in _pairs(part):
@@ -44,9 +45,14 @@ def compared(expression: str, scopes: Sequence[Mapping]) -> Iterator[Comparison]
 
 def sides(expression: str, scopes: Sequence[Mapping]) -> str:
     """Each comparison of a condition with the values of its sides: the median over the scopes."""
-    node = parse(expression).body
+    node = _tree(expression)
     parts = node.values if isinstance(node, ast.BoolOp) else [node]
     return ", ".join(_sides(part, scopes) for part in parts)
+
+
+@lru_cache(maxsize=1024)  # for each machine
+def _tree(expression: str) -> ast.AST:
+    return parse(expression).body
 
 
 def is_close(comparison: Comparison) -> bool:

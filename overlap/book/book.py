@@ -66,6 +66,10 @@ class Book(Records):
 
     # What an expression sees of a run
 
+    @cached_property
+    def _chapters(self) -> set[str]:
+        return {snippet.chapter for snippet in self.snippets.values()}
+
     def scope(self, recording: Recording, number: int = 0) -> dict:
         """Names an expression over one run of a recording can use; run 0 is the one that is shown."""
         key = (recording.path, number)
@@ -90,8 +94,7 @@ class Book(Records):
             host = run["machine"].get("host")
             return self.result(of_other, recorded_on.index(host) if host in recorded_on else 0)
 
-        chapters = {snippet.chapter for snippet in self.snippets.values()}
-        names: dict = {chapter: Chapter(chapter, load) for chapter in chapters}
+        names: dict = {chapter: Chapter(chapter, load) for chapter in self._chapters}
         names |= machine_scope(run["machine"])
         for key, value in self.result(recording, number).items():
             names[key] = wrap(value, f"{recording.snippet}.{key}")

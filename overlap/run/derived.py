@@ -4,7 +4,7 @@ It is computed anew for each run when pages are read, so it may be written, or c
 """
 
 import json
-from copy import deepcopy
+import pickle
 
 from overlap import OverlapError
 from overlap.run.meaning import DERIVE
@@ -23,7 +23,7 @@ def derived(snippet: Snippet, result: dict, run: str) -> dict:
         return {}
     place = f"{snippet.path}:{snippet.functions[DERIVE][0]}"
     try:
-        added = function(snippet, DERIVE)(deepcopy(result))
+        added = function(snippet, DERIVE)(pickle.loads(pickle.dumps(result)))
     except (Exception, SystemExit) as error:
         reason = f"derive() fails: {type(error).__name__}: {error}"
         remedy = "mend it; a run that is not the shown one has no trials and timelines"

@@ -35,7 +35,7 @@ def function(snippet: Snippet, name: str) -> Callable:
     """The function of this name at the top of a snippet; what fails while it is defined raises as it is."""
     if name not in snippet.functions:
         raise OverlapError(f"{snippet.path}: has no function {name}; it has {', '.join(snippet.functions)}")
-    _ = snippet.drawing_digests  # all that it imports is read
+    _ = snippet.imported  # all that it imports is read
     executed = _executed(snippet)
     executed.need([name])
     return getattr(executed.module, name)

@@ -184,7 +184,8 @@ class Snippet:
         borrows = []
         for part in meaning.code_parts(self.parts):
             borrows += part.borrows
-        return _digests(self.borrowed_by(borrows))
+        borrowed = sorted(self.borrowed_by(borrows).items())
+        return {f"snippets/{name}.py": meaning.of_parts(parts) for name, parts in borrowed}
 
     @cached_property
     def derive_digest(self) -> str:
@@ -198,9 +199,9 @@ class Snippet:
         return meaning.of_parts(parts)
 
     @cached_property
-    def drawing_digests(self) -> dict[str, str]:
-        """Digest of what is used of each imported project file, by `plot` and `derive` too, by path."""
-        return _digests(self.borrowed_by(self.imports))
+    def imported(self) -> dict[str, list[Part]]:
+        """What is used of each imported snippet, by `plot` and `derive` too; a missing one is an error."""
+        return self.borrowed_by(self.imports)
 
     def borrowed_by(self, borrows: list[Borrow], annotations: bool = False) -> dict[str, list[Part]]:
         """Parts of other snippets that these imports need, directly or through another, by snippet.
@@ -265,16 +266,12 @@ def discover(root: Path) -> dict[str, Snippet]:
         try:
             if name not in snippets:  # it may have been read where another imports it
                 snippets[name] = Snippet.read(root, name, snippets)
-            _ = snippets[name].drawing_digests  # all that it imports can be read
+            _ = snippets[name].imported  # all that it imports can be read
         except OverlapError as error:
             problems.append(str(error))
     if problems:
         raise OverlapError("\n".join(problems))
     return dict(sorted(snippets.items()))
-
-
-def _digests(borrowed: dict[str, list[Part]]) -> dict[str, str]:
-    return {f"snippets/{name}.py": meaning.of_parts(parts) for name, parts in sorted(borrowed.items())}
 
 
 def _text(root: Path, name: str) -> str:

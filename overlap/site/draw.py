@@ -60,9 +60,13 @@ class Drawing:
         self.over: list[str] = []  # texts of bars, which lie over the rules that lie over bars
         self.boxes: list[str] = []
 
+    def place(self) -> tuple[int, float]:
+        """Find where all stands, below the legend; width and height."""
+        return self.width, self.layout.place(self._legend())
+
     def svg(self) -> tuple[str, int, int]:
         """The text, and its size."""
-        height = self.layout.place(self._legend())
+        _, height = self.place()
         for plot in self.layout.plots:
             self._axes(plot)
             for mark in sorted(plot.panel.marks, key=_depth):
@@ -269,6 +273,7 @@ class Drawing:
         if not series:
             return
         top = plot.row(mark.row) - plot.lane / 2
+        high, lane = _p(top), _p(plot.lane)
         path: list[str] = []
         joined: list[tuple[float, float, list]] = []
         for row in sorted(series.rows, key=lambda row: row[0]):
@@ -278,7 +283,8 @@ class Drawing:
             left, right = max(left, plot.left), min(right, plot.right)
             wide = max(right - left, 1.2) - (0.8 if mark.apart and right - left > 2 else 0)
             left = min(left, plot.right - wide)
-            path.append(f"M{_p(left)},{_p(top)}h{_p(wide)}v{_p(plot.lane)}h-{_p(wide)}z")
+            width = _p(wide)
+            path.append(f"M{_p(left)},{high}h{width}v{lane}h-{width}z")
             first, last, rows = joined[-1] if joined else (-1e9, -1e9, [])
             if left - last < _NEAR and right - first < 4 * _NEAR:
                 joined[-1] = (first, right, [*rows, row])

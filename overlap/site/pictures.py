@@ -119,6 +119,8 @@ def typical(results: list):
         return medians
     if isinstance(first, list):
         lists = [other for other in others if isinstance(other, list) and len(other) == len(first)]
+        if not lists:  # as for timelines, which only the shown run has
+            return [item if is_number(item) else typical([item]) for item in first]
         return [typical([value, *(other[i] for other in lists)]) for i, value in enumerate(first)]
     if isinstance(first, str):
         return plain(first)

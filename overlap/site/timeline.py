@@ -30,7 +30,7 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
     `recorded` are timelines as `trace.timelines` gives them: they tell what launched what.
     """
     drawings = {form: Drawing(picture, Layout(picture, width, ())) for form, width in WIDTHS.items()}
-    sizes = {form: drawing.svg()[1:] for form, drawing in drawings.items()}
+    sizes = {form: tuple(map(round, drawing.place())) for form, drawing in drawings.items()}
     drawing = drawings["wide"]
     wide = drawing.layout
     labels = [plot.panel.x.label for plot in wide.plots]

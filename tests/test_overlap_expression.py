@@ -168,7 +168,19 @@ def test_formulas_that_a_page_can_compute(formula):
 
 
 @pytest.mark.parametrize(
-    "formula", ["[x]", "x.y", "'a'", "1 < x < 2", "len(x)", "max(x, default=1)", "x and 1", "not x"]
+    "formula",
+    [
+        "[x]",
+        "x.y",
+        "'a'",
+        "1 < x < 2",
+        "len(x)",
+        "max(x, default=1)",
+        "max(x)",
+        "round(x, 1)",
+        "x and 1",
+        "not x",
+    ],
 )
 def test_formulas_that_it_cannot(formula):
     with pytest.raises(OverlapError, match="cannot be computed by a page"):

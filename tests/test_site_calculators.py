@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -14,6 +15,7 @@ from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F
 from overlap.blocks.calculator import Calculator, Input
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
+from overlap.book.expression import ARITHMETIC, COMPARISONS, as_json, evaluate
 from overlap.book.statistic import show
 
 #: What a form says of a text in its first field.
@@ -69,6 +71,26 @@ def test_a_page_computes_what_the_book_does(visit):  # noqa: F811
                 show(result * (1 + 1e-12)),
             }  # a half: up, or to even
             assert read(text) in map(read, either), (block.label, numbers)
+
+
+#: Of each operation of a formula what Python and JavaScript give differently, if nothing is done about it.
+OPERATIONS = """
+1 + 2 * 3 - 10 / 4; 2 ** 0.5; -2 ** 2; -7 // 2; 7 // -2; -7 % 3; 7 % -3; 7.5 % 2; abs(-3); abs(2 - 5.5)
+max(3, 10, 2); min(-3, 10, -20); round(0.5); round(1.5); round(2.5); round(-2.5); round(-1.5); round(-1.4)
+round(2.4999); 5 if 2 > 1 else 6; 5 if 1 >= 1 else 6; 5 if 1 < 1 else 6; 5 if 2 <= 1 else 6
+5 if 1 == 1.0 else 6; 5 if 0.1 + 0.2 == 0.3 else 6; 5 if 1 != 1.0 else 6; 5 if 0 else 6
+3 - (1 if 2 - 2 else 9)
+"""
+
+
+def test_each_operation_gives_the_same_in_python_and_on_a_page(crossover):
+    formulas = [formula.strip() for formula in OPERATIONS.replace("\n", ";").split(";") if formula.strip()]
+    used = set(re.findall(r'\["([^"]+)"', json.dumps(list(map(as_json, formulas)))))
+    assert used == {*ARITHMETIC.values(), *COMPARISONS.values(), "if", "abs", "max", "min", "round"}
+    for formula in formulas:
+        crossover.evaluate("(form, terms) => { form.dataset.formula = terms }", json.dumps(as_json(formula)))
+        (text,) = crossover.evaluate(RESULTS, [{}])
+        assert read(text) == read(show(evaluate(formula, {}))), formula
 
 
 @pytest.fixture

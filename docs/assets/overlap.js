@@ -10,7 +10,8 @@
     "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, "**": (a, b) => a ** b,
     "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b),
     ">": (a, b) => a > b, ">=": (a, b) => a >= b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
-    "==": (a, b) => a === b, "!=": (a, b) => a !== b, abs: Math.abs, max: Math.max, min: Math.min, round: Math.round,
+    "==": (a, b) => a === b, "!=": (a, b) => a !== b, abs: Math.abs, max: Math.max, min: Math.min,
+    round: a => Math.abs(a % 1) === 0.5 ? 2 * Math.round(a / 2) : Math.round(a),  // a half to the even neighbour, as in Python
   }
   const compute = (term, numbers) => {
     if (!Array.isArray(term)) return term

@@ -180,7 +180,8 @@ def over_some(expression: str, scopes: Sequence[Mapping]) -> list:
 def as_json(expression: str) -> list:
     """A formula over numbers as nested lists that a script can compute: `["+", 1, ["name", "x"]]`.
 
-    Numbers, names, arithmetic, one comparison, `a if b else c`, abs, max, min, round; nothing else.
+    Numbers, names, arithmetic, one comparison, `a if b else c`, abs and round of one number, max and min of
+    several; nothing else.
     """
     signs = ARITHMETIC | COMPARISONS
 
@@ -198,7 +199,9 @@ def as_json(expression: str) -> list:
                 return [signs[type(operator)], convert(left), convert(right)]
             case ast.IfExp(test, body, orelse):
                 return ["if", convert(test), convert(body), convert(orelse)]
-            case ast.Call(ast.Name("abs" | "max" | "min" | "round" as name), arguments, []):
+            case ast.Call(ast.Name("abs" | "round" as name), [inner], []):
+                return [name, convert(inner)]
+            case ast.Call(ast.Name("max" | "min" as name), [_, _, *_] as arguments, []):
                 return [name, *map(convert, arguments)]
         source = ast.unparse(node)
         raise OverlapError(f"`{expression}`: `{source}` cannot be computed by a page; write plain arithmetic")

@@ -306,8 +306,7 @@ def test_a_link_to_a_snippet_leads_above_its_code(page):
 
 def test_below_the_title_stands_what_a_page_holds(page):
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    days = r"\d[\d–]* \w{3} \d{4}"
-    line = rf"A (¶|&para;) 1 min · shown on 1 × H200 ; it ran on CPU, H200 · {days} · Notebook"
+    line = r"A (¶|&para;) 1 min · shown on 1 × H200 · Notebook"
     assert re.search(line, text)
     assert page.index("<h1") < page.index('class="ov-head"') < page.index('class="ov-snippet')
 

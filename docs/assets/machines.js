@@ -281,11 +281,11 @@
     head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).label
     const opens = line.querySelector(".ov-opens"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
-    const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(({ dataset }) => dataset.machine)), here = ran.length - others
+    const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(({ dataset }) => dataset.machine))
     several.hidden = lent.size < 2
     single.hidden = lent.size !== 1
-    texts(several, "span", [here, here === 1 ? "is" : "are", find(wanted).label, others])
-    if (lent.size === 1) texts(single, "span", [others, find(wanted).label, find([...lent][0]).label])
+    texts(several, "span", [others])
+    if (lent.size === 1) texts(single, "span", [others, find([...lent][0]).label])
     line.hidden = opens.hidden && several.hidden && single.hidden
     /* Said there, it need not be said at each, unless that says why. */
     for (const note of notes) note.classList.toggle("ov-said", lent.size === 1 && !note.textContent.includes("("))

@@ -96,17 +96,15 @@ def _mark(view: View, match: re.Match) -> str:
 
 
 def _head(view: View, blocks: list[Block]) -> str:
-    """Below the title: minutes to read, the machine shown, all models, dates; claims, if not all hold."""
+    """Below the title: minutes to read, and the machine shown; claims, if not all hold."""
     answer, evidence = _words(blocks)
-    days = _days(view)
     return view.file(
         "head",
         status=view.site.status,
         first=view.opens_on,
         minutes=max(1, round(answer / _PACE)),
         evidence=round(evidence / _PACE),
-        models=list(dict.fromkeys(hardware.label(machine).rpartition(" × ")[2] for machine in days)),
-        days=sorted(day for days_there in days.values() for day in days_there),
+        has_runs=bool(_days(view)),
         is_first=view.opens_on == select.of_book(view.book),
         elsewhere=list(filter(None, view.elsewhere)),
         outputs=len(view.elsewhere),

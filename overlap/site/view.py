@@ -23,7 +23,6 @@ from overlap.blocks.page import FIRST
 from overlap.blocks.pages import Pages
 from overlap.book import select
 from overlap.book.book import Book
-from overlap.book.recording import span
 from overlap.book.statistic import show
 from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
@@ -334,7 +333,7 @@ def _environment() -> jinja2.Environment:
         finalize=_finalized,
     )
     environment.globals |= {"label": hardware.label, "marks": MARKS}
-    environment.globals |= {"show": show, "span": span}
+    environment.globals |= {"show": show}
     return environment
 
 

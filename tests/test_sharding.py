@@ -18,6 +18,7 @@ from snippets.training import (
     fsdp_activations,
     fsdp_beside_ddp,
     fsdp_options,
+    fsdp_saves_nothing,
     fsdp_step_profile,
     parts_from_a_file,
     pipeline_equal_rows,
@@ -96,6 +97,8 @@ SIZES: dict[str, dict] = {
         "CHECKED": {"layers": 2, "rows": 1, "tokens": 16},
     },
     "fsdp_activations": {"LAYERS": 2, "WIDTH": 128, "ROWS": 1, "TOKENS": 16, "CHECKED": [1, 16]},
+    "fsdp_saves_nothing": {"LAYERS": 8, "WIDTH": 256, "MANY": 1024},
+    "rank_saves_alone": {"WIDTH": 8, "LIMIT_S": 1},
     "parts_from_a_file": {"LAYERS": 2, "WIDTH": 128},
     "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
     "fsdp_account": {"WIDTH": 128, "TOKENS": 16, "ROWS": {"few": 1, "many": 2}, "STEPS": 1, "PROFILES": 1},
@@ -556,3 +559,19 @@ def test_ranks_share_moments_and_end_with_adam_s_weights(small):
     for name in ("zero", "zero_views"):
         assert sum(result["moments_gb"][name]) == pytest.approx(whole)
         assert max(result["moments_gb"][name]) < 0.7 * whole
+
+
+def test_fsdp_saves_little_in_each_of_five_ways(small):
+    result = small["fsdp_saves_nothing"]
+    each = fsdp_saves_nothing.derive(result)["each"]
+    assert set(each) == set(fsdp_saves_nothing.WAYS)
+    fsdp = each.pop("fsdp")
+    assert fsdp < 0.8 * each["ddp"], "a group for each layer does save memory"
+    assert min(each.values()) > fsdp + 1, "each other way needs a byte a parameter more, at least"
+
+
+def test_a_rank_that_gathers_alone_waits_until_the_timeout(small):
+    result = small["rank_saves_alone"]
+    assert 0.9 <= result["alone"]["seconds"] <= 10 and "Timed out" in result["alone"]["says"]
+    assert result["together"] == {"tensors": [4, 0], "of": 4}
+    assert result["parts"] == 4, "its own parts need no other rank"

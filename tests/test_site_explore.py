@@ -359,6 +359,7 @@ def test_faults_are_found_in_their_order(page, folder):
     title, verdict = page.locator(".ov-fault-title"), page.locator(".ov-verdict")
     assert title.inner_text() == "All faults: 90 ms a step" and bars(page).count() == 5
     drawing = page.locator(".ov-timeline")
+    assert page.locator(".ov-target").count() == 1
     drawing.click(position=at(drawing, 50, 1))
     assert page.locator("#place .ov-told").inner_text().endswith("Here the GPU is idle for longest.")
     choices = page.locator("#place .ov-tools").last.locator("button")
@@ -376,6 +377,8 @@ def test_faults_are_found_in_their_order(page, folder):
     page.keyboard.press("Enter")  # the next choice has the focus
     assert title.inner_text() == "2 of 2 taken out: 25 ms a step" and bars(page).count() == 2
     assert page.locator("#place .ov-tools").last.locator("button").count() == 0
+    assert page.locator("#place .ov-told").inner_text().endswith("2 faults, with 1 wrong choice.")
+    assert page.locator(".ov-target").count() == 0
 
 
 def test_what_is_vendored_is_small_and_names_its_licence():

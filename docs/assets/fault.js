@@ -41,20 +41,21 @@ export const play = async (place, faults, steps, url) => {
   tools.append(...zooming(() => drawing))
   place.replaceChildren(title, tools, canvas, told, choices, verdict)
   const cured = new Set()
+  let wrong = 0
   let drawing = null
 
   const show = number => {
     const { fault, ms } = stages[number]
     title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
     const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
-    drawing = draw(canvas, timeline, text => { told.textContent = text }, { marked: (from, to) => {
+    drawing = draw(canvas, timeline, text => { told.textContent = text }, { target: number < options.length ? idle : null, marked: (from, to) => {
       const shared = Math.min(to, idle.to) - Math.max(from, idle.from)
       told.textContent += shared > (idle.to - idle.from) / 2
         ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`
     } })
     told.textContent = number < options.length
-      ? "Two steps, as a profiler saw them. Click the gap that you would attack: what does the CPU do meanwhile? Then choose its cause."
-      : "Two steps of the healthy program."
+      ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. Click there: what does the CPU do meanwhile? Then choose the cause."
+      : `Two steps of the healthy program. You took out ${options.length} faults, with ${wrong} wrong ${wrong === 1 ? "choice" : "choices"}.`
     choices.replaceChildren()
     if (number === options.length) return
     for (const option of options.filter(option => !cured.has(option.fault))) {
@@ -70,6 +71,7 @@ export const play = async (place, faults, steps, url) => {
   const choose = (number, { fault, words, written, more }) => {
     const next = stages[number + 1]
     if (fault !== next.fault) {
+      wrong += 1
       verdict.textContent = `Yes, that is there, too: ${words} (${written}). But start with another one: look where the GPU is idle for longest.`
       return
     }

@@ -124,7 +124,7 @@ const heightOf = ({ height, axis }) => height + (axis ? BELOW + LINE + 2 : 0)
 
 /* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked,
    `moved` how it was zoomed and moved. */
-export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, moved = () => {}, form = null } = {}) => {
+export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, moved = () => {}, form = null, target = null } = {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
   const { size: [width], left, right, height: bottom, axis, lanes: places, step } = form ?? { ...isSmall(place) ? forms.narrow : forms.wide, axis: true }
@@ -157,6 +157,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }
   })
   const links = element("g", { class: "ov-links" }, moving)
+  if (target) element("rect", { class: "ov-target", x: at(target.from), width: at(target.to) - at(target.from), y: 0, height: bottom }, moving)
   const stretch = element("rect", { class: "ov-marked", y: 0, height: bottom, width: 0 }, moving)
 
   let view = zoomIdentity, chosen = null, marking = false

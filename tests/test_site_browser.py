@@ -1381,6 +1381,7 @@ def test_the_whole_file_is_fetched_when_it_is_opened(visit, site):
     text = text.replace("  # type: ignore", "")
     playwright.expect(file.locator("pre")).to_have_text(text, use_inner_text=False)
     assert file.locator("pre").text_content() == text and "def main" in text
+    assert "def" in file.locator("pre .k").all_inner_texts() and file.locator("pre .s2").count() > 1
 
 
 #: It says that it is ready after a while, as Perfetto does, and keeps what it is given.

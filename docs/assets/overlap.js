@@ -298,6 +298,23 @@
     if (isFind) document.querySelectorAll(".ov-row").forEach(filled)
   })
 
+  /* A Python file in the colours of the other code: strings, comments, keywords, numbers. */
+  const WORDS = "and as assert async await break class continue def del elif else except finally for from global if import in is lambda "
+    + "nonlocal not or pass raise return try while with yield True False None"
+  const PYTHON = new RegExp(String.raw`("""[^]*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(#[^\n]*)|\b(${WORDS.replaceAll(" ", "|")})\b|\b(\d[\w.]*)`, "g")
+  const coloured = text => {
+    const parts = []
+    let at = 0
+    for (const match of text.matchAll(PYTHON)) {
+      const word = document.createElement("i")
+      word.className = ["s2", "c1", "k", "mi"][match.slice(1).findIndex(Boolean)]
+      word.textContent = match[0]
+      parts.push(text.slice(at, match.index), word)
+      at = match.index + match[0].length
+    }
+    return [...parts, text.slice(at)]
+  }
+
   /* A file is fetched when a reader opens it, and shown without what comments say to linters. */
   document.addEventListener("change", async event => {
     if (!event.target.matches(".ov-choice [value=file]")) return
@@ -307,9 +324,10 @@
       if (!file.dataset.source || file.querySelector("pre")) continue
       const text = document.createElement("pre")
       text.tabIndex = 0
+      text.className = "highlight"
       file.append(text)
       const answer = await fetch(file.dataset.source).catch(() => null)
-      if (answer?.ok) text.textContent = (await answer.text()).replace(/[ \t]*# (noqa|type: ignore)[^\n]*/g, "")
+      if (answer?.ok) text.append(...coloured((await answer.text()).replace(/[ \t]*# (noqa|type: ignore)[^\n]*/g, "")))
       else text.remove()
     }
   })

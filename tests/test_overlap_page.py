@@ -137,6 +137,10 @@ BAD_PAGES = {
         "text\n\n```clam a/b\nx > 1\nText.\n```",
         "docs/a.md:3: `clam` is no block; did you mean claim?",
     ),
+    "the beginning of a block": (
+        "text\n\n```snip\na/b\n```",
+        "docs/a.md:3: `snip` is no block; did you mean snippet?",
+    ),
     "a pair of one twin": (
         "```pair a/b_broken\nshow: f\n```",
         "docs/a.md:1: a pair is named without _broken or _fixed; write `pair chapter/name` for",

@@ -10,7 +10,6 @@ from overlap import OverlapError
 from overlap.blocks.block import Block, Source, Text
 from overlap.blocks.kinds import KINDS
 from overlap.book.limits import BY_NAME
-from overlap.run.snippet import NAME
 
 #: The page that a reader sees first.
 FIRST = "index.md"
@@ -124,13 +123,18 @@ def _end(lines: list[str], start: int, marks: str) -> int:
     return len(lines)
 
 
+def _nearest(word: str) -> str:
+    """The kind that a word is nearly, or begins like; no language that code is highlighted in does."""
+    likely = [kind for kind in KINDS if word.startswith(kind) or (len(word) > 3 and kind.startswith(word))]
+    return next(iter(likely + difflib.get_close_matches(word, KINDS, 1, 0.8)), "")
+
+
 def _opens_block(fence: re.Match, where: str, closed: bool) -> bool:
     """Whether a fence is a block of ours; one that is nearly one is an error."""
-    kind, _, argument = fence["info"].strip().partition(" ")
+    kind, *_ = fence["info"].strip().split(" ")
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind.lower(), KINDS, 1, 0.8)
-        if near and re.fullmatch(NAME, argument.strip()):
-            raise OverlapError(f"{where}: `{kind}` is no block; did you mean {near[0]}?")
+        if near := _nearest(kind.lower()):
+            raise OverlapError(f"{where}: `{kind}` is no block; did you mean {near}?")
         return False
     if fence["indent"]:
         remedy = "take the spaces away"

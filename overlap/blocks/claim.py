@@ -13,6 +13,7 @@ from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_temp
 from overlap.blocks.comparison import compared, is_close, sides
 from overlap.blocks.inline import cited
 from overlap.book.book import Book
+from overlap.book.ceiling import clocked
 from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, evaluate, over, over_some, parse
 from overlap.book.limits import ABOVE, SPREADS
@@ -47,7 +48,8 @@ class Limit(NamedTuple):
         Where a clock is in the ceiling, a true rate may be above it by as much as a clock passes its highest.
         """
         shares = self.shares(scopes)
-        most = ABOVE if "_tflop_s" in self.ceiling else 1
+        names = {getattr(node, "attr", "") for node in ast.walk(parse(self.ceiling))}
+        most = ABOVE if names & clocked() else 1
         return bool(shares) and middle(shares) > most
 
     def figures(self, scopes: list[dict]) -> str:

@@ -69,6 +69,15 @@ def ceilings(machine: dict) -> dict:
     return {key: value for key, value in limits.items() if value}
 
 
+@cache
+def clocked() -> frozenset[str]:
+    """The names of those ceilings that a clock is in."""
+    tables = _tables()
+    kinds = [*tables["capability"].values(), *tables["datasheet"].values()]
+    dtypes = {dtype for kind in kinds for dtype in kind.get("flop_per_clock", {}) | kind.get("geforce", {})}
+    return frozenset({"clock_mhz", *(f"{dtype}_tflop_s" for dtype in dtypes)})
+
+
 def family(machine: dict) -> str:
     """The capability of a recorded machine's first GPU, if `gpus.toml` has its datasheet; else nothing.
 

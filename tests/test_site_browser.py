@@ -1181,6 +1181,7 @@ def test_a_link_into_a_closed_row_opens_it(visit, site):
 
 def test_rows_open_without_scripts(visit):
     page = visit("streams/", java_script_enabled=False)
+    assert page.get_by_text("Without scripts a number in a closed row").is_visible()
     row = page.locator(".ov-row", has=page.locator("#how-many-streams-are-there"))
     text = row.locator("p").first
     assert not text.is_visible()

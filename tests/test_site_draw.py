@@ -2,14 +2,17 @@
 
 import math
 import re
+from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
+from conftest import ROOT
 
 from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import numbers, svg
-from overlap.site.draw import draw
+from overlap.site.draw import NARROW, draw
+from overlap.site.layout import Layout
 from overlap.site.pictures import Pictures, typical
 from overlap.site.scales import Scale, log_ticks, round_ticks, text_width, wrapped
 from snippets.pictures import (
@@ -19,6 +22,7 @@ from snippets.pictures import (
     Columns,
     Dots,
     Line,
+    Mark,
     Note,
     Panel,
     Picture,
@@ -44,6 +48,20 @@ EVERY_MARK = Picture(
 )
 
 
+#: Of each mark one that stands alone at 500 along x, or at 600 along y, or both.
+PLACED = {
+    Bars: Bars({"a": 500.0}),
+    Columns: Columns([500], [600.0]),
+    Line: Line([500.0], [600.0]),
+    Dots: Dots([500.0], [600.0]),
+    Spans: Spans("GPU", [(499.0, 1.0)]),
+    Rule: Rule("y", 600.0),
+    Note: Note(500.0, 600.0, "here"),
+}
+#: Marks that have rows along y, or whose places are said by what is drawn with them.
+NO_X, NO_Y = {Rule}, {Bars, Spans}
+
+
 def told(picture, width=504) -> list[str]:
     return re.findall(r"<title>(.*?)</title>", draw(picture, width)[0])
 
@@ -52,6 +70,22 @@ def heights(picture) -> list[float]:
     return [
         float(h) for h in re.findall(r'height="([\d.]+)" style="fill:var\(--ov-series', draw(picture, 504)[0])
     ]
+
+
+def test_the_style_sheet_calls_narrow_what_pictures_and_scripts_do():
+    css = (ROOT / "docs/assets/overlap.css").read_text()
+    widths = re.findall(r"@media [^{]*\(max-width: ([\d.]+)rem\)", css)
+    assert {f"{width}rem" for width in widths if 28 <= float(width) < 36} == {NARROW}
+
+
+@pytest.mark.parametrize("mark", get_args(Mark))
+def test_an_axis_has_room_for_each_mark(mark):
+    if mark is Cells:  # its columns and rows are words
+        return
+    layout = Layout(Picture([Panel([PLACED[mark]])]), 504, ())
+    layout.place(0.0)
+    (plot,) = layout.plots
+    assert plot.x.shows(500.0) == (mark not in NO_X) and (mark in NO_Y or plot.y.shows(600.0))
 
 
 @pytest.mark.parametrize("width", [504, 266])

@@ -93,7 +93,7 @@
     calculate(form)
   }
 
-  const narrow = matchMedia("(max-width: 33rem)")
+  const narrow = matchMedia(`(max-width: ${window.overlapNarrow})`)  // from generated/machines.js
 
   /* Arrow keys, a pointer or a finger move between the marks of a picture; the line below it tells the value. */
   const speak = (box, told, label) => {

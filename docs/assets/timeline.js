@@ -117,7 +117,7 @@ const button = (text, title, act) => {
 }
 
 /* Whether a picture has its narrow form: on a phone, and in a pair. */
-const isSmall = place => matchMedia("(max-width: 33rem)").matches || place.clientWidth < 420
+const isSmall = place => matchMedia(`(max-width: ${window.overlapNarrow})`).matches || place.clientWidth < 420
 
 /* How high a panel is, its words below included, where it has some. */
 const heightOf = ({ height, axis }) => height + (axis ? BELOW + LINE + 2 : 0)

@@ -24,6 +24,7 @@ from overlap.commands.mine import edition
 from overlap.run import download, hardware
 from overlap.run.text import plural
 from overlap.site import FOLDER, app, colors, machines, svg, trace
+from overlap.site.draw import NARROW
 from overlap.site.insert import insert
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures
@@ -131,7 +132,8 @@ def _files(pages: Pages, pictures: Pictures, notebook_page: str) -> Iterator[tup
         yield f"downloads/{name}.py", text.encode()
     yield "colors.css", colors.stylesheet().encode()
     known = book.machines()
-    names = {"overlapMachines": known, "overlapEdition": edition(pages), "overlapMarks": MARKS}
+    names = {"overlapMachines": known, "overlapEdition": edition(pages)}
+    names |= {"overlapMarks": MARKS, "overlapNarrow": NARROW}
     lines = [f"var {name} = {json.dumps(content)}\n" for name, content in names.items()]
     yield "machines.js", "".join(lines).encode()
     for item in known:

@@ -18,6 +18,8 @@ from overlap.site.scales import FONT, LINE, text_width, thinned, wrapped
 
 #: Pixels of a page's two forms.
 WIDTHS = {"wide": 504, "narrow": 266}
+#: The widest page that is narrow. In a style sheet it can be no variable; a test compares them.
+NARROW = "33rem"
 _NEAR = 3  # pixels: places nearer than this share a box
 _MANY = 40  # points of a line that still have dots
 #: Colours of lanes that have one on all pages: Python 5, copies and data 3, another GPU 4, and 1 for a GPU

@@ -29,6 +29,7 @@ from overlap.book.verdict import MARKS, Verdict
 from overlap.run import hardware
 from overlap.run.text import plain
 from overlap.site import FOLDER, layers, machines, raw, svg
+from overlap.site.draw import NARROW
 from overlap.site.pictures import Pictures
 
 #: What stands for HTML in a page's Markdown, until all sentences are read.
@@ -333,7 +334,7 @@ def _environment() -> jinja2.Environment:
         finalize=_finalized,
     )
     environment.globals |= {"label": hardware.label, "marks": MARKS}
-    environment.globals |= {"show": show}
+    environment.globals |= {"show": show, "narrow": NARROW}
     return environment
 
 

@@ -61,6 +61,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     markdown       what a page's tree becomes: tables as entries (tables), evidence closed (layers)
     contents       the contents in a page's margin
     search         what the theme's search reads and finds
+    squeeze        a built page in fewer bytes
     navigation     the pages in reading order, with their titles
     pictures       all pictures; numbers: what they say; svg: as files; colors: of all the site
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels

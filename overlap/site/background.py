@@ -4,6 +4,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from overlap import OverlapError
@@ -11,6 +12,7 @@ from overlap.book.book import Book
 from overlap.book.local_runs import CACHE
 from overlap.cache import write
 from overlap.run.runner import Runner
+from overlap.site import FOLDER
 from overlap.site.build import generate
 from overlap.site.view import Site
 
@@ -58,6 +60,14 @@ class Background:
     def start(self) -> None:
         """Begin to work behind the pages."""
         self._thread.start()
+
+    def watched(self, docs: Path) -> Iterator[Path]:
+        """What a build follows: what is written by hand below docs/, snippets, and the end of the runs."""
+        for folder in docs.iterdir():
+            if folder.is_dir() and folder.name != FOLDER:
+                yield folder
+        yield self._root / "snippets"
+        yield self.signal_file
 
     def close(self) -> None:
         """End it all."""

@@ -36,6 +36,14 @@ _STAMP = ".inputs"
 _PAGES = f"{CACHE}/pages"
 
 
+def read(root: Path, execute: str, notebook_page: str, titles: dict[str, str], before: Site | None) -> Site:
+    """The book as it is on disk now; where only pages have changed, with what was read `before`."""
+    files = digest_of_files(root)
+    library = before.book.library if before and before.files == files else None
+    book = Book(root, execute, library=library)
+    return Site(Pages(book), Pictures(book), notebook_page, titles, files=files)
+
+
 def prepare(site: Site) -> int:
     """All that a builder needs: check, run what this machine can, generate; how many runs that were.
 

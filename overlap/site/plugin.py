@@ -4,7 +4,6 @@ What it does is done by the other modules; this is all that needs MkDocs.
 """
 
 import gc
-import re
 import threading
 from pathlib import Path
 
@@ -15,21 +14,17 @@ from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin
 
 from overlap import OverlapError
 from overlap.blocks.pages import Pages
-from overlap.book.book import Book
 from overlap.commands.check import check, contradicted
 from overlap.site import FOLDER, contents, notebook_page
 from overlap.site.background import Background, refuse_taken_port
-from overlap.site.build import digest_of_files, inserted, prepare
+from overlap.site.build import inserted, prepare, read
 from overlap.site.navigation import titles
-from overlap.site.pictures import Pictures
 from overlap.site.search import Search
+from overlap.site.squeeze import squeezed
 from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
 _EXTENSION = "overlap.site.markdown"
-#: What only search reads, and blank space around the ends of lines; code keeps its own.
-_FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?:=\"[^\"]*\")?(?=[^<>]*>)")
-_INDENTED = re.compile(r"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)|\s*\n\s*", re.S)
 
 
 class OverlapConfig(base.Config):
@@ -51,8 +46,6 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.background: Background | None = None
         self.site: Site | None = None
         self.search = Search()
-        #: A digest of all files but pages, before the book was read.
-        self.files_before = ""
         #: Claims that were listed: a served book lists each once.
         self.listed: set[tuple[str, str, str]] = set()
 
@@ -79,11 +72,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
-        files = digest_of_files(root)
-        library = self.site.book.library if self.site and files == self.files_before else None
-        self.files_before = files
-        book = Book(root, execute, library=library)
-        self.site = Site(Pages(book), Pictures(book), self.config.notebook_page, titles(config.nav))
+        self.site = read(root, execute, self.config.notebook_page, titles(config.nav), self.site)
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
 
@@ -127,9 +116,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     on_page_context = CombinedEvent(_before_search, _behind_search)
 
     def on_post_page(self, output: str, page, config) -> str:
-        """A page without indentation, and without what only search reads: a twelfth of its bytes."""
-        output = _FOR_SEARCH.sub("", output)
-        return _INDENTED.sub(lambda found: found["code"] or "\n", output)
+        """A page in fewer bytes."""
+        return squeezed(output)
 
     def on_post_build(self, config) -> None:
         """Mend the search; list claims that runs of this machine contradict.
@@ -148,11 +136,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Watch what is written by hand, not what this plugin writes; and what tells that runs are done."""
         server.unwatch(config.docs_dir)
         server.watch(config.docs_dir, recursive=False)
-        for folder in Path(config.docs_dir).iterdir():
-            if folder.is_dir() and folder.name != FOLDER:
-                server.watch(str(folder))
-        server.watch(str(self.site.book.root / "snippets"))
-        server.watch(str(self.background.signal_file))
+        for path in self.background.watched(Path(config.docs_dir)):
+            server.watch(str(path))
         self.background.start()
         return server
 

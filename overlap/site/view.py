@@ -48,6 +48,8 @@ class Site:
     titles: dict[str, str] = field(default_factory=dict)
     #: What a served page says of the runs behind it.
     status: str = ""
+    #: A digest of all files but pages, before the book was read.
+    files: str = ""
     #: Whether nothing that pages are made from has changed since the last build.
     unchanged: bool = False
 

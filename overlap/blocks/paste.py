@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from overlap import OverlapError
-from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View
+from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View, read_template
 from overlap.run.snippet import PASTES
 
 #: Lines of code that a reader copies without thinking twice; empty ones are not counted.
@@ -68,7 +68,10 @@ class Paste(Block):
 
     def markdown(self, view: View) -> str:
         """The sentence, then the code with its button."""
-        box = view.stash(f'<div class="ov-paste">{view.code(self.code(view.book.root), "")}</div>')
+        code = self.code(view.book.root)
+        indents = [len(line) - len(line.lstrip()) for line in code.split("\n")]
+        lines = list(zip(indents, view.lines(code), strict=True))
+        box = view.stash(view.render(read_template("paste"), lines=lines))
         return f"\n{self.caption}\n\n{box}\n"
 
     def cells(self, notebook: Notebook) -> list[dict]:

@@ -273,7 +273,7 @@ class Block:
 
     @property
     def snippets(self) -> tuple["Shown", ...]:
-        """The snippets that it shows."""
+        """Those whose code or output it shows; a figure shows a picture of one that stands elsewhere."""
         return ()
 
     def check(self, pages: Pages) -> Iterator[str]:

@@ -92,6 +92,7 @@ ELSEWHERE = [
     "graphs/train_captured",
     "graphs/workspace_freed",
     "machine/about_cuda_devices",
+    "machine/as_printed",
     "machine/clock_beside_matmuls",
     "machine/clock_by_data",
     "machine/clock_of_each_sm",

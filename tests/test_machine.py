@@ -5,6 +5,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from fake_cuda import H200
 from overlap.run.snippet import Snippet
 from snippets.machine import (
     about_cuda_devices,
+    as_printed,
     clock_beside_matmuls,
     clock_by_data,
     clock_of_each_sm,
@@ -35,17 +37,25 @@ from snippets.machine import (
     loading_modes,
     matmul_peak,
     nvml_by_uuid,
+    pycuda_arrays,
     pycuda_beside_torch_broken,
     pycuda_context,
+    pycuda_contexts,
+    pycuda_errors,
     pycuda_exit,
+    pycuda_graph,
     pycuda_kernel,
     pycuda_kernel_broken,
     pycuda_memory,
+    pycuda_resources,
     pycuda_stream,
+    pycuda_transfers,
+    pycuda_two_gpus,
     read_or_write,
     small_copy,
     small_kernels,
     small_matmul,
+    tensor_and_gpuarray,
     three_names,
 )
 from snippets.timing import kernel_time
@@ -830,3 +840,214 @@ def test_fp8_multiplies_faster_than_bf16_on_a_gpu():
     result = run_alone("machine/eight_bit_matmul")
     assert max(result["errors"].values()) < 0.08
     assert result["rows"][-1]["tflop_s"]["fp8"] > result["rows"][-1]["tflop_s"]["bf16"]
+
+
+# pycuda: arrays, copies, errors, and the notebooks as printed
+
+
+@pytest.fixture
+def array_module(pycuda, monkeypatch):
+    """`pycuda.gpuarray` with an array that only keeps what it was made of."""
+    module = ModuleType("pycuda.gpuarray")
+    module.GPUArray = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
+    return module
+
+
+def test_an_array_has_the_tensors_memory_form_and_owner(array_module):
+    x = torch.arange(6.0).view(2, 3)
+    array = tensor_and_gpuarray.as_array(x.T[1:])
+    assert (array.shape, array.dtype, array.strides) == ((2, 2), np.float32, (4, 12))
+    assert array.gpudata == x.data_ptr() + 4 and array.base.data_ptr() == array.gpudata
+    seen = np.lib.stride_tricks.as_strided(x.numpy().ravel()[1:], array.shape, array.strides)
+    np.testing.assert_equal(seen, x.T[1:].numpy())
+    assert not hasattr(tensor_and_gpuarray.without_owner(x), "base")
+    with pytest.raises(TypeError, match="bfloat16"):
+        tensor_and_gpuarray.as_array(x.bfloat16())
+
+
+def test_each_way_to_a_context_is_timed_and_ends_a_process_that_used_torch(monkeypatch, capsys):
+    row = {"ms": 1.0, "mib": 2.0, "wrong": 3}
+    ended = []
+    monkeypatch.setattr(pycuda_contexts, "costs", lambda take: row | {"take": take.__name__})
+    monkeypatch.setattr(pycuda_contexts, "end_of", lambda code: ended.append(code) or {"exit": 0, "said": []})
+    result = pycuda_contexts.main()
+    takes = {name: row["take"] for name, row in result["rows"].items()}
+    assert takes == {"autoinit": "autoinit", "autoprimaryctx": "autoprimaryctx", "pushed": "share"}
+    assert set(result["ends"]) == {*takes, "popped"} and ended[-1].endswith("context.pop()")
+    for code in ended:
+        compile(code, "end", "exec")
+        assert code.startswith("import torch; torch.ones(1, device='cuda')")
+    assert "3 of 10,000,000 elements read early" in capsys.readouterr().out
+
+
+class Stream:
+    """One that notes that it was waited for."""
+
+    def __init__(self, waited: list):
+        self.synchronize = partial(waited.append, self)
+
+
+class HostMemory:
+    """A driver whose GPU memory is an array, with what each stream was asked, in order."""
+
+    def __init__(self, elements: int):
+        self.memory, self.asked = np.zeros(elements, np.float32), {}
+
+    def at(self, address: int, count: int) -> np.ndarray:
+        return self.memory[address // 4 : address // 4 + count]
+
+    def memcpy_htod_async(self, to: int, host: np.ndarray, stream: Stream) -> None:
+        self.asked.setdefault(stream, []).append("there")
+        self.at(to, host.size)[:] = host
+
+    def memcpy_dtoh_async(self, host: np.ndarray, source: int, stream: Stream) -> None:
+        self.asked.setdefault(stream, []).append("back")
+        host[:] = self.at(source, host.size)
+
+    def kernel(self, out, x, n, grid, block, stream) -> None:
+        self.asked.setdefault(stream, []).append("kernel")
+        reached = min(int(n), grid[0] * block[0])
+        self.at(int(out), reached)[:] = 2 * self.at(int(x), reached)
+
+
+def test_chunks_go_there_are_doubled_and_come_back_each_in_one_stream(monkeypatch):
+    monkeypatch.setattr(pycuda_transfers, "CHUNKS", 4)
+    size = 4 * 300
+    driver, waited = HostMemory(2 * size), []
+    streams = [Stream(waited) for _ in range(3)]
+    host, back = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+    pycuda_transfers.chunked(driver, driver.kernel, host, back, (0, 4 * size), streams)
+    np.testing.assert_equal(back, 2 * host)
+    orders = [driver.asked[stream] for stream in streams]
+    assert orders == [["there", "kernel", "back"] * times for times in (2, 1, 1)] and waited == streams
+
+
+ENDED = """
+import json
+def said(call):
+    try:
+        call()
+    except Exception as error:
+        return str(error)
+    return ""
+def launch():
+    LAUNCH
+print("before ", end="")
+print("ROW" + json.dumps({"launch": said(launch), "ones": 4}))
+print("after")
+"""
+
+
+def test_a_wrong_launch_is_told_with_what_was_printed_and_how_it_ended(monkeypatch, pycuda, capsys):
+    monkeypatch.setattr(pycuda_errors, "BEGIN", ENDED)
+    launches = {"right": "pass", "wrong": "1 / 0", "dead": "import os; os._exit(3)"}
+    monkeypatch.setattr(pycuda_errors, "LAUNCHES", launches)
+    rows = pycuda_errors.main()["rows"]
+    assert rows["right"] == {"launch": "", "ones": 4, "exit": 0, "printed": "before after\n"}
+    assert rows["wrong"]["launch"] == "division by zero" and rows["dead"]["exit"] == 3
+    assert "launch  division by zero" in capsys.readouterr().out
+
+
+def test_each_launch_stands_in_the_code_that_every_process_runs():
+    for launch in pycuda_errors.LAUNCHES.values():
+        code = pycuda_errors.BEGIN.replace("LAUNCH\n", f"{launch}\n")
+        assert launch in code and "LAUNCH" not in code
+        compile(code, "process", "exec")
+
+
+@pytest.mark.parametrize("grid", as_printed.GRIDS)
+def test_what_the_notebook_printed_of_its_threads_follows_from_its_index(grid):
+    """The expressions of C are expressions of Python: each thread writes where it says."""
+    writes, index, launch, last, printed = grid
+    shape = eval(f"dict({launch})")
+    (bx, by), (tx, ty, tz) = shape["grid"], shape["block"]
+    arrays = [np.zeros(4000) for _ in writes]
+    place, *values = (compile(each.replace("\n", " "), "C", "eval") for each in (index, *writes))
+    for block in np.ndindex(by, bx):
+        for thread in np.ndindex(tz, ty, tx):
+            names = {
+                "gridDim": SimpleNamespace(x=bx, y=by),
+                "blockDim": SimpleNamespace(x=tx, y=ty, z=tz),
+                "blockIdx": SimpleNamespace(x=block[1], y=block[0]),
+                "threadIdx": SimpleNamespace(x=thread[2], y=thread[1], z=thread[0]),
+            }
+            at = eval(place, names)
+            if at < 4000:
+                for array, value in zip(arrays, values, strict=True):
+                    array[at] = eval(value, names)
+    assert [array[last:].tolist() for array in arrays] == printed
+    cell, told = as_printed.grid_cell(grid)
+    compile(cell, "cell", "exec")
+    assert all(f"(float) {what};" in cell for what in writes) and launch in cell
+    assert eval(told) == printed
+
+
+def test_cells_run_one_after_the_other_and_show_their_last_line_error_and_warning():
+    cells = [
+        ("import warnings\nx = [1,\n 2]", ""),
+        ("x", "[1,  2]"),
+        ("y", "3"),
+        ("def f():\n    warnings.warn('old', FutureWarning)\n    return 4\nf()", "5"),
+    ]
+    first, second, third, fourth = as_printed.in_one_process(cells)
+    assert (first["now"], second["now"], second["same"]) == ("", "[1, 2]", True)
+    assert third["error"] == "NameError: name 'y' is not defined" and not third["same"]
+    assert (fourth["now"], fourth["warned"]) == ("4", ["FutureWarning: old"])
+    derived = as_printed.derive({"rows": {"part": [first, second, third, fourth]}})
+    assert derived == {"printed_then": 3, "the_same": 1, "failed": ["y"], "warned": ["f()"]}
+    with pytest.raises(RuntimeError, match="ended early"):
+        as_printed.in_one_process([("import os; os._exit(1)", "")])
+
+
+def test_a_function_is_right_wrong_or_told_with_the_compilers_line():
+    def refused():
+        raise RuntimeError("nvcc failed\nkernel.cu(3): error: texture is undefined\nmore")
+
+    assert pycuda_arrays.verdict(lambda: [1.0, 2.0], np.array([1, 2])) == {"right": True, "error": ""}
+    assert pycuda_arrays.verdict(lambda: [1.0, 2.1], np.array([1, 2])) == {"right": False, "error": ""}
+    row = pycuda_arrays.verdict(refused, None)
+    assert row == {"right": False, "error": "kernel.cu(3): error: texture is undefined"}
+    assert pycuda_arrays.in_unit(np.linspace(0, 1, 100)) and not pycuda_arrays.in_unit(np.zeros(100))
+
+
+@pytest.mark.gpu
+def test_a_tensor_is_pycudas_array_and_keeps_its_owner(real_pycuda):
+    with pycuda_context.torch_context() as driver:
+        assert tensor_and_gpuarray.after_the_tensor(tensor_and_gpuarray.as_array) == 3
+        array = tensor_and_gpuarray.of_an_array(driver)
+    assert array["same_memory"] and array["kept"] and array["value"] == 3
+    assert array["allocated_by_torch"] == 0 and not array["kept_without_tensor"]
+
+
+@pytest.mark.gpu
+def test_a_replay_runs_pycudas_kernel_between_pytorchs(real_pycuda):
+    x = torch.zeros(1000, device="cuda")
+    pycuda_kernel.launch(x)
+    with pycuda_stream.one_stream() as stream:
+        graph = pycuda_graph.captured(x, stream)
+        torch.cuda.synchronize()
+        assert bool((x == 0).all()), "captured, not run"
+        graph.replay()
+        graph.replay()
+    assert bool((x == 9).all())
+
+
+@pytest.mark.gpu
+def test_no_more_blocks_are_on_an_sm_than_its_threads_allow(real_pycuda):
+    from pycuda.compiler import SourceModule
+
+    with pycuda_context.torch_context():
+        module = SourceModule(pycuda_resources.SOURCE, no_extern_c=True)
+        kernel = module.get_function("residents")
+        counted = {threads: pycuda_resources.blocks_on_an_sm(kernel, threads) for threads in (256, 1024)}
+    most = torch.cuda.get_device_properties(0).max_threads_per_multi_processor
+    assert 1 <= counted[1024] <= most // 1024 < counted[256] <= most // 256
+
+
+@pytest.mark.gpu
+def test_pycuda_works_on_each_of_two_gpus(real_pycuda):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    assert [pycuda_two_gpus.doubled_on(index) for index in (0, 1)] == [pycuda_two_gpus.SIZE] * 2
+    assert pycuda_two_gpus.copied(0, 1) == pycuda_two_gpus.SIZE

@@ -949,6 +949,15 @@ def test_a_wrong_launch_is_told_with_what_was_printed_and_how_it_ended(monkeypat
     assert "launch  division by zero" in capsys.readouterr().out
 
 
+def test_launches_are_told_apart_by_who_refused_them():
+    def row(launch="", wait="", torch=""):
+        return {"launch": launch, "wait": wait, "torch": torch}
+
+    rows = {"right": row(), "late": row(wait="x"), "lost": row(wait="x", torch="x"), "int": row(launch="x")}
+    derived = pycuda_errors.derive({"rows": rows})
+    assert derived == {"silent": ["right"], "refused": ["int"], "fatal": ["lost"]}
+
+
 def test_each_launch_stands_in_the_code_that_every_process_runs():
     for launch in pycuda_errors.LAUNCHES.values():
         code = pycuda_errors.BEGIN.replace("LAUNCH\n", f"{launch}\n")
@@ -995,7 +1004,8 @@ def test_cells_run_one_after_the_other_and_show_their_last_line_error_and_warnin
     assert third["error"] == "NameError: name 'y' is not defined" and not third["same"]
     assert (fourth["now"], fourth["warned"]) == ("4", ["FutureWarning: old"])
     derived = as_printed.derive({"rows": {"part": [first, second, third, fourth]}})
-    assert derived == {"printed_then": 3, "the_same": 1, "failed": ["y"], "warned": ["f()"]}
+    told = {"printed_then": 3, "the_same": 1, "other": ["y", "f()"]}
+    assert derived == told | {"failed": ["y"], "warned": ["f()"]}
     with pytest.raises(RuntimeError, match="ended early"):
         as_printed.in_one_process([("import os; os._exit(1)", "")])
 
@@ -1008,6 +1018,10 @@ def test_a_function_is_right_wrong_or_told_with_the_compilers_line():
     assert pycuda_arrays.verdict(lambda: [1.0, 2.1], np.array([1, 2])) == {"right": False, "error": ""}
     row = pycuda_arrays.verdict(refused, None)
     assert row == {"right": False, "error": "kernel.cu(3): error: texture is undefined"}
+    missing = {"right": False, "error": "b'x.hpp:2: fatal error: old.h: No such file or directory'"}
+    rows = {"take": missing, "sum": {"right": True, "error": ""}, "put": row}
+    derived = pycuda_arrays.derive({"rows": rows})
+    assert derived == {"wrong": ["put", "take"], "missing_headers": ["old.h"]}
     assert pycuda_arrays.in_unit(np.linspace(0, 1, 100)) and not pycuda_arrays.in_unit(np.zeros(100))
 
 

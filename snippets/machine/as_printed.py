@@ -262,6 +262,7 @@ def derive(results: dict) -> dict:
     return {
         "printed_then": len(told),
         "the_same": sum(row["same"] for row in told),
+        "other": [row["cell"].splitlines()[-1] for row in told if not row["same"]],
         "failed": [row["cell"].splitlines()[-1] for row in cells if row["error"]],
         "warned": [row["cell"].splitlines()[-1] for row in cells if row["warned"]],
     }

@@ -84,5 +84,15 @@ def main() -> dict:
     return {"rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """Functions that are not right, and the headers that the compiler did not find."""
+    wrong = {name: row for name, row in results["rows"].items() if not row["right"]}
+    errors = " ".join(row["error"] for row in wrong.values())
+    headers = [
+        part.split(": No such file")[0] for part in errors.split("fatal error: ")
+    ]
+    return {"wrong": sorted(wrong), "missing_headers": headers[1:]}
+
+
 if __name__ == "__main__":
     main()

@@ -93,5 +93,16 @@ def main() -> dict:
     return {"rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """Which launches nobody refuses, and which are refused before the GPU has them."""
+    rows = results["rows"].items()
+    told = ("launch", "wait", "torch")
+    return {
+        "silent": sorted(name for name, row in rows if not any(row[w] for w in told)),
+        "refused": sorted(name for name, row in rows if row["launch"]),
+        "fatal": sorted(name for name, row in rows if row["torch"]),
+    }
+
+
 if __name__ == "__main__":
     main()

@@ -23,6 +23,7 @@ from snippets.collectives import (
     captured_all_reduces,
     gloo_interface,
     graphs_not_mixed,
+    links_off,
     nccl_hangs,
     nccl_says,
     overlap_with_compute,
@@ -576,3 +577,22 @@ def test_without_two_hosts_gloo_interface_says_so(monkeypatch):
     monkeypatch.setattr(gloo_interface, "HOSTS", "exit 3")
     with pytest.raises(RuntimeError, match="no two hosts"):
         gloo_interface.on_two_hosts("", "")
+
+
+LINKS_IN_SMALL = """
+import os
+from snippets.collectives import links_off
+links_off.SIZES = [1024, 4096]
+links_off.LAYERS, links_off.WIDTH, links_off.ROWS, links_off.TRIALS = 2, 32, 8, 2
+links_off.job()
+"""
+
+
+@no_gpu
+def test_gradients_are_the_mean_over_ranks_whatever_joins_them(tmp_path):
+    (tmp_path / "small.py").write_text(LINKS_IN_SMALL)
+    told = links_off.measured(str(tmp_path / "small.py"), {}, 2)
+    differ = told["differ_by"]
+    assert set(differ) == {*(f"{mb} MB" for mb in links_off.BUCKETS_MB), "16-bit hook"}
+    assert differ.pop("16-bit hook") < 0.01 and max(differ.values()) < 1e-5
+    assert set(told["all_reduce"]["ms"]) == {"1024", "4096"}

@@ -99,6 +99,7 @@ SIZES: dict[str, dict] = {
     "fsdp_activations": {"LAYERS": 2, "WIDTH": 128, "ROWS": 1, "TOKENS": 16, "CHECKED": [1, 16]},
     "fsdp_saves_nothing": {"LAYERS": 8, "WIDTH": 256, "MANY": 1024},
     "rank_saves_alone": {"WIDTH": 8, "LIMIT_S": 1},
+    "fsdp_accumulation": {"LAYERS": 2, "WIDTH": 128, "PARTS": 3, "TOKENS": 16, "CHECKED": [1, 16]},
     "parts_from_a_file": {"LAYERS": 2, "WIDTH": 128},
     "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
     "fsdp_account": {"WIDTH": 128, "TOKENS": 16, "ROWS": {"few": 1, "many": 2}, "STEPS": 1, "PROFILES": 1},
@@ -575,3 +576,10 @@ def test_a_rank_that_gathers_alone_waits_until_the_timeout(small):
     assert 0.9 <= result["alone"]["seconds"] <= 10 and "Timed out" in result["alone"]["says"]
     assert result["together"] == {"tensors": [4, 0], "of": 4}
     assert result["parts"] == 4, "its own parts need no other rank"
+
+
+def test_gradients_exchanged_once_are_those_exchanged_in_every_part(small):
+    loss = small["fsdp_accumulation"]["loss"]
+    assert loss["last"] == pytest.approx(loss["every"], rel=1e-5)
+    assert loss["last_kept"] == pytest.approx(loss["every"], rel=1e-5)
+    assert loss["every"][-1] < 0.99 * loss["every"][0], "the steps change the weights"

@@ -136,14 +136,23 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Bus bandwidth in GB/s by setting and size, as nccl-tests count it."""
-    n, rates = results["ranks"], {}
+    """Bus bandwidth by setting and size, in GB/s as nccl-tests count it; DDP's step.
+
+    It is told as a multiple of the step alone, of the default's by the hook, and of
+    the shortest by the size of buckets.
+    """
+    n, rates, steps = results["ranks"], {}, {}
     for name, told in results["told"].items():
         ms = told["all_reduce"]["ms"]
         rates[name] = [
             2 * (n - 1) / n * size / ms[str(size)] / 1e6 for size in results["bytes"]
         ]
-    return {"gb_s": rates}
+        ms = told["steps"]["ms"]
+        buckets = [ms[f"{mb} MB"] for mb in BUCKETS_MB]
+        steps[name] = {"of_alone": ms["25 MB"] / ms["alone"]}
+        steps[name]["hook"] = ms["16-bit hook"] / ms["25 MB"]
+        steps[name]["buckets"] = max(buckets) / min(buckets)
+    return {"gb_s": rates, "ddp": steps}
 
 
 def plot(results: dict, ceilings: dict):

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [2]
-# timeout = 150
+# timeout = 200
 # launcher = "torchrun"
 # take = ["accumulated"]
 # ///
@@ -95,6 +95,16 @@ def main() -> dict:
     gc.collect()  # FSDP has cycles, and no model may outlive its process group
     dist.destroy_process_group()
     return result
+
+
+def derive(results: dict) -> dict:
+    """GB of whole gradients beyond a rank's share; how far losses differ, as a share."""
+    loss, off = results["loss"], []
+    for way in loss.values():
+        pairs = zip(way, loss["every"], strict=True)
+        off += [abs(mine - every) / every for mine, every in pairs]
+    added = 4e-9 * results["parameters"] * (1 - 1 / results["ranks"])
+    return {"added_gb": added, "losses_differ_by": max(off)}
 
 
 TITLES = {

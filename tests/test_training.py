@@ -36,6 +36,7 @@ from snippets.training import (
     other_bits,
     precisions,
     same_bits,
+    same_seed,
     scaling_residual,
     steps_for_seconds,
 )
@@ -739,6 +740,71 @@ def test_additions_in_any_order_differ_on_a_gpu(returned):
     assert "index_add_" in derived["vary"] and "sum" not in derived["vary"]
     assert all(row.get("deterministic", 1) == 1 for row in returned["operations"].values())
     assert returned["refused_matmul"] == ""  # the request for a variable is gone from PyTorch 2.11
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv(other_bits.CONFIG, "as it was")
+    nets = lambda: {  # noqa: E731
+        "linear layers": (nn.Linear(4, 4), torch.ones(2, 4)),
+        "attention": (same_seed.Attention(), torch.ones(2, 3, 128)),
+    }
+    monkeypatch.setattr(same_seed, "networks", lambda: dict([next(iter(nets().items()))]))
+    monkeypatch.setattr(same_seed, "STEPS", 3)
+
+
+def test_runs_from_one_seed_are_counted_and_compared(short_training, monkeypatch):
+    torch.manual_seed(0)
+    network = nn.Linear(4, 4)
+    monkeypatch.setattr(same_seed, "networks", lambda: {"one": (deepcopy(network), torch.ones(2, 4))})
+    result = json.loads(json.dumps(same_seed.main()))
+    row = result["networks"]["one"]
+    assert row["default"]["distinct"] == 1 and row["default"]["first_step_apart"] is None
+    assert row["default"]["losses_apart"] == [0.0] * 3 and same_seed.plot(result, {})
+
+
+def test_a_run_that_goes_another_way_is_seen_at_its_step(short_training, monkeypatch):
+    runs = iter([([1.0, 2.0], [5.0, 4.0]), ([1.0, 2.5], [5.0, 4.5])] * 2)
+
+    def trained(name, device):
+        weights, losses = next(runs)
+        return torch.tensor(weights), losses
+
+    monkeypatch.setattr(same_seed, "STEPS", 2)
+    monkeypatch.setattr(same_seed, "trained", trained)
+    row = same_seed.compared("any", "cpu")
+    assert (row["distinct"], row["first_step_apart"], row["weights_differ_by"]) == (2, 2, 0.5)
+    assert row["losses_apart"] == [0.0, 0.125]
+
+
+def test_each_network_is_trained_both_ways_whatever_was_timed_before(short_training, monkeypatch):
+    modes = []
+
+    def compared(name, device):
+        modes.append(torch.are_deterministic_algorithms_enabled())
+        return {"distinct": 1}
+
+    nets = {name: (nn.Linear(4, 4), torch.ones(2, 4)) for name in ("one", "other")}
+    monkeypatch.setattr(same_seed, "networks", lambda: nets)
+    monkeypatch.setattr(same_seed, "compared", compared)
+    same_seed.main()
+    assert modes == [False, True, False, True] and not torch.are_deterministic_algorithms_enabled()
+
+
+def test_networks_are_the_same_each_time(monkeypatch):
+    for name, size in {"NODES": 20, "EDGES": 100}.items():
+        monkeypatch.setattr(same_seed, name, size)
+    for one, other in zip(same_seed.networks().values(), same_seed.networks().values(), strict=True):
+        assert torch.equal(one[1], other[1]) and torch.equal(one[0](one[1]), other[0](other[1]))
+
+
+@pytest.mark.gpu
+@pytest.mark.program("training/same_seed", quick=True)
+def test_a_deterministic_training_gives_the_same_bits_on_a_gpu(returned):
+    networks = returned["networks"]
+    assert {row["deterministic"]["distinct"] for row in networks.values()} == {1}
+    assert networks["sums over neighbours"]["default"]["distinct"] > 1
 
 
 def test_each_size_comes_twice_and_its_first_step_is_new(monkeypatch):

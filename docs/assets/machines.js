@@ -178,7 +178,7 @@
     note === undefined ? delete value.dataset.note : value.dataset.note = note
   }
 
-  /* In the evidence a value is told where it is from when a reader points at it. */
+  /* A value is told where it is from when a reader points at it. */
   const tellNote = async ({ target }) => {
     const value = target.closest?.(".ov-value[data-key]:not([data-note])")
     if (!value) return

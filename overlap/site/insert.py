@@ -46,24 +46,16 @@ def insert(site: Site, path: str, text: str) -> str:
 
 def _in_sentences(view: View, text: str) -> str:
     """Text with what stands in its sentences; code has nothing of this."""
-    answer, heading, evidence = text.partition(f"{{ #{EVIDENCE} }}")
-    answer = replace(VALUE.pattern, answer, lambda match: _value(view, match))
-    evidence = replace(VALUE.pattern, evidence, lambda match: _value(view, match, is_closed=True))
-    text = answer + heading + evidence
+    text = replace(VALUE.pattern, text, lambda match: _value(view, match))
     text = replace(PRINTED.pattern, text, lambda match: _printed(view, match))
     text = replace(VERDICT.pattern, text, lambda match: _verdict(view, match))
     text = replace(_MARK, text, lambda match: _mark(view, match))
     return Glossary(view).linked(text)
 
 
-def _value(view: View, match: re.Match, *, is_closed: bool = False) -> str:
-    """A value on the page's machine, with its provenance and its range.
-
-    In a closed row the page's script finds the provenance by the value's key.
-    """
+def _value(view: View, match: re.Match) -> str:
+    """A value on the page's machine, with its range; by its key the page's script finds where it is from."""
     shown = view.value(read_value(match))
-    if is_closed and "data-key" in shown.attributes:
-        del shown.attributes["data-note"]
     name = "ov-value ov-pinned" if shown.is_pinned else "ov-value"
     attributes = {"class": name} | shown.attributes
     small = f'<small class="ov-range">{escape(shown.wide_range)}</small>' if shown.wide_range else ""

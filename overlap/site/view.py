@@ -239,11 +239,9 @@ class View:
         text, wide_range, note = machines.value(self.book, value, machine)
         # a value that is of one machine only stands in a sentence that names it, but for the first page
         is_pinned = bool(value.machine and self.path != FIRST)
-        attributes = {"data-note": note}
+        attributes = {"data-note": note} if value.machine else {"data-key": value.key}
         if machine != self.opens_on:
             attributes["data-machine"] = machine
-        if not value.machine:
-            attributes["data-key"] = value.key
         if not is_pinned and self.is_elsewhere(machine, value.snippet):
             attributes["data-on"] = hardware.label(machine)
         return ShownValue(text, wide_range, is_pinned, attributes)

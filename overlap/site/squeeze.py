@@ -3,10 +3,19 @@
 import re
 
 _FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?:=\"[^\"]*\")?(?=[^<>]*>)")
+#: Tags at which a line ends anyhow.
+_BLOCK = r"</?(?:nav|ul|ol|li|p|div|h[1-6]|details|table|thead|tbody|tr)\b"
 #: Blank space around the ends of lines; code keeps its own.
-_INDENTED = re.compile(r"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)|\s*\n\s*", re.S)
+_INDENTED = re.compile(
+    rf"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)|\s*\n\s*(?P<block>(?={_BLOCK}))?", re.S
+)
 
 
 def squeezed(html: str) -> str:
     """The page as it is published."""
-    return _INDENTED.sub(lambda found: found["code"] or "\n", _FOR_SEARCH.sub("", html))
+    return _INDENTED.sub(_shorter, _FOR_SEARCH.sub("", html))
+
+
+def _shorter(match: re.Match) -> str:
+    at_block = match["block"] is not None
+    return match["code"] or ("" if at_block else "\n")

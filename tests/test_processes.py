@@ -31,6 +31,7 @@ from snippets.processes import (
     pool_and_process,
     queue_and_array,
     share_memory,
+    shared_model,
     start_methods,
     threads_per_process,
 )
@@ -569,3 +570,29 @@ def test_rates_of_processes_that_fail_are_their_last_words(monkeypatch):
 def test_mps_starts_or_says_why_not():
     result = run_alone("processes/one_gpu_mps", PROCESSES=(1,), MODELS={"small": (256, 24, 1)})
     assert bool(result["refusal"]) != bool(result["shared"]) and "small" in result["in_turn"]
+
+
+def test_a_parent_sees_what_a_child_changes_in_place(monkeypatch):
+    monkeypatch.setattr(shared_model, "SIZE", 8)
+    messages = []
+
+    class Connection:
+        """The child on this side of the pipe: what it rebuilds is the same memory."""
+
+        def send_bytes(self, payload):
+            name, model = shared_model.ForkingPickler.loads(payload)
+            shared_model.CHANGES[name](model)
+            messages.append(name)
+
+        def recv(self):
+            return messages[-1]
+
+    rows = {name: shared_model.seen_here(Connection(), name) for name in shared_model.CHANGES}
+    assert messages == list(shared_model.CHANGES)
+    assert shared_model.derive({"rows": rows}) == {
+        "weights": ["in_place", "load_state", "optimizer_step"],
+        "buffers": ["forward"],
+        "nothing": ["backward", "double", "replaced"],
+    }
+    assert rows["in_place"]["changed"] == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert all(row["gradients"] == 0 for row in rows.values())

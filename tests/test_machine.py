@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -848,7 +849,7 @@ def test_fp8_multiplies_faster_than_bf16_on_a_gpu():
 @pytest.fixture
 def array_module(pycuda, monkeypatch):
     """`pycuda.gpuarray` with an array that only keeps what it was made of."""
-    module = ModuleType("pycuda.gpuarray")
+    module: Any = ModuleType("pycuda.gpuarray")
     module.GPUArray = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
     return module

@@ -1,4 +1,4 @@
-"""The batches of `loader`, on the GPU: each is copied while you work on the one before."""
+"""The batches of `loader` (tensors in tuples, lists and dicts), on the GPU, each copied ahead."""
 
 from itertools import chain, pairwise
 

@@ -1,4 +1,4 @@
-"""A model that no rank ever has whole: split before it has memory, then filled."""
+"""A model that no rank ever has whole; each `reset_parameters` fills all its module owns."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A loader with this process's share of the host's cores, and four batches ahead for each worker."""
+"""A loader with this process's share of the host's cores, one worker at least, that reads ahead."""
 
 import os
 
@@ -7,7 +7,8 @@ from torch.utils.data import DataLoader
 
 def feeding(dataset, workers=8, **options):
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun says it
-    share = len(os.sched_getaffinity(0)) // ranks - 1  # a core is for the loop
+    usable = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
+    share = len(usable) // ranks - 1  # a core is for the loop
     options.setdefault("prefetch_factor", 4)
     options.setdefault("persistent_workers", True)
     options.setdefault("pin_memory", True)

@@ -1,4 +1,4 @@
-"""The GPU if there is one, else the CPU; a model, a tensor or a batch of any form is put there."""
+"""The GPU if there is one, else the CPU; a model or a batch (tensors in tuples, lists, dicts) goes there."""
 
 import torch
 from torch.utils._pytree import tree_map

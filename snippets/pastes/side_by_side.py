@@ -1,4 +1,4 @@
-"""What the branches return, a tensor each; branch i is launched on stream i."""
+"""What the branches return, a tensor each; branch i, which must not raise, is on stream i."""
 
 import torch
 

@@ -20,7 +20,14 @@ def account_of(work: Callable[[], object]) -> dict[str, float]:
     """Milliseconds of what `work` does: kernels, copies, all-reduces, the CPU's waits.
 
     It is called twice, and the second time counts. For work on one GPU: where it uses
-    several, kernels of all of them count. The waits of the profile are left out.
+    several, kernels of all of them count. The waits of the profile are left out: two,
+    so in a process with a context on a second GPU its wait counts as one of `work`.
+
+    Keys: "compute" (all kernels but NCCL's), "all_reduce" (NCCL's kernels), "exposed"
+    (all_reduce beside no other kernel), "copies" (to and from the host); of the CPU
+    "CPU_waits", "CPU_copies" (in the call that copies), "launches" and "calls" (all
+    others). "kernel_count" is a number of kernels, no time. An operator of your own
+    whose namespace begins with "cu" counts among the calls.
     """
     return account(without_closing_waits(lanes(work)))
 

@@ -80,7 +80,9 @@ def own_parts(
     the step as a whole is slower than without: do this seldom. The exchange copies all
     gradients into one tensor: memory for a further model at the peak. A parameter that
     the loss does not use gets a gradient of zeros. If a rank has no batch left, all get
-    StopIteration before their passes; the batches that others took are not used.
+    StopIteration before their passes; the batches that others took are not used. Catch
+    it around the call: within a generator it would become a RuntimeError. Gradients
+    must be dense.
     `group` is that of the model; by default all ranks.
     """
     wait_for()

@@ -28,7 +28,9 @@ def has_kernels(capability: str | tuple[int, int]) -> bool:
 
     It is a text such as "9.0", or what `torch.cuda.get_device_capability()` gives.
     Kernels serve all later GPUs of the same major number; those of a target with an
-    "a", such as "sm_90a", only GPUs of this very capability. Code in PTX is left aside.
+    "a", such as "sm_90a", only GPUs of this very capability. Code in PTX is
+    left aside. For NVIDIA's GPUs alone: False with ROCm, whose names are such as
+    "gfx942". ValueError for a text without a point, such as "9".
     """
     if isinstance(capability, str):
         major, minor = map(int, capability.split("."))

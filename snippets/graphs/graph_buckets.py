@@ -39,6 +39,11 @@ def bucketed(
     must not look ahead, and its loss must leave -100 out. All graphs share their
     memory: what a call returns is overwritten by the next. ValueError for a batch
     that is longer than all sizes, or has another number of rows than the examples.
+
+    Nothing else is looked at. `targets` must be of the shape of `tokens`: (rows, 1) is
+    spread over the row. Both are converted to the examples' dtypes. `example(size)`
+    must give (rows, size): a wrong length is not noticed before a batch needs it.
+    The optimizer must be `capturable`, and a learning rate that is a number is frozen.
     """
     graphs, pool = {}, torch.cuda.graph_pool_handle()
     aside = torch.cuda.Stream()

@@ -60,6 +60,8 @@ def graphed(
 ) -> Callable[..., torch.Tensor]:
     """`step` as one CUDA graph, for batches like `first`, on which it trains once.
 
+    `step` reads no value on the CPU, and its optimizer is `capturable`; a learning rate
+    that is a number is frozen at what it is now: a scheduler needs one in a tensor.
     What it returns is overwritten by the next call. ValueError, before it trains, for
     another number of tensors, another shape, as the last batch of an epoch may have, or
     another dtype.

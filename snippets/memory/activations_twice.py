@@ -30,6 +30,9 @@ def saved_bytes(forward: Callable[[], Tensor], apart: Iterable[Tensor] = ()) -> 
 
     Memory that several operations keep counts once; that of the tensors in `apart`,
     such as parameters, does not count. On "meta" memory has no address: use the CPU.
+    What is saved for a graph that `forward` drops before it returns, such as that of a
+    second loss, counts too, unless later memory has its address. For dense tensors:
+    sparse ones raise NotImplementedError, and DTensors RuntimeError.
     """
     sizes = {}
 

@@ -29,7 +29,8 @@ def snapshot_on_oom(path: Path | str, most: int = 1) -> list[Path]:
     first `most` snapshots go to `path`, with a number in the name from the second on.
     Give each process a path of its own. The list that you get is filled as they are
     written. Their history is of the last 100,000 events: what was allocated before them
-    is listed, with its stack, but not when. Without CUDA nothing happens.
+    is listed, with its stack, but not when. Without CUDA nothing happens. The folder of
+    `path` must be there: one that is not is warned of only when memory is out.
     """
     path = Path(path)
     written: list[Path] = []

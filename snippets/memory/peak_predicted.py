@@ -59,9 +59,12 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
         peak, operation = predicted(step)
 
     `work` makes its model, optimizer and data itself: real tensors from outside are
-    refused, and so is reading a value, as `.item()` does. No GPU is needed. `device` is
-    the kind whose memory counts: say "cpu" for work on the CPU. Say `foreach=True` (or
-    `fused=True`) to the optimizer: its default is another for fake tensors.
+    refused, and so is reading a value, as `.item()` does. No GPU is needed, but for
+    "cuda" a PyTorch that was built with CUDA: one for the CPU alone raises, or aborts
+    the process in attention. Make everything on the CPU there, and say "cpu": its
+    operations may keep other bytes. `device` is the kind whose memory counts: say "cpu"
+    for work on the CPU. Say `foreach=True` (or `fused=True`) to the optimizer: its
+    default is another for fake tensors.
     """
     with FakeTensorMode(), Peak(device) as peak:
         work()

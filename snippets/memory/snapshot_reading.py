@@ -75,6 +75,10 @@ def held_by(snapshot: dict[str, Any], device: int = 0) -> dict[str, int]:
 
     `snapshot` is what `torch.cuda.memory._snapshot()` gave, or `pickle.load` of a file
     that `_dump_snapshot` wrote. Load files that you trust only: a pickle can run code.
+    The function is the innermost one whose file has no `/torch/` in its path: on
+    Windows, whose paths have backslashes, that is one of PyTorch's own, and in an
+    environment such as /opt/torch no function of an installed package is named.
+    {} for a GPU that is not there.
     """
     blocks = blocks_of(snapshot, device)
     return summed(
@@ -107,7 +111,8 @@ def at_peak(snapshot: dict[str, Any], device: int = 0) -> dict[str, int]:
     Replays the recorded events: the newest `max_entries` of them. What was held before
     the oldest of these is there as `OLDER`, and a peak before it is not seen: the sum
     is then less than `memory_stats()["requested_bytes.all.peak"]`. {} where nothing
-    was recorded. `snapshot` is what `held_by` takes, not the file's path.
+    was recorded, IndexError for a GPU that is not there. `snapshot` is what `held_by`
+    takes, not the file's path; functions are named as there.
     """
     events = snapshot["device_traces"][device]
     if not events:

@@ -73,6 +73,7 @@ def measure(
     `devices`: whom to wait for, one or several: numbers, names such as "cuda:1" or
     "cpu", or what `tensor.device` gives. All that are in use by default, none if empty:
     give [] for "meta", where nothing runs. ValueError if there are no trials or calls;
+    what PyTorch raises, as RuntimeError, for a name or a GPU that it does not know;
     TypeError, in the warm-up, for a function that gives a coroutine or a generator.
     """
     if trials < 1 or calls < 1:

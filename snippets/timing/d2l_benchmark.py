@@ -21,7 +21,8 @@ from snippets.timing.wait_for import wait_for
 class Benchmark:
     """Drop-in for `d2l.Benchmark`: times the block, prints `description: 0.1234 sec`.
 
-    `devices`: whom to wait for, by number; all that are in use by default.
+    `devices`: whom to wait for, by number; all that are in use by default. `seconds`
+    is what the block took, NaN before it ends.
     """
 
     def __init__(self, description: str = "Done", devices: Iterable[int] | None = None):

@@ -33,10 +33,10 @@ def traced(
     """Run `train(profiler)`, and write a trace of so many of its steps to `path`.
 
     `train` calls `profiler.step()` at the end of each step. The first `skip` steps, one
-    at least, are not in the trace: the profiler is off, and warms up in the last. If
-    `train` ends early, the trace has fewer steps; RuntimeError if it has none. A path
-    that ends in ".gz" is compressed. FileNotFoundError, before `train` is called, if
-    there is no folder for it.
+    at least (else AssertionError), are not in the trace: the profiler is off, and warms
+    up in the last. If `train` ends early, the trace has fewer steps; RuntimeError if it
+    has none. A path that ends in ".gz" is compressed. FileNotFoundError, before `train`
+    is called, if there is no folder for it.
     """
     if not Path(path).parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder for the trace")

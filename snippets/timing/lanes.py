@@ -36,7 +36,8 @@ def lanes(work: Callable[[], object]) -> list[list[Any]]:
     It is called twice, and the rows are of the second call. Lane "CPU" has the calls of
     the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or
     "GPU 1, stream 7" where several GPUs work, its kernels and copies. Without a GPU
-    there are no rows.
+    there are no rows. Calls of CUDA are told by their names, which begin with "cu": an
+    operator of your own whose namespace does so counts as one of them.
     """
     events = [e for e in profiled(work) if is_on_gpu(e) or e.name.startswith("cu")]
     events = [event for event in events if not event.is_user_annotation]

@@ -38,7 +38,9 @@ class PowerMeter:
     see REASONS) and `busy_percent`. NVML itself renews what it says about ten times a
     second; on H100 and H200 `watt` is a mean over about one second, `watt_now` is not,
     and `mhz` lags by 0.1 to 0.2 s. Where NVML cannot be asked, `missing` says why and
-    the lists stay empty. `device` counts as PyTorch does. A meter is used once. NVML
+    the lists stay empty. In a block shorter than the first reading, or where the GPU
+    is lost meanwhile, they are empty or short, too, and `missing` may be "": look at
+    their lengths. `device` counts as PyTorch does. A meter is used once. NVML
     stays open until the process ends, as others may use it.
     """
 

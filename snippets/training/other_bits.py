@@ -29,9 +29,12 @@ CONFIG = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def distinct(work: Callable[[], Tensor], repeats: int = REPEATS) -> int:
-    """How many different results, by their bits, `work()` gives in so many calls.
+    """How many results, different in value, `work()` gives in so many calls.
 
-    All results that differ are kept meanwhile. NaN counts as different from itself.
+    All results that differ are kept meanwhile. `work` gives a new tensor each time: one
+    buffer that it overwrites, as a CUDA graph does, counts as 1 whatever is in it, so
+    give `lambda: work().clone()` there. Values are compared, as by `torch.equal`: 0.0
+    and -0.0 are alike, and a result with a NaN differs from every other.
     """
     results: list[Tensor] = []
     for _ in range(repeats):

@@ -56,7 +56,9 @@ def load(model: nn.Module, adam: torch.optim.Optimizer, folder: str) -> None:
     """Load what `save` wrote, by all ranks together, each the part that it now holds.
 
     They may be other ranks than those that saved, and hold other parts. The optimizer
-    may be of any kind, but of the one that was saved.
+    may be of any kind, but of the one that was saved. Call it before the first backward
+    pass or after `zero_grad()`: while there are gradients, the state of an optimizer
+    that has taken no step yet is not loaded, and nothing says so.
     """
     weights, moments = get_state_dict(model, adam)
     dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # type: ignore

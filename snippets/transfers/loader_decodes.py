@@ -85,6 +85,11 @@ def in_threads(data: Dataset[Any], batch: int, threads: int) -> Iterator[Any]:
     The last batch may be smaller. A row that raises ends all, once the others of its
     batch are made. ValueError at the first batch for a `batch` of 0 or no threads; a
     negative `batch` gives no batch at all.
+
+    `data[i]` must be safe in several threads at once: no file position, cache or
+    generator that rows share without a lock. Random numbers come from the process's
+    generators in whatever order the threads ask, so a seed does not repeat them. A
+    default device or grad mode set in the caller's thread does not hold in the others.
     """
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(data), batch):  # type: ignore[arg-type]  # as all of torch's own

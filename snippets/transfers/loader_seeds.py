@@ -22,8 +22,14 @@ WORKERS, EPOCHS = 2, 3
 def own_generator() -> np.random.Generator:
     """A generator for NumPy that differs between workers and epochs, not between runs.
 
-    Call it in the process that draws: in `__getitem__`, or once in `worker_init_fn`.
-    Runs are alike if `torch.manual_seed` has been called before the epochs.
+    Call it once in each process that draws, and keep what it gives: all calls in one
+    process give the same numbers, so one call for each row gives all rows the same.
+    In `__getitem__` write `self.own = self.own or own_generator()`, `self.own` being
+    None at first, and draw nothing from this dataset in the parent: workers would
+    start with a copy of its generator. A call per epoch gives new numbers only where
+    workers are new: not with `persistent_workers` or `num_workers=0`, where a kept one
+    goes on. Ranks with the same seed draw alike: seed each differently. Runs are alike
+    if `torch.manual_seed` has been called before the epochs.
     """
     return np.random.default_rng(torch.initial_seed())
 

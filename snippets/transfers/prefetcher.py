@@ -100,11 +100,12 @@ def prefetched(
         for x, y in prefetched(loader):  # DataLoader(..., pin_memory=True)
             train(x, y)
 
-    Pin the batches, else the thread waits for each copy. Nothing hides the copy of a
-    sparse tensor, or of an object with a `to(device)` of its own. Do not overwrite a
-    batch: it may not be copied yet. Work in the stream that is current when the loop
-    begins: no other stream waits for the copies. A batch comes when the next one has
-    been fetched. Without CUDA say `device="cpu"`: batches are only moved.
+    A subclass of Tensor comes as a plain Tensor on a GPU. Pin the batches, else the
+    thread waits for each copy. Nothing hides the copy of a sparse tensor, or of an
+    object with a `to(device)` of its own. Do not overwrite a batch: it may not be
+    copied yet. Work in the stream that is current when the loop begins: no other stream
+    waits for the copies. A batch comes when the next one has been fetched. Without CUDA
+    say `device="cpu"`: batches are only moved.
     """
     place = torch.device(device)
     if place.type != "cuda":

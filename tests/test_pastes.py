@@ -220,6 +220,13 @@ def test_results_of_side_streams_may_be_used_at_once(unfair, pasted):
     assert both.tolist() == [7.0] * 3 and len(spoiled) == 2
 
 
+def test_nothing_is_launched_on_too_few_streams(gpu, pasted):
+    launched = []
+    with pytest.raises(ValueError, match="shorter"):
+        pasted("side_by_side")["side_by_side"]([lambda: launched.append(1)] * 2, [torch.cuda.Stream()])
+    assert not launched
+
+
 def summed_on_the_side(fork: bool):
     """A program that writes on the current stream, and sums on another one."""
     side = torch.cuda.Stream()

@@ -5,7 +5,8 @@ import torch
 
 def side_by_side(branches, streams):
     main, results = torch.cuda.current_stream(), []
-    for branch, stream in zip(branches, streams, strict=True):
+    pairs = list(zip(branches, streams, strict=True))  # an error before any work
+    for branch, stream in pairs:
         stream.wait_stream(main)  # fork: its inputs are written on main
         with torch.cuda.stream(stream):
             results.append(branch())

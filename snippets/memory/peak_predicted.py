@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # take = ["predicted"]
-# take_on_cpu = ["predicted"]
 # ///
 """Predict a training step's peak of memory by a dry run that allocates nothing."""
 
@@ -59,11 +58,12 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
         peak, operation = predicted(step)
 
     `work` makes its model, optimizer and data itself: real tensors from outside are
-    refused, and so is reading a value, as `.item()` does. No GPU is needed, but for
-    "cuda" a PyTorch that was built with CUDA: one for the CPU alone raises, or aborts
-    the process in attention. Make everything on the CPU there, and say "cpu": its
-    operations may keep other bytes. `device` is the kind whose memory counts: say "cpu"
-    for work on the CPU. Say `foreach=True` (or `fused=True`) to the optimizer: its
+    refused, and so is reading a value, as `.item()` does. For "cuda" it needs a PyTorch
+    that was built with CUDA: one for the CPU alone raises, or aborts the process in
+    attention. A backward pass also needs a GPU, of any size: without one PyTorch 2.14
+    raises a RuntimeError about `hasPrimaryContext`. Make everything on the CPU there,
+    and say "cpu": its operations may keep other bytes. `device` is the kind whose
+    memory counts: say "cpu" for work on the CPU. Say `foreach=True` (or `fused=True`) to the optimizer: its
     default is another for fake tensors.
     """
     with FakeTensorMode(), Peak(device) as peak:

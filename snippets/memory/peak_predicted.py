@@ -63,8 +63,8 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
     attention. A backward pass also needs a GPU, of any size: without one PyTorch 2.14
     raises a RuntimeError about `hasPrimaryContext`. Make everything on the CPU there,
     and say "cpu": its operations may keep other bytes. `device` is the kind whose
-    memory counts: say "cpu" for work on the CPU. Say `foreach=True` (or `fused=True`) to the optimizer: its
-    default is another for fake tensors.
+    memory counts: say "cpu" for work on the CPU. Say `foreach=True` (or `fused=True`)
+    to the optimizer: its default is another for fake tensors.
     """
     with FakeTensorMode(), Peak(device) as peak:
         work()

@@ -123,10 +123,10 @@ def sharded(
 
     `blocks` are those of the model in the order in which they run; without any, its
     children, as of a Sequential; a child that has no `forward`, as a ModuleList, makes
-    the forward pass fail: name the blocks in it. All other parameters are a group, too. ahead: how
-    many groups each one asks for before its forward pass begins. The options are those
-    of `fully_shard`; a `mp_policy` in bf16 that names no `reduce_dtype` also sums
-    gradients in bf16. ValueError for a group of no blocks.
+    the forward pass fail: name the blocks in it. All other parameters are a group, too.
+    ahead: how many groups each one asks for before its forward pass begins. The options
+    are those of `fully_shard`; a `mp_policy` in bf16 that names no `reduce_dtype` also
+    sums gradients in bf16. ValueError for a group of no blocks.
     """
     if group < 1 or ahead < 0:
         raise ValueError(f"{group} blocks in a group, {ahead} groups ahead")

@@ -44,7 +44,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     block          what every kind of block can do, and what it is given; text
     claim, …       one module for each kind, with its HTML in templates/; comparison: the sides of a claim;
                    strip: its dots and bound
-    kinds          all kinds
+    kinds          all kinds; language: pages in Chinese
     page, pages    one page; all of them over a `Book`
 
 `commands`: what a command does that is more than a few lines.
@@ -62,7 +62,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     contents       the contents in a page's margin
     search         what the theme's search reads and finds
     squeeze        a built page in fewer bytes
-    navigation     the pages in reading order, with their titles
+    navigation     the pages in reading order, with their titles; languages: the menu for translations
     pictures       all pictures; numbers: what they say; svg: as files; colors: of all the site
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels
     timeline       what the page's script draws when a reader explores one

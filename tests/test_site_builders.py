@@ -90,10 +90,12 @@ def sites(tmp_path_factory) -> dict[str, Path]:
 
 
 def test_zensical_makes_the_same_articles(sites):
-    pages = sorted((ROOT / "docs").glob("*.md"))
+    docs = ROOT / "docs"
+    pages = sorted([*docs.glob("*.md"), *docs.glob("zh/*.md")])
     assert pages
     for page in pages:
-        name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
+        address = page.relative_to(docs).with_suffix("")
+        name = "index.html" if page.stem == "index" else f"{address}/index.html"
         one, other = (Article(site / name, site) for site in sites.values())
         assert other.words and one.text == other.text, name
         assert one.headings == other.headings, name

@@ -89,9 +89,10 @@ def test_a_page_says_what_it_is_shared_with(shared, address, monkeypatch):
 
 def test_each_page_of_the_book_has_a_description_of_its_own():
     descriptions = {}
-    for path in (ROOT / "docs").glob("*.md"):
+    docs = ROOT / "docs"
+    for path in [*docs.glob("*.md"), *docs.glob("zh/*.md")]:
         _, front = get_data(path.read_text(encoding="utf-8"))
-        descriptions[path.name] = front.get("description", "")
+        descriptions[path.relative_to(docs)] = front.get("description", "")
     assert len(set(descriptions.values())) == len(descriptions) > 20
     for name, description in descriptions.items():
         assert 50 <= len(description) <= 160, name

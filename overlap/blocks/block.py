@@ -131,6 +131,9 @@ class Pages(Protocol):
     def claims(self) -> list:
         """All claims."""
 
+    def named(self, path: str) -> dict[str, "Block"]:
+        """The claims whose marks may stand on a page, by name."""
+
     @property
     def places(self) -> dict[str, Shown]:
         """By snippet, the block that links to it lead to."""
@@ -184,6 +187,9 @@ class View(Protocol):
 
     def fold(self, name: str) -> str:
         """Address of what `fold` of a block has below this id; empty where no build has written it."""
+
+    def say(self, words: str) -> str:
+        """Words of the book itself in the page's language."""
 
     def how(self, name: str) -> str:
         """Address of the place that shows how a snippet was measured; empty where no page does."""
@@ -327,7 +333,7 @@ class Text(Block):
         for offset, number in inline.typed_numbers(self.text):
             remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
             yield f"{self._at(offset)}: `{number.strip()}` is typed in by hand; {remedy}"
-        names = [block.name for block in pages.on(self.page) if block.kind == "claim" and block.name]
+        names = pages.named(self.page)
         for offset, name in inline.cited(self.text):
             if name not in names:
                 known = f"there are {', '.join(sorted(names))}" if names else "none has a name yet"

@@ -121,10 +121,11 @@ class Guess(Block):
         answer = f"**{right.text}.** {self.answer}"  # without its letter: the page's script shuffles them
         how = view.how(self.snippet) if self.snippet else ""
         if how:
-            answer += f" [See what was measured]({how})"
+            answer += f" [{view.say('See what was measured')}]({how})"
+        title = view.say("Answer")
         return (
             f'\n<div class="ov-guess" markdown>\n{view.stash(choices)}\n\n'
-            f'??? question "Answer"\n\n    {answer}\n\n</div>\n'
+            f'??? question "{title}"\n\n    {answer}\n\n</div>\n'
         )
 
     def _named(self, choice: Choice) -> str:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from overlap import OverlapError
+from overlap.blocks import language
 from overlap.blocks.block import Block
 from overlap.blocks.claim import Claim
 from overlap.blocks.page import Page
@@ -73,6 +74,15 @@ class Pages:
     def claims(self) -> list[Claim]:
         """All claims."""
         return self.of_kind(Claim)
+
+    def named(self, path: str) -> dict[str, Claim]:
+        """The claims whose marks may stand on a page, by name: its own, then of what it translates."""
+        found = {}
+        for place in dict.fromkeys((language.original(path), path)):
+            page = self.by_path.get(place)
+            claims = [block for block in page.blocks if isinstance(block, Claim)] if page else []
+            found |= {claim.name: claim for claim in claims if claim.name}
+        return found
 
     @cached_property
     def places(self) -> dict[str, SnippetBlock]:

@@ -7,6 +7,7 @@ import re
 from html import escape
 
 from overlap import OverlapError
+from overlap.blocks import language
 from overlap.blocks.block import Block
 from overlap.blocks.inline import CITED, PRINTED, VALUE, VERDICT, VERDICTS, read_value, replace
 from overlap.blocks.page import parse
@@ -18,8 +19,9 @@ from overlap.site.layers import EVIDENCE
 from overlap.site.view import Site, View
 
 #: A mark with the end of the word before it, which may be a value or code, and the sign behind it.
-_BEFORE = r"(?P<before>(?:(?<!`)`[^`\n]+`(?!`))?[^\s*_`\[\]()<>]{0,20})"
-_MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)]*)"
+#: Chinese has no spaces between words: there a mark follows the last character, which is enough.
+_BEFORE = r"(?P<before>(?:(?<!`)`[^`\n]+`(?!`))?[^\s*_`\[\]()<>\u3000-\u9fff\uff00-\uffef]{0,20})"
+_MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)。，；：）]*)"
 #: The title of a page.
 _TITLE = re.compile(r"\A\s*# .*$", re.M)
 #: Words a minute, of prose that has to be thought about.
@@ -34,7 +36,7 @@ def insert(site: Site, path: str, text: str) -> str:
     view = View(site, path)
     view.open(blocks)
     parts = [block.markdown(view) for block in blocks]
-    if view.measured or site.status:
+    if view.measured or view.borrowed or site.status:
         top = view.stash(_head(view, blocks))
         parts[0] = _TITLE.sub(lambda title: f"{title[0]}\n\n{top}\n", parts[0], count=1)
     if view.measured:
@@ -91,7 +93,7 @@ def _head(view: View, blocks: list[Block]) -> str:
     """Below the title: minutes to read, and the machine shown; claims, if not all hold."""
     answer, evidence = _words(blocks)
     return view.file(
-        "head",
+        "head_zh" if language.is_chinese(view.path) else "head",
         status=view.site.status,
         first=view.opens_on,
         minutes=max(1, round(answer / _PACE)),

@@ -18,6 +18,7 @@ from overlap.commands.check import check, contradicted
 from overlap.site import FOLDER, contents, notebook_page
 from overlap.site.background import Background, refuse_taken_port
 from overlap.site.build import inserted, prepare, read
+from overlap.site.languages import languages
 from overlap.site.navigation import titles
 from overlap.site.search import Search
 from overlap.site.squeeze import squeezed
@@ -73,6 +74,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
         self.site = read(root, execute, self.config.notebook_page, titles(config.nav), self.site)
+        config.extra["alternate"] = True  # the theme has a language menu; its entries are of each page
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
 
@@ -107,6 +109,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             notebook_page.describe(page, nav)
         if following := page.meta.get("next"):
             page.next_page = next(other for other in nav.pages if other.file.src_uri == following)
+        urls = {other.file.src_uri: other.url for other in nav.pages}
+        context["languages"] = languages(page.file.src_uri, urls)
         self.search.give(page)
 
     @event_priority(-100)

@@ -16,6 +16,7 @@ from pygments.lexers import PythonLexer
 from pygments.token import Name, Operator, Punctuation, Text, Token
 
 from overlap import OverlapError
+from overlap.blocks import language
 from overlap.blocks.block import Block
 from overlap.blocks.claim import Claim
 from overlap.blocks.inline import cited
@@ -64,8 +65,9 @@ class View:
     """One page while it is rendered.
 
     `anchors` are the places that links to snippets lead to, `measured` the snippets whose output it shows,
-    `claims` the verdicts of each of its claims, `named` its claims by name, `cited` the names whose marks
-    stand in the prose, `closed` the lines of the blocks in closed rows.
+    `claims` the verdicts of each of its claims, `named` its claims by name, `borrowed` those of the page it
+    translates whose marks it sets, `cited` the names whose marks stand in the prose, `closed` the lines of
+    the blocks in closed rows.
     """
 
     site: Site
@@ -74,6 +76,7 @@ class View:
     measured: list[str] = field(default_factory=list)
     claims: list[list[Verdict]] = field(default_factory=list)
     named: dict[str, Claim] = field(default_factory=dict)
+    borrowed: list[Claim] = field(default_factory=list)
     cited: set[str] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
     #: The machine that the page shows before a reader picks one.
@@ -153,9 +156,10 @@ class View:
         """
         self._figures += 1
         anchor = f"figure-{name.replace('/', '-')}" if name else f"figure-{self._figures}"
-        code = f' <a class="ov-how" href="{href}">How it was measured</a>' if href else ""
+        code = f' <a class="ov-how" href="{href}">{self.say("How it was measured")}</a>' if href else ""
         link = f'<a class="headerlink" href="#{anchor}" title="Link to this figure">¶</a>'
-        return f"\n**Figure {self._figures}.** {caption}{code} {link}\n{{: .ov-caption #{anchor} }}\n"
+        name = f"{self.say('Figure')} {self._figures}."
+        return f"\n**{name}** {caption}{code} {link}\n{{: .ov-caption #{anchor} }}\n"
 
     def link(self, uri: str) -> str:
         """Address of a generated file; empty where there is none."""
@@ -175,7 +179,7 @@ class View:
         """A file of all that marks and folds of the page open; empty where there is nothing to open."""
         self._is_fold = True
         self.open(blocks)
-        opened = [block.fold(self) for block in blocks]
+        opened = [block.fold(self) for block in [*blocks, *self.borrowed]]
         if not any(opened):
             return ""
         return self.file("folds", view=self, address=_folder(self.path), opened=Markup("".join(opened)))
@@ -185,6 +189,13 @@ class View:
         self.named = {block.name: block for block in blocks if isinstance(block, Claim) and block.name}
         self.cited = {name for block in blocks if block.prose for _, name in cited(block.prose.text)}
         self.closed = layers.closed(blocks)
+        original = language.original(self.path)
+        if original != self.path:
+            others = self.pages.named(original).items()
+            self.borrowed = [claim for name, claim in others if name in self.cited - self.named.keys()]
+            self.named |= {claim.name: claim for claim in self.borrowed}
+            page = self.pages.by_path.get(original)
+            blocks = page.blocks if page else blocks
         outputs = {shown.snippet for block in blocks for shown in block.snippets if shown.output}
         self.opens_on = select.of_page(self.book, outputs)
 
@@ -201,6 +212,10 @@ class View:
         if not place:
             return ""
         return f"#{place.anchor}" if place.page == self.path else self.page(place.page, place.anchor)
+
+    def say(self, words: str) -> str:
+        """Words of the book itself in the page's language."""
+        return language.say(words, self.path)
 
     def address(self, path: str) -> str:
         """The way to a file below the root of the site; empty where there is none."""

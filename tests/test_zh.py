@@ -1,0 +1,110 @@
+"""Pages in Chinese: each has the data, marks, code and places of the English page's answer."""
+
+import re
+from dataclasses import fields
+
+import pytest
+from conftest import ROOT
+from markdown.extensions.toc import slugify
+
+pytest.importorskip("mkdocs")
+
+from overlap.blocks.block import Text
+from overlap.blocks.inline import cited, values
+from overlap.blocks.page import Page, parse
+from overlap.site.languages import languages
+
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("zh/*.md"))
+#: What is text in a block, and where it stands.
+WORDS = {"page", "line", "caption", "question", "answer", "text"}
+
+
+def answer(path: str, end: str) -> Page:
+    """A page from its title to the heading of this id."""
+    whole = Page.read(DOCS / path, DOCS)
+    text, found, _ = whole.text.partition(f"{{ #{end} }}")
+    assert found, f"docs/{path}: no heading has the id {end}"
+    text = text.rpartition("\n## ")[0]
+    return Page(path, text, parse(text, path))
+
+
+@pytest.fixture(params=PAGES)
+def both(request) -> tuple[Page, Page]:
+    """The answer in English, and the same in Chinese."""
+    return answer(request.param, "evidence"), answer(f"zh/{request.param}", "in-english")
+
+
+def inserted(page: Page) -> list:
+    """The blocks with all that is no text of them; of a guess, also what each choice says."""
+    blocks = [block for block in page.blocks if not isinstance(block, Text)]
+    names = [[field.name for field in fields(block) if field.name not in WORDS] for block in blocks]
+    return [
+        (block.kind, *(getattr(block, name) for name in some))
+        for block, some in zip(blocks, names, strict=True)
+    ]
+
+
+def links(page: Page) -> list[str]:
+    """The places that it links to, from the folder of the English pages."""
+    found = re.findall(r"\]\(([^)\s]+)\)", page.text)
+    name = page.path.removeprefix("zh/")
+    return sorted(link.removeprefix("../").removeprefix(name) for link in found)
+
+
+def test_there_are_pages_in_chinese():
+    assert PAGES
+
+
+def test_blocks_values_and_marks_are_those_of_the_english_answer(both):
+    english, chinese = both
+    assert inserted(chinese) == inserted(english) != []
+    for found in (values, cited):
+        of_english = sorted(str(item) for _, item in found(english.text))
+        assert sorted(str(item) for _, item in found(chinese.text)) == of_english != []
+
+
+def test_anchors_links_and_code_are_those_of_the_english_answer(both):
+    english, chinese = both
+    anchors = [section.anchor or slugify(section.title, "-") for section in english.sections]
+    assert [section.anchor for section in chinese.sections] == anchors
+    assert links(chinese) == links(english) != []
+    code = [sorted(re.findall(r"`[^`\n]+`", page.text)) for page in both]
+    assert code[0] == code[1] != []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_way_to_the_evidence_is_there(name):
+    assert f"](../{name}#evidence)" in (DOCS / "zh" / name).read_text(encoding="utf-8").rpartition("\n## ")[2]
+
+
+def test_the_menu_leads_to_the_same_page_or_else_to_the_guide():
+    urls = {"index.md": "./", "a.md": "a/", "b.md": "b/", "zh.md": "zh/", "zh/a.md": "zh/a/"}
+    menus = {path: [(each.url, each.is_same) for each in languages(path, urls)] for path in urls}
+    assert menus == {
+        "index.md": [("./", False), ("zh/", False)],
+        "a.md": [("a/", True), ("zh/a/", True)],
+        "b.md": [("b/", False), ("zh/", False)],
+        "zh.md": [("./", False), ("zh/", False)],
+        "zh/a.md": [("a/", True), ("zh/a/", True)],
+    }
+
+
+def test_a_mark_of_the_english_claim_has_its_evidence_beside_the_page(small_book, template):
+    small_book.snippet("a/it")
+    small_book.commit("a/it", template, {"n": 9})
+    small_book.page(
+        "a", "# A\n\n```snippet a/it\n```\n\n```claim a/it\nn > 8\nname: large\nIt is large.\n```\n"
+    )
+    (small_book.root / "docs/zh").mkdir()
+    small_book.page("zh/a", "# 甲\n\n它很大，非常大 {claim: large}。\n")
+    assert small_book.check(remarks=False) == []
+    assert len(small_book.pages().claims) == 1
+    made = small_book.html(small_book.pages().by_path["zh/a.md"].text, "zh/a.md")
+    assert re.search(
+        r'它很大，非常大<span class="ov-together">\s<a class="ov-mark[^>]*>✓.*?</a>。</span>', made
+    )
+    assert "数字来自" in made
+    small_book.page("zh/a", "# 甲\n\n它很大 {claim: larger}。\n")
+    (problem,) = small_book.check(remarks=False)
+    assert "docs/zh/a.md:3: no claim of this page is named 'larger'; there are large" in problem

@@ -37,6 +37,8 @@ from overlap.run.snippet import Snippet
 from snippets.machine import pycuda_context, pycuda_kernel
 
 ROOT = Path(__file__).resolve().parent.parent
+#: (2, 13), whatever comes behind it.
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"

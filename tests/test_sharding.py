@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import run_in_small
+from conftest import TORCH, run_in_small
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -108,6 +108,8 @@ SIZES: dict[str, dict] = {
 }
 #: It profiles its steps before it times them: what it prints does not use those times.
 PROFILES_FIRST = ("fsdp_step_profile",)
+if TORCH < (2, 13):  # there gloo cannot send to its own rank, as the zero bubble does
+    del SIZES["pipeline_equal_rows"]
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +257,7 @@ def test_scaling_is_compared_with_the_same_number_of_steps_between_waits(small):
     assert set(result["profiled"]) == {"one_gpu", "one_gpu_part", "weak", "strong"}
 
 
+@pytest.mark.skipif("pipeline_equal_rows" not in SIZES, reason="gloo sends to others only")
 def test_pipelines_of_equal_rows_have_the_gradients_of_one_process(small):
     result = small["pipeline_equal_rows"]
     assert set(result["error"]) == {"gpipe", "one_f_one_b", "interleaved", "zero_bubble"}

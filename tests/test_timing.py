@@ -405,6 +405,7 @@ def test_the_gpus_work_has_a_row_of_its_own():
     assert first_trace.drawn(events) == [["load", 0, 10], ["GPU", 5, 5]]
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")  # of PyTorch 2.11
 def test_a_trace_has_the_steps_that_the_schedule_keeps(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(first_trace, "ROWS", 4)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import get_args
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import pytest
@@ -49,7 +49,7 @@ EVERY_MARK = Picture(
 
 
 #: Of each mark one that stands alone at 500 along x, or at 600 along y, or both.
-PLACED = {
+PLACED: dict[Any, Any] = {
     Bars: Bars({"a": 500.0}),
     Columns: Columns([500], [600.0]),
     Line: Line([500.0], [600.0]),

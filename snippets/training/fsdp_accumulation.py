@@ -11,6 +11,7 @@
 
 import gc
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,7 @@ STEPS, TRIALS = 3, 7
 WAYS = {"every": (True, True), "last": (False, True), "last_kept": (False, False)}
 
 
-def accumulated(model, parts: list[Tensor], every: bool, free: bool) -> Tensor:
+def accumulated(model: Any, parts: list[Tensor], every: bool, free: bool) -> Tensor:
     """The mean loss of the parts of a batch; the model is split by `fully_shard`.
 
     every: each part's gradients are exchanged, not only the sum of them at the end;

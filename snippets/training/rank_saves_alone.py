@@ -14,6 +14,7 @@
 import gc
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,7 +31,7 @@ LAYERS, WIDTH = 2, 64
 LIMIT_S = 4
 
 
-def whole_on_first(model: nn.Module) -> dict:
+def whole_on_first(model: nn.Module) -> dict[str, Any]:
     """All parameters, whole, on rank 0, on the CPU; an empty dict on the others.
 
     Every rank must call it: it gathers each parameter from all ranks.

@@ -1277,8 +1277,10 @@ def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
 def test_python_keeps_its_columns_on_a_phone(visit):
     page = visit("streams/", width=390)
     code = page.locator(".language-python pre > code, .ov-columns")
-    looks = code.evaluate_all("all => all.map(code => getComputedStyle(code).whiteSpace)")
-    assert set(looks) == {"pre"}
+    looks = """(all, kept) => all.filter(code => kept !== !!code.closest(".ov-paste"))
+      .map(code => getComputedStyle(code).whiteSpace)"""
+    assert set(code.evaluate_all(looks, True)) == {"pre"}
+    assert set(code.evaluate_all(looks, False)) == {"pre-wrap"}, "a box is seen whole before it is copied"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

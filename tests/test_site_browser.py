@@ -263,11 +263,11 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         lent = {item["machine"] for item in found["outputs"] if item["note"]}
         if len(lent) == 1:
             label = options(page)[lent.pop()]
-            told = f"{others} of {outputs} outputs are from {label}."
+            told = f"Recorded elsewhere: {others} of {outputs} outputs, on {label}."
             notes = page.locator(".ov-elsewhere").filter(visible=True).all_inner_texts()
             assert set(notes) <= {label}  # the rest is said once
         else:
-            told = f"{others} of {outputs} outputs are from other machines, and name them."
+            told = f"Recorded elsewhere: {others} of {outputs} outputs; each names its machine."
         assert found["announced"] == (told if others else "")
         return found["announced"]
 

@@ -54,7 +54,7 @@ export const play = async (place, faults, steps, url) => {
         ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`
     } })
     told.textContent = number < options.length
-      ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. Click there: what does the CPU do meanwhile? Then choose the cause."
+      ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. Click or tap there: what does the CPU do meanwhile? Then choose the cause."
       : `Two steps of the healthy program. You took out ${options.length} faults, with ${wrong} wrong ${wrong === 1 ? "choice" : "choices"}.`
     choices.replaceChildren()
     if (number === options.length) return

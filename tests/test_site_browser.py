@@ -1853,7 +1853,7 @@ SEARCHED = {
     "pytorch multiprocessing share tensor": "symptoms/#sending-arrays processes/#",
     "why does print slow down training": "symptoms/#printtensor",
     "loss nan after cuda graph": "symptoms/#a-cuda-graph-returns",
-    "how big a batch fits": "symptoms/#where-does-the-memory",
+    "how big a batch fits": "symptoms/#how-do-i-find-the-max-batch-size",
     "第一次 很慢": "symptoms/#the-first-cuda-call",
     "如何 计时": "symptoms/#how-do-i-time",
     "程序卡住不动": "symptoms/#a-distributed-job-hangs",

@@ -465,12 +465,12 @@ def test_each_chapter_says_its_answer_first(page, pages):
 
 
 @pytest.mark.parametrize("page", sorted({*PAGES} - {"clinic", "first_steps", "machine", "pycuda"}))
-def test_a_chapter_begins_with_its_part_of_the_step(page, pages):
+def test_behind_the_answer_stands_its_part_of_the_step(page, pages):
     """In one line, with how long the step takes with the fault and without, where it is one of the six."""
     kinds = [block.kind for block in pages.by_path[f"{page}.md"].blocks]
     step = pages.by_path[f"{page}.md"].blocks[kinds.index("step")]
-    text = "".join(block.text for block in pages.by_path[f"{page}.md"].blocks[: kinds.index("step")])
-    assert kinds.count("step") == 1 and not re.search("^[^#\n]", text, re.M), "it stands below the title"
+    before = pages.by_path[f"{page}.md"].blocks[kinds.index("step") - 1].prose.text
+    assert kinds.count("step") == 1 and before.rstrip().endswith("\n</div>"), "it stands below the answer"
     assert len(re.findall(r": ms\.", step.caption)) == 2 or step.part in NO_FAULT
     assert len(step.caption.split()) <= 50
 

@@ -1928,6 +1928,13 @@ def test_search_finds(visit):
     assert lost == {}
 
 
+def test_search_hears_what_is_pasted_without_a_key(visit):
+    page = visit("")
+    page.locator(".md-search__input").focus()
+    page.keyboard.insert_text("device-side assert triggered")
+    playwright.expect(page.locator(".md-search-result__item").first).to_be_visible(timeout=15_000)
+
+
 def test_the_index_of_the_search_has_no_machinery(site):
     texts = [
         document["text"] for document in json.loads((site / "search/search_index.json").read_text())["docs"]

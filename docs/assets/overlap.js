@@ -596,6 +596,9 @@
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
+    /* The theme's search hears keys alone: not a mouse that pastes, a phone's menu, a voice. */
+    const asked = document.querySelector(".md-search__input")
+    if (asked) asked.oninput = () => asked.dispatchEvent(new KeyboardEvent("keyup"))
     for (const link of document.querySelectorAll(".headerlink")) link.tabIndex = -1  // the contents lead there, too
     for (const code of document.querySelectorAll("code")) code.translate = false
     for (const value of document.querySelectorAll("span.ov-value")) value.tabIndex = -1  // a finger that taps it is told its note

@@ -113,10 +113,10 @@ def plot(results: dict, ceilings: dict):
     def steps():
         """A bar for each step: with all faults, then with one more repaired."""
         names = {"all": "six common faults", "loader": "1: workers read ahead"}
-        names |= {"copy": "2: pinned bytes", "kernels": "3: few large kernels"}
+        names |= {"copy": "2: bytes, pinned", "kernels": "3: few large kernels"}
         names |= {
-            "straggler": "4: no rank validates",
-            "item": "5, 6: no mask, no .item()",
+            "straggler": "4: no validation",
+            "item": "5, 6: no waits for numbers",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
         busy = {title: results["busy"][name] for name, title in names.items()}

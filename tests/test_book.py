@@ -470,7 +470,7 @@ def test_behind_the_answer_stands_its_part_of_the_step(page, pages):
     kinds = [block.kind for block in pages.by_path[f"{page}.md"].blocks]
     step = pages.by_path[f"{page}.md"].blocks[kinds.index("step")]
     before = pages.by_path[f"{page}.md"].blocks[kinds.index("step") - 1].prose.text
-    assert kinds.count("step") == 1 and before.rstrip().endswith("\n</div>"), "it stands below the answer"
+    assert kinds.count("step") == 1 and before.rstrip().endswith("</div>"), "it stands below the answer"
     assert len(re.findall(r": ms\.", step.caption)) == 2 or step.part in NO_FAULT
     assert len(step.caption.split()) <= 50
 

@@ -139,11 +139,13 @@ def derive(results: dict) -> dict:
     """Bus bandwidth by setting and size, in GB/s as nccl-tests count it; DDP's step.
 
     It is told as a multiple of the step alone, of the default's by the hook, and of
-    the shortest by the size of buckets.
+    the shortest by the size of buckets. `sockets_add` is how
+    many times as long a kibibyte takes through sockets as in the fastest way.
     """
-    n, rates, steps = results["ranks"], {}, {}
+    n, rates, steps, small = results["ranks"], {}, {}, {}
     for name, told in results["told"].items():
         ms = told["all_reduce"]["ms"]
+        small[name] = ms["1024"]
         rates[name] = [
             2 * (n - 1) / n * size / ms[str(size)] / 1e6 for size in results["bytes"]
         ]
@@ -152,7 +154,8 @@ def derive(results: dict) -> dict:
         steps[name] = {"of_alone": ms["25 MB"] / ms["alone"]}
         steps[name]["hook"] = ms["16-bit hook"] / ms["25 MB"]
         steps[name]["buckets"] = max(buckets) / min(buckets)
-    return {"gb_s": rates, "ddp": steps}
+    add = small["sockets"] / min(small.values())
+    return {"gb_s": rates, "ddp": steps, "sockets_add": add}
 
 
 def plot(results: dict, ceilings: dict):

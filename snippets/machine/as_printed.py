@@ -8,7 +8,7 @@
 # ///
 """The calls of article D's notebooks as printed: what they gave then, and give now.
 
-After Puneet Grover's notebooks of parts 1 and 3; MIT licence, (c) 2018 Puneet Grover.
+After Puneet Grover's notebook; MIT licence, (c) 2018 Puneet Grover.
 Comments are left out, and the kernels of part 3 are put together from what differs.
 """
 

@@ -5,9 +5,9 @@ from dataclasses import fields
 
 import pytest
 from conftest import ROOT
-from markdown.extensions.toc import slugify
 
 pytest.importorskip("mkdocs")
+from markdown.extensions.toc import slugify
 
 from overlap.blocks.block import Text
 from overlap.blocks.inline import cited, values

@@ -121,7 +121,8 @@ class Guess(Block):
         answer = f"**{right.text}.** {self.answer}"  # without its letter: the page's script shuffles them
         how = view.how(self.snippet) if self.snippet else ""
         if how:
-            answer += f" [{view.say('See what was measured')}]({how})"
+            link = view.put(f'<a href="{how}">{view.say("See what was measured")}</a>')
+            answer += f" {link}"
         title = view.say("Answer")
         return (
             f'\n<div class="ov-guess" markdown>\n{view.stash(choices)}\n\n'

@@ -17,7 +17,7 @@ from overlap.site.languages import languages
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("zh/*.md"))
 #: What is text in a block, and where it stands.
-WORDS = {"page", "line", "caption", "question", "answer", "text"}
+WORDS = {"page", "line", "caption", "question", "answer", "text", "choices"}
 
 
 def answer(path: str, end: str) -> Page:
@@ -36,13 +36,14 @@ def both(request) -> tuple[Page, Page]:
 
 
 def inserted(page: Page) -> list:
-    """The blocks with all that is no text of them; of a guess, also what each choice says."""
+    """The blocks with all that is no text of them; of a guess, also when each choice is right."""
     blocks = [block for block in page.blocks if not isinstance(block, Text)]
-    names = [[field.name for field in fields(block) if field.name not in WORDS] for block in blocks]
-    return [
-        (block.kind, *(getattr(block, name) for name in some))
-        for block, some in zip(blocks, names, strict=True)
-    ]
+    items = []
+    for block in blocks:
+        names = [field.name for field in fields(block) if field.name not in WORDS]
+        rights = [choice[1:] for choice in getattr(block, "choices", ())]
+        items.append((block.kind, *(getattr(block, name) for name in names), rights))
+    return items
 
 
 def links(page: Page) -> list[str]:

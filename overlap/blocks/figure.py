@@ -93,7 +93,8 @@ class Step(FigureBlock):
     def markdown(self, view: View) -> str:
         """The line, then the strip."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        said = f"{self.caption} *Step, timed* is the step's time without a profiler."
+        timed = view.say("*Step, timed* is the step's time without a profiler.")
+        said = f"{self.caption} {timed}"
         return f'\n<div class="ov-step" data-search-exclude markdown>\n{said}\n\n{box}\n</div>\n'
 
     def cells(self, notebook: Notebook) -> list[dict]:

@@ -2,6 +2,10 @@
 
 import re
 
+#: Space around the title of an entry in the menu, which a browser does not show.
+_IN_MENU = re.compile(
+    r'\s+(?=<span class="md-ellipsis">|(?:</span>\s*)?</a>\s*</li>)|(?<=<span class="md-ellipsis">)\s+'
+)
 _FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?:=\"[^\"]*\")?(?=[^<>]*>)")
 #: Tags at which a line ends anyhow.
 _BLOCK = r"</?(?:nav|ul|ol|li|p|div|h[1-6]|details|table|thead|tbody|tr)\b"
@@ -13,7 +17,7 @@ _INDENTED = re.compile(
 
 def squeezed(html: str) -> str:
     """The page as it is published."""
-    return _INDENTED.sub(_shorter, _FOR_SEARCH.sub("", html))
+    return _INDENTED.sub(_shorter, _IN_MENU.sub("", _FOR_SEARCH.sub("", html)))
 
 
 def _shorter(match: re.Match) -> str:

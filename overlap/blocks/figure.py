@@ -107,7 +107,7 @@ class Step(FigureBlock):
 class Diagram(Block):
     """```` ```diagram name ````: an SVG of docs/assets/diagrams, inlined to take the page's colours.
 
-    Its texts may have values, as sentences have. A page in Chinese takes the one in the folder zh, if it is there.
+    Its texts may have values, as sentences have. A page in Chinese takes the one in the folder zh, if any.
     """
 
     name: str

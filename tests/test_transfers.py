@@ -34,6 +34,7 @@ from snippets.transfers import (
     loader_kept_batches,
     loader_new_workers,
     loader_own_memory,
+    loader_ranks,
     loader_seeds,
     loader_workers,
     many_small_copies,
@@ -727,6 +728,35 @@ def test_each_way_to_load_is_timed(monkeypatch):
     assert result["gain"]["workers_0"] == 1
     assert result["sent_bytes"] == 4 * 3 * loader_decodes.CROP**2
     assert list(result["image"]["ms"]) == ["decode", "crop_and_flip", "normalise"]
+
+
+# ranks with a loader each
+
+
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (2, 0), (2, 1)])
+def test_ranks_read_each_row_once_and_need_fewer_iterations(ranks, workers):
+    rows = list(range(4 * loader_decodes.BATCH))
+    loaders = [loader_ranks.loader(rows, ranks, rank, workers) for rank in range(ranks)]
+    parts = [[batch.tolist() for batch in each] for each in loaders]
+    assert sorted(row for part in parts for batch in part for row in batch) == rows
+    assert {len(part) for part in parts} == {4 // ranks}
+
+
+def test_ranks_are_timed_together_and_end_with_the_program():
+    found = run_alone("transfers/loader_ranks", quick=True, WORKERS=(0, 1))
+    names = {f"ranks_{ranks}_workers_{workers}" for ranks in (1, 2) for workers in (0, 1)}
+    assert set(found["images_per_s"]) == names
+    assert found["iterations"] == {"ranks_1": 6, "ranks_2": 3}
+
+
+def test_an_iteration_of_two_ranks_has_two_batches():
+    told = {"usable_cores": 3, "batch": 16, "images_per_s": {}}
+    for ranks, rate in ((1, 200.0), (2, 320.0)):
+        told["images_per_s"] |= {f"ranks_{ranks}_workers_{workers}": rate for workers in (0, 1)}
+    derived = loader_ranks.derive(told)
+    assert derived["iteration_ms"]["ranks_1_workers_1"] == pytest.approx(80)
+    assert derived["iteration_ms"]["ranks_2_workers_1"] == pytest.approx(100)
+    assert derived["limit_images_per_s"] == {"one_worker": 600, "no_workers": 600}
 
 
 # on a real GPU

@@ -103,10 +103,6 @@ def address(site, paths):
 ROWS = "() => document.querySelectorAll('.ov-row').forEach(row => { row.open = true })"
 
 
-#: Whether each open row has come.
-NOTHING_LATER = "() => !document.querySelector('.ov-row[open] .ov-later')"
-
-
 @pytest.fixture
 def visit(browser, address):
     """`visit(path, width, scheme, **options)` opens a page of the site as a new reader.
@@ -128,7 +124,7 @@ def visit(browser, address):
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
-            page.wait_for_function(NOTHING_LATER)
+            page.wait_for_function("!document.querySelector('.ov-row[open] .ov-later')")
         return page
 
     yield visit
@@ -208,7 +204,6 @@ NOTED = "() => !document.querySelector('.ov-value:not([data-note])')"
 
 def check_follows(page, machine: str, shown) -> dict:
     """Everything on the page is what this machine gave, or what stands there says whose it is."""
-    page.wait_for_function(NOTHING_LATER)
     page.evaluate(NUMBERS)
     page.wait_for_function(NUMBERED)
     page.evaluate(POINT)
@@ -1833,6 +1828,20 @@ SEARCHED = {
     "reduce-overhead memory grows": "symptoms/#cuda-out-of-memory_1",
     "hit recompile_limit": "symptoms/#a-compiled-job",
     "多卡 比 单卡 慢": "symptoms/#two-gpus-take symptoms/#ddp-scales-badly",
+    "GPU 利用率 2%": "symptoms/#why-is-my-gpu-idle",
+    "several GPUs slow loader": "symptoms/#with-several-gpus-the-dataloader",
+    "multi gpu dataloader bottleneck": "symptoms/#with-several-gpus-the-dataloader",
+    "多卡 数据加载慢": "symptoms/#with-several-gpus-the-dataloader",
+    "is my loader the limit": "loader/",
+    "NCCL_DEBUG": "symptoms/#what-does-the-log-of-nccl_debug collectives/#nccl-debug",
+    "how to read NCCL_DEBUG=INFO": "symptoms/#what-does-the-log-of-nccl_debug collectives/#nccl-debug",
+    "via P2P/CUMEM": "symptoms/#what-does-the-log-of-nccl_debug collectives/#nccl-debug",
+    "NCCL 日志 怎么看": "symptoms/#what-does-the-log-of-nccl_debug",
+    "which network interface does NCCL use": "symptoms/#what-does-the-log-of-nccl_debug",
+    "stream is capturing second GPU": "symptoms/#operation-not",
+    "autocast amp no speedup": "symptoms/#why-is-bf16",
+    "no_grad memory": "symptoms/#inference-is-out-of-memory",
+    "DataLoader CUDA forked subprocess": "symptoms/#cannot-re-initialize",
     "DataParallel imbalanced memory": "symptoms/#dataparallel-is-slow",
     "Expected to have finished reduction": "symptoms/#expected-to-have-finished",
     "NCCL hang P2P PCIe": "symptoms/#all-ranks-are-alive",

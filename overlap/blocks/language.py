@@ -5,7 +5,6 @@ FOLDER = "zh/"
 #: The guide, which translates no page.
 GUIDE = "zh.md"
 _WORDS = {
-    ".": "。",
     "Answer": "答案",
     "Figure": "图",
     "Guess first.": "先猜一猜。",

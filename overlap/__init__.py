@@ -54,7 +54,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
                    mine: the file mine.json
 
 `site`: pages are made.
-    build          all files that a builder needs, below docs/generated/
+    build          all files that a builder needs, below docs/generated/; files: what makes each of them
     insert, view   a page's blocks and values as HTML in its Markdown; raw: HTML that Markdown leaves alone
     glossary       the first use of a term becomes a link
     folder         the command `build`: docs/ with everything inserted, for any builder

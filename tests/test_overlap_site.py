@@ -36,6 +36,7 @@ from overlap.run import recording  # noqa: E402
 from overlap.site import plugin  # noqa: E402
 from overlap.site.background import Background, refuse_taken_port  # noqa: E402
 from overlap.site.build import prepare  # noqa: E402
+from overlap.site.insert import insert  # noqa: E402
 from overlap.site.navigation import read_nav, titles  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
 from overlap.site.view import Site, View  # noqa: E402
@@ -566,7 +567,6 @@ def test_a_busy_machine_is_named_beside_what_is_false_on_it_and_once(template, t
     book.book("auto").run(["a/number"])
     served = plugin.OverlapPlugin()
     served.load_config({})
-    served.serving = True
     served.site = Site(book.pages("auto"), None)
     with caplog.at_level(logging.INFO, "mkdocs.plugins.overlap"):
         for _ in range(3):
@@ -604,6 +604,70 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
             build_again()
     finally:
         served.close()
+
+
+def test_a_served_book_makes_what_pages_lead_to_when_it_is_asked_for(template, tmp_path, capfd):
+    book = SmallBook(tmp_path)
+    draws = """
+        from snippets.pictures import bars
+
+
+        def main():
+            return {"n": 3}
+
+
+        def plot(results, ceilings):
+            return bars({"n": results["n"]}, {}, "ms")
+    """
+    book.snippet("a/number", dedent(draws))
+    book.page("index", "# Small\n\n```snippet a/number\ncaption: A bar.\n```\n")
+    book.commit("a/number", template, {"n": 3})
+    now = book.pages("never")
+    site = Site(now, Pictures(now.book))
+    prepare(site)
+    generated = book.root / "docs/generated"
+    whole = {file.relative_to(generated).as_posix(): file.read_bytes() for file in generated.rglob("*.*")}
+    page = insert(site, "index.md", now.by_path["index.md"].text)
+    served = Background(book.root, "never")
+    served.prepare(site)
+    assert insert(site, "index.md", now.by_path["index.md"].text) == page and "cpu/a/number-wide.svg" in page
+    assert not list(generated.rglob("*.svg")) and not list(generated.rglob("*.json"))
+
+    asked, watched = [], []
+    server = SimpleNamespace(mount_path="/book/", watch=lambda path, **kw: watched.append(path), unwatch=id)
+    server.get_app = lambda: lambda environ, start: [b"by MkDocs"]
+    server.set_app = asked.append
+    served.join(server, book.root / "docs")
+    served.show(site)
+    said = []
+
+    def answer(path: str) -> bytes:
+        return b"".join(
+            asked[0]({"PATH_INFO": path}, lambda status, headers: said.append((status, *headers)))
+        )
+
+    assert str(generated) not in watched and str(book.root / "snippets") in watched
+    for path, content in whole.items():
+        is_there = path.endswith((".css", ".js", ".py", ".pyz", ".zip"))
+        if path != ".inputs":
+            assert answer(f"/book/generated/{path}") == (b"by MkDocs" if is_there else content), path
+    length = len(whole["pictures/cpu/a/number-wide.svg"])
+    kinds = [("Content-Type", "image/svg+xml"), ("Content-Length", str(length))]
+    assert ("200 OK", *kinds) in said
+    for path in (
+        "/book/",
+        "/book/generated/machines/none.json",
+        "/book/generated/pictures/cpu/a/none-wide.svg",
+    ):
+        assert answer(path) == b"by MkDocs"
+
+    book.snippet("a/number", dedent(draws).replace('results["n"]', 'results["m"]'))
+    now = book.pages("never")
+    site = Site(now, Pictures(now.book))
+    served.prepare(site)
+    served.show(site)
+    assert answer("/book/generated/pictures/cpu/a/number-wide.svg") == b"by MkDocs"
+    assert "WARNING -  snippets/a/number.py:" in capfd.readouterr().err
 
 
 def test_a_claim_false_on_what_this_build_did_not_run_is_shown_alone(template, tmp_path, caplog):

@@ -217,12 +217,14 @@ def _runs(book: Book, snippet: Snippet, recording: Recording) -> Iterator[str]:
         yield f"{recording.path}: {runs} of {wanted} runs; {remedy}"
 
 
-def contradicted(pages: Pages) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Claims that runs of this machine contradict: what identifies each such case, and what to say of it."""
+def contradicted(pages: Pages, listed: set[tuple[str, str, str]]) -> Iterator[str]:
+    """What to say of claims that runs of this machine contradict, but for those `listed`, where they go."""
     book = pages.book
     for claim in pages.claims:
         if not any(recording.is_local for recording in book.recordings(claim.snippet).values()):
             continue
         for verdict in book.verdicts(claim):
-            if verdict.recording.is_local and verdict.state is State.FALSE:
-                yield (claim.page, claim.anchor, verdict.recording.path), claim.falsehood(verdict)
+            key = (claim.page, claim.anchor, verdict.recording.path)
+            if verdict.recording.is_local and verdict.state is State.FALSE and key not in listed:
+                listed.add(key)
+                yield claim.falsehood(verdict)

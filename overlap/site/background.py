@@ -1,19 +1,21 @@
 """What a served book does: it asks for a free port, and behind its pages runs what this machine can run."""
 
+import mimetypes
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.local_runs import CACHE
 from overlap.cache import write
+from overlap.commands.check import check
 from overlap.run.runner import Runner
 from overlap.site import FOLDER
 from overlap.site.build import generate
+from overlap.site.files import Files
 from overlap.site.view import Site
 
 
@@ -23,7 +25,7 @@ class Background:
     The first build shows the recordings. A thread then runs what this machine can run, and lets MkDocs
     build again by writing `signal_file`, which it watches. A snippet that is new, or was edited later, runs
     at once, before its page is built. One that failed in the thread does not run again until it is edited:
-    its page shows the recording.
+    its page shows the recording. What pages only lead to is made when a reader asks for it.
     """
 
     def __init__(self, root: Path, execute: str):
@@ -35,6 +37,9 @@ class Background:
         #: Files of the runs left to the thread, for which no build waits; whether it has done its work.
         self._left: set[Path] = set()
         self._ran = False
+        #: The files that the pages now served lead to; they are made one at a time.
+        self._files: Files | None = None
+        self._lock = threading.Lock()
         self._closed = False
         self._build_again()  # MkDocs watches a file that exists
 
@@ -48,26 +53,59 @@ class Background:
         if edited:
             book.runner = self._runner
             book.run(edited)
-        if problems := site.pictures.problems():
-            raise OverlapError("\n".join(problems))
-        generate(site)
+        files = site.later = Files(site)
+        generate(site, files.for_builder())
         if self._left and not self._ran:
             runnable = list(book.local.runnable())
             own = len(runnable) - len(book.local.lacking())
             runs = f"When this page was built, {own} of {len(runnable)} runs were this machine's own"
             site.status = f"{runs}. The others are recordings; it is built again when all have run."
 
+    def show(self, site: Site) -> None:
+        """Lead to what a finished build leads to; then tell what is not in order, for which no page waits."""
+        self._files = site.later
+        threading.Thread(target=_tell_problems, args=[site], daemon=True).start()
+
+    def join(self, server, docs: Path) -> None:
+        """Let a server of MkDocs answer with what is made then.
+
+        It watches what is written by hand, not what a build writes; and what tells that runs are done.
+        """
+        server.unwatch(str(docs))
+        server.watch(str(docs), recursive=False)
+        by_hand = [folder for folder in docs.iterdir() if folder.is_dir() and folder.name != FOLDER]
+        for path in (*by_hand, self._root / "snippets", self.signal_file):
+            server.watch(str(path))
+        server.set_app(self._answering(server.get_app(), f"{server.mount_path}{FOLDER}/"))
+
     def start(self) -> None:
         """Begin to work behind the pages."""
         self._thread.start()
 
-    def watched(self, docs: Path) -> Iterator[Path]:
-        """What a build follows: what is written by hand below docs/, snippets, and the end of the runs."""
-        for folder in docs.iterdir():
-            if folder.is_dir() and folder.name != FOLDER:
-                yield folder
-        yield self._root / "snippets"
-        yield self.signal_file
+    def _answering(self, otherwise, up: str):
+        """A WSGI application that makes files below the address `up`."""
+
+        def answer(environ, start_response):
+            path = environ["PATH_INFO"]
+            content = self._made(path.removeprefix(up)) if path.startswith(up) else b""
+            if not content:
+                return otherwise(environ, start_response)
+            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            start_response("200 OK", [("Content-Type", kind), ("Content-Length", str(len(content)))])
+            return [content]
+
+        return answer
+
+    def _made(self, path: str) -> bytes:
+        """The content of a file, which is empty where MkDocs has it or nobody makes it."""
+        if (self._root / "docs" / FOLDER / path).exists():
+            return b""
+        try:
+            with self._lock:
+                return self._files.make(path)
+        except OverlapError as error:
+            _tell(error)
+            return b""
 
     def close(self) -> None:
         """End it all."""
@@ -82,12 +120,23 @@ class Background:
                 return
             if not isinstance(error, OverlapError):
                 raise
-            print(f"WARNING -  {error}", file=sys.stderr, flush=True)
+            _tell(error)
         self._ran = True
-        self._build_again()
+        if self._left:
+            self._build_again()
 
     def _build_again(self) -> None:
         write(self.signal_file, f"{time.time()}\n")
+
+
+def _tell_problems(site: Site) -> None:
+    for problem in [*check(site.pages, remarks=False), *site.pictures.problems()]:
+        _tell(problem)
+
+
+def _tell(problem: object) -> None:
+    """Say it at once: a warning of MkDocs would end the build that goes on meanwhile, if it is strict."""
+    print(f"WARNING -  {problem}", file=sys.stderr, flush=True)
 
 
 def refuse_taken_port(host: str, port: int) -> None:

@@ -21,6 +21,17 @@ def read_nav(root: Path) -> list | None:
     return (config or {}).get("nav")
 
 
+def urls(nav) -> dict[str, str]:
+    """The address of each page by its path; this `nav` is MkDocs' own."""
+    return {page.file.src_uri: page.url for page in nav.pages}
+
+
+def lead_on(page, nav) -> None:
+    """Let the page that the front matter names come `next`."""
+    if following := page.meta.get("next"):
+        page.next_page = next(other for other in nav.pages if other.file.src_uri == following)
+
+
 class _Loader(yaml.SafeLoader):
     """Reads a file whose tags, as `!ENV`, mean something to MkDocs alone."""
 

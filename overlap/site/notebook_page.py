@@ -13,14 +13,18 @@ def is_one(page) -> bool:
 
 
 def with_way_back(html: str, page) -> str:
-    """Its content, with a link to the chapter; it loads no scripts from other hosts."""
+    """The content of a page; a notebook's links to its chapter, and loads no scripts from other hosts."""
+    if not is_one(page):
+        return html
     up = "../" * page.url.count("/")
     back = f'<p class="ov-back"><a href="{up}{page.file.name}/">Back to the chapter</a></p>'
     return f"{back}\n{_SCRIPT.sub('', html)}"
 
 
 def describe(page, nav) -> None:
-    """Title and description are those of the chapter, and search leaves it out: it is what its chapter is."""
+    """A notebook has title and description of its chapter, and search leaves it out: it is what that is."""
+    if not is_one(page):
+        return
     page.meta["search"] = {"exclude": True}
     for chapter in nav.pages:
         if chapter.file.src_uri == f"{page.file.name}.md":

@@ -3,8 +3,6 @@
 What it does is done by the other modules; this is all that needs MkDocs.
 """
 
-import gc
-import threading
 from pathlib import Path
 
 from mkdocs.config import base
@@ -13,13 +11,11 @@ from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 
 from overlap import OverlapError
-from overlap.blocks.pages import Pages
-from overlap.commands.check import check, contradicted
-from overlap.site import FOLDER, contents, notebook_page
+from overlap.commands.check import contradicted
+from overlap.site import contents, navigation, notebook_page
 from overlap.site.background import Background, refuse_taken_port
 from overlap.site.build import inserted, prepare, read
 from overlap.site.languages import languages
-from overlap.site.navigation import titles
 from overlap.site.search import Search
 from overlap.site.squeeze import squeezed
 from overlap.site.view import Site
@@ -51,13 +47,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.listed: set[tuple[str, str, str]] = set()
 
     def on_startup(self, command: str, dirty: bool) -> None:
-        """Know whether pages are served.
-
-        A book is many small objects that stay: to look through them for circles as often as Python does by
-        itself takes a quarter of a build.
-        """
+        """Know whether pages are served."""
         self.serving = command == "serve"
-        gc.set_threshold(100_000)
 
     def on_shutdown(self) -> None:
         """End what runs behind a served book."""
@@ -68,49 +59,40 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         """Open the book."""
         if _EXTENSION not in config.markdown_extensions:
             raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it closes the evidence")
-        if self.serving and self.background is None:
-            refuse_taken_port(*config.dev_addr)
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
-        self.site = read(root, execute, self.config.notebook_page, titles(config.nav), self.site)
+        if self.serving and self.background is None:
+            refuse_taken_port(*config.dev_addr)
+            self.background = Background(root, execute)
+        titles = navigation.titles(config.nav)
+        self.site = read(root, execute, self.config.notebook_page, titles, self.site)
         config.extra["alternate"] = True  # the theme has a language menu; its entries are of each page
         config.theme.dirs.insert(0, str(Path(__file__).with_name("theme")))
         return config
 
     def on_pre_build(self, config) -> None:
         """Check, run, and write the files that pages lead to; an author sees the page first."""
-        book = self.site.book
-        if not self.serving:
+        if self.background:
+            self.background.prepare(self.site)
+        else:
             ran = prepare(self.site)
-            log.info(f"{ran} runs made; {len(book.snippets)} snippets")
-            return
-        if self.background is None:
-            self.background = Background(book.root, book.execute)
-        self.background.prepare(self.site)
+            log.info(f"{ran} runs made; {len(self.site.book.snippets)} snippets")
 
-    def on_page_markdown(self, markdown: str, page, config, files) -> str | None:
+    def on_page_markdown(self, markdown: str, page, config, files) -> str:
         """A page with everything inserted."""
-        path = page.file.src_uri
-        if path.startswith(f"{FOLDER}/"):
-            return None
-        if path not in self.site.pages.by_path and self.site.pages.unreadable:
-            raise OverlapError("\n".join(self.site.pages.unreadable))
-        return inserted(self.site, path, markdown)
+        return inserted(self.site, page.file.src_uri, markdown)
 
     def on_page_content(self, html: str, page, config, files) -> str:
         """Shorten the contents; a notebook has a way back to its chapter."""
         contents.shorten(page.toc, html)
-        return notebook_page.with_way_back(html, page) if notebook_page.is_one(page) else html
+        return notebook_page.with_way_back(html, page)
 
     @event_priority(100)
     def _before_search(self, context, page, config, nav) -> None:
-        if notebook_page.is_one(page):
-            notebook_page.describe(page, nav)
-        if following := page.meta.get("next"):
-            page.next_page = next(other for other in nav.pages if other.file.src_uri == following)
-        urls = {other.file.src_uri: other.url for other in nav.pages}
-        context["languages"] = languages(page.file.src_uri, urls)
+        notebook_page.describe(page, nav)
+        navigation.lead_on(page, nav)
+        context["languages"] = languages(page.file.src_uri, navigation.urls(nav))
         self.search.give(page)
 
     @event_priority(-100)
@@ -124,25 +106,18 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         return squeezed(output)
 
     def on_post_build(self, config) -> None:
-        """Mend the search; list claims that runs of this machine contradict.
-
-        An author is told what is not in order.
-        """
+        """Mend the search; list claims that runs of this machine contradict."""
         self.search.mend(Path(config.site_dir))
-        for key, text in contradicted(self.site.pages):
-            if key not in self.listed:
-                self.listed.add(key)
-                log.info(text)
-        if self.serving:  # behind the page, which need not wait for it
-            threading.Thread(target=_tell_problems, args=[self.site.pages], daemon=True).start()
+        for text in contradicted(self.site.pages, self.listed):
+            log.info(text)
+        if self.background:
+            self.background.show(self.site)
 
     def on_serve(self, server, config, builder):
-        """Watch what is written by hand, not what this plugin writes; and what tells that runs are done."""
-        server.unwatch(config.docs_dir)
-        server.watch(config.docs_dir, recursive=False)
-        for path in self.background.watched(Path(config.docs_dir)):
-            server.watch(str(path))
-        self.background.start()
+        """Work behind the pages; `mkdocs serve --clean` serves what a build makes, and no more."""
+        if self.background:
+            self.background.join(server, Path(config.docs_dir))
+            self.background.start()
         return server
 
     def on_build_error(self, error: Exception) -> None:
@@ -151,8 +126,3 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             raise Abort(str(error)) from None
         if isinstance(error, OSError) and error.filename:
             raise Abort(f"{error.filename}: {error.strerror}; mend this and build again") from None
-
-
-def _tell_problems(pages: Pages) -> None:
-    for problem in check(pages, remarks=False):
-        log.warning(problem)

@@ -1,6 +1,7 @@
 """What a block draws itself with on a page: templates that escape, addresses, code, outputs, pictures."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -53,6 +54,8 @@ class Site:
     files: str = ""
     #: Whether nothing that pages are made from has changed since the last build.
     unchanged: bool = False
+    #: Paths of generated files that are made when a reader asks for them.
+    later: Container[str] = ()
 
     @property
     def book(self) -> Book:
@@ -219,7 +222,8 @@ class View:
 
     def address(self, path: str) -> str:
         """The way to a file below the root of the site; empty where there is none."""
-        return self.up + path if path and (self.book.docs / path).exists() else ""
+        is_there = (self.book.docs / path).exists() or path.removeprefix(f"{FOLDER}/") in self.site.later
+        return self.up + path if path and is_there else ""
 
     def verdict(self, verdict: Verdict) -> list[str]:
         """What its evidence shows: state, figures, advice, address of the recording."""

@@ -750,7 +750,7 @@ def test_ranks_are_timed_together_and_end_with_the_program():
 
 
 def test_an_iteration_of_two_ranks_has_two_batches():
-    told = {"usable_cores": 3, "batch": 16, "images_per_s": {}}
+    told: dict = {"usable_cores": 3, "batch": 16, "images_per_s": {}}
     for ranks, rate in ((1, 200.0), (2, 320.0)):
         told["images_per_s"] |= {f"ranks_{ranks}_workers_{workers}": rate for workers in (0, 1)}
     derived = loader_ranks.derive(told)

@@ -15,6 +15,7 @@ from torch import nn
 from snippets.clinic import (
     account_of,
     labelled_operations,
+    larger_batch,
     one_fault,
     patient,
     photos,
@@ -505,3 +506,36 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert picture.panels[-1].title == "healthy: 42 ms, profiled 100"
     marks = [mark for mark in picture.panels[0].marks if getattr(mark, "name", "") == "compute waits"]
     assert [mark.spans for mark in marks] == [[(0, pytest.approx(80))]]  # ms
+
+
+def test_larger_batches_make_fewer_steps_unless_epochs_grow(monkeypatch, capsys):
+    monkeypatch.setattr(larger_batch, "ROWS", 512)
+    monkeypatch.setattr(larger_batch, "TESTED", 256)
+    monkeypatch.setattr(larger_batch, "EPOCHS", 6)
+    monkeypatch.setattr(larger_batch, "BATCHES", [64, 2048])
+    monkeypatch.setattr(larger_batch, "SEEDS", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "set_num_threads", lambda _: None)
+        result = larger_batch.main()
+    small, large = result["epochs_trials"]["same rate"]
+    assert small == result["epochs_trials"]["rate scaled"][0] == result["epochs_trials"]["same steps"][0]
+    assert len(large) == 2 and all(len(trial) == 5 for trial in large)
+    assert result["accuracy"]["same rate"][0] > result["accuracy"]["same rate"][1]
+    assert len(result["epochs_trials"]["same steps"]) == 1  # not for the largest batch
+    assert capsys.readouterr().out.count("accuracy") == 5
+
+
+def test_a_network_learns_the_classes_of_another(monkeypatch):
+    monkeypatch.setattr(larger_batch, "ROWS", 4096)
+    x, y = larger_batch.labelled(4096 + 1024)
+    assert x.shape == (5120, 20) and y.unique().tolist() == list(range(10))
+    first = larger_batch.train(x, y, 64, 0.1, 0, 5)
+    assert first == larger_batch.train(x, y, 64, 0.1, 0, 5)  # the same seed, the same numbers
+    assert first[-1] > max(0.4, first[0])
+
+
+def test_falls_and_moves_of_the_accuracy_are_derived():
+    short = {"accuracy": {"same rate": [0.75, 0.5, 0.25]}}
+    assert larger_batch.derive(short) == {"falls": [0.25, 0.25]}
+    trials = {"same rate": [[[0.5, 0.75], [0.25, 0.5, 1.0]]]}
+    assert larger_batch.derive(short | {"epochs_trials": trials})["swing"] == {"same rate": [0.75]}

@@ -103,6 +103,10 @@ def address(site, paths):
 ROWS = "() => document.querySelectorAll('.ov-row').forEach(row => { row.open = true })"
 
 
+#: Whether each open row has come.
+NOTHING_LATER = "() => !document.querySelector('.ov-row[open] .ov-later')"
+
+
 @pytest.fixture
 def visit(browser, address):
     """`visit(path, width, scheme, **options)` opens a page of the site as a new reader.
@@ -124,7 +128,7 @@ def visit(browser, address):
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
-            page.wait_for_function("!document.querySelector('.ov-row[open] .ov-later')")
+            page.wait_for_function(NOTHING_LATER)
         return page
 
     yield visit
@@ -204,6 +208,7 @@ NOTED = "() => !document.querySelector('.ov-value:not([data-note])')"
 
 def check_follows(page, machine: str, shown) -> dict:
     """Everything on the page is what this machine gave, or what stands there says whose it is."""
+    page.wait_for_function(NOTHING_LATER)
     page.evaluate(NUMBERS)
     page.wait_for_function(NUMBERED)
     page.evaluate(POINT)

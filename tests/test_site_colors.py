@@ -10,7 +10,7 @@ from overlap.site.colors import COLORS, LIGHT, stylesheet
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "overlap/site/colors.py"
-DIAGRAMS = sorted((ROOT / "docs/assets/diagrams").glob("*.svg"))
+DIAGRAMS = sorted((ROOT / "docs/assets/diagrams").rglob("*.svg"))
 TYPED = re.compile(
     r"(?<![&\w])#(?:[0-9a-f]{3,4}){1,2}\b|\b(?:rgb|hsl)a?\(|: *(?:black|white|gr[ae]y)\b", re.I
 )

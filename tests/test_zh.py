@@ -74,6 +74,16 @@ def test_anchors_links_and_code_are_those_of_the_english_answer(both):
     assert code[0] == code[1] != []
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.glob("assets/diagrams/zh/*.svg")), ids=lambda path: path.stem)
+def test_a_diagram_in_chinese_has_the_shapes_and_values_of_the_english_one(path):
+    drawings = [file.read_text(encoding="utf-8") for file in (path, path.parent.parent / path.name)]
+    shapes = [re.sub(r"(?<=>)[^<]+", "", drawing) for drawing in drawings]
+    assert shapes[0] == shapes[1]
+    asked = [sorted(re.findall(r"{[^}]*}", drawing)) for drawing in drawings]
+    assert asked[0] == asked[1]
+    assert re.search("[\u4e00-\u9fff]", drawings[0])
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_the_way_to_the_evidence_is_there(name):
     assert f"](../{name}#evidence)" in (DOCS / "zh" / name).read_text(encoding="utf-8").rpartition("\n## ")[2]

@@ -8,6 +8,7 @@ from typing import ClassVar
 from overlap import OverlapError
 from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View
 from overlap.blocks.inline import VALUE, read_value
+from overlap.blocks.language import FOLDER, is_chinese
 from overlap.book.book import Book
 from overlap.book.value import Value
 
@@ -106,7 +107,7 @@ class Step(FigureBlock):
 class Diagram(Block):
     """```` ```diagram name ````: an SVG of docs/assets/diagrams, inlined to take the page's colours.
 
-    Its texts may have values, as sentences have.
+    Its texts may have values, as sentences have. A page in Chinese takes the one in the folder zh, if any.
     """
 
     name: str
@@ -124,6 +125,8 @@ class Diagram(Block):
         """The file's text; a wrong name is an error."""
         folder = book.docs / "assets/diagrams"
         files = {file.stem: file for file in sorted(folder.glob("*.svg"))}
+        if is_chinese(self.page):
+            files |= {file.stem: file for file in folder.glob(f"{FOLDER}*.svg")}
         if self.name not in files:
             reason = f"no diagram {self.name!r} in docs/assets/diagrams/"
             raise OverlapError(f"{self.where}: {reason}; there are {', '.join(files) or 'none yet'}")

@@ -118,7 +118,8 @@ class Guess(Block):
         """Choices as radio buttons; the answer is a fold, which a choice opens."""
         right = self.right(view.book)
         choices = view.render(read_template("guess"), view=view, guess=self, right=right, letters=_LETTERS)
-        answer = f"**{right.text}.** {self.answer}"  # without its letter: the page's script shuffles them
+        chosen = f"{right.text}{view.say('.')}"  # without its letter: the page's script shuffles them
+        answer = f"**{chosen}** {self.answer}"
         how = view.how(self.snippet) if self.snippet else ""
         if how:
             link = view.put(f'<a href="{how}">{view.say("See what was measured")}</a>')

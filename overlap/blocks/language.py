@@ -5,6 +5,7 @@ FOLDER = "zh/"
 #: The guide, which translates no page.
 GUIDE = "zh.md"
 _WORDS = {
+    ".": "。",
     "Answer": "答案",
     "Figure": "图",
     "Guess first.": "先猜一猜。",

@@ -316,6 +316,14 @@ def test_a_value_of_another_machine_names_it_unless_its_sentence_does(visit):
     assert all(value["mark"] in value["shown"] for value in named)
 
 
+def test_in_a_cell_and_on_a_card_the_number_stands_before_its_machine(visit):
+    page = visit("?machine=h100-80gb-hbm3")
+    named = page.locator(":is(td, .ov-chapters p)[data-on]")
+    assert named.count() >= 4 and page.locator(":is(td, .ov-chapters p) .ov-value[data-on]").count() == 0
+    look = "cell => getComputedStyle(cell, '::after').content"
+    assert "2 × H200" in named.first.evaluate(look)
+
+
 def test_a_value_in_a_sentence_follows_the_machine_picker(visit, shown):
     page = visit("processes/")
     both = shown("cpu")["values"].keys() & shown("h200")["values"].keys()
@@ -1050,23 +1058,11 @@ def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
 
 
-#: Answers with a timeline that is explored at once, and the clinic's game.
-AT_ONCE = {
-    "first_steps/": ".ov-figure:has(.ov-at-once)",
-    "zh/first_steps/": ".ov-figure:has(.ov-at-once)",
-    "streams/": ".ov-summary .ov-figure",
-    "zh/streams/": ".ov-summary .ov-figure",
-    "training/": ".ov-figure:has(.ov-at-once)",
-    "transfers/": ".ov-figure:has(.ov-at-once)",
-    "clinic/": ".ov-find-fault",
-}
-
-
-def test_what_explores_timelines_is_fetched_where_an_answer_has_one_or_a_reader_asks(visits):
+def test_what_explores_timelines_is_fetched_for_the_game_or_where_a_reader_asks(visits):
     parts = ("timeline.js", "fault.js", "vendor/")
     for path, seen in visits.items():
         asked = [url for url in seen["asked"] if any(part in url for part in parts)]
-        assert path in AT_ONCE or asked == [], path
+        assert path == "clinic/" or asked == [], path
 
 
 SEEN = """() => {
@@ -1090,40 +1086,33 @@ def test_evidence_stays_within_the_text_beside_the_contents(visit):
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("path", AT_ONCE)
-def test_the_timeline_of_an_answer_is_explored_at_once_and_moves_nothing(visit, path, width):
+def test_the_game_begins_in_view_and_moves_nothing(visit, width):
     page = visit("check/", width=width, rows=False)
     page.context.add_init_script(f"({SEEN})()")
-    page.goto(path, wait_until="load")
-    figure = page.locator(AT_ONCE[path]).first
-    figure.scroll_into_view_if_needed()
-    figure.locator(".ov-timeline").first.wait_for()
+    page.goto("clinic/", wait_until="load")
+    game = page.locator(".ov-find-fault")
+    game.scroll_into_view_if_needed()
+    game.locator(".ov-timeline").wait_for()
     page.wait_for_timeout(300)
     assert page.evaluate("window.shift") <= 0.02 and page.evaluate("window.longest") <= 1000
-    if path != "clinic/":
-        assert figure.get_by_role("button").first.inner_text() == "Longest gap"
-        figure.get_by_role("button", name="Longest gap").click()
-        assert re.search(r"[\d.]+ [µm]s: the GPU is idle", figure.locator(".ov-told").inner_text())
+    lanes = game.locator(".ov-lane").all_text_contents()
+    assert lanes[0] == "Python" and "GPU" in lanes, "as in the chapter's drawings"
 
 
-def test_the_timeline_of_an_answer_follows_the_picker_and_the_width(visit):
-    page = visit("transfers/", rows=False)
-    figure = page.locator(AT_ONCE["transfers/"])
+def test_an_answer_keeps_its_labels_until_a_reader_explores_its_timeline(visit):
+    page = visit("first_steps/", rows=False)
+    figure = page.locator(".ov-summary .ov-figure")
     figure.scroll_into_view_if_needed()
-    figure.locator(".ov-panel").wait_for()
-    pick(page, "h100-80gb-hbm3")
-    page.locator(".ov-figure[data-timelines*='/h100-80gb-hbm3/'] .ov-panel").wait_for()
-    page.set_viewport_size({"width": 390, "height": 900})
-    figure.scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('.ov-timeline')?.viewBox.baseVal.width === 266")
-    assert (
-        figure.get_by_role("button", name="Longest gap").count() == figure.locator(".ov-panel").count() == 1
-    )
+    figure.locator(".ov-picture").wait_for()
+    assert "ResNet" in figure.locator(".ov-picture").text_content()
+    figure.get_by_role("button", name="Explore this timeline").click()
+    figure.locator(".ov-timeline").wait_for()
+    assert figure.get_by_role("button", name="Longest gap").count() == 0, "its gaps are too short"
 
 
 def test_without_scripts_an_answer_has_the_picture_of_its_timeline(visit):
     page = visit("streams/", java_script_enabled=False)
-    figure = page.locator(AT_ONCE["streams/"])
+    figure = page.locator(".ov-summary .ov-figure")
     assert figure.locator("img").is_visible() and not figure.locator(".ov-explorable").is_visible()
     assert not visit("clinic/", java_script_enabled=False).locator(".ov-find-fault").is_visible()
 
@@ -1234,7 +1223,7 @@ def test_a_chapter_has_a_low_step_and_its_answer_is_not_long(visit, chapters, wi
         found = page.evaluate(STEP)
         assert found["high"] <= most, path
         assert found["evidence"] <= 6000 or width == 390, path
-    assert len(steps) == 13
+    assert len(steps) == 12
 
 
 CHOICES = """() => [...document.querySelectorAll(".ov-guess")[0].querySelectorAll("label")]

@@ -1,7 +1,7 @@
 /* Find the fault: a step's timeline, the faults to choose from, and what taking one out changed.
    Everything it shows stands on the page: the table of faults, the table of steps, the timelines of the picked machine. */
 
-import { draw, duration, fetched, longestIdle, zooming } from "./timeline.js"
+import { button, draw, duration, fetched, isTouched, longestIdle, zooming } from "./timeline.js"
 
 /* Not innerText, which is empty in a row of evidence that is closed. */
 const cells = row => [...row.cells].map(cell => cell.textContent.replace(/\s+/g, " ").trim())
@@ -36,16 +36,23 @@ export const play = async (place, faults, steps, url) => {
   const choices = document.createElement("div"), verdict = paragraph("ov-verdict")
   choices.className = "ov-tools"
   told.ariaLive = verdict.ariaLive = "polite"
-  const tools = document.createElement("div")
-  tools.className = "ov-tools"
-  tools.append(...zooming(() => drawing))
-  place.replaceChildren(title, tools, canvas, told, choices, verdict)
-  const cured = new Set()
+  const tools = document.createElement("div"), cured = new Set()
   let wrong = 0
   let drawing = null
+  const again = button("Start again", "Put all faults back", () => {
+    cured.clear()
+    wrong = 0
+    verdict.textContent = ""
+    show(0)
+    choices.querySelector("button")?.focus()
+  })
+  tools.className = "ov-tools"
+  tools.append(...zooming(() => drawing), again)
+  place.replaceChildren(title, tools, canvas, told, choices, verdict)
 
   const show = number => {
     const { fault, ms } = stages[number]
+    again.hidden = !number
     title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
     const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
     drawing = draw(canvas, timeline, text => { told.textContent = text }, { target: number < options.length ? idle : null, marked: (from, to) => {
@@ -54,7 +61,8 @@ export const play = async (place, faults, steps, url) => {
         ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`
     } })
     told.textContent = number < options.length
-      ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. Click or tap there: what does the CPU do meanwhile? Then choose the cause."
+      ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
+        + `Where its lane is pale, it calls nothing of CUDA; grey is a wait. ${isTouched() ? "Tap" : "Click"} the gap, then choose the cause.`
       : `Two steps of the healthy program. You took out ${options.length} faults, with ${wrong} wrong ${wrong === 1 ? "choice" : "choices"}.`
     choices.replaceChildren()
     if (number === options.length) return

@@ -162,6 +162,7 @@
   const inert = document.createElement("template").content
   const remember = (places, as) => places.forEach(place => built.has(place) || built.set(place, as(place)))
 
+  const CELLS = ".md-content :is(td, th, .ov-chapters p)"
   const OUTPUTS = ".ov-outputs", VALUES = ".md-content .ov-value", CALCULATORS = ".ov-calculator"
   const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
   const copy = box => document.importNode(built.get(box), true)
@@ -227,9 +228,12 @@
     return `${before?.textContent} ${place.textContent}`.includes(name)
   }
 
-  /* Values of another machine than the picked one name it; within a paragraph or a row where it changes. */
+  /* Values of another machine than the picked one name it; within a paragraph or a row where it changes.
+     In a table and on a card the number is first, so that the name stands behind all that the cell or the card says;
+     what a table's head names, its rows do not repeat. */
   const putValues = (data, wanted, first) => {
     let block, last
+    for (const cell of all(CELLS)) delete cell.dataset.on
     for (const value of all(VALUES)) {
       const { machine, on, said } = built.get(value), here = of(data?.values, value.dataset.key)
       if (here || changed) putValue(value, here ?? said)
@@ -238,8 +242,10 @@
       const place = value.closest("p, li, tr, dd"), picked = find(wanted).label
       const isOther = wanted === first && !value.matches(".ov-pinned") ? on : !here
       const name = isOther ? find(machine).label : picked
-      if (place !== block) last = picked
-      if (name !== last) value.dataset.on = name
+      if (place !== block) last = place?.closest("table")?.querySelector("thead [data-on]")?.dataset.on ?? picked
+      const cell = value.closest(CELLS)
+      if (name !== last && cell) cell.dataset.on = cell.dataset.on ? `${cell.dataset.on}, ${name}` : name
+      else if (name !== last) value.dataset.on = name
       block = place
       last = name
     }

@@ -133,12 +133,6 @@
     return svg
   }
 
-  /* The row below a timeline that is explored where it stands: that of an answer. In the evidence a reader asks for it. */
-  const explorable = place => {
-    const row = place.closest(".ov-figure")?.querySelector(".ov-explorable.ov-at-once")
-    return row && !row.closest(".ov-row, .ov-two") ? row : null
-  }
-
   /* Where two pictures stand beside each other, each has the room of a phone. */
   const isSmall = picture => narrow.matches
     || (Boolean(picture.closest(".ov-two, .ov-twin")) && picture.closest(".ov-figure").clientWidth < 420)
@@ -156,15 +150,6 @@
     const box = document.createElement("div"), told = document.createElement("p")
     box.className = "ov-picture"
     box.append(svg)
-    const row = explorable(picture)
-    if (row) {
-      picture.hidden = true
-      picture.after(box)
-      box.role = "group"
-      box.ariaLabel = image.alt
-      const { live } = await import(new URL("timeline.js", ASSETS))
-      return live(box, row, row.parentElement.dataset.timelines)
-    }
     told.className = "ov-told"
     told.ariaLive = "polite"
     picture.hidden = true
@@ -189,7 +174,6 @@
     for (const part of document.querySelectorAll(".ov-picture, .ov-picture + .ov-told")) part.remove()
     for (const picture of document.querySelectorAll(".ov-figure picture")) {
       picture.hidden = false
-      explorable(picture)?.replaceChildren()
     }
     watch()
   }
@@ -354,10 +338,9 @@
     }
   }
 
-  /* Other timelines can be explored, too. What that needs is loaded when a reader asks for it. */
+  /* Timelines can be explored. What that needs is loaded when a reader asks for it. */
   const exploring = within => {
     for (const row of within.querySelectorAll(".ov-run .ov-explorable:empty")) {
-      if (explorable(row)) continue
       const figure = row.parentElement, button = document.createElement("button")
       button.type = "button"
       button.textContent = "Explore this timeline"

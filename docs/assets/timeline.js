@@ -1,9 +1,11 @@
 /* A timeline to explore: a panel of a picture, which can be zoomed and moved, with all names, and whose gaps can be marked.
-   Loaded where an answer has one in view, and where a reader asks for it. The gestures are d3-zoom's; lanes, colours, places and unit are decided where the
+   Loaded where a reader asks for it, and with the clinic's game. The gestures are d3-zoom's; lanes, colours, places and unit are decided where the
    picture is drawn (overlap/site/timeline.py says what the file has), and the rest is here. */
 
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 
+/* A gap is worth a button from this share of its timeline on. */
+const WORTH = 0.01
 const BAR = 14, LETTER = 5.4, BELOW = 18, LINE = 12  // as in pictures
 const SVG = "http://www.w3.org/2000/svg"
 
@@ -106,7 +108,8 @@ const element = (name, attributes = {}, parent = null) => {
   return made
 }
 
-const button = (text, title, act) => {
+/* A button that says what it does, in a word and as a title. */
+export const button = (text, title, act) => {
   const made = document.createElement("button")
   made.type = "button"
   made.textContent = text
@@ -119,16 +122,15 @@ const button = (text, title, act) => {
 /* Whether a picture has its narrow form: on a phone, and in a pair. */
 const isSmall = place => matchMedia(`(max-width: ${window.overlapNarrow})`).matches || place.clientWidth < 420
 
-/* How high a panel is, its words below included, where it has some. */
-const heightOf = ({ height, axis }) => height + (axis ? BELOW + LINE + 2 : 0)
+/* What a bar says of a kernel: its function, without where it stands in the code and for which types it was made. */
+const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::/g, "").replace(/(?<=\w)[<(].*/, "")
 
-/* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked,
-   `moved` how it was zoomed and moved. */
-export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, moved = () => {}, form = null, target = null } = {}) => {
+/* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked. */
+export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, target = null } = {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
-  const { size: [width], left, right, height: bottom, axis, lanes: places, step } = form ?? { ...isSmall(place) ? forms.narrow : forms.wide, axis: true }
-  const height = heightOf({ height: bottom, axis }), room = right - left
+  const { width, left, right, height: bottom, lanes: places, step } = isSmall(place) ? forms.narrow : forms.wide
+  const height = bottom + BELOW + LINE + 2, room = right - left
   const at = time => (time - low) / (high - low) * room
 
   place.replaceChildren()
@@ -170,7 +172,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
         const from = Math.max(view.applyX(at(start)), 0), to = Math.min(view.applyX(at(end)), room)
         const letters = Math.floor((to - from - 6) / LETTER)
         if (letters < 4 || to < 0 || from > room) continue
-        const shown = name.length > letters ? `${name.slice(0, letters - 1)}…` : name
+        const text = short(name), shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text
         element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = shown
       }
     }
@@ -199,7 +201,6 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
         waiting = 0
         write()
       })
-      moved(transform)
     })
   const canvas = select(svg).call(behaviour).on("dblclick.zoom", null)
   // d3-zoom would keep each touch for itself: one finger that goes up or down is the page's, before it hears of it.
@@ -215,8 +216,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     if (upright !== false) event.stopImmediatePropagation()
   }, { capture: true, passive: true })
   const scale = (factor, middle = room / 2) => canvas.call(behaviour.scaleBy, factor, [middle, 0])
-  const move = to => canvas.call(behaviour.transform, to)
-  const reset = () => move(zoomIdentity)
+  const reset = () => canvas.call(behaviour.transform, zoomIdentity)
   const bring = ({ start, end }) => {
     const x = view.applyX((at(start) + at(end)) / 2)
     if (x < 0 || x > room) canvas.call(behaviour.translateBy, (room / 2 - x) / view.k, 0)
@@ -313,8 +313,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     marking = on
     svg.classList.toggle("ov-marking", on)
   }
-  const clear = () => stretch.setAttribute("width", 0)
-  return { scale, reset, move, mark, markBy, clear, svg }
+  return { scale, reset, mark, markBy }
 }
 
 /* Buttons that zoom the drawing which `drawing` gives. */
@@ -323,69 +322,10 @@ export const zooming = drawing => [
   button("Reset", "Show all", () => drawing().reset()),
 ]
 
-const hint = () => matchMedia("(pointer: coarse)").matches
+export const isTouched = () => matchMedia("(pointer: coarse)").matches
+const hint = () => isTouched()
   ? "Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch."
   : "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch."
-
-/* The button that marks the longest gap, and the one that lets a drag measure, of the drawings that these functions give. */
-const gapButton = act => {
-  const made = button("Longest gap", "Mark the longest stretch in which the GPU is idle", act)
-  made.className = "ov-first"
-  return made
-}
-const markButton = drawings => {
-  const made = button("Mark", "Measure a stretch by dragging", () => {
-    made.ariaPressed = String(made.ariaPressed !== "true")
-    for (const drawing of drawings()) drawing.markBy(made.ariaPressed === "true")
-  })
-  made.ariaPressed = "false"
-  return made
-}
-const NO_GAP = "There is no gap between the GPU's events."
-
-/* A picture that is explored where it stands: over each panel of `box`, which has it as SVG, lies its drawing, in the same place
-   and as large. Below it, in `row`, stand the tools and the line that speaks. Panels with one axis move together. */
-export const live = async (box, row, url) => {
-  const timelines = await fetched(url)
-  if (!box.isConnected) return
-  const tools = document.createElement("div"), told = document.createElement("p")
-  const form = isSmall(box) ? "narrow" : "wide", forms = timelines.map(({ forms }) => forms[form])
-  const shared = forms.some(({ axis }) => !axis)
-  let active = 0, moving = false
-  const say = (number, text) => {
-    if (number !== active) drawings[active].clear()
-    active = number
-    told.textContent = timelines.length > 1 && timelines[number].title ? `${timelines[number].title}: ${text}` : text
-  }
-  const together = (number, transform) => {
-    if (!shared || moving) return
-    moving = true
-    for (const [other, drawing] of drawings.entries()) if (other !== number) drawing.move(transform)
-    moving = false
-  }
-  const drawings = timelines.map((timeline, number) => {
-    const { top, size: [, height] } = forms[number], place = document.createElement("div")
-    place.className = "ov-panel"
-    place.style.top = `${100 * top / height}%`
-    box.append(place)
-    return draw(place, timeline, text => say(number, text), { moved: to => together(number, to), form: forms[number] })
-  })
-  box.classList.add("ov-live")
-  tools.className = "ov-tools"
-  told.className = "ov-told"
-  told.ariaLive = "polite"
-  told.textContent = hint()
-  tools.append(
-    gapButton(() => {
-      const gaps = timelines.map(({ lanes }) => longestIdle(lanes)), lengths = gaps.map(({ from, to }) => to - from)
-      const number = lengths.indexOf(Math.max(...lengths)), { from, to } = gaps[number]
-      drawings[number].reset()
-      to > from ? drawings[number].mark(from, to) : told.textContent = NO_GAP
-    }),
-    ...zooming(() => drawings[active]), markButton(() => drawings),
-  )
-  row.replaceChildren(tools, told)
-}
 
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
 export const explore = async (place, url) => {
@@ -399,18 +339,26 @@ export const explore = async (place, url) => {
   const ids = ({ lanes }) => lanes.some(({ events }) => events.some(({ launch }) => launch !== null))
   const say = text => { told.textContent = text }
   let drawing = null, shown = 0
-  const marks = markButton(() => [drawing])
+  const marks = button("Mark", "Measure a stretch by dragging", () => {
+    marks.ariaPressed = String(marks.ariaPressed !== "true")
+    drawing.markBy(marks.ariaPressed === "true")
+  })
+  marks.ariaPressed = "false"
+  const longest = button("Longest gap", "Mark the longest stretch in which the GPU is idle", () => {
+    const { from, to } = longestIdle(timelines[shown].lanes)
+    drawing.reset()
+    drawing.mark(from, to)
+  })
+  longest.className = "ov-first"
   const show = number => {
     shown = number
     drawing = draw(canvas, timelines[number], say)
     drawing.markBy(marks.ariaPressed === "true")
+    const { low, high, lanes } = timelines[number], gap = longestIdle(lanes)
+    longest.hidden = gap.to - gap.from < WORTH * (high - low)
     say(ids(timelines[number]) ? hint() : `${hint()} Which call launched which kernel, this recording does not tell.`)
   }
-  tools.append(gapButton(() => {
-    const { from, to } = longestIdle(timelines[shown].lanes)
-    drawing.reset()
-    to > from ? drawing.mark(from, to) : say(NO_GAP)
-  }))
+  tools.append(longest)
   if (timelines.length > 1) {
     const choice = document.createElement("select")
     choice.ariaLabel = "Timeline"

@@ -68,9 +68,7 @@ class Paste(Block):
 
     def markdown(self, view: View) -> str:
         """The sentence, then the code with its button."""
-        code = self.code(view.book.root)
-        indents = [len(line) - len(line.lstrip()) for line in code.split("\n")]
-        lines = list(zip(indents, view.lines(code), strict=True))
+        lines = view.lines(self.code(view.book.root))
         box = view.stash(view.render(read_template("paste"), lines=lines))
         return f"\n{self.caption}\n\n{box}\n"
 

@@ -9,9 +9,8 @@ A timeline has
     lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
                   letters on it are dark, and `spans`: [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
-    forms         by the page's form: the `size` of the picture, from `left` to `right` and from `top` on what
-                  is drawn, its `height`, for each lane [its middle, the lines of its name]; `step` is from
-                  tick to tick; `axis` says whether words stand below, else they stand below the last panel
+    forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
+                  each lane [its middle, the lines of its name]; `step` is from tick to tick
 """
 
 from collections.abc import Iterable
@@ -30,7 +29,8 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
     `recorded` are timelines as `trace.timelines` gives them: they tell what launched what.
     """
     drawings = {form: Drawing(picture, Layout(picture, width, ())) for form, width in WIDTHS.items()}
-    sizes = {form: tuple(map(round, drawing.place())) for form, drawing in drawings.items()}
+    for each in drawings.values():
+        each.place()
     drawing = drawings["wide"]
     wide = drawing.layout
     labels = [plot.panel.x.label for plot in wide.plots]
@@ -42,7 +42,7 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
             continue
         forms = {}
         for form, each in drawings.items():
-            forms[form] = {"size": sizes[form]} | _form(each.layout, each.layout.plots[place], us)
+            forms[form] = {"width": WIDTHS[form]} | _form(each.layout, each.layout.plots[place], us)
         timelines.append(
             {
                 "title": plot.panel.title,
@@ -61,15 +61,15 @@ def _form(layout: Layout, plot: Plot, us: float) -> dict:
     ticks = plot.x.ticks()
     step = ticks[1] - ticks[0] if len(ticks) > 1 else plot.x.high - plot.x.low
     lanes = [[plot.row(row) - plot.top, layout.name_of_row(row).split("\n")] for row in plot.rows]
-    left, right, top = round(plot.left, 1), round(plot.right, 1), round(plot.top, 1)
-    place = {"left": left, "right": right, "top": top, "height": plot.bottom - plot.top}
-    return place | {"axis": plot.shows_x, "lanes": lanes, "step": _ns(us * step)}
+    place = {"left": round(plot.left, 1), "right": round(plot.right, 1), "height": plot.bottom - plot.top}
+    return place | {"lanes": lanes, "step": _ns(us * step)}
 
 
 def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
     lanes: dict[str, dict] = {}
     for row in plot.rows:
-        lanes[row] = {"name": row.replace("\n", " "), "cpu": row.startswith("CPU"), "parts": []}
+        is_cpu = row.startswith(("CPU", "Python"))
+        lanes[row] = {"name": row.replace("\n", " "), "cpu": is_cpu, "parts": []}
     named = []
     for mark in plot.marks("Spans"):
         times = [(_ns(us * start), _ns(us * length)) for start, length in mark.spans]

@@ -154,14 +154,46 @@ def plot(results: dict, ceilings: dict):
             end = max(end, start + ms)
         return gaps
 
-    def both_steps() -> dict[str, list]:
-        """All that was profiled, for the game of the page."""
-        panels = {}
-        for name, rows in results["timelines"].items():
-            panels[name] = [
-                [lane, at / 1e3, us / 1e3, call] for lane, at, us, call in rows
+    def both_steps() -> Picture:
+        """All that was profiled, for the game of the page, in the lanes of its drawings.
+
+        Pale are milliseconds in which Python calls nothing of CUDA.
+        """
+        calls = {"CPU": "calls of CUDA", "CPU copies": "copies"}
+        calls |= {"CPU waits": "waits for the GPU"}
+        lanes = {"copies": ("copies", 3), "compute": ("GPU", 1)}
+        lanes |= {"all-reduce": ("all-reduce", 4)}
+        panels = []
+        for title, rows in results["timelines"].items():
+            spans = {kind: [] for kind in (*calls, *lanes)}
+            for kind, start, us, _ in sorted(rows, key=lambda row: row[1]):
+                if kind in spans:
+                    spans[kind].append((start / 1e3, us / 1e3))
+            python = sorted(span for kind in calls for span in spans[kind])
+            marks: list[Any] = [
+                Spans("Python", between_them(python), "Python", 5, light=True)
             ]
-        return panels
+            for kind, words in calls.items():
+                grey = kind == "CPU waits"
+                color, names = "ceiling" if grey else 5, [words] * len(spans[kind])
+                marks.append(
+                    Spans("Python", spans[kind], words, color, light=grey, names=names)
+                )
+            for kind, (lane, color) in lanes.items():
+                names = [lane] * len(spans[kind])
+                if names:
+                    marks.append(Spans(lane, spans[kind], lane, color, names=names))
+            panels.append(Panel(marks, Axis("ms"), title=title))
+        return Picture(panels)
+
+    def between_them(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """[start, ms] of the gaps of a millisecond and more between spans."""
+        gaps, end = [], sum(spans[0]) if spans else 0.0
+        for start, ms in spans:
+            if start - end >= 1:
+                gaps.append((end, start - end))
+            end = max(end, start + ms)
+        return gaps
 
     def lanes_of(rows: list[list[Any]]) -> dict[str, list[tuple[float, float]]]:
         """What ran in the four lanes of a strip, [start, ms]; neighbours are joined."""
@@ -250,10 +282,10 @@ def plot(results: dict, ceilings: dict):
         sent = ("pinned bytes", "copy", for_data, until_work)
         small = ("many small kernels", "copy", no_wait, small_kernels)
         large = ("few large kernels", "kernels", no_wait, small_kernels)
-        late = ("one rank validates", "kernels", no_wait, whole("all-reduce"))
-        equal = ("no rank validates", "straggler", no_wait, whole("all-reduce"))
-        asks = ("a mask and .item()", "straggler", for_numbers, whole())
-        healthy = ("neither", "item", for_numbers, whole())
+        late = ("one rank comes late", "kernels", no_wait, whole("all-reduce"))
+        equal = ("no rank is late", "straggler", no_wait, whole("all-reduce"))
+        asks = ("Python asks for numbers", "straggler", for_numbers, whole())
+        healthy = ("it asks for none", "item", for_numbers, whole())
         drawn = {
             "loader": strip(alone, ahead),
             "copy": strip(floats, sent),
@@ -301,7 +333,7 @@ def plot(results: dict, ceilings: dict):
         elif names:
             text = "faults:\n" + ",\n".join(names)
             panel.marks.append(Note(end, "compute", text, dx=8, dy=-26))
-    parts = {"steps": steps(), "faults": timelines(both_steps(), "ms")}
+    parts = {"steps": steps(), "faults": both_steps()}
     return picture, parts | strips()
 
 

@@ -400,6 +400,8 @@
   const opened = async () => {
     const id = decodeURIComponent(location.hash.slice(1)), row = document.getElementById(id)?.closest(".ov-row")
     const came = row && await filled(row), mark = document.getElementById(id)
+    for (const other of document.querySelectorAll(".ov-sought")) other.classList.remove("ov-sought")
+    mark?.closest(".ov-symptom")?.classList.add("ov-sought")
     let closed = mark?.closest("details:not([open])")
     const folded = Boolean(closed)
     for (; closed; closed = closed.parentElement.closest("details:not([open])")) closed.open = true
@@ -448,6 +450,7 @@
     history.replaceState(history.state, "", url)
     location.replace(url.hash)
     const show = () => document.getElementById(row)?.scrollIntoView()  // while a page loads the line above may do nothing
+    opened()
     document.readyState === "complete" ? show() : addEventListener("load", show, { once: true })
   }
 

@@ -25,6 +25,7 @@ from snippets.processes import (
     hogwild_broken,
     hogwild_fixed,
     ipc_lifetime,
+    loop_in_threads,
     one_gpu_mps,
     one_gpu_shared,
     pickling_stages,
@@ -596,3 +597,19 @@ def test_a_parent_sees_what_a_child_changes_in_place(monkeypatch):
     }
     assert rows["in_place"]["changed"] == ["0.weight", "0.bias", "1.weight", "1.bias"]
     assert all(row["gradients"] == 0 for row in rows.values())
+
+
+def test_two_threads_do_half_the_work_as_printed(monkeypatch, capsys):
+    monkeypatch.setattr(loop_in_threads, "ROWS", 8)
+    monkeypatch.setattr(loop_in_threads, "COLUMNS", 20)
+    result = loop_in_threads.main()
+    assert result["squared"] == {
+        "as printed, loop": 64,
+        "as printed, threads": 32,
+        "all, loop": 160,
+        "all, threads": 160,
+    }
+    assert all(len(trials) == 7 for trials in result["ms_trials"].values())
+    assert capsys.readouterr().out.count(" elements ") == 4
+    ns = loop_in_threads.derive({"squared": {"all": 100}, "ms": {"all": 0.5}})["ns"]
+    assert ns == {"all": 5000}

@@ -62,7 +62,7 @@ export const play = async (place, faults, steps, url) => {
     } })
     told.textContent = number < options.length
       ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
-        + `Where its lane is pale, it calls nothing of CUDA; grey is a wait. ${isTouched() ? "Tap" : "Click"} the gap, then choose the cause.`
+        + `Where its lane is faint, it calls nothing of CUDA; grey is a wait. ${isTouched() ? "Tap" : "Click"} the gap, then choose the cause.`
       : `Two steps of the healthy program. You took out ${options.length} faults, with ${wrong} wrong ${wrong === 1 ? "choice" : "choices"}.`
     choices.replaceChildren()
     if (number === options.length) return

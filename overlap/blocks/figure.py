@@ -94,7 +94,7 @@ class Step(FigureBlock):
     def markdown(self, view: View) -> str:
         """The line, then the strip."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        timed = view.say("All else is pale. *Step, timed* is the step's time without a profiler.")
+        timed = view.say("All else is faint. *Step, timed* is the step's time without a profiler.")
         said = f"{self.caption} {timed}"
         return f'\n<div class="ov-step" data-search-exclude markdown>\n{said}\n\n{box}\n</div>\n'
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import sys
 import time
 import weakref
@@ -446,6 +447,7 @@ def test_a_program_is_asked_with_one_thread_and_its_libraries_are_read(tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_network_gives_in_cpp_what_it_gives_in_python(tmp_path):
     net, x = nn.Linear(512, 3).eval(), torch.linspace(-1, 1, 512).view(1, 512)

@@ -106,6 +106,12 @@ A widget, and a second widget.
     assert made.partition("you-can-now")[2].count("translate=") == 1
 
 
+def test_a_term_beside_chinese_is_a_link(book):
+    link = '<a href="../glossary/#widget" title="A thing." translate="no">Widget</a>'
+    made = book.html("# 甲\n\nWidgetry、my-Widget 和 Widget-x 不是；一个Widget是什么？\n")
+    assert made.count("translate=") == 1 and f"一个{link}是什么" in made
+
+
 def test_the_glossary_leaves_its_headings_untranslated(book):
     made = book.html("# Glossary\n\n## Widget · 部件\n\nA widget.\n\n## B { #bee }\n\nb\n", "glossary.md")
     assert re.findall(r'<h2 id="([^"]*)" translate="no">', made) == ["widget", "bee"]

@@ -1904,6 +1904,32 @@ def test_a_phones_menu_shows_all_groups_at_once(visit):
     page.wait_for_url("**/collectives/")
 
 
+def test_the_language_and_its_menu_follow_the_page(visit, address):
+    page = visit("asynchrony/", width=1440)
+    page.evaluate("window.isKept = true")
+    links = page.locator(".md-select__link")
+
+    def told():
+        urls = links.evaluate_all("links => links.map(link => link.href)")
+        contents = page.locator(".md-sidebar--secondary .md-nav__title").text_content().strip()
+        language = page.evaluate("document.documentElement.lang")
+        return language, [url.removeprefix(address) for url in urls], contents
+
+    assert told() == ("en", ["asynchrony/", "zh/asynchrony/"], "Table of contents")
+    for title, path, *others in (
+        ("流", "zh/streams/", "zh", ["streams/", "zh/streams/"], "目录"),
+        ("Graphs", "graphs/", "en", ["graphs/", "zh/"], "Table of contents"),
+        ("中文导读", "zh/", "zh", ["", "zh/"], "目录"),
+    ):
+        page.locator(".md-nav--primary").get_by_role("link", name=title, exact=True).click()
+        page.wait_for_url(f"{address}{path}")
+        page.wait_for_function(f"document.documentElement.lang === {others[0]!r}")
+        assert list(told()) == others
+    assert page.evaluate("window.isKept"), "each page was loaded anew"
+    page = visit("zh/streams/", java_script_enabled=False)
+    assert page.locator("html").get_attribute("lang") == "zh"
+
+
 def search(page, words):
     """Put the words into the search field, all at once, and wait for results."""
     field = page.get_by_role("textbox", name="Search")

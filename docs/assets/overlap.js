@@ -417,7 +417,7 @@
     try {
       const made = document.getElementById(`${mark.id}-evidence`) ?? await fetched(mark)
       if (!made.isConnected) {
-        Object.assign(made, { popover: "auto", role: "dialog", ariaLabel: "Evidence" })
+        Object.assign(made, { popover: "auto", role: "dialog", ariaLabel: "Evidence", lang: "en" })
         place.append(made)
       }
       const beside = document.documentElement.clientWidth - place.getBoundingClientRect().right
@@ -634,7 +634,17 @@
   }
   document.addEventListener("ov-shown", ({ target }) => target.matches(".ov-calculator") ? begin(target) : equip(target))
 
+  /* Without a reload the theme keeps the language and the header of the page before; the links in the head are the new page's. */
+  const followLanguage = () => {
+    if (location.protocol === "file:") return
+    const links = [...document.head.querySelectorAll("link[hreflang]")]
+    for (const { hreflang, href } of links) document.querySelector(`.md-select__link[hreflang=${hreflang}]`).href = href
+    const isChinese = links.some(({ hreflang, href }) => hreflang === "zh" && new URL(href).pathname === location.pathname)
+    if (links.length) document.documentElement.lang = isChinese ? "zh" : "en"
+  }
+
   const start = () => {
+    followLanguage()
     filter()
     choose()
     mend()

@@ -18,6 +18,8 @@ from overlap.site.tables import heading_cells
 from overlap.site.view import View
 
 FILE = "glossary.md"
+#: What is no letter of a term's script: Chinese has no spaces between words.
+_BESIDE = r"[^\W\u3400-\u9fff]"
 #: What is no prose: headings, tables, titles of boxes, HTML, what is folded, links, braces.
 _NOT_PROSE = "|".join(
     (
@@ -71,7 +73,9 @@ class Glossary:
         if not self._left:
             return text
         words = "|".join(map(re.escape, sorted(self._left, key=len, reverse=True)))
-        self._found = re.compile(rf"{_NOT_PROSE}|(?i:(?<![\w/-])(?P<term>{words})s?(?![\w-]))")
+        self._found = re.compile(
+            rf"{_NOT_PROSE}|(?i:(?<!{_BESIDE})(?<![/-])(?P<term>{words})s?(?!{_BESIDE}|-))"
+        )
         return self._found.sub(self._link, text)
 
     def _link(self, match: re.Match) -> str:

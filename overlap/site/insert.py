@@ -26,6 +26,8 @@ _MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)。，；：）]*)"
 _TITLE = re.compile(r"\A\s*# .*$", re.M)
 #: Words a minute, of prose that has to be thought about.
 _PACE = 200
+#: A word; two characters of Chinese take about as long to read.
+_WORD = re.compile(r"[\u3400-\u9fff]{1,2}|[^\s\u3000-\u9fff\uff00-\uffef]+")
 
 
 def insert(site: Site, path: str, text: str) -> str:
@@ -112,7 +114,7 @@ def _words(blocks: list[Block]) -> tuple[int, int]:
     """How many words the answer of a page has, and how many its evidence."""
     text = "\n".join(block.prose.text for block in blocks if block.prose)
     answer, _, evidence = text.partition(f"{{ #{EVIDENCE} }}")
-    return len(answer.split()), len(evidence.split())
+    return len(_WORD.findall(answer)), len(_WORD.findall(evidence))
 
 
 def _measured(view: View) -> str:

@@ -11,6 +11,7 @@ from mkdocs.exceptions import Abort, PluginError
 from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 
 from overlap import OverlapError
+from overlap.blocks.language import is_chinese
 from overlap.commands.check import contradicted
 from overlap.site import contents, navigation, notebook_page
 from overlap.site.background import Background, refuse_taken_port
@@ -93,6 +94,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         notebook_page.describe(page, nav)
         navigation.lead_on(page, nav)
         context["languages"] = languages(page.file.src_uri, navigation.urls(nav))
+        context["is_chinese"] = is_chinese(page.file.src_uri)
         self.search.give(page)
 
     @event_priority(-100)

@@ -800,7 +800,8 @@ for tensor in whole.state_dict().values():
     dist.broadcast(tensor, 0)
 model = make()
 model.load_state_dict(whole.state_dict())
-assert split(model, [model[0], model[2]], kind) is model
+mesh = dist.device_mesh.init_device_mesh(kind, (2,))
+assert split(model, [model[0], model[2]], mesh) is model
 for module in (model, model[0], model[2]):
     assert isinstance(module, FSDPModule)
 assert not isinstance(model[1], FSDPModule)
@@ -816,7 +817,7 @@ for part, parameter in zip(model.parameters(), whole.parameters(), strict=True):
     torch.testing.assert_close(part.grad.full_tensor(), parameter.grad, rtol=0.1, atol=2e-3)
 
 asked = []
-new = built(make, lambda model: (asked.append(model[0].weight.device.type), split(model, model, kind)), kind)
+new = built(make, lambda model: (asked.append(model[0].weight.device.type), split(model, model, mesh)), kind)
 assert asked == ["meta"]
 first = new[0].weight
 assert first.device.type == kind and first.requires_grad and 2 * first.to_local().numel() == first.numel()
@@ -824,7 +825,7 @@ numbers = first.full_tensor()
 assert 0.9 < numbers.std() / (1 / 8 / 3**0.5) < 1.1 and numbers.abs().max() <= 1 / 8  # as Linear's own
 assert (new[1].weight.full_tensor() == 1).all()
 try:
-    built(lambda: nn.MultiheadAttention(8, 2), lambda model: split(model, [], kind), kind)
+    built(lambda: nn.MultiheadAttention(8, 2), lambda model: split(model, [], mesh), kind)
 except AttributeError as error:
     assert "reset_parameters" in str(error)
 else:
@@ -844,6 +845,34 @@ if dist.get_rank() == 0:
 dist.barrier()
 dist.destroy_process_group()
 """
+
+
+#: Four ranks of the CPU as two hosts of two: each host has the whole model, in halves.
+TWO_HOSTS = """
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+whole, model = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8))
+model[0].load_state_dict(whole.state_dict())
+split(model, model, init_device_mesh("cpu", (2, 2), mesh_dim_names=("copied", "split")))
+part = model[0].weight
+assert part.to_local().numel() == 32 and [str(way) for way in part.placements] == ["R", "S(0)"]
+rows = torch.randn(8, 8)
+model(rows.chunk(4)[rank]).float().square().mean().backward()
+whole(rows).square().mean().backward()
+torch.testing.assert_close(part.grad.full_tensor(), whole.weight.grad, rtol=0.1, atol=5e-3)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_model_is_split_within_a_host_and_copied_over_hosts(tmp_path, pasted):
+    assert callable(pasted("split")["split"])
+    (tmp_path / "file.py").write_text(Paste("", 0, "split", "").code(ROOT) + "\n" + TWO_HOSTS)
+    on_ranks(4, str(tmp_path / "file.py"))
 
 
 def write_split(path: Path) -> Path:

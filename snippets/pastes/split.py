@@ -5,8 +5,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
-def split(model, blocks, device="cuda"):
-    mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
+def split(model, blocks, mesh=None):
+    mesh = mesh or init_device_mesh("cuda", (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
     for block in blocks:  # each is gathered by itself
         fully_shard(block, mesh=mesh, mp_policy=policy)

@@ -408,7 +408,7 @@ def test_the_shell_lines_of_the_page_are_taken_by_torchrun(tmp_path):
     cluster["SLURM_CPUS_PER_TASK"] = "64"
     environment = os.environ | cluster | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     endpoints = []
-    for text in (text for kind, text in FENCES if kind == "bash"):
+    for text in (text for kind, text in FENCES if kind == "bash" and "--nnodes" in text):
         done = subprocess.run(
             ["bash", "-u"], input=text, env=environment, capture_output=True, text=True, check=True
         )

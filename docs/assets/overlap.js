@@ -448,10 +448,11 @@
     url.searchParams.delete("entry")
     url.hash = row
     history.replaceState(history.state, "", url)
-    location.replace(url.hash)
-    const show = () => document.getElementById(row)?.scrollIntoView()  // while a page loads the line above may do nothing
+    const show = () => document.getElementById(row)?.scrollIntoView()
     opened()
-    document.readyState === "complete" ? show() : addEventListener("load", show, { once: true })
+    if (document.readyState !== "complete") return addEventListener("load", show, { once: true })
+    location.replace(url.hash)  // while a page loads, the theme would answer that with a scroll to the top
+    show()
   }
 
   /* A link from the evidence to another place of its page closes it, else it would lie over that place. */

@@ -38,6 +38,7 @@ from snippets.training import (
     same_bits,
     same_seed,
     scaling_residual,
+    seed_per_rank,
     steps_for_seconds,
 )
 
@@ -675,6 +676,17 @@ def test_ranks_that_evaluate_a_part_each_count_what_one_counts():
     expected = ddp_evaluation.positive(model, ddp_evaluation.ROWS)
     assert [(end["exit"], end["steps"], end["counted"]) for end in ends] == [(0, 2, expected)] * 2
     assert 0 < expected < len(ddp_evaluation.ROWS)
+
+
+def test_a_row_of_ranks_is_alike_only_where_all_are_equal():
+    rows = torch.tensor([[1.0, 2.0, 3.0, 4.0], [1.0, 0.0, 3.0, 5.0]])
+    assert seed_per_rank.alike(rows) == 0.5 and seed_per_rank.alike(rows[:1]) == 1
+
+
+def test_a_seed_for_each_rank_gives_each_its_own_masks():
+    shares = seed_per_rank.on_ranks()
+    assert shares["one seed"] == {"mask": 1, "numbers": 1}
+    assert shares["seed + rank"]["numbers"] == 0 and 0.4 < shares["seed + rank"]["mask"] < 0.6
 
 
 def test_a_run_that_is_resumed_with_its_generator_is_the_run_without_a_break(monkeypatch):

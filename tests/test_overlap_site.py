@@ -10,9 +10,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
-from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -33,7 +33,7 @@ from overlap.blocks.page import parse  # noqa: E402
 from overlap.blocks.snippet import SnippetBlock, opening  # noqa: E402
 from overlap.cli import main  # noqa: E402
 from overlap.run import recording  # noqa: E402
-from overlap.site import plugin  # noqa: E402
+from overlap.site import background, plugin  # noqa: E402
 from overlap.site.background import Background, refuse_taken_port  # noqa: E402
 from overlap.site.build import prepare  # noqa: E402
 from overlap.site.insert import insert  # noqa: E402
@@ -606,22 +606,30 @@ def test_what_fails_behind_a_served_book_is_told_and_its_page_shows_the_recordin
         served.close()
 
 
-def test_a_served_book_makes_what_pages_lead_to_when_it_is_asked_for(template, tmp_path, capfd):
-    book = SmallBook(tmp_path)
-    draws = """
-        from snippets.pictures import bars
+DRAWS = """
+from snippets.pictures import bars
 
 
-        def main():
-            return {"n": 3}
+def main():
+    return {"n": 3}
 
 
-        def plot(results, ceilings):
-            return bars({"n": results["n"]}, {}, "ms")
-    """
-    book.snippet("a/number", dedent(draws))
+def plot(results, ceilings):
+    return bars({"n": results["n"]}, {}, "ms")
+"""
+
+
+def write_drawn(root: Path, template) -> SmallBook:
+    """A book of one page with a recorded picture."""
+    book = SmallBook(root)
+    book.snippet("a/number", DRAWS)
     book.page("index", "# Small\n\n```snippet a/number\ncaption: A bar.\n```\n")
     book.commit("a/number", template, {"n": 3})
+    return book
+
+
+def test_a_served_book_makes_what_pages_lead_to_when_it_is_asked_for(template, tmp_path, monkeypatch):
+    book = write_drawn(tmp_path, template)
     now = book.pages("never")
     site = Site(now, Pictures(now.book))
     prepare(site)
@@ -661,13 +669,19 @@ def test_a_served_book_makes_what_pages_lead_to_when_it_is_asked_for(template, t
     ):
         assert answer(path) == b"by MkDocs"
 
-    book.snippet("a/number", dedent(draws).replace('results["n"]', 'results["m"]'))
+    book.snippet("a/number", DRAWS.replace('results["n"]', 'results["m"]'))
     now = book.pages("never")
     site = Site(now, Pictures(now.book))
+    told: list[object] = []
+    monkeypatch.setattr(background, "_tell", told.append)
     served.prepare(site)
     served.show(site)
     assert answer("/book/generated/pictures/cpu/a/number-wide.svg") == b"by MkDocs"
-    assert "WARNING -  snippets/a/number.py:" in capfd.readouterr().err
+    end = time.monotonic() + 60
+    while len(told) < 2:  # of the request, and of the thread that looks at all pictures
+        assert time.monotonic() < end, told
+        time.sleep(0.05)
+    assert all("snippets/a/number.py:" in str(each) for each in told)
 
 
 def test_a_claim_false_on_what_this_build_did_not_run_is_shown_alone(template, tmp_path, caplog):
@@ -743,27 +757,13 @@ def test_a_taken_port_is_told_before_anything_is_made():
 
 
 def test_check_and_build_name_a_plot_that_cannot_be_drawn(template, tmp_path, monkeypatch, capsys):
-    book = SmallBook(tmp_path)
-    draws = """
-        from snippets.pictures import bars
-
-
-        def main():
-            return {"n": 3}
-
-
-        def plot(results, ceilings):
-            return bars({"n": results["n"]}, {}, "ms")
-    """
-    book.snippet("a/number", dedent(draws))
-    book.page("index", "# Small\n\n```snippet a/number\ncaption: A bar.\n```\n")
-    book.commit("a/number", template, {"n": 3})
+    book = write_drawn(tmp_path, template)
     monkeypatch.chdir(book.root)
     assert main(["check"]) == 0
     now = book.pages("never")
     prepare(Site(now, Pictures(now.book)))
     assert (book.root / "docs/generated/pictures/cpu/a/number-wide.svg").exists()
-    book.snippet("a/number", dedent(draws).replace('results["n"]', 'results["m"]'))
+    book.snippet("a/number", DRAWS.replace('results["n"]', 'results["m"]'))
     capsys.readouterr()
     assert main(["check"]) == 1
     assert "plot() cannot be drawn: KeyError: 'm'" in capsys.readouterr().out

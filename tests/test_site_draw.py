@@ -76,6 +76,9 @@ def test_the_style_sheet_calls_narrow_what_pictures_and_scripts_do():
     css = (ROOT / "docs/assets/overlap.css").read_text()
     widths = re.findall(r"@media [^{]*\(max-width: ([\d.]+)rem\)", css)
     assert {f"{width}rem" for width in widths if 28 <= float(width) < 36} == {NARROW}
+    wider = re.findall(r"@media [^{]*\(min-width: ([\d.]+)rem\)", css)
+    above = float(NARROW.removesuffix("rem")) + 0.01
+    assert {float(width) for width in wider if 28 <= float(width) < 36} == {above}
 
 
 @pytest.mark.parametrize("mark", get_args(Mark))

@@ -738,7 +738,8 @@ def test_ranks_read_each_row_once_and_need_fewer_iterations(ranks, workers):
     rows = list(range(4 * loader_decodes.BATCH))
     loaders = [loader_ranks.loader(rows, ranks, rank, workers) for rank in range(ranks)]
     parts = [[batch.tolist() for batch in each] for each in loaders]
-    assert sorted(row for part in parts for batch in part for row in batch) == rows
+    batches = [batch for part in parts for batch in part]
+    assert sorted(row for batch in batches for row in batch) == rows
     assert {len(part) for part in parts} == {4 // ranks}
 
 

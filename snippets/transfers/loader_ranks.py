@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0]
 # timeout = 240
-# few = { cpu = "two runs so far" }
 # ///
 """Ranks on the same cores, each with a loader of its own: how many images do they load together?"""
 

@@ -392,6 +392,8 @@ assert meter.missing and not meter.rows["watt"]
 assert taken("snapshot_on_oom")("nowhere.pickle") == []
 assert taken("holders")("/no such device") == {}
 assert taken("distinct")(lambda: x + 1) == 1
+has_numpy = importlib.util.find_spec("numpy")
+assert not has_numpy or taken("own_generator")().random() != taken("own_generator")().random()
 model = torch.nn.Linear(4, 1)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 ms = taken("own_parts")(ddp, iter([x]), lambda net, batch: net(batch).sum())
@@ -448,6 +450,9 @@ def test_a_piece_is_the_function_with_what_it_needs_and_no_more():
     assert "\n# Needs torch>=2.11, nvidia-ml-py\n" in download.piece(
         SNIPPETS["timing/power_meter"], "PowerMeter"
     )
+    assert "\n# Needs torch>=2.11\n" in download.piece(
+        SNIPPETS["timing/lanes"], "lanes"
+    )  # which draws nothing
     text = download.piece(SNIPPETS["memory/snapshot_reading"], "held_by")  # only its docstring names CUDA
     assert "\n# Needs Python alone\n" in text
     text = download.piece(SNIPPETS["asynchrony/waits"], "waits")

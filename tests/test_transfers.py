@@ -19,7 +19,7 @@ import pytest
 import torch
 from conftest import ROOT, run_alone
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from overlap.run import download
 from overlap.run.snippet import Snippet
@@ -559,7 +559,7 @@ KEEPER = """
 import resource, sys
 from prefetcher import prefetched
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 if __name__ == "__main__":
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -607,7 +607,7 @@ def test_who_stops_early_is_joined_with_the_copy_ahead(late):
 BORROWER = """
 from prefetcher import prefetched
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 data = [{"x": torch.full((3,), float(i)), "label": i} for i in range(10)]
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -807,6 +807,35 @@ def test_a_generator_of_its_own_gives_each_worker_other_numbers(name, in_all):
     np.random.set_state(numpy_state)
     random.setstate(state)
     assert told["in_all"] == in_all and told["same_in_two_runs"]
+
+
+class Noisy(Dataset):
+    """Two numbers for each row, from two calls."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[float, float]:
+        return loader_seeds.own_generator().random(), loader_seeds.own_generator().random()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+def test_each_row_of_each_epoch_has_numbers_of_its_own_and_a_run_repeats_them(options):
+    state = torch.get_rng_state()
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        loader = DataLoader(Noisy(), batch_size=None, **options)
+        runs.append([number for _ in range(2) for row in loader for number in row])
+    torch.set_rng_state(state)
+    assert runs[0] == runs[1] and len(set(runs[0])) == 2 * 4 * 2
+
+
+def test_a_generator_is_made_whatever_the_default_device_is():
+    state = torch.get_rng_state()
+    with torch.device("meta"):
+        assert 0 <= loader_seeds.own_generator().random() < 1
+    torch.set_rng_state(state)
 
 
 @pytest.mark.gpu

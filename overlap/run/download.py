@@ -59,8 +59,9 @@ def piece(snippet: Snippet, name: str) -> str:
     packages = _packages(text)
     if packages:
         needs += snippet.metadata.get("dependencies", [])
-    if "numpy" in needs and "numpy" not in packages:
-        needs.remove("numpy")  # a program has it because torch warns where it is not installed
+    for other in ("numpy", "matplotlib"):  # torch warns without the first; the rest of the file may draw
+        if other in needs and other not in packages:
+            needs.remove(other)
     uses_cuda = any("cuda" in part.text for _, parts in files for part in parts)
     runs_on_cpu = 0 in snippet.options["gpus"] or name in snippet.options["take_on_cpu"]
     if uses_cuda and not runs_on_cpu:

@@ -20,18 +20,20 @@ WORKERS, EPOCHS = 2, 3
 
 
 def own_generator() -> np.random.Generator:
-    """A generator for NumPy that differs between workers and epochs, not between runs.
+    """A new generator for NumPy, with a seed from PyTorch's generator of this process.
 
-    Call it once in each process that draws, and keep what it gives: all calls in one
-    process give the same numbers, so one call for each row gives all rows the same.
-    In `__getitem__` write `self.own = self.own or own_generator()`, `self.own` being
-    None at first, and draw nothing from this dataset in the parent: workers would
-    start with a copy of its generator. A call per epoch gives new numbers only where
-    workers are new: not with `persistent_workers` or `num_workers=0`, where a kept one
-    goes on. Ranks with the same seed draw alike: seed each differently. Runs are alike
-    if `torch.manual_seed` has been called before the epochs.
+    Call it for each row, in `__getitem__`. Each call gives other numbers, in each
+    worker and each epoch, with `persistent_workers` and without workers, too. Threads
+    of one process have other numbers, but in no fixed order. Nothing is copied by a
+    fork, for nothing is kept: to call it in `__init__` and keep the result gives all
+    workers the same numbers.
+
+    A run repeats its numbers if it calls `torch.manual_seed` first, and has as many
+    workers. Ranks with one seed draw alike, so give each its own. A call moves
+    PyTorch's generator on: without workers, that of the training process.
     """
-    return np.random.default_rng(torch.initial_seed())
+    seed = torch.randint(2**63 - 1, (), device="cpu")  # whatever the default device is
+    return np.random.default_rng(int(seed))
 
 
 class Draws(Dataset):
@@ -40,7 +42,6 @@ class Draws(Dataset):
     def __init__(self, draw: Callable[["Draws"], float]) -> None:
         self.draw = draw
         self.kept = np.random.default_rng(0)  # made in the parent, copied by each fork
-        self.own: np.random.Generator | None = None
 
     def __len__(self) -> int:
         return WORKERS
@@ -49,17 +50,12 @@ class Draws(Dataset):
         return self.draw(self)
 
 
-def from_own(data: Draws) -> float:
-    data.own = data.own or own_generator()
-    return data.own.random()
-
-
 DRAWS: dict[str, Callable[[Draws], float]] = {
     "random": lambda data: random.random(),
     "numpy.random": lambda data: np.random.rand(),
     "torch": lambda data: torch.rand(()).item(),
     "a Generator of the Dataset": lambda data: data.kept.random(),
-    "own_generator()": from_own,
+    "own_generator()": lambda data: own_generator().random(),
 }
 
 

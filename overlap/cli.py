@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     try:
         root = root or find_root()
         _refuse_in_a_copy(root, options)
-        if options.command in (_run, _record, _verify):
+        if options.measures:
             _refuse_without_torch()
         code = options.command(Book(root), options)
         sys.stdout.flush()
@@ -74,7 +74,7 @@ def _refuse_in_a_copy(root: Path, options: argparse.Namespace) -> None:
     if options.command is _record and not options.bundle:
         reason = "this copy of the book stays as it is"
         raise OverlapError(f"{reason}; record with --bundle FILE, and import that file in a checkout")
-    if options.command in (_import, _build, _check):
+    if options.needs_checkout:
         raise OverlapError("this is a copy of the book to measure with; that command needs a checkout")
 
 
@@ -99,13 +99,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"overlap {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help="each has a --help of its own")
 
-    def add(name: str, command: Callable, text: str, names: bool = True) -> argparse.ArgumentParser:
-        """A command; it takes `names` of snippets."""
+    def add(
+        name: str, command: Callable, text: str, names=True, measures=False, needs_checkout=False
+    ) -> argparse.ArgumentParser:
+        """A command; it may take `names` of snippets, measure with torch, and work in no `overlap.pyz`."""
         sub = commands.add_parser(name, help=text, description=text)
         if names:
             text = "chapter/snippet, or a chapter; default: all"
             sub.add_argument("names", nargs="*", metavar="NAME", help=text)
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, measures=measures, needs_checkout=needs_checkout)
         return sub
 
     sub = add("list", _list, "what there is, what it needs, how fresh its recordings are")
@@ -113,10 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.epilog += "of this machine for which that has changed since; OTHER those of other machines."
     sub.add_argument("--here", action="store_true", help="only what this machine can run")
 
-    add("run", _run, "run what this machine can into its cache; with names, even what is cached")
+    text = "run what this machine can into its cache; with names, even what is cached"
+    add("run", _run, text, measures=True)
 
     text = "run and write recordings; without names, what is not fresh for this machine"
-    sub = add("record", _record, text)
+    sub = add("record", _record, text, measures=True)
     text = "append the recordings to one portable file instead, but not what it has already"
     sub.add_argument("--bundle", metavar="FILE", type=Path, help=text)
     sub.add_argument("--gpus", metavar="N,N", type=_counts, help="only these GPU counts; 0 is the CPU")
@@ -125,21 +128,22 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--runs", metavar="N", type=int, choices=range(1, recording.MOST_RUNS + 1), help=text)
 
     text = "take the recordings of a bundle, or of mine.json, into docs/recordings"
-    sub = add("import", _import, text, names=False)
+    sub = add("import", _import, text, names=False, needs_checkout=True)
     sub.add_argument("file", type=Path)
 
     text = "write docs/ with all that was recorded in its pages, for a builder other than MkDocs"
-    sub = add("build", _build, text, names=False)
+    sub = add("build", _build, text, names=False, needs_checkout=True)
     sub.add_argument("folder", metavar="DIR", type=Path, help="a new folder, or an empty one")
 
     text = "freshness and claims of the committed book; non-zero with reasons"
-    sub = add("check", _check, text, names=False)
+    sub = add("check", _check, text, names=False, needs_checkout=True)
     text = "also which claims do not hold, or barely, on machines that are not the book's own"
     sub.add_argument("--all", action="store_true", help=text)
 
     add("compare", _compare, "this machine's numbers beside the recorded ones, with ratios")
 
-    sub = add("verify", _verify, "measure now, and say what is low here, which claims hold, what explains it")
+    text = "measure now, and say what is low here, which claims hold, what explains it"
+    sub = add("verify", _verify, text, measures=True)
     much = sub.add_mutually_exclusive_group()
     much.add_argument("--quick", action="store_true", help="headline rates only, in less than a minute")
     text = f"keep all that runs in {mine.NAME}, which the site takes, and go on where that file ends"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from overlap.blocks.comparison import compared, is_close
+from overlap.blocks.comparison import compared, is_close, sides
+from overlap.book.limits import most
 
 #: Expressions over several runs, what the runs gave, and which comparisons are close.
 SEVERAL = {
@@ -24,3 +25,8 @@ SEVERAL = {
 def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
     scopes, expected = SEVERAL[text]
     assert [" ".join(item[:3]) for item in compared(text, scopes) if is_close(item)] == expected
+
+
+def test_most_runs_are_more_than_half_of_them():
+    assert most([3, 0, "x"]) and not most([True, False]) and not most([])
+    assert sides("a > 1", [{"a": 0}, {"a": 2}]) == "a = 0, not > 1"

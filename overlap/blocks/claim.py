@@ -16,7 +16,7 @@ from overlap.book.book import Book
 from overlap.book.ceiling import clocked
 from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, evaluate, over, over_some, parse
-from overlap.book.limits import ABOVE, SPREADS
+from overlap.book.limits import ABOVE, SPREADS, most
 from overlap.book.recording import Recording, busy
 from overlap.book.statistic import is_number, middle, show
 from overlap.book.value import key
@@ -152,11 +152,12 @@ class Claim(Block):
         able = [scope for scope in scopes if over(self.expression, [scope])]
         if not able:
             evaluate(self.expression, scopes[0])  # says why it is undecided
-        true = sum(map(bool, over(self.expression, able)))
+        results = over(self.expression, able)
+        true = sum(map(bool, results))
         figures = " · ".join([sides(self.expression, able), *(limit.figures(able) for limit in self.limits)])
         if 0 < true < len(able):
             figures += f" · true in {true} of {len(able)} runs"
-        is_false = 2 * true <= len(able) or any(limit.is_beaten(able) for limit in self.limits)
+        is_false = not most(results) or any(limit.is_beaten(able) for limit in self.limits)
         state = State.FALSE if is_false else State.HOLDS
         return Verdict(recording, state, figures, true, len(able), disturbed)
 

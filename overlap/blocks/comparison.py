@@ -9,7 +9,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from overlap.book.expression import COMPARISONS, evaluate, over, parse
-from overlap.book.limits import SPREADS
+from overlap.book.limits import SPREADS, most
 from overlap.book.statistic import is_number, middle, show
 
 #: What the signs of order mean.
@@ -93,8 +93,8 @@ def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
     text = _side(node.left, scopes)
     for left, sign, right in _pairs(node):
         source = ast.unparse(ast.Compare(left, [sign], [right]))
-        true = sum(bool(evaluate(source, scope)) for scope in scopes)
-        text += " " if 2 * true > len(scopes) else ", not "
+        is_true = most(evaluate(source, scope) for scope in scopes)
+        text += " " if is_true else ", not "
         text += f"{_SIGNS[type(sign)]} {_side(right, scopes)}"
     return text
 

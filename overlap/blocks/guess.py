@@ -10,6 +10,7 @@ from overlap.blocks.inline import values
 from overlap.book.book import Book
 from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, over_some
+from overlap.book.limits import most
 
 _FORM = (
     "write the question, then rows of `- choice | expression`, then `answer: …`; "
@@ -101,7 +102,9 @@ class Guess(Block):
                 continue
             scopes = book.scopes(recording)
             try:
-                votes[machine] = [choice for choice in self.choices if _holds(choice.expression, scopes)]
+                votes[machine] = [
+                    choice for choice in self.choices if most(over_some(choice.expression, scopes))
+                ]
             except Undecided as error:
                 remedy = "mend the expressions, or add `for` a condition"
                 raise OverlapError(f"{self.where}: undecided on {machine}: {error}; {remedy}") from None
@@ -138,9 +141,3 @@ class Guess(Block):
         choices = "\n".join(f"- {self._named(choice)}" for choice in self.choices)
         answer = f"**{self._named(self.right(notebook.book))}.** {self.answer}"
         return [notebook.prose(f"**Guess first.** {self.question}\n\n{choices}"), notebook.prose(answer)]
-
-
-def _holds(expression: str, scopes: list[dict]) -> bool:
-    """Whether it is true in most of those runs that decide it."""
-    results = over_some(expression, scopes)
-    return 2 * sum(map(bool, results)) > len(results)

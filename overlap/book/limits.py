@@ -1,7 +1,9 @@
 """Limits of verdicts. A page writes one as `{limit: near}`, and shows the factor.
 
-`NEAR`, `FAR` and `SPREADS` are choices of this book; `ABOVE` was measured.
+`NEAR`, `FAR`, `SPREADS` and `most` are choices of this book; `ABOVE` was measured.
 """
+
+from collections.abc import Iterable
 
 #: A rate is LOW below this share of the lowest recorded run of the same model.
 NEAR = 0.85
@@ -14,3 +16,9 @@ ABOVE = 1.03
 SPREADS = 3
 
 BY_NAME = {"near": NEAR, "far": FAR, "above": ABOVE, "spreads": SPREADS}
+
+
+def most(runs: Iterable) -> bool:
+    """Whether something is true of a machine by what each of its runs says: in more than half of them."""
+    votes = list(map(bool, runs))
+    return 2 * sum(votes) > len(votes)

@@ -29,6 +29,7 @@ from snippets.collectives import (
     overlap_with_compute,
     parameter_server,
     parameter_server_in_a_row,
+    push_and_pull,
     rank_fails,
     ring_by_hand,
     two_nodes,
@@ -577,6 +578,36 @@ def test_without_two_hosts_gloo_interface_says_so(monkeypatch):
     monkeypatch.setattr(gloo_interface, "HOSTS", "exit 3")
     with pytest.raises(RuntimeError, match="no two hosts"):
         gloo_interface.on_two_hosts("", "")
+
+
+@pytest.mark.skipif(not may_make_hosts(), reason="no network namespaces here")
+def test_a_server_receives_what_all_others_push_and_leaves_the_same_weights():
+    told = push_and_pull.on_hosts(2)  # asserts the weights itself
+    whole = {"bytes": push_and_pull.KEY_BYTES * len(push_and_pull.KEYS)}
+    whole["link_mbit_s"] = push_and_pull.LINK_MBIT_S
+    links = push_and_pull.derive({"of_2": told, "of_4": told} | whole)["links"]["of_2"]
+    for way in ("server", "spread", "all_reduce"):
+        assert links[way]["received"] == pytest.approx([1, 1], rel=0.05), way
+        assert told["ms"][way] >= 0.9 * links[way]["link_ms"], way
+
+
+def test_the_busiest_link_is_the_servers():
+    mib = push_and_pull.KEY_BYTES
+    server = {"received": 24 * mib, "sent": 24 * mib}
+    worker = {"received": 8 * mib, "sent": 8 * mib}
+    each = [{"server": server}, *[{"server": worker}] * 3]
+    told = {"each": each, "ranks": 4}
+    result = {"of_2": told, "of_4": told, "bytes": 8 * mib, "link_mbit_s": 400}
+    link = push_and_pull.derive(result)["links"]["of_4"]["server"]
+    assert link["received"] == [3, 1, 1, 1]
+    assert link["most"] == 3
+    assert link["link_ms"] == pytest.approx(24 * mib / 50e3)
+
+
+def test_without_hosts_push_and_pull_says_so(monkeypatch):
+    monkeypatch.setattr(push_and_pull, "HOSTS", "exit 3")
+    with pytest.raises(RuntimeError, match="no hosts"):
+        push_and_pull.on_hosts(2)
 
 
 LINKS_IN_SMALL = """

@@ -100,8 +100,8 @@ def test_it_holds_what_pages_ask_for(book, capsys):
         "": [["holds", "1 holds"], ["false", "1 false"]],
         "a.md": [["holds", "1 holds"], ["false", "1 false"]],
     }
-    assert here["headlines"] == {by_kind["headlines"].rows[0].key: ["3", "", "", "1 run"]}
-    assert here["calculators"] == {by_kind["calculator"].key: {"n": 2}}
+    rate, calculator = by_kind["headlines"].rows[0], by_kind["calculator"]
+    assert here["blocks"] == {rate.key: ["3", "", "", "1 run"], calculator.key: {"n": 2}}
     one = here["snippets"]["a/one"]
     assert one["outputs"] == [["", "", "counted 3"]] and "torch" in one["provenance"]
     assert one["line"].startswith("your CPU · ")
@@ -255,8 +255,11 @@ def test_its_runs_are_imported_as_those_of_a_bundle(book, capsys):
     assert "recording 1: its digest does not match" in capsys.readouterr().out
 
 
-def test_the_edition_follows_what_is_computed_and_no_word(book):
+def test_the_edition_follows_what_is_computed_and_no_word(book, monkeypatch):
     before = mine.edition(book.pages())
+    with monkeypatch.context() as patch:
+        patch.setattr(mine, "FORM", mine.FORM + 1)
+        assert mine.edition(book.pages()) != before
     book.page("a", PAGE.replace("Three, at least", "At least three").replace("It counts", "They count"))
     assert mine.edition(book.pages()) == before
     for changed in (PAGE.replace("n >= 3", "n >= 2"), PAGE.replace("n:.1f", "n:.2f")):
@@ -279,7 +282,8 @@ def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_b
     whole = machines.shown(pages, Pictures(book), "h200")
     own = machines.shown(pages, Pictures(book), "h200", machines.YOUR)
     assert (whole["label"], own["label"]) == ("1 × H200", "your 1 × H200")
-    assert whole["calculators"] == own["calculators"] != {} and whole["headlines"] == own["headlines"] != {}
+    assert whole["blocks"] == own["blocks"] and len(own["blocks"]) == 2
+    assert {name for name, part in own.items() if isinstance(part, dict)} == set(machines.PARTS)
     assert [claim[:3] for claim in whole["claims"].values()] == [
         claim[:3] for claim in own["claims"].values()
     ]

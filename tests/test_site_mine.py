@@ -134,6 +134,25 @@ def test_outputs_numbers_and_pictures_are_the_readers(visit, written, data):  # 
     assert bare.locator(".ov-raw").is_hidden()
 
 
+def test_a_row_of_numbers_has_as_many_cells_as_it_was_given(visit, data, tmp_path):  # noqa: F811
+    wanted = [["copies"], ["1", "2", "3"], ["4", "5", "6"]]
+    for ran in data["machines"][GPU]["snippets"].values():
+        for picture in ran["pictures"].values() if isinstance(ran, dict) else ():
+            picture |= {"tables": [{"headings": ["where", "what", "range"], "rows": wanted}], "more": 0}
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    page = visit("check/")
+    drop(page, tmp_path / "mine.json")
+    page.goto("machine/")
+    shows(page, SHOWN)
+    run = page.locator(f".ov-run[data-machine='{SHOWN}']:has(.ov-numbers)").first
+    page.locator(".ov-views").filter(has=run).first.locator(".ov-choice label", has_text="Numbers").click()
+    table = run.locator(".ov-numbers table").first
+    table.wait_for()
+    rows = table.evaluate("table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))")
+    assert rows == [["where", "what", "range"], *wanted]
+    assert table.locator("th[scope=rowgroup]").get_attribute("colspan") == "3"
+
+
 def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
     name = "timing/wait_for"
     for here in data["machines"].values():
@@ -149,7 +168,8 @@ def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
 
 
 def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, pages):  # noqa: F811
-    starts = data["machines"][GPU]["calculators"]
+    given = data["machines"][GPU]["blocks"]
+    starts = {key: start for key, start in given.items() if isinstance(start, dict)}
     assert starts
     (tmp_path / "mine.json").write_text(json.dumps(data))
     page = visit("check/")

@@ -20,6 +20,7 @@ from test_overlap_site import build
 from test_site_browser import address, paths, search, visit  # noqa: F401 - used by name
 from test_site_browser import pytestmark as needs_chromium
 
+from overlap.commands import mine
 from overlap.run import recording
 from overlap.run.hardware import name_of
 from overlap.run.snippet import Snippet
@@ -294,13 +295,12 @@ def readers_file(site) -> dict:
             "counts": {"": [["false", next(texts)]]},
             "values": {key: [next(texts), next(texts)[:100], next(texts)] for key in values},
             "claims": {key: ["false", next(texts), next(texts), "javascript:pwned()"] for key in claims},
-            "headlines": {},
-            "calculators": {},
+            "blocks": {},
             "snippets": {name: ran | {"provenance": next(texts)} for name in names},
         }
     edition = (site / "generated/machines.js").read_text().splitlines()[1].partition(" = ")[2]
     lacks = dict.fromkeys(names, next(texts))
-    return {"overlap": 2, "edition": json.loads(edition), "machines": machines, "lacks": lacks}
+    return {"overlap": mine.FORM, "edition": json.loads(edition), "machines": machines, "lacks": lacks}
 
 
 def test_no_payload_in_a_readers_file_acts(site, paths, visit, tmp_path):  # noqa: F811

@@ -4,7 +4,7 @@
    and numbers: it arrives as textContent. A place that has changed says so by the event "ov-shown". */
 
 (() => {
-  const PICKED = "overlap.machine", MINE = "overlap.mine", FORM = 2
+  const PICKED = "overlap.machine", MINE = "overlap.mine"
   const ROOT = new URL("../", document.currentScript.src)
   const machines = window.overlapMachines ?? [], marks = window.overlapMarks ?? {}  // from generated/machines.js
   const find = machine => machines.find(each => each.name === machine)
@@ -15,7 +15,6 @@
   // The reader's own machines
 
   /* What a file says, without its recordings; an Error says in a sentence why it is refused. */
-  const PARTS = ["values", "claims", "headlines", "calculators", "counts", "snippets"]
   const read = written => {
     let data
     try {
@@ -24,15 +23,15 @@
       throw new Error("The file is damaged or cut off: it is not JSON.")
     }
     const isMap = value => value !== null && typeof value === "object" && !Array.isArray(value)
-    if (data?.overlap !== FORM) throw new Error("This is no mine.json that overlap.pyz wrote.")
+    if (!Number.isInteger(data?.overlap)) throw new Error("This is no mine.json that overlap.pyz wrote.")
     if (data.edition !== window.overlapEdition) {
       throw new Error("The file is of another edition of this book. Download overlap.pyz again, and run it where the file is: only what has changed runs again.")
     }
     const { machines: own, lacks } = data
     if (!Object.keys(own ?? {}).length) throw new Error("The file is not finished. Repeat the command: it goes on where it was stopped.")
-    const isWhole = Object.values(own).every(machine => isMap(machine) && PARTS.every(part => isMap(machine[part])))
+    const isWhole = Object.values(own).every(machine => isMap(machine) && window.overlapParts.every(part => isMap(machine[part])))
     if (!isWhole || !isMap(lacks)) throw new Error("The file was changed or damaged: parts that overlap.pyz writes are missing. Repeat the command.")
-    return { overlap: FORM, edition: data.edition, machines: own, lacks }
+    return { overlap: data.overlap, edition: data.edition, machines: own, lacks }
   }
 
   let mine = null, refused = ""
@@ -75,13 +74,14 @@
 
   const tableOf = ({ headings, rows }) => {
     const table = part("table"), [named, cells] = table.tBodies[0].rows
-    texts(table, "thead th", headings)
-    const made = rows.map(words => {
-      const row = (words.length === 1 ? named : cells).cloneNode(true)
-      texts(row, "td, th", words)
+    const fill = (row, words) => {
+      const [cell] = row.cells
+      row.replaceChildren(...words.map(text => Object.assign(cell.cloneNode(), { textContent: text })))
       return row
-    })
-    table.tBodies[0].replaceChildren(...made)
+    }
+    fill(table.tHead.rows[0], headings)
+    table.tBodies[0].replaceChildren(...rows.map(words => fill((words.length === 1 ? named : cells).cloneNode(true), words)))
+    for (const name of all("[colspan]", table)) name.colSpan = headings.length
     return table
   }
 
@@ -163,7 +163,9 @@
   const remember = (places, as) => places.forEach(place => built.has(place) || built.set(place, as(place)))
 
   const CELLS = ".md-content :is(td, th, .ov-chapters p)"
-  const OUTPUTS = ".ov-outputs", VALUES = ".md-content .ov-value", CALCULATORS = ".ov-calculator"
+  const OUTPUTS = ".ov-outputs", VALUES = ".md-content .ov-value"
+  /* Blocks that have, as JSON, what the shown machine gave: their own script takes it when they say "ov-shown". */
+  const BLOCKS = ".md-content [data-given]"
   const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
   const copy = box => document.importNode(built.get(box), true)
   const valueIn = value => ({
@@ -260,11 +262,11 @@
     say(box)
   }
 
-  const putCalculators = data => {
-    for (const form of all(CALCULATORS)) {
-      const start = of(data?.calculators, form.dataset.key)
-      form.dataset.start = start ? JSON.stringify(start) : built.get(form)
-      say(form)
+  const putBlocks = data => {
+    for (const block of all(BLOCKS)) {
+      const given = of(data?.blocks, block.dataset.key)
+      block.dataset.given = given ? JSON.stringify(given) : built.get(block)
+      say(block)
     }
   }
 
@@ -318,7 +320,7 @@
     if (current !== wanted || !boxes.every(box => box.isConnected)) return
     putValues(data, wanted, first)
     runs.forEach((each, i) => putOutput(boxes[i], each))
-    if (wanted !== first || changed) putCalculators(data)
+    if (wanted !== first || changed) putBlocks(data)
     changed ||= wanted !== first
     putHead(data, wanted)
     for (const row of all(".ov-evidence li")) row.classList.toggle("ov-picked", row.dataset.machine === wanted)
@@ -466,7 +468,7 @@
   const addOwn = entry => {
     const { name: machine, label } = entry, data = of(mine.machines, machine.slice(3))
     for (const table of all(".ov-rates")) {
-      const rates = [...table.tBodies[0].rows].map(row => of(data.headlines, row.dataset.key ?? ""))
+      const rates = [...table.tBodies[0].rows].map(row => of(data.blocks, row.dataset.key ?? ""))
       if (!rates.some(Boolean)) continue
       addColumn(table, entry, (cell, row) => {
         const [text, range, share, origin] = rates[row.sectionRowIndex] ?? ["–", "", "", "did not run there"]
@@ -556,7 +558,7 @@
     changed = false
     remember(all(OUTPUTS), runIn)
     remember(all(VALUES), valueIn)
-    remember(all(CALCULATORS), form => form.dataset.start)
+    remember(all(BLOCKS), block => block.dataset.given)
     all(".ov-drop").forEach(open)
     for (const mark of all(".ov-mark:not([title])")) mark.title = "on how many machines this holds"
     if (!document.querySelector("body [data-machine^='my:']")) {

@@ -73,7 +73,7 @@
 
   /* A calculator begins with what the shown machine gave; what the reader has changed stays. */
   const begin = form => {
-    const start = JSON.parse(form.dataset.start)
+    const start = JSON.parse(form.dataset.given)
     for (const input of form.querySelectorAll("[type=number]")) {
       const slider = part(input, "[type=range]")
       if (input.disabled) {

@@ -107,6 +107,17 @@ class Shown(Protocol):
         """HTML id of its place."""
 
 
+class OfMachines(Protocol):
+    """Something in a block that each machine has its own of: where its content belongs, and what that is."""
+
+    @property
+    def key(self) -> str:
+        """Identifies it among all blocks."""
+
+    def of_machine(self, book: Book, machine: str) -> Any:
+        """What this machine gave, as JSON can say it; None if nothing."""
+
+
 class Pages(Protocol):
     """All pages, with the data that they speak of."""
 
@@ -276,6 +287,11 @@ class Block:
     def values_in(self, book: Book) -> list[Value]:
         """The values in it: of its prose, where it has some."""
         return [value for _, value in inline.values(self.prose.text)] if self.prose else []
+
+    @property
+    def of_machines(self) -> Sequence[OfMachines]:
+        """What in it each machine has its own of, but for values: machines' files have it, by key."""
+        return ()
 
     @property
     def snippets(self) -> tuple["Shown", ...]:

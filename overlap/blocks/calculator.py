@@ -109,6 +109,19 @@ class Calculator(Block):
             starts[machine] = {name: _rounded(number) for name, number in zip(names, numbers, strict=True)}
         return starts
 
+    @property
+    def of_machines(self) -> "tuple[Calculator]":
+        """Where its inputs begin."""
+        return (self,)
+
+    def of_machine(self, book: Book, machine: str) -> dict[str, float] | None:
+        """Where its inputs begin on this machine, if they can begin there."""
+        source = select.stand_in(machine, book.recordings(self.snippet)) or ""
+        start = self.starts(book).get(source)
+        if start and all(item.low <= start[item.name] <= item.high for item in self.inputs):
+            return start
+        return None
+
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""
         return evaluate(self.formula, numbers)

@@ -119,6 +119,11 @@ class Headline(NamedTuple):
                 rates[machine] = Rate(statistic.text, statistic.range, share, origin)
         return rates
 
+    def of_machine(self, book: Book, machine: str) -> list[str] | None:
+        """What is measured on one machine, for scripts."""
+        rate = self.by_machine(book).get(machine)
+        return list(rate) if rate else None
+
 
 @dataclass(frozen=True)
 class Headlines(Block):
@@ -138,6 +143,11 @@ class Headlines(Block):
         if source.argument:
             raise source.refuse(f"headlines have no argument {source.argument!r}", "leave it out")
         return cls(source.page, source.line, rows)
+
+    @property
+    def of_machines(self) -> tuple[Headline, ...]:
+        """Its rows."""
+        return self.rows
 
     def shown(self, pages: Pages) -> list[Headline]:
         """Its rows, or those of all pages."""

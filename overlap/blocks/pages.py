@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from overlap import OverlapError
 from overlap.blocks import language
-from overlap.blocks.block import Block
+from overlap.blocks.block import Block, OfMachines
 from overlap.blocks.claim import Claim
 from overlap.blocks.page import Page
 from overlap.blocks.snippet import SnippetBlock
@@ -68,6 +68,14 @@ class Pages:
         found = set()
         for block in self.blocks:
             found |= {value for value in block.values_in(self.book) if not value.machine}
+        return found
+
+    @property
+    def of_machines(self) -> list[OfMachines]:
+        """What in blocks each machine has its own of, but for values and claims."""
+        found: list[OfMachines] = []
+        for block in self.blocks:
+            found += block.of_machines
         return found
 
     @property

@@ -3,7 +3,7 @@
 The site takes it for one more machine, `overlap import` takes its runs. It is plain JSON:
 
     overlap     the number of this form
-    edition     digest of the book: its snippets, and all that pages compute
+    edition     digest of the book: its snippets, all that pages compute, and the form
     machines    by machine: all that pages show of it, see `overlap.site.machines`; pictures are in there, too
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from overlap import OverlapError
-from overlap.blocks.calculator import Calculator
-from overlap.blocks.headlines import all_headlines
 from overlap.blocks.pages import Pages
 from overlap.book.recording import Recording
 from overlap.cache import digest, write
@@ -29,7 +27,8 @@ from overlap.run.recording import FRESH, bundled, grade, parse, plain_json, seal
 from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
 
-FORM = 2
+#: Another number where what pages show of a machine has other parts. Scripts ask for their edition alone.
+FORM = 3
 NAME = "mine.json"
 
 #: Recordings of what was measured here, by snippet and machine.
@@ -111,13 +110,12 @@ class Mine:
 
 
 def edition(pages: Pages) -> str:
-    """Digest of the book: a file of another one has other snippets, or lacks what pages ask for."""
-    parts = []
+    """Digest of the book and the form: another file has other snippets, or lacks what pages ask for."""
+    parts = [f"form {FORM}"]
     for name, snippet in pages.book.snippets.items():
         parts.append(f"{name} {snippet.digest} {snippet.input_digests} {snippet.derive_digest}")
     parts += [value.key for value in pages.values]
-    keyed = [*all_headlines(pages), *pages.of_kind(Calculator), *pages.claims]
-    parts += [item.key for item in keyed]
+    parts += [item.key for item in [*pages.of_machines, *pages.claims]]
     return digest(sorted(parts))[:16]
 
 

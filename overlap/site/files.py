@@ -109,7 +109,7 @@ def _downloads(book: Book) -> dict[str, str]:
 def _script(pages: Pages) -> str:
     """What scripts of pages know of the book."""
     names = {"overlapMachines": pages.book.machines(), "overlapEdition": edition(pages)}
-    names |= {"overlapMarks": MARKS, "overlapNarrow": NARROW}
+    names |= {"overlapParts": machines.PARTS, "overlapMarks": MARKS, "overlapNarrow": NARROW}
     return "".join(f"var {name} = {json.dumps(content)}\n" for name, content in names.items())
 
 

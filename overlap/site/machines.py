@@ -5,8 +5,8 @@ A page is made with what one machine gave; its script puts what another one gave
     label         how the machine is called
     values        numbers in sentences, by key: [text, range, note]
     claims        by key: [state, figures, advice, address of the recording]
-    headlines     by key: [text, range, share, origin]
-    calculators   where their inputs begin, by key: {input: number}
+    blocks        by key, what `of_machine` in a block gives: of headline rates [text, range, share,
+                  origin], of calculators where their inputs begin
     tally         how many claims hold, in words
     counts        the same by page, and of all pages under "": [[state, words], …]
     snippets      by name: a run (see `run`), or the machine whose run is what this one would give, too
@@ -21,9 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from overlap import OverlapError
-from overlap.blocks.calculator import Calculator
 from overlap.blocks.claim import Claim
-from overlap.blocks.headlines import Headline, all_headlines
 from overlap.blocks.pages import Pages
 from overlap.book import select
 from overlap.book.book import Book
@@ -35,6 +33,8 @@ from overlap.run.text import plain, printable
 from overlap.site import numbers, svg, trace
 from overlap.site.pictures import Pictures
 
+#: The parts that are maps, by key; scripts refuse a file that lacks one.
+PARTS = ("values", "claims", "blocks", "counts", "snippets")
 #: What stands before the name of a reader's own machine.
 YOUR = "your "
 #: Characters that are kept of an output of a reader's machine.
@@ -49,8 +49,7 @@ def shown(pages: Pages, pictures: Pictures, machine: str, whose: str = "") -> di
         "label": whose + hardware.label(machine),
         "values": _known(sorted(pages.values, key=str), lambda value: _value(book, machine, value, whose)),
         "claims": _known(pages.claims, lambda claim: _claim(verdicts[claim], machine, whose)),
-        "headlines": _known(all_headlines(pages), lambda row: _headline(book, machine, row)),
-        "calculators": _known(pages.of_kind(Calculator), lambda block: _start(book, machine, block)),
+        "blocks": _known(pages.of_machines, lambda item: item.of_machine(book, machine)),
         **_counted(verdicts, machine),
         "snippets": dict(_snippets(pictures, machine, whose)),
     }
@@ -146,20 +145,6 @@ def _verdicts(book: Book, claim: Claim) -> list[Verdict]:
 
 def _claim(verdicts: list[Verdict], machine: str, whose: str) -> list[str] | None:
     return next((verdict(each, whose) for each in verdicts if each.machine == machine), None)
-
-
-def _headline(book: Book, machine: str, row: Headline) -> list[str] | None:
-    rate = row.by_machine(book).get(machine)
-    return list(rate) if rate else None
-
-
-def _start(book: Book, machine: str, calculator: Calculator) -> dict[str, float] | None:
-    """Where a calculator's inputs begin, if it can begin there."""
-    starts = calculator.starts(book)
-    start = starts.get(select.stand_in(machine, book.recordings(calculator.snippet)) or "")
-    if start and all(item.low <= start[item.name] <= item.high for item in calculator.inputs):
-        return start
-    return None
 
 
 def _counted(verdicts: dict[Claim, list[Verdict]], machine: str) -> dict:

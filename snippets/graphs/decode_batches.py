@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """Write many texts at once: what a token costs by the number of texts in a batch."""
 

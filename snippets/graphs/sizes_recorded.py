@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """`reduce-overhead` with many sizes: how many graphs, of how many bytes; three cures."""
 

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """A convolution of float32 computes in TF32 by default: its error and its rate."""
 

@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
+# timeout = 120
 # ///
 """Predict the peak of a convolutional network, and see what PyTorch takes for it."""
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # timeout = 180
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """An evaluation loop that keeps its outputs: what does each batch hold afterwards?"""
 

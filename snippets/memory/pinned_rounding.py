@@ -5,7 +5,7 @@
 # gpus = [1]
 # take = ["registered"]
 # timeout = 120
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """Pinned memory: how many bytes are held for those that you ask for, and what helps?"""
 

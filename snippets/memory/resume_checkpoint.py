@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """Resume from a checkpoint of a GPU: where does `torch.load` put it, and who keeps it?"""
 

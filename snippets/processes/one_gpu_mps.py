@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 180
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """The same processes on one GPU, without MPS and with it; or why it does not start."""
 

@@ -4,7 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 120
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """`cudnn.benchmark` with images of one size, and of many: first steps and later ones."""
 

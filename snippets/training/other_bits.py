@@ -6,7 +6,7 @@
 # take = ["distinct"]
 # take_on_cpu = ["distinct"]
 # timeout = 120
-# few = { h100-80gb-hbm3 = "one run so far", h200 = "one run so far" }
+# few = { h100-80gb-hbm3 = "one run so far" }
 # ///
 """Call an operation twenty times on the same numbers: how many results are there?"""
 

@@ -83,6 +83,7 @@ ELSEWHERE = [
     "graphs/fusion_bytes",
     "graphs/graph_buckets",
     "graphs/hybridize_now",
+    "graphs/padded_batches",
     "graphs/prefill_and_decode",
     "graphs/sizes_compiled",
     "graphs/sizes_recorded",

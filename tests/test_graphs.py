@@ -39,6 +39,7 @@ from snippets.graphs import (
     imperative_symbolic,
     language_model,
     network_in_a_file,
+    padded_batches,
     prefill_and_decode,
     python_loop_as_written,
     python_loop_broken,
@@ -782,6 +783,49 @@ def test_bucketed_takes_the_smallest_that_fits(gpu):
         call(*torch.ones(2, 1, 9, dtype=torch.long))
     with pytest.raises(ValueError, match="3 rows, captured for 1"):
         call(*torch.ones(2, 3, 4, dtype=torch.long))
+
+
+def test_buckets_leave_what_is_kept_as_it_was_and_refuse_what_does_not_fit(gpu):
+    weight, count = torch.ones(3), []
+
+    def step(tokens, targets):
+        weight.add_(1)
+        count.append(tokens.shape[1])
+        return torch.where(targets == -7, 0, tokens).sum() + weight[0]
+
+    def example(size):
+        return torch.ones(2, 2, size, dtype=torch.long).unbind()
+
+    call = padded_batches.bucketed(step, [4, 2], example, kept=[weight], token=9, ignored=-7)
+    assert count == [4, 4, 2, 2] and weight.tolist() == [1, 1, 1]
+    batch = torch.full((2, 3), 5)
+    assert call(batch, batch).item() == 6 * 5 + 2 and weight.tolist() == [2, 2, 2]
+    refused = {
+        "2, 1": (batch, batch[:, :1]),
+        "1, 3": (batch[1:], batch[1:]),
+        "float32": (batch.float(), batch),
+        "5 tokens, captured for 1 to 4": example(5),
+        "0 tokens": example(0),
+        r"\(2,\)": example(1)[0].unbind(1) * 2,
+    }
+    for told, (tokens, targets) in refused.items():
+        with pytest.raises(ValueError, match=told):
+            call(tokens, targets)
+    for wrong in (lambda size: example(4), lambda size: (example(size)[0], example(1)[0])):
+        with pytest.raises(ValueError, match="tokens and targets are"):
+            padded_batches.bucketed(step, [4, 2], wrong)
+    with pytest.raises(ValueError, match="no sizes"):
+        padded_batches.bucketed(step, [], example)
+    assert weight.tolist() == [2, 2, 2]
+
+
+def test_padded_batches_train_as_eager_does(gpu, monkeypatch):
+    sizes = {"WIDTH": 64, "BLOCKS": 1, "ROWS": 2, "SIZES": (4, 8), "LENGTHS": (8, 3, 1)}
+    for name, value in sizes.items():
+        monkeypatch.setattr(padded_batches, name, value)
+    result = padded_batches.main()
+    assert padded_batches.derive(result)["differ_by"] < 1e-4
+    assert all(result["refused"].values()) and len(result["refused"]) == 5
 
 
 def test_padding_is_what_no_text_fills(monkeypatch):

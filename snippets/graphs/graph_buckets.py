@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# take = ["bucketed"]
 # timeout = 120
 # ///
 """Texts of many lengths, and a graph needs one: a graph for each of a few lengths."""

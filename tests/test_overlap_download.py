@@ -382,7 +382,6 @@ assert taken("ensemble")([two.eval()], torch.ones(1, 2)).shape == (1, 2)
 assert taken("compilations")(lambda rows: rows + 1, [torch.ones(2), torch.ones(2)]) == [1, 1]
 taken("traced")(lambda profiler: [profiler.step() for _ in range(5)], f"{sys.argv[1]}/trace.json.gz")
 assert taken("events_of")(f"{sys.argv[1]}/trace.json.gz")
-assert [len(rows) for rows in taken("in_threads")([x, x, x], 2, 2)] == [2, 1]
 with taken("label")("a part"):
     x @ x
 assert taken("lanes")(lambda: x @ x) == []

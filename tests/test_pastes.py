@@ -20,7 +20,7 @@ from fake_cuda import imitated, on_gpu
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 from overlap.blocks.paste import Paste
 
@@ -775,13 +775,15 @@ def test_a_copy_between_gpus_is_right(pasted):
     assert there["right"] and back["right"] and there["GB/s"] == pytest.approx(back["GB/s"], rel=0.5)
 
 
-#: On two ranks of the CPU, or of GPUs: a model that is built in parts, and split into blocks.
+#: On two ranks of the CPU, or of GPUs: a model that is split into blocks, built in parts, and loaded.
 SPLIT = """
 import sys
 
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+
+from snippets.training.built_in_parts import built_in_parts
 
 kind = sys.argv[1]
 dist.init_process_group("gloo" if kind == "cpu" else "nccl")
@@ -817,7 +819,12 @@ for part, parameter in zip(model.parameters(), whole.parameters(), strict=True):
     torch.testing.assert_close(part.grad.full_tensor(), parameter.grad, rtol=0.1, atol=2e-3)
 
 asked = []
-new = built(make, lambda model: (asked.append(model[0].weight.device.type), split(model, model, mesh)), kind)
+def split_later(model):
+    asked.append(model[0].weight.device.type)
+    return split(model, model, mesh)
+
+
+new = built_in_parts(make, split_later, kind)
 assert asked == ["meta"]
 first = new[0].weight
 assert first.device.type == kind and first.requires_grad and 2 * first.to_local().numel() == first.numel()
@@ -825,8 +832,8 @@ numbers = first.full_tensor()
 assert 0.9 < numbers.std() / (1 / 8 / 3**0.5) < 1.1 and numbers.abs().max() <= 1 / 8  # as Linear's own
 assert (new[1].weight.full_tensor() == 1).all()
 try:
-    built(lambda: nn.MultiheadAttention(8, 2), lambda model: split(model, [], mesh), kind)
-except AttributeError as error:
+    built_in_parts(lambda: nn.MultiheadAttention(8, 2), lambda model: split(model, [], mesh), kind)
+except ValueError as error:
     assert "reset_parameters" in str(error)
 else:
     raise AssertionError("some numbers were not filled")
@@ -878,34 +885,56 @@ def test_a_model_is_split_within_a_host_and_copied_over_hosts(tmp_path, pasted):
 def write_split(path: Path) -> Path:
     """A program of both boxes and their test."""
     path.write_text(
-        "\n".join(Paste("", 0, name, "").code(ROOT) for name in ("split", "built", "loaded")) + "\n" + SPLIT
+        "\n".join(Paste("", 0, name, "").code(ROOT) for name in ("split", "loaded")) + "\n" + SPLIT
     )
     return path
 
 
 def test_a_model_is_split_and_built_in_parts(tmp_path, pasted):
-    names = pasted("split") | pasted("built") | pasted("loaded")
-    assert all(callable(names[name]) for name in ("split", "built", "loaded"))  # they start nothing
+    names = pasted("split") | pasted("loaded")
+    assert all(callable(names[name]) for name in ("split", "loaded"))  # they start nothing
     on_ranks(2, str(write_split(tmp_path / "file.py")), "cpu", str(tmp_path / "weights"))
-
-
-def test_a_parent_fills_its_children_last(pasted):
-    class Parent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.child, self.scale = nn.Linear(2, 2), nn.Parameter(torch.empty(1))
-
-        def reset_parameters(self):
-            self.scale.fill_(3)
-            self.child.weight.fill_(5)
-
-    model = pasted("built")["built"](Parent, lambda model: None, "cpu")
-    assert model.scale == 3 and (model.child.weight == 5).all() and model.scale.requires_grad
 
 
 @pytest.mark.gpu(2)
 def test_a_model_is_split_and_built_in_parts_on_gpus(tmp_path):
     under_torchrun(2, str(write_split(tmp_path / "file.py")), "cuda", str(tmp_path / "weights"))
+
+
+class Asked(Dataset):
+    """Rows as dicts, which say who asked; row 9 cannot be read."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> dict:
+        self.asked.append(index)
+        time.sleep(0.002 * (index % 3))
+        return {"x": torch.full((2,), float(index)), "y": 1 // (9 - index)}
+
+
+def test_threads_make_the_rows_of_a_loader_in_its_order_and_two_batches_ahead(pasted):
+    batches_in_threads = pasted("batches_in_threads")["batches_in_threads"]
+    torch.manual_seed(3)
+    shuffled = list(BatchSampler(RandomSampler(range(9)), 4, drop_last=False))
+    data = Asked()
+    expected = [batch["x"] for batch in DataLoader(data, batch_sampler=shuffled)]
+    found = list(batches_in_threads(data, shuffled, threads=3))
+    assert [len(batch["y"]) for batch in found] == [4, 4, 1]
+    for batch, rows in zip(found, expected, strict=True):
+        assert torch.equal(batch["x"], rows)
+    data.asked.clear()
+    early = batches_in_threads(data, [[place] for place in range(9)], threads=1, collate=len)
+    assert next(early) == 1
+    early.close()
+    assert sorted(data.asked) == [0, 1, 2]
+    assert list(batches_in_threads(data, [])) == []
+    for places in ([[0], [9]], [[9], [0], [1], [2]]):
+        with pytest.raises(ZeroDivisionError):
+            list(batches_in_threads(data, places))
 
 
 def test_each_box_is_tested_here():

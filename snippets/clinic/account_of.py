@@ -19,15 +19,21 @@ from snippets.timing.lanes import lanes
 def account_of(work: Callable[[], object]) -> dict[str, float]:
     """Milliseconds of what `work` does: kernels, copies, all-reduces, the CPU's waits.
 
-    It is called twice, and the second time counts. For work on one GPU: where it uses
-    several, kernels of all of them count. The waits of the profile are left out: two,
-    so in a process with a context on a second GPU its wait counts as one of `work`.
+    Give work that may run twice, such as two steps of a training: the second call
+    counts. What runs at the same time counts once in each sum, and the sums overlap:
+    together they are more than the time of the call, or less where nothing runs, so
+    time the call, too. Without a GPU all are 0.
 
-    Keys: "compute" (all kernels but NCCL's), "all_reduce" (NCCL's kernels), "exposed"
-    (all_reduce beside no other kernel), "copies" (to and from the host); of the CPU
-    "CPU_waits", "CPU_copies" (in the call that copies), "launches" and "calls" (all
-    others). "kernel_count" is a number of kernels, no time. An operator of your own
-    whose namespace begins with "cu" counts among the calls.
+    Keys: "compute" (all on the GPU but what follows; also copies and fills within it),
+    "all_reduce" (all kernels of NCCL), "exposed" (all_reduce beside no compute),
+    "copies" (to and from the host); of the CPU "CPU_waits", "CPU_copies" (in the call
+    that copies), "launches" and "calls" (all others of CUDA). "kernel_count" is how
+    many pieces of work compute has, no time.
+
+    For a process that uses one GPU, as each rank of a job does. In one that uses more,
+    all GPUs count together, and the profile's wait for each but the first counts as
+    one of `work`: nothing says so. Calls of CUDA are told by their names, which begin
+    with "cu": an operator of your own whose namespace does so is among the calls.
     """
     return account(without_closing_waits(lanes(work)))
 

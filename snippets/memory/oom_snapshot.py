@@ -25,12 +25,18 @@ LAYERS, WIDTH, ROWS, CAP_MIB = 4, 2048, 16384, 1100
 def snapshot_on_oom(path: Path | str, most: int = 1) -> list[Path]:
     """From now on, write a memory snapshot each time that PyTorch is out of memory.
 
-    Call it once, early in the program: an observer stays until the process ends. The
-    first `most` snapshots go to `path`, with a number in the name from the second on.
-    Give each process a path of its own. The list that you get is filled as they are
-    written. Their history is of the last 100,000 events: what was allocated before them
-    is listed, with its stack, but not when. Without CUDA nothing happens. The folder of
-    `path` must be there: one that is not is warned of only when memory is out.
+    Call it once, early in the program, before anything else records memory: it stays
+    until the process ends, and holds for all GPUs. The first `most` snapshots go to
+    `path`, with a number in the name from the second on; what is there is overwritten.
+    An error that your code catches, to try fewer rows, is one of them. Give each
+    process a path of its own, in a folder that is there: one that is not, or a full
+    disk, is warned of only when memory is out, and PyTorch's error is raised as ever.
+
+    The list that you get is filled as they are written; drop one on
+    pytorch.org/memory_viz to see it. Their history is of the last 100,000 events: what
+    was allocated before them is listed, with its stack, but not when. Without CUDA
+    nothing happens. PyTorch has no public function for this: a release may change those
+    called here.
     """
     path = Path(path)
     written: list[Path] = []

@@ -34,9 +34,15 @@ def traced(
 
     `train` calls `profiler.step()` at the end of each step. The first `skip` steps, one
     at least (else AssertionError), are not in the trace: the profiler is off, and warms
-    up in the last. If `train` ends early, the trace has fewer steps; RuntimeError if it
-    has none. A path that ends in ".gz" is compressed. FileNotFoundError, before `train`
-    is called, if there is no folder for it.
+    up in the last. Behind the traced steps it is off again, and `train` goes on to its
+    own end: let it take `skip + steps` steps, if you want the trace alone.
+
+    The file is written behind the last traced step, and overwrites what is there; a
+    path that ends in ".gz" is compressed. If `train` ends early, or raises, the trace
+    has fewer steps; RuntimeError if it returns and there are none. FileNotFoundError,
+    before `train` is called, if there is no folder for the file. Of several ranks give
+    each a path of its own, or let one alone trace. Stacks, shapes and memory are left
+    out: they make each step slower.
     """
     if not Path(path).parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder for the trace")

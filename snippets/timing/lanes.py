@@ -33,11 +33,17 @@ def profiled(work: Callable[[], object]) -> list[Any]:
 def lanes(work: Callable[[], object]) -> list[list[Any]]:
     """[lane, start_us, duration_us, name] of what `work` does; the first starts at 0.
 
-    It is called twice, and the rows are of the second call. Lane "CPU" has the calls of
-    the CUDA API, "CPU 2" those of a second thread; a lane such as "stream 7", or
-    "GPU 1, stream 7" where several GPUs work, its kernels and copies. Without a GPU
-    there are no rows. Calls of CUDA are told by their names, which begin with "cu": an
-    operator of your own whose namespace does so counts as one of them.
+    Give work that may run twice, such as two steps of a training: the rows are of the
+    second call. What it raises goes through. Lane "CPU" has the calls of the CUDA API
+    of the thread that called first, "CPU 2" those of a second thread; a lane such as
+    "stream 7", or "GPU 1, stream 7" where several GPUs work, has its kernels, copies
+    and fills. Names are cut at 60 characters. Without a GPU there are no rows.
+
+    The last rows of the CPU are not of `work`: a "cudaDeviceSynchronize" for each GPU
+    that this process uses, and one of the profiler. What other threads do on a GPU
+    meanwhile has rows, too. Calls of CUDA are told by their names, which begin with
+    "cu": an operator of your own whose namespace does so counts as one of them. Not
+    within another profile: PyTorch has one at a time.
     """
     events = [e for e in profiled(work) if is_on_gpu(e) or e.name.startswith("cu")]
     events = [event for event in events if not event.is_user_annotation]

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
-# take = ["in_threads"]
 # ///
 """A loader that decodes and augments pictures: how far do workers and threads take it?"""
 

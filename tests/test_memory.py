@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import time
 import warnings
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ import pytest
 import torch
 from conftest import run_alone
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from snippets.memory import (
     accumulate_parts,
@@ -26,6 +29,7 @@ from snippets.memory import (
     convnet_peak,
     empty_cache_cost,
     empty_cache_myth,
+    kept_for_backward,
     kept_outputs,
     loss_keeps_memory,
     memory_timeline,
@@ -581,6 +585,46 @@ def test_saved_bytes_count_each_memory_once():
     )
     assert saved(lambda: x @ weight) == x.nbytes + weight.nbytes
     assert saved(lambda: x @ weight, apart=[weight]) == x.nbytes
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_saved_bytes_know_sparse_tensors_meta_and_what_was_dropped():
+    saved = kept_for_backward.saved_bytes
+    x = torch.ones(8, 4, requires_grad=True)
+    assert saved(lambda: x.sin() * x.view(4, 8).view(8, 4)) == 2 * x.nbytes
+    assert saved(lambda: x @ torch.ones(4, 4), apart=[x]) == 4 * 4 * 4
+    assert saved(lambda: x[:1].sin()) == x.nbytes, "a part keeps the whole"
+    for forget in (torch.tanh, torch.sin, lambda y: y.exp().sin()):
+        assert saved(lambda: forget(x.clone()).sum() and None) == 0  # noqa: B023
+    with torch.no_grad():
+        assert saved(lambda: x.tanh()) == 0
+    on_meta = torch.ones(8, 4, device="meta", requires_grad=True)
+    assert saved(lambda: on_meta.exp().tanh()) == 2 * x.nbytes
+    both = saved(lambda: (x.tanh(), on_meta.tanh()))
+    assert both == 2 * x.nbytes
+    y = torch.ones(4, 3, requires_grad=True)
+    compressed = torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 1.0], (2, 4), check_invariants=True)
+    for sparse, indices in ((torch.eye(4)[:2].to_sparse(), 2 * 2 * 8), (compressed, (3 + 2) * 8)):
+        matrix = sparse.requires_grad_()
+        with_matrix, without = (saved(lambda: matrix @ y, apart) for apart in ([y], [y, matrix]))  # noqa: B023
+        assert with_matrix - without == indices + 2 * 4, sparse.layout
+
+
+def test_of_a_tensor_that_is_split_this_ranks_part_counts(alone):
+    split = distribute_tensor(torch.ones(6, 2), DeviceMesh("cpu", [0]), [Shard(0)]).requires_grad_()
+    assert kept_for_backward.saved_bytes(lambda: split.sin()) == 6 * 2 * 4
+
+
+def test_a_count_leaves_nothing_in_memory():
+    freed = []
+
+    def forward():
+        y = torch.ones(4, requires_grad=True).tanh()
+        weakref.finalize(y.untyped_storage(), freed.append, True)
+        return y.sum()
+
+    assert kept_for_backward.saved_bytes(forward) == 16
+    assert freed == [True]
 
 
 def test_blocks_that_compute_twice_keep_their_inputs_and_give_the_same(monkeypatch):

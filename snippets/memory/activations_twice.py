@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # timeout = 300
-# take = ["saved_bytes"]
 # ///
 """Activation checkpointing: bytes that it saves, arithmetic and time that it costs."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ from torch import nn
 
 from snippets.training import (
     accumulate_no_sync,
+    bits_told,
     cudnn_benchmark,
     dataparallel_by_hand,
     ddp_any_loss,
@@ -708,6 +710,26 @@ def test_what_is_not_deterministic_is_refused_for_this_call_only():
 def test_results_are_counted_by_their_bits():
     values = iter([1.0, 1.0 + 1e-7, 1.0, 1.0 + 3e-7, 1.0 + 1e-7])
     assert other_bits.distinct(lambda: torch.tensor([2.0, next(values)]), 5) == 3
+
+
+def test_results_of_any_kind_are_told_apart_by_bits():
+    told = bits_told.distinct
+    kinds = [torch.zeros(2), torch.zeros(2).long(), torch.zeros(2, 1), -torch.zeros(2), [torch.zeros(2)] * 2]
+    kinds += [np.zeros(2), 0, 0.0, False, "0", None]
+    values = iter(kinds)
+    assert told(lambda: next(values), len(kinds)) == len(kinds)
+    others = iter([torch.tensor(1.0).bfloat16(), {"a": (torch.ones(2, 2).T, 1)}, torch.ones(2, 0)] * 2)
+    assert told(lambda: next(others), 6) == 3
+    complexes = torch.tensor([1 + 1j])
+    pair = iter([complexes.conj(), complexes.conj().clone(), torch.ones(2).requires_grad_(), torch.ones(2)])
+    assert told(lambda: next(pair), 4) == 2
+    assert told(lambda: torch.tensor(float("nan"))) == 1 and told(pytest.fail, 0) == 0
+    with pytest.raises(TypeError, match="a object has no bits to compare"):
+        told(object)
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        told(lambda: torch.eye(2).to_sparse())
+    counts = bits_told.main()["counts"]
+    assert list(counts.values()) == [1, 1, 2, 3, 2]
 
 
 def test_deterministic_algorithms_are_asked_for_inside_alone():

@@ -3,8 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# take = ["distinct"]
-# take_on_cpu = ["distinct"]
 # timeout = 120
 # few = { h100-80gb-hbm3 = "one run so far" }
 # ///

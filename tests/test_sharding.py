@@ -9,11 +9,13 @@ import torch
 import torch.distributed as dist
 from conftest import TORCH, run_in_small
 from torch import nn
+from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.training import (
     built_in_parts,
+    checkpoint_or_nothing,
     fsdp_account,
     fsdp_activations,
     fsdp_beside_ddp,
@@ -99,6 +101,7 @@ SIZES: dict[str, dict] = {
     "fsdp_activations": {"LAYERS": 2, "WIDTH": 128, "ROWS": 1, "TOKENS": 16, "CHECKED": [1, 16]},
     "fsdp_saves_nothing": {"LAYERS": 8, "WIDTH": 256, "MANY": 1024},
     "rank_saves_alone": {"WIDTH": 8, "LIMIT_S": 1},
+    "checkpoint_or_nothing": {"WIDTH": 8},
     "fsdp_accumulation": {"LAYERS": 2, "WIDTH": 128, "PARTS": 3, "TOKENS": 16, "CHECKED": [1, 16]},
     "parts_from_a_file": {"LAYERS": 2, "WIDTH": 128},
     "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
@@ -498,6 +501,80 @@ def test_a_checkpoint_gives_the_same_weights_and_moments_in_any_arrangement(smal
     assert len(parts) == 2 and ".metadata" in sizes
     assert sum(parts) >= 12 * result["parameters"] and result["file_bytes"] >= 12 * result["parameters"]
     assert 0 < result["held_ms"] <= max(result["ms_trials"]["save_behind"])
+
+
+def test_a_checkpoint_of_two_ranks_is_whole_and_loads_whole_or_not_at_all(small):
+    result = small["checkpoint_or_nothing"]
+    assert result["same_weights"] and result["same_alone"] and result["gradients_stay"]
+    assert result["next_step_off"] < 1e-6 < result["next_step_moves"]
+    errors = dict.fromkeys(result["errors"], "ValueError")
+    errors |= {"save again": "FileExistsError", "load what is not there": "FileNotFoundError"}
+    assert result["errors"] == errors and result["folders"] == ["three"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_one_process_saves_and_loads_with_gradients_and_without_a_group(tmp_path):
+    def trained(seed: int, optimizer: type) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        return model, optimizer(model.parameters(), lr=0.1 * (1 + seed))
+
+    model, adam = trained(0, torch.optim.Adam)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        adam.step()
+    folder = tmp_path / "deep" / "two"
+    left = folder.with_name("two.part")
+    left.mkdir(parents=True)
+    (left / "__9_0.distcp").write_text("of a run that was killed")
+    with pytest.raises(FileNotFoundError):
+        checkpoint_or_nothing.load(model, adam, folder)
+    checkpoint_or_nothing.save(model, adam, folder)
+    assert not left.exists() and not (folder / "__9_0.distcp").exists()
+
+    other, fresh = trained(1, torch.optim.Adam)
+    other(torch.ones(2, 4)).sum().backward()
+    gradients = [parameter.grad for parameter in other.parameters()]
+    checkpoint_or_nothing.load(other, fresh, str(folder))
+    assert all(p.grad is g for p, g in zip(other.parameters(), gradients, strict=True))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name])
+    states = [list(optimizer.state.values()) for optimizer in (adam, fresh)]
+    for expected, state in zip(*states, strict=True):
+        assert state["step"] == 2 and torch.equal(state["exp_avg"], expected["exp_avg"])
+    assert fresh.param_groups[0]["lr"] == 0.1
+
+    compiled = torch.compile(trained(2, torch.optim.SGD)[0])
+    checkpoint_or_nothing.load_alone(compiled, folder)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, compiled._orig_mod.state_dict()[name])
+    half = trained(3, torch.optim.SGD)[0].bfloat16()
+    checkpoint_or_nothing.load_alone(half, folder)
+    assert torch.equal(half[0].weight, model[0].weight.bfloat16())
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_what_fails_while_it_saves_leaves_no_checkpoint_and_wrong_models_load_nothing(tmp_path, monkeypatch):
+    model = nn.Linear(4, 4)
+    adam = torch.optim.Adam(model.parameters())
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_or_nothing.dcp, "save", lambda *args, **how: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            checkpoint_or_nothing.save(model, adam, tmp_path / "one")
+    assert not (tmp_path / "one").exists()
+    checkpoint_or_nothing.save(model, adam, tmp_path / "one")
+    with pytest.raises(FileExistsError, match="one is there already"):
+        checkpoint_or_nothing.save(model, adam, tmp_path / "one")
+    more, less = nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 4, bias=False)
+    for other, says in ((more, r"0\.bias, 0\.weight, bias, weight"), (less, "both: bias")):
+        weights = [parameter.detach().clone() for parameter in other.parameters()]
+        with pytest.raises(ValueError, match=says):
+            checkpoint_or_nothing.load_alone(other, tmp_path / "one")
+        with pytest.raises(ValueError, match=says):
+            checkpoint_or_nothing.load(other, torch.optim.Adam(other.parameters()), tmp_path / "one")
+        assert all(torch.equal(p, w) for p, w in zip(other.parameters(), weights, strict=True))
+    with pytest.raises(CheckpointException, match="Size"):
+        checkpoint_or_nothing.load_alone(nn.Linear(5, 4), tmp_path / "one")
 
 
 def test_a_folder_knows_its_file_system(monkeypatch, tmp_path):

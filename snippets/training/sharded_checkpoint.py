@@ -5,7 +5,6 @@
 # gpus = [2, 4, 8]
 # timeout = 120
 # launcher = "torchrun"
-# take = ["save", "load", "load_alone"]
 # [tool.overlap.missing]
 # 8 = "not recorded yet"
 # ///

@@ -11,8 +11,8 @@ marks the values that a pointer shows and the table of numbers.
   text, from top to bottom. None and NaN are gaps: nothing was measured there.
 - `name` is what the legend says. Marks of one name have one colour. The legend leaves out a
   name that an axis or a note says already.
-- `color` is 1 to 6 for a colour of the book, "ceiling" (grey), "ink" or "paper"; None takes
-  the next colour.
+- `color` is 1 to 6 for a colour of the book, "ceiling" (grey), "ink" or "paper", or what a lane
+  is: "python", "data", "peer" (another GPU) or "gpu"; None takes the next colour.
 
 It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictures that most snippets need;
 `sizes` are words at an axis.

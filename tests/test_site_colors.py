@@ -1,19 +1,23 @@
 """Colours stand in one table, and everywhere else by their names."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from overlap.site import draw
-from overlap.site.colors import COLORS, LIGHT, stylesheet
+from overlap.site import draw, svg
+from overlap.site.colors import COLORS, LANES, LIGHT, stylesheet
+from snippets.clinic import six_faults
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "overlap/site/colors.py"
+STYLE = ROOT / "docs/assets/overlap.css"
 DIAGRAMS = sorted((ROOT / "docs/assets/diagrams").rglob("*.svg"))
 TYPED = re.compile(
     r"(?<![&\w])#(?:[0-9a-f]{3,4}){1,2}\b|\b(?:rgb|hsl)a?\(|: *(?:black|white|gr[ae]y)\b", re.I
 )
+HUES = re.compile(r"\b(?:orange|ochre|yellow|green|teal|blue|purple|pink)\b(?! contexts?\b)")
 USED = re.compile(r"--ov-[a-z-]*(?:[a-z]|-\d)\b(?!-)")
 
 
@@ -41,11 +45,44 @@ def test_names_that_are_used_and_names_of_the_table_are_the_same():
 
 
 @pytest.mark.parametrize("path", DIAGRAMS, ids=lambda path: path.stem)
-def test_a_diagram_by_itself_has_the_light_colours(path):
+def test_a_diagram_names_colours_and_by_itself_has_the_light_ones(path):
     text = path.read_text(encoding="utf-8")
-    colors = re.findall(r"var\((--ov-[\w-]+), *([^)]+)\)", text)
-    assert colors and all(LIGHT[name] == color for name, color in colors)
-    assert not TYPED.search(re.sub(r"var\(--ov-[^)]+\)", "", text))
+    names = re.findall(r"var\((--ov-[\w-]+)\)", text)
+    assert names and set(names) <= set(COLORS) and not TYPED.search(text)
+    alone = svg.by_itself(text)
+    assert "var(" not in alone and all(alone.count(LIGHT[name]) >= names.count(name) for name in names)
+
+
+def test_what_shows_lanes_calls_them_by_what_they_are():
+    """Not by a colour's number: another one in the table is another one everywhere."""
+    waits = [line for line in STYLE.read_text(encoding="utf-8").splitlines() if ".ov-waits li" in line]
+    drawn = [path.read_text(encoding="utf-8") for path in DIAGRAMS]
+    drawn = [text for text in drawn if "--ov-lane-" in text]
+    assert len(drawn) >= 9 and len(waits) >= 4
+    numbers = "|".join(str(number) for number, _ in LANES.values())
+    assert not [text for text in [*drawn, *waits] if re.search(rf"--ov-series-(?:{numbers})\b", text)]
+
+
+def test_the_lanes_of_the_clinics_step_follow_the_table(monkeypatch):
+    recording = json.loads((ROOT / "docs/recordings/h200-x2/clinic/six_faults.json").read_text())
+    picture, parts = six_faults.plot(recording["result"], {})
+    drawings = [picture, *(other for name, other in parts.items() if name != "steps")]
+    before = "".join(draw.draw(each, 504)[0] for each in drawings)
+    assert {int(number) for number in re.findall(r"--ov-series-(\d)", before)} == {1, 3, 4, 5, 6}
+    for lane in LANES:
+        monkeypatch.setitem(LANES, lane, (2, ""))
+    after = "".join(draw.draw(each, 504)[0] for each in drawings)
+    assert {int(number) for number in re.findall(r"--ov-series-(\d)", after)} == {2, 6}
+
+
+def test_sentences_call_no_lane_by_another_colour():
+    words = {word for _, word in LANES.values()}
+    other = []
+    for path in sorted(ROOT.glob("docs/*.md")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            named = set(HUES.findall(line)) - words
+            other += [f"docs/{path.name}:{number}: {word} is no lane's colour" for word in named]
+    assert not other
 
 
 def test_the_dark_colours_are_for_screens_alone():

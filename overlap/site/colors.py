@@ -33,6 +33,15 @@ COLORS = {
     "--ov-code-number": ("#b02a4c", "#e6695b"),
     "--ov-code-string": ("#13703a", "#2fb170"),
 }
+#: What a lane of a timeline is, on all pages: the number of its colour, and how sentences call that. They are
+#: the four answers to what a GPU waits for; the style sheet and drawings say `--ov-lane-python`.
+LANES = {
+    "python": (5, "ochre"),
+    "data": (3, "green"),
+    "peer": (4, "pink"),  # another GPU
+    "gpu": (1, "blue"),  # which works
+}
+COLORS |= {f"--ov-lane-{lane}": COLORS[f"--ov-series-{number}"] for lane, (number, _) in LANES.items()}
 LIGHT, DARK = ({name: pair[scheme] for name, pair in COLORS.items()} for scheme in (0, 1))
 
 #: What Material calls them; its other names come from these, or show nowhere in the book.

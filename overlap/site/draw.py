@@ -12,6 +12,7 @@ from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from overlap import OverlapError
+from overlap.site.colors import LANES
 from overlap.site.layout import Layout, Plot, kind, text_of_bar
 from overlap.site.numbers import told
 from overlap.site.scales import FONT, LINE, text_width, thinned, wrapped
@@ -22,10 +23,10 @@ WIDTHS = {"wide": 504, "narrow": 266}
 NARROW = "33rem"
 _NEAR = 3  # pixels: places nearer than this share a box
 _MANY = 40  # points of a line that still have dots
-#: Colours of lanes that have one on all pages: Python 5, copies and data 3, another GPU 4, and 1 for a GPU
-#: that works. They are the four answers to what a GPU waits for, on the first page and in four_waits.svg.
-_LANES = {"CPU": 5, "CPU copies": 5, "copies": 3, "NCCL": 4, "all-reduce": 4, "all-reduces": 4}
-_LANES |= {"GPU": 1, "compute": 1, "matmuls": 1, "compute, copies": 1, "optimizer": 6, "unprofiled": 6}
+#: What lanes of these names are, so that they have one colour on all pages; or the number of a colour.
+_LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
+_LANES |= {"all-reduce": "peer", "all-reduces": "peer", "GPU": "gpu", "compute": "gpu", "matmuls": "gpu"}
+_LANES |= {"compute, copies": "gpu", "optimizer": 6, "unprofiled": 6}
 COLORS = 6
 #: What other lanes of such a timeline take first: colours that say less.
 _BESIDE_LANES = (1, 2, 6, 3, 4, 5)
@@ -450,7 +451,7 @@ def _of_lane(name: str, mark) -> int | str | None:
     """The colour that a lane has on all pages."""
     if kind(mark) != "Spans":
         return None
-    return "ceiling" if name.endswith(" waits") else _LANES.get(name)
+    return "ceiling" if name.endswith(" waits") else _number(_LANES.get(name))
 
 
 def _lane(name: str) -> str:
@@ -461,7 +462,13 @@ def _lane(name: str) -> str:
     return re.sub(r"^CPU \d+$", "CPU", name)
 
 
+def _number(color):
+    """The number of a lane's colour; any other colour as it is."""
+    return LANES[color][0] if color in LANES else color
+
+
 def _variable(color: int | str) -> str:
+    color = _number(color)
     return f"var(--ov-series-{color})" if isinstance(color, int) else f"var(--ov-{color})"
 
 

@@ -16,8 +16,9 @@ def on_paper(picture: str) -> str:
 
 
 def by_itself(drawing: str) -> str:
-    """A drawing of the book itself as a file of its own: its letters are not the page's."""
-    return drawing.replace("<svg ", '<svg style="font-family:sans-serif" ', 1)
+    """A drawing of the book itself as a file of its own: light, with letters of its own."""
+    colored = _VARIABLE.sub(lambda variable: LIGHT[variable[1]], drawing)
+    return colored.replace("<svg ", '<svg style="font-family:sans-serif" ', 1)
 
 
 def in_file(picture: str) -> str:

@@ -161,8 +161,8 @@ def plot(results: dict, ceilings: dict):
         """
         calls = {"CPU": "calls of CUDA", "CPU copies": "copies"}
         calls |= {"CPU waits": "waits for the GPU"}
-        lanes = {"copies": ("copies", 3), "compute": ("GPU", 1)}
-        lanes |= {"all-reduce": ("all-reduce", 4)}
+        lanes = {"copies": ("copies", "data"), "compute": ("GPU", "gpu")}
+        lanes |= {"all-reduce": ("all-reduce", "peer")}
         panels = []
         for title, rows in results["timelines"].items():
             spans = {kind: [] for kind in (*calls, *lanes)}
@@ -171,11 +171,12 @@ def plot(results: dict, ceilings: dict):
                     spans[kind].append((start / 1e3, us / 1e3))
             python = sorted(span for kind in calls for span in spans[kind])
             marks: list[Any] = [
-                Spans("Python", between_them(python), "Python", 5, light=True)
+                Spans("Python", between_them(python), "Python", "python", light=True)
             ]
             for kind, words in calls.items():
                 grey = kind == "CPU waits"
-                color, names = "ceiling" if grey else 5, [words] * len(spans[kind])
+                color = "ceiling" if grey else "python"
+                names = [words] * len(spans[kind])
                 marks.append(
                     Spans("Python", spans[kind], words, color, light=grey, names=names)
                 )
@@ -221,7 +222,8 @@ def plot(results: dict, ceilings: dict):
         colour; `dark(rows)` from when to when these lanes are dark. The lanes are from
         a profile; the lane "step, timed" is its time without one.
         """
-        colors = {"Python": 5, "copies": 3, "GPU": 1, "all-reduce": 4}
+        colors = {"Python": "python", "copies": "data", "GPU": "gpu"}
+        colors |= {"all-reduce": "peer"}
         timed = "step, timed"
         panels, longest = [], 0.0
         for title, name, wait, dark in steps:
@@ -259,7 +261,7 @@ def plot(results: dict, ceilings: dict):
         return []
 
     def for_data(rows: list[list[Any]]) -> list[tuple]:
-        return [("GPU", [(0.0, first_ms(rows))], 3)]
+        return [("GPU", [(0.0, first_ms(rows))], "data")]
 
     def for_numbers(rows: list[list[Any]]) -> list[tuple]:
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]

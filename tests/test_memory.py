@@ -16,6 +16,7 @@ import pytest
 import torch
 from conftest import run_alone
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -517,6 +518,18 @@ def test_a_borrower_predicts_a_model_of_his_own():
     weight_and_its_gradient, batch, loss_and_its_gradient = 2 * 50 * 100, 10 * 100, 2
     assert most == 4 * (weight_and_its_gradient + batch + loss_and_its_gradient)
     assert by.startswith("MmBackward0")
+
+
+def test_what_cannot_be_run_dry_raises_what_its_docstring_says():
+    outside = nn.Linear(2, 1)
+    for work, error in (
+        (lambda: outside(torch.ones(1, 2)), AssertionError),
+        (lambda: torch.ones(3).sum().item(), DataDependentOutputException),
+        (lambda: torch.ones(3).nonzero(), DynamicOutputShapeException),
+    ):
+        with pytest.raises(error):
+            peak_predicted.predicted(work, "cpu")
+        assert error.__name__ in peak_predicted.predicted.__doc__
 
 
 def test_an_operation_within_a_library_call_counts_once():

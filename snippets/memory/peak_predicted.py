@@ -57,14 +57,22 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
 
         peak, operation = predicted(step)
 
-    `work` makes its model, optimizer and data itself: real tensors from outside are
-    refused, and so is reading a value, as `.item()` does. For "cuda" it needs a PyTorch
-    that was built with CUDA: one for the CPU alone raises, or aborts the process in
-    attention. A backward pass also needs a GPU, of any size: without one PyTorch 2.14
-    raises a RuntimeError about `hasPrimaryContext`. Make everything on the CPU there,
-    and say "cpu": its operations may keep other bytes. `device` is the kind whose
-    memory counts: say "cpu" for work on the CPU. Say `foreach=True` (or `fused=True`)
-    to the optimizer: its default is another for fake tensors.
+    Two steps, for the first makes the optimizer's state. The peak is that of tensors:
+    what the allocator rounds up and keeps, workspaces of libraries, memory that an
+    operation uses inside, and the context come on top. `device` is the kind whose
+    memory counts, "cpu" for work on the CPU; of several GPUs all are added. Each
+    operation takes the CPU's time, also without its arithmetic: large models take long.
+
+    `work` makes its model, optimizer and data itself: AssertionError for a real tensor
+    from outside, DataDependentOutputException for what reads a value, as `.item()`
+    does, and DynamicOutputShapeException for a size that depends on values, as that of
+    `nonzero`. Say `foreach=True` (or `fused=True`) to the optimizer: its default on a
+    GPU is another for fake tensors.
+
+    For "cuda" it needs a PyTorch that was built with CUDA, and for a backward pass a
+    GPU of any size. Without these PyTorch raises a RuntimeError, or in attention aborts
+    the process. There make everything on the CPU, and say "cpu": the sizes of tensors
+    are the same, but its operations may keep other ones.
     """
     with FakeTensorMode(), Peak(device) as peak:
         work()

@@ -302,6 +302,17 @@ REFUSED = {
 }
 
 
+def test_editors_mark_at_the_beginning_of_a_bundle_is_no_recording(bundle, capsys):
+    """PowerShell writes such marks; in UTF-16 it writes no UTF-8 at all, which is said."""
+    text = bundle.read_text()
+    bundle.write_text(text, encoding="utf-8-sig")
+    assert main(["import", str(bundle)]) == 0
+    assert "2 imported, 0 refused" in capsys.readouterr().out
+    bundle.write_text(text, encoding="utf-16")
+    assert main(["import", str(bundle)]) == 1
+    assert f"{bundle}: is text in UTF-16, as PowerShell writes it; save it as UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["", "\n \n", "# A page\n\nof text", '{"overlap": 1, "recordings": []}'])
 def test_a_file_without_a_recording_is_named(here, capsys, tmp_path, text):
     bundle = tmp_path / "bundle.jsonl"

@@ -320,3 +320,11 @@ def test_show(tmp_path):
         OverlapError, match=r"^snippets/a/b.py: no function lost; it has decorated, Actor, main"
     ):
         snippet.show(["main", "lost"])
+
+
+def test_a_mistyped_name_is_told_the_nearest(tmp_path):
+    write(tmp_path, "a/sleeper", HEADER + MAIN)
+    with pytest.raises(
+        OverlapError, match=r"snippets/a/sleper.py: there is no such file; did you mean a/sleeper\?"
+    ):
+        Snippet.read(tmp_path, "a/sleper")

@@ -24,7 +24,7 @@ def as_text(report: dict) -> Iterator[str]:
     torch = report["software"]["torch"]
     yield f"Measured now: {label}, {here['cpu']}, {plural(here['cores'], 'core')}, torch {torch}"
     if not here["gpus"]:
-        yield "torch sees no GPU here, so this measures the CPU; docs/first_steps.md tells why that may be."
+        yield "torch sees no GPU here, so this measures the CPU; the page First steps tells why that may be."
     headlines = report["headlines"]
     rows = [_row(line, here, len({line["machine"] for line in headlines}) > 1) for line in headlines]
     yield from aligned(rows)

@@ -5,6 +5,7 @@ machines what was measured. A bundle
 is a file of recordings, one a line, for machines that are reached by upload and download only.
 """
 
+import codecs
 import contextlib
 import json
 import re
@@ -210,9 +211,12 @@ def add(path: Path, data: dict) -> tuple[dict | None, dict]:
 def bundled(path: Path) -> list[tuple[str, bytes]]:
     """(file:line, text) of each recording in a bundle."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise OverlapError(f"{path}: cannot be read ({error.strerror}); copy the bundle here again") from None
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise OverlapError(f"{path}: is text in UTF-16, as PowerShell writes it; save it as UTF-8")
+    lines = text.split(b"\n")
     return [(f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
 
 

@@ -282,7 +282,13 @@ def _text(root: Path, name: str) -> str:
     try:
         return (root / file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise OverlapError(f"{file}: there is no such file; see `overlap list`") from None
+        there = sorted(
+            path.relative_to(root / "snippets").with_suffix("").as_posix()
+            for path in (root / "snippets").glob("*/*.py")
+        )
+        near = difflib.get_close_matches(name, there, 1)
+        remedy = f"did you mean {near[0]}?" if near else "see `overlap list`"
+        raise OverlapError(f"{file}: there is no such file; {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise OverlapError(f"{file}: cannot be read ({error}); make it a UTF-8 file") from None
 

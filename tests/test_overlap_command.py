@@ -310,7 +310,8 @@ def test_editors_mark_at_the_beginning_of_a_bundle_is_no_recording(bundle, capsy
     assert "2 imported, 0 refused" in capsys.readouterr().out
     bundle.write_text(text, encoding="utf-16")
     assert main(["import", str(bundle)]) == 1
-    assert f"{bundle}: is text in UTF-16, as PowerShell writes it; save it as UTF-8" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"{bundle}: is text in UTF-16, as PowerShell writes it; save it as UTF-8" in told
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "# A page\n\nof text", '{"overlap": 1, "recordings": []}'])

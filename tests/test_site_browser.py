@@ -1928,6 +1928,52 @@ def test_the_language_and_its_menu_follow_the_page(visit, address):
     assert page.locator("html").get_attribute("lang") == "zh"
 
 
+#: What stays in a picture on a Chinese page: names of functions, models and devices.
+NAMES = re.compile(r"CUDA|CPU|GPU|Python|MLP|CNN|ResNet|all-reduce|(matmul|bf16) \d+|[KMG]iB|[µm]s")
+
+
+@pytest.mark.parametrize("name", ["first_steps", "asynchrony", "streams", "devices"])
+def test_pictures_on_a_chinese_page_speak_chinese(visit, name):
+    page = visit(f"zh/{name}/", width=1440)
+    figures = page.locator(".ov-figure:has(picture)")
+    assert figures.count()
+    for i in range(figures.count()):
+        figures.nth(i).scroll_into_view_if_needed()
+        figures.nth(i).locator(".ov-picture svg").wait_for()
+    texts = page.locator(".ov-picture svg text").all_text_contents()
+    assert [text for text in texts if re.search("[A-Za-z]{3}", NAMES.sub("", text))] == []
+    point = page.locator(".ov-picture .ov-point").first
+    point.hover(force=True)
+    told = page.locator(".ov-picture + .ov-told").first.text_content()
+    assert re.search("[\u4e00-\u9fff–]", told), told
+    english = visit(f"{name}/", width=1440)
+    english.locator(".ov-figure .ov-picture svg").first.wait_for()
+    assert not re.search("[\u4e00-\u9fff]", english.locator(".ov-picture svg").first.text_content())
+
+
+def test_what_scripts_write_is_in_the_language_of_the_page(visit):
+    page = visit("zh/streams/", width=1440)
+    title = page.locator(".ov-picker-name")
+    playwright.expect(title).to_have_text("机器")
+    copy = page.locator(".md-code__button[data-md-type=copy]").first
+    copy.wait_for(state="attached")
+    playwright.expect(copy).to_have_attribute("title", "复制到剪贴板")
+    explore = page.get_by_role("button", name="放大查看时间线").first
+    explore.click()
+    tools = page.locator(".ov-explore").first
+    told = tools.locator(".ov-told")
+    playwright.expect(told).to_contain_text("点击色条看名称")
+    buttons = tools.locator("button").all_text_contents()
+    assert [text for text in buttons if re.search("[A-Za-z]", text)] == []
+    page.keyboard.press("ArrowRight")
+    playwright.expect(told).to_contain_text("持续")
+    page.keyboard.press("g")
+    playwright.expect(told).to_contain_text("。")
+    page.locator(".md-nav--primary").get_by_role("link", name="Graphs", exact=True).click()
+    page.wait_for_url("**/graphs/")
+    playwright.expect(title).to_have_text("Machine")
+
+
 def search(page, words):
     """Put the words into the search field, all at once, and wait for results."""
     field = page.get_by_role("textbox", name="Search")

@@ -49,7 +49,7 @@ def of_parts(parts: dict[str, dict[str, list]]) -> str:
 def folder(tmp_path_factory) -> Path:
     """The assets, a trace and a page."""
     root = tmp_path_factory.mktemp("explore")
-    for name in ("timeline.js", "fault.js", "overlap.css", "vendor"):
+    for name in ("timeline.js", "fault.js", "words.js", "overlap.css", "vendor"):
         (root / name).symlink_to(ASSETS / name)
     (root / "timelines.json").write_text(of_parts({"": {"slow": EVENTS, "quick": EVENTS[:1]}}))
     (root / "index.html").write_text(PAGE)

@@ -125,3 +125,24 @@ def test_a_mark_of_the_english_claim_has_its_evidence_beside_the_page(small_book
     small_book.page("zh/a", "# 甲\n\n它很大 {claim: larger}。\n")
     (problem,) = small_book.check(remarks=False)
     assert "docs/zh/a.md:3: no claim of this page is named 'larger'; there are large" in problem
+
+
+def scripts() -> str:
+    """The book's own scripts but the table of words; texts that are joined over lines are whole."""
+    files = sorted(path for path in DOCS.glob("assets/*.js") if path.name != "words.js")
+    return re.sub(r'"\n\s*\+ "', "", "\n".join(path.read_text(encoding="utf-8") for path in files))
+
+
+def test_each_text_of_a_script_is_in_the_table_of_words_with_its_values():
+    table = (DOCS / "assets/words.js").read_text(encoding="utf-8").partition("const LABELS")[0]
+    words = dict(re.findall(r'^ {6}"(.+)":\s+"(.+)",$', table, re.M))
+    asked = set(re.findall(r'translated\("([^"]+)"', scripts()))
+    asked |= set(re.findall(r'\bbutton\("([^"]*[A-Za-z][^"]*)"', scripts()))
+    asked |= set(re.findall(r'\bbutton\("[^"]+", "([^"]+)"', scripts()))
+    assert asked
+    assert asked - words.keys() == set()
+    assert [text for text in words if f'"{text}"' not in scripts()] == []
+    for english, chinese in words.items():
+        places = [sorted(set(re.findall(r"{\d}", text))) for text in (english, chinese)]
+        assert places[0] == places[1], english
+        assert re.search("[\u3001-\u9fff，；。]", chinese), english

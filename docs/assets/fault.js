@@ -3,6 +3,8 @@
 
 import { button, draw, duration, fetched, isTouched, longestIdle, zooming } from "./timeline.js"
 
+const { translated } = window.overlapWords  // timeline.js has fetched words.js
+
 /* Not innerText, which is empty in a row of evidence that is closed. */
 const cells = row => [...row.cells].map(cell => cell.textContent.replace(/\s+/g, " ").trim())
 
@@ -20,6 +22,9 @@ export const game = (faults, steps) => ({
     .sort((a, b) => a.words.localeCompare(b.words, "en")),
   stages: [...steps.tBodies[0].rows].map(row => ({ fault: named(row.cells[0]).fault, ms: cells(row)[1], hint: cells(row).at(-1) })),
 })
+
+const ASKED = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
+  + "Where its lane is faint, it calls nothing of CUDA; grey is a wait."
 
 const paragraph = (name, text = "") => {
   const made = document.createElement("p")
@@ -53,17 +58,17 @@ export const play = async (place, faults, steps, url) => {
   const show = number => {
     const { fault, ms } = stages[number]
     again.hidden = !number
-    title.textContent = number ? `${number} of ${options.length} taken out: ${ms} ms a step` : `All faults: ${ms} ms a step`
+    title.textContent = number ? translated("{0} of {1} taken out: {2} ms a step", number, options.length, ms)
+      : translated("All faults: {0} ms a step", ms)
     const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
     drawing = draw(canvas, timeline, text => { told.textContent = text }, { target: number < options.length ? idle : null, marked: (from, to) => {
       const shared = Math.min(to, idle.to) - Math.max(from, idle.from)
       told.textContent += shared > (idle.to - idle.from) / 2
-        ? " Here the GPU is idle for longest." : ` The GPU is idle for longest elsewhere: ${duration(idle.to - idle.from)}.`
+        ? translated(" Here the GPU is idle for longest.") : translated(" The GPU is idle for longest elsewhere: {0}.", duration(idle.to - idle.from))
     } })
-    told.textContent = number < options.length
-      ? "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
-        + `Where its lane is faint, it calls nothing of CUDA; grey is a wait. ${isTouched() ? "Tap" : "Click"} the gap, then choose the cause.`
-      : `Two steps of the healthy program. You took out ${options.length} faults, with ${wrong} wrong ${wrong === 1 ? "choice" : "choices"}.`
+    if (number < options.length) told.textContent = translated(ASKED) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
+    else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)
+    else told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.", options.length, wrong)
     choices.replaceChildren()
     if (number === options.length) return
     for (const option of options.filter(option => !cured.has(option.fault))) {
@@ -80,12 +85,13 @@ export const play = async (place, faults, steps, url) => {
     const next = stages[number + 1]
     if (fault !== next.fault) {
       wrong += 1
-      verdict.textContent = `Yes, that is there, too: ${words} (${written}). But start with another one: look where the GPU is idle for longest.`
+      verdict.textContent = translated("Yes, that is there, too: {0} ({1}). But start with another one: look where the GPU is idle for longest.", words, written)
       return
     }
     cured.add(fault)
-    verdict.textContent = `Yes: ${words} (${written}). What the trace showed: ${next.hint}. Without it a step takes ${next.ms} ms instead of ${stages[number].ms}. `
-    if (more) verdict.append("More in ", more.cloneNode(true), ".")
+    verdict.textContent = translated("Yes: {0} ({1}). What the trace showed: {2}. Without it a step takes {3} ms instead of {4}. ",
+      words, written, next.hint, next.ms, stages[number].ms)
+    if (more) verdict.append(translated("More in "), more.cloneNode(true), translated("."))
     show(number + 1)
     choices.querySelector("button")?.focus()
   }

@@ -6,6 +6,7 @@
 (() => {
   const PICKED = "overlap.machine", MINE = "overlap.mine"
   const ROOT = new URL("../", document.currentScript.src)
+  const { translated } = window.overlapWords  // from words.js
   const machines = window.overlapMachines ?? [], marks = window.overlapMarks ?? {}  // from generated/machines.js
   const find = machine => machines.find(each => each.name === machine)
   const isMine = machine => machine.startsWith("my:")
@@ -130,7 +131,7 @@
         box.prepend(...picture.tables.map(tableOf))
         const more = box.querySelector(".ov-more")
         more.hidden = !picture.more
-        more.textContent = `${picture.more} more in the raw recording.`
+        more.textContent = translated("{0} more in the raw recording.", picture.more)
       }
     }
   }
@@ -361,17 +362,18 @@
     done(current = shown)
     if (!select()) return
     select().value = shown
-    select().closest("label").title = `Other machines cannot be shown: their files cannot be read here (${error.message}).`
+    select().closest("label").title = translated("Other machines cannot be shown: their files cannot be read here ({0}).", error.message)
   }
 
   const build = () => {
     const header = document.querySelector(".md-header__inner")
+    if (select()) select().previousElementSibling.textContent = translated("Machine")
     if (!header || !machines.length || select()) return
     const picker = document.createElement("label"), title = document.createElement("span"), choice = document.createElement("select")
     picker.className = "ov-picker"
     title.className = "ov-picker-name"
-    title.textContent = "Machine"
-    for (const { name: machine, label, local } of machines) choice.add(new Option(label + (local ? " (this build)" : ""), machine))
+    title.textContent = translated("Machine")
+    for (const { name: machine, label, local } of machines) choice.add(new Option(local ? translated("{0} (this build)", label) : label, machine))
     choice.addEventListener("change", () => pick(choice.value))
     picker.append(title, choice)
     header.insertBefore(picker, header.querySelector(".md-header__option, .md-search, [for=__search]"))
@@ -395,7 +397,7 @@
       place.append(label)
       return choice
     }
-    const shown = choose("shown on"), other = choose("compare with", [new Option("…", "")])
+    const shown = choose(translated("shown on")), other = choose(translated("compare with"), [new Option("…", "")])
     shown.addEventListener("change", async () => {
       const top = place.getBoundingClientRect().top
       await pick(shown.value)
@@ -498,8 +500,8 @@
       const verdicts = own.map(({ name: machine }) => of(of(mine.machines, machine.slice(3)).claims, mark.dataset.key)?.[0])
       const state = ["false", "open", "holds"].find(name => verdicts.includes(name))
       if (!state) continue
-      mark.append(span(`ov-own ov-${state}`, ` · yours ${of(marks, state)}`))
-      mark.title += `; on your machine: ${state}`
+      mark.append(span(`ov-own ov-${state}`, ` · ${translated("yours")} ${of(marks, state)}`))
+      mark.title += translated("; on your machine: {0}", state)
     }
   }
 
@@ -560,7 +562,7 @@
     remember(all(VALUES), valueIn)
     remember(all(BLOCKS), block => block.dataset.given)
     all(".ov-drop").forEach(open)
-    for (const mark of all(".ov-mark:not([title])")) mark.title = "on how many machines this holds"
+    for (const mark of all(".ov-mark:not([title])")) mark.title = translated("on how many machines this holds")
     if (!document.querySelector("body [data-machine^='my:']")) {
       own.forEach(addOwn)
       if (mine) addMarks()

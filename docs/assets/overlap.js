@@ -4,6 +4,7 @@
 
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
+  const { translated, label: drawnLabel } = window.overlapWords  // from words.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -37,11 +38,13 @@
   const amiss = input => {
     const { badInput, valueMissing, rangeUnderflow, rangeOverflow, stepMismatch } = input.validity
     const text = `${input.value} ${part(input, ".ov-unit").textContent}`.trim()
-    const why = badInput ? "This is not a number." : valueMissing ? "This field is empty."
-      : rangeUnderflow ? `${text} is too small.` : rangeOverflow ? `${text} is too large.`
-        : stepMismatch ? `${text} is not a whole number.` : ""
+    const why = badInput ? translated("This is not a number.") : valueMissing ? translated("This field is empty.")
+      : rangeUnderflow ? translated("{0} is too small.", text) : rangeOverflow ? translated("{0} is too large.", text)
+        : stepMismatch ? translated("{0} is not a whole number.", text) : ""
     const [low, high] = [input.min, input.max].map(bound => Number(bound).toLocaleString("en-US", { maximumSignificantDigits: 9 }))
-    return why && `${why} Enter a${input.step === "1" ? " whole" : ""} number from ${low} to ${high}.`
+    const allowed = input.step === "1" ? translated("Enter a whole number from {0} to {1}.", low, high)
+      : translated("Enter a number from {0} to {1}.", low, high)
+    return why && `${why} ${allowed}`
   }
 
   const calculate = form => {
@@ -99,7 +102,7 @@
   const speak = (box, told, label) => {
     const marks = [...box.querySelectorAll(".ov-point")]
     box.role = marks.length ? "group" : "img"
-    box.ariaLabel = label + (marks.length ? ` Arrow keys tell its ${marks.length} values.` : "")
+    box.ariaLabel = label + (marks.length ? translated(" Arrow keys tell its {0} values.", marks.length) : "")
     if (!marks.length) return
     box.tabIndex = 0
     let at = -1
@@ -107,7 +110,7 @@
       marks[at]?.classList.remove("ov-at")
       at = to
       marks[at]?.classList.add("ov-at")
-      told.textContent = marks[at]?.textContent ?? ""
+      told.textContent = drawnLabel(marks[at]?.textContent ?? "")
     }
     box.addEventListener("keydown", event => {
       const last = marks.length - 1
@@ -147,6 +150,7 @@
     const svg = harmless(new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement)
     if (svg.localName !== "svg") return
     svg.setAttribute("aria-hidden", "true")
+    for (const text of svg.querySelectorAll("text")) if (!text.children.length) text.textContent = drawnLabel(text.textContent)
     const box = document.createElement("div"), told = document.createElement("p")
     box.className = "ov-picture"
     box.append(svg)
@@ -209,7 +213,8 @@
         score = Object.assign(document.createElement("p"), { className: "ov-score" })
         place.before(score)
       }
-      score.textContent = `${right} of ${made.length} guessed right${left ? `; ${left} more in this chapter` : ""}.`
+      score.textContent = left ? translated("{0} of {1} guessed right; {2} more in this chapter.", right, made.length, left)
+        : translated("{0} of {1} guessed right.", right, made.length)
     }
   })
 
@@ -235,7 +240,7 @@
       const bar = document.createElement("nav"), button = document.createElement("button")
       code.parentElement.id = `ov-code-${codes++}`
       bar.className = "md-code__nav"
-      Object.assign(button, { className: "md-code__button", title: "Copy to clipboard" })
+      Object.assign(button, { className: "md-code__button", title: translated("Copy to clipboard") })
       Object.assign(button.dataset, { clipboardTarget: `#${code.parentElement.id} > code`, mdType: "copy" })
       bar.append(button)
       code.before(bar)
@@ -322,7 +327,7 @@
     for (const place of within.querySelectorAll(".ov-perfetto:not(:has(button))")) {
       const button = document.createElement("button")
       button.type = "button"
-      button.textContent = "open in Perfetto"
+      button.textContent = translated("open in Perfetto")
       button.addEventListener("click", () => {
         const perfetto = open(PERFETTO), trace = fetch(place.dataset.trace).then(answer => answer.arrayBuffer())
         const ask = setInterval(() => perfetto.closed ? clearInterval(ask) : perfetto.postMessage("PING", PERFETTO), 100)
@@ -343,7 +348,7 @@
     for (const row of within.querySelectorAll(".ov-run .ov-explorable:empty")) {
       const figure = row.parentElement, button = document.createElement("button")
       button.type = "button"
-      button.textContent = "Explore this timeline"
+      button.textContent = translated("Explore this timeline")
       button.addEventListener("click", async () => {
         if (!figure.querySelector(".ov-explore")) {
           const { explore } = await import(new URL("timeline.js", ASSETS))
@@ -576,13 +581,19 @@
 
   /* The theme gives each code block a landmark when it comes near, all of one name. */
   const nameCode = () => {
-    for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = `Code ${i + 1}`
+    for (const [i, bar] of document.querySelectorAll(".md-code__nav").entries()) bar.ariaLabel = translated("Code {0}", i + 1)
+    for (const button of document.querySelectorAll(".md-code__button[data-md-type=copy]")) button.title = translated("Copy to clipboard")
   }
   const named = new MutationObserver(nameCode)
 
+  /* The theme's notice of what was copied, in the language of the page. */
+  const notice = new MutationObserver(([{ target }]) => {
+    if (target.textContent === "Copied to clipboard") target.textContent = translated("Copied to clipboard")
+  })
+
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
-    document.querySelector(".md-search")?.setAttribute("aria-label", "Search")
+    document.querySelector(".md-search")?.setAttribute("aria-label", translated("Search"))
     /* The theme's search hears keys alone: not a mouse that pastes, a phone's menu, a voice. */
     const asked = document.querySelector(".md-search__input")
     if (asked) asked.oninput = () => asked.dispatchEvent(new KeyboardEvent("keyup"))
@@ -590,6 +601,8 @@
     for (const code of document.querySelectorAll("code")) code.translate = false
     for (const value of document.querySelectorAll("span.ov-value")) value.tabIndex = -1  // a finger that taps it is told its note
     nameCode()
+    const dialog = document.querySelector(".md-dialog__inner")
+    if (dialog && document.documentElement.lang !== "en") notice.observe(dialog, { childList: true, characterData: true })
     named.observe(document.querySelector(".md-content") ?? document.body, { childList: true, subtree: true })
     const scrolling = ".jupyter-wrapper :is(.highlight-ipynb, .jp-OutputArea-output, .jp-RenderedMarkdown pre)"
     for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0
@@ -614,11 +627,11 @@
     if (!rows.length || document.querySelector(".ov-open-all")) return
     const button = document.createElement("button")
     button.className = "ov-open-all"
-    button.textContent = "Open all"
+    button.textContent = translated("Open all")
     button.addEventListener("click", () => {
       const open = !rows.every(row => row.open)
       for (const row of rows) row.open = open
-      button.textContent = open ? "Close all" : "Open all"
+      button.textContent = translated(open ? "Close all" : "Open all")
     })
     rows[0].before(button)
     for (const row of rows) nearRows.observe(row)
@@ -635,17 +648,7 @@
   }
   document.addEventListener("ov-shown", ({ target }) => target.matches(".ov-calculator") ? begin(target) : equip(target))
 
-  /* Without a reload the theme keeps the language and the header of the page before; the links in the head are the new page's. */
-  const followLanguage = () => {
-    if (location.protocol === "file:") return
-    const links = [...document.head.querySelectorAll("link[hreflang]")]
-    for (const { hreflang, href } of links) document.querySelector(`.md-select__link[hreflang=${hreflang}]`).href = href
-    const isChinese = links.some(({ hreflang, href }) => hreflang === "zh" && new URL(href).pathname === location.pathname)
-    if (links.length) document.documentElement.lang = isChinese ? "zh" : "en"
-  }
-
   const start = () => {
-    followLanguage()
     filter()
     choose()
     mend()

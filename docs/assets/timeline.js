@@ -3,6 +3,9 @@
    picture is drawn (overlap/site/timeline.py says what the file has), and the rest is here. */
 
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
+import "./words.js"
+
+const { translated, label: drawnLabel } = window.overlapWords
 
 /* A gap is worth a button from this share of its timeline on. */
 const WORTH = 0.01
@@ -82,9 +85,10 @@ export const meanwhile = (lanes, from, to) => {
 export const launched = (event, partners) => {
   if (!partners.length) return ""
   const [other] = partners
-  if (!isCpu(event.lane)) return ` Launched by ${other.name}, ${duration(event.start - other.start)} before.`
-  const what = partners.length > 1 ? `${partners.length} kernels; the first` : other.name
-  return ` Launches ${what}, which starts ${duration(other.start - event.start)} later.`
+  if (!isCpu(event.lane)) return translated(" Launched by {0}, {1} before.", other.name, duration(event.start - other.start))
+  const later = duration(other.start - event.start)
+  if (partners.length > 1) return translated(" Launches {0} kernels; the first, which starts {1} later.", partners.length, later)
+  return translated(" Launches {0}, which starts {1} later.", other.name, later)
 }
 
 /* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. Recordings have the CPU's calls
@@ -92,13 +96,15 @@ export const launched = (event, partners) => {
 export const describe = (lanes, from, to) => {
   const working = lanes.filter(lane => !isCpu(lane))
     .map(lane => [lane.name, Math.round(100 * busy(lane.events, from, to) / (to - from))]).filter(([, percent]) => percent)
-  const gpu = working.length ? working.map(([name, percent]) => `${name} is busy for ${percent}%`).join(", ") : "the GPU is idle"
-  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${name} ${duration(us)}`)
+  const gpu = working.length ? working.map(([name, percent]) => translated("{0} is busy for {1}%", drawnLabel(name), percent)).join(translated(", "))
+    : translated("the GPU is idle")
+  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${drawnLabel(name)} ${duration(us)}`).join(translated(", "))
   const recorded = lanes.filter(isCpu).flatMap(lane => lane.events).sort((a, b) => a.start - b.start)
-  const rest = to - from - busy(recorded, from, to), unnamed = "Python, PyTorch or the loader"
-  const between = rest > (to - from) / 100 ? `; the rest, ${duration(rest)}, is in no recorded call: ${unnamed}` : ""
-  const cpu = calls.length ? `the CPU meanwhile: ${calls.join(", ")}${between}` : `no call of the CPU is recorded meanwhile: it runs ${unnamed}`
-  return `${duration(to - from)}: ${gpu}; ${cpu}.`
+  const rest = to - from - busy(recorded, from, to), unnamed = translated("Python, PyTorch or the loader")
+  const between = rest > (to - from) / 100 ? translated("; the rest, {0}, is in no recorded call: {1}", duration(rest), unnamed) : ""
+  const cpu = calls ? translated("the CPU meanwhile: {0}", calls) + between
+    : translated("no call of the CPU is recorded meanwhile: it runs {0}", unnamed)
+  return translated("{0}: {1}; {2}.", duration(to - from), gpu, cpu)
 }
 
 const element = (name, attributes = {}, parent = null) => {
@@ -108,19 +114,22 @@ const element = (name, attributes = {}, parent = null) => {
   return made
 }
 
-/* A button that says what it does, in a word and as a title. */
+/* A button that says what it does, in a word and as a title, both in the page's language. */
 export const button = (text, title, act) => {
   const made = document.createElement("button")
   made.type = "button"
-  made.textContent = text
-  made.title = title
-  if (!/[a-z]/.test(text)) made.ariaLabel = title
+  made.textContent = translated(text)
+  made.title = translated(title)
+  if (!/\p{L}/u.test(text)) made.ariaLabel = made.title
   made.addEventListener("click", act)
   return made
 }
 
 /* Whether a picture has its narrow form: on a phone, and in a pair. */
 const isSmall = place => matchMedia(`(max-width: ${window.overlapNarrow})`).matches || place.clientWidth < 420
+
+const KEYS = " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, "
+  + "G marks the gap behind the event, L goes from a call to what it launched."
 
 /* What a bar says of a kernel: its function, without where it stands in the code and for which types it was made. */
 const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::/g, "").replace(/(?<=\w)[<(].*/, "")
@@ -137,19 +146,19 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, class: "ov-timeline" }, place)
   svg.tabIndex = 0
   svg.setAttribute("role", "application")
-  svg.setAttribute("aria-label", `Timeline ${title}, ${lanes.length} lanes. Arrow keys go from event to event and from lane to lane, `
-    + "plus and minus zoom, 0 shows all, G marks the gap behind the event, L goes from a call to what it launched.")
+  svg.setAttribute("aria-label", translated("Timeline {0}, {1} lanes.", drawnLabel(title), lanes.length) + translated(KEYS))
   const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
   element("rect", { x: 0, y: 0, width: room, height: bottom }, element("clipPath", { id: clip }, element("defs", {}, svg)))
   const ticks = element("g", { class: "ov-ticks", transform: `translate(${left} 0)` }, svg)
   const inner = element("g", { transform: `translate(${left} 0)`, "clip-path": `url(#${clip})` }, svg)
   const moving = element("g", {}, inner)
   const names = element("g", { class: "ov-names" }, inner)
-  element("text", { x: (left + right) / 2, y: bottom + BELOW + LINE - 3, class: "ov-middle" }, svg).textContent = label
+  element("text", { x: (left + right) / 2, y: bottom + BELOW + LINE - 3, class: "ov-middle" }, svg).textContent = drawnLabel(label)
   const rows = lanes.map((lane, number) => {
     const [middle, lines] = places[number], y = middle - BAR / 2
-    lines.forEach((line, place) => {
-      const beside = { x: left - 6, y: middle + 3.5 + LINE * (place - (lines.length - 1) / 2), class: "ov-lane" }
+    const named = drawnLabel(lane.name), shown = named === lane.name ? lines : [named]
+    shown.forEach((line, place) => {
+      const beside = { x: left - 6, y: middle + 3.5 + LINE * (place - (shown.length - 1) / 2), class: "ov-lane" }
       element("text", beside, svg).textContent = line
     })
     const bar = ({ start, end, fill }) => element("rect", {
@@ -244,8 +253,8 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     event.bar.classList.add("ov-at")
     link(event)
     bring(event)
-    const name = event.name === event.lane.name ? event.name : `${event.lane.name}: ${event.name}`
-    say(`${name}, ${duration(event.end - event.start)}, from ${duration(event.start)} on.${launched(event, partnersOf(event))}`)
+    const lane = drawnLabel(event.lane.name), name = event.name === event.lane.name ? lane : `${lane}: ${event.name}`
+    say(translated("{0}, {1}, from {2} on.", name, duration(event.end - event.start), duration(event.start)) + launched(event, partnersOf(event)))
   }
 
   const positionOf = event => {
@@ -294,12 +303,12 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     "+": () => scale(2), "=": () => scale(2), "-": () => scale(0.5), 0: reset,
     l: () => {
       const [other] = chosen ? partnersOf(chosen) : []
-      other ? choose(other) : say("The recording does not say what belongs to this.")
+      other ? choose(other) : say(translated("The recording does not say what belongs to this."))
     },
     g: () => {
       if (!chosen) return walk(1)
       const gap = gapAt(chosen.lane.events, chosen.end + 1e-3, first, last)
-      gap ? mark(gap.from, gap.to) : say("There is no gap behind this event.")
+      gap ? mark(gap.from, gap.to) : say(translated("There is no gap behind this event."))
     },
   }
   svg.addEventListener("keydown", event => {
@@ -324,8 +333,8 @@ export const zooming = drawing => [
 
 export const isTouched = () => matchMedia("(pointer: coarse)").matches
 const hint = () => isTouched()
-  ? "Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch."
-  : "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch."
+  ? translated("Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch.")
+  : translated("Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch.")
 
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
 export const explore = async (place, url) => {
@@ -356,13 +365,13 @@ export const explore = async (place, url) => {
     drawing.markBy(marks.ariaPressed === "true")
     const { low, high, lanes } = timelines[number], gap = longestIdle(lanes)
     longest.hidden = gap.to - gap.from < WORTH * (high - low)
-    say(ids(timelines[number]) ? hint() : `${hint()} Which call launched which kernel, this recording does not tell.`)
+    say(ids(timelines[number]) ? hint() : hint() + translated(" Which call launched which kernel, this recording does not tell."))
   }
   tools.append(longest)
   if (timelines.length > 1) {
     const choice = document.createElement("select")
-    choice.ariaLabel = "Timeline"
-    for (const [number, { title }] of timelines.entries()) choice.add(new Option(title, number))
+    choice.ariaLabel = translated("Timeline")
+    for (const [number, { title }] of timelines.entries()) choice.add(new Option(drawnLabel(title), number))
     choice.addEventListener("change", () => show(Number(choice.value)))
     tools.append(choice)
   }

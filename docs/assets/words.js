@@ -1,0 +1,174 @@
+/* What scripts write, in the language of the page: an English text is its own key, and {0} a place for a value. A page in another
+   language has its words here, and so have the pictures on it, which are drawn once, in English. The other scripts ask
+   overlapWords; what only English pages have is not in the table. It is the first of the book's own scripts: at each change of page it
+   sets the language before the others speak. */
+
+window.overlapWords ??= (() => {
+  const TEXTS = {
+    zh: {
+      // machines.js: the picker, and what it changes
+      "Machine": "机器",
+      "{0} (this build)": "{0}（本次构建）",
+      "Other machines cannot be shown: their files cannot be read here ({0}).": "无法显示其他机器：这里读不到它们的文件（{0}）。",
+      "shown on": "显示",
+      "compare with": "对比",
+      "{0} more in the raw recording.": "另有 {0} 项，见原始记录。",
+      "on how many machines this holds": "在几台机器上成立",
+      "yours": "你的机器",
+      "; on your machine: {0}": "；在你的机器上：{0}",
+
+      // overlap.js: calculators, guesses, buttons
+      "This is not a number.": "这不是数字。",
+      "This field is empty.": "这里还没有填。",
+      "{0} is too small.": "{0} 太小。",
+      "{0} is too large.": "{0} 太大。",
+      "{0} is not a whole number.": "{0} 不是整数。",
+      "Enter a number from {0} to {1}.": "请输入 {0} 到 {1} 之间的数。",
+      "Enter a whole number from {0} to {1}.": "请输入 {0} 到 {1} 之间的整数。",
+      " Arrow keys tell its {0} values.": "用方向键可以逐个读出其中的 {0} 个值。",
+      "{0} of {1} guessed right.": "猜了 {1} 题，猜对 {0} 题。",
+      "{0} of {1} guessed right; {2} more in this chapter.": "猜了 {1} 题，猜对 {0} 题；这一章还有 {2} 题。",
+      "Copy to clipboard": "复制到剪贴板",
+      "Copied to clipboard": "已复制",
+      "open in Perfetto": "在 Perfetto 中打开",
+      "Explore this timeline": "放大查看时间线",
+      "Open all": "全部展开",
+      "Close all": "全部收起",
+      "Code {0}": "代码 {0}",
+      "Search": "搜索",
+
+      // timeline.js: the explorer
+      "Timeline": "时间线",
+      "Timeline {0}, {1} lanes.": "时间线“{0}”，共 {1} 行。",
+      " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, G marks the gap behind the event, L goes from a call to what it launched.":
+        "用方向键在事件之间、行之间移动，加号和减号缩放，0 显示全部，G 标出事件后面的空隙，L 从一次调用跳到它启动的工作。",
+      "Click a bar for its name, a gap for its length. Drag moves, Ctrl and wheel zoom, Shift and drag measures a stretch.":
+        "点击色条看名称，点击空隙看时长。拖动可平移，Ctrl 加滚轮可缩放，按住 Shift 拖动可量一段时间。",
+      "Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch.":
+        "点一下色条看名称，点一下空隙看时长。单指平移，双指缩放；打开“测量”后，单指可量一段时间。",
+      " Which call launched which kernel, this recording does not tell.": "哪次调用启动了哪个核函数，这份记录没有说明。",
+      "Zoom in": "放大",
+      "Zoom out": "缩小",
+      "Reset": "复位",
+      "Show all": "显示全部",
+      "Mark": "测量",
+      "Measure a stretch by dragging": "拖动以测量一段时间",
+      "Longest gap": "最长的空隙",
+      "Mark the longest stretch in which the GPU is idle": "标出 GPU 空闲最久的一段",
+      "Close": "关闭",
+      "Close the timeline": "关闭时间线",
+      " Launched by {0}, {1} before.": "由 {0} 在 {1} 之前启动。",
+      " Launches {0}, which starts {1} later.": "它启动了 {0}，后者在 {1} 之后开始。",
+      " Launches {0} kernels; the first, which starts {1} later.": "它启动了 {0} 个核函数，第一个在 {1} 之后开始。",
+      "{0} is busy for {1}%": "{0} 有 {1}% 的时间在工作",
+      "the GPU is idle": "GPU 空闲",
+      "Python, PyTorch or the loader": "Python、PyTorch 或数据加载器",
+      "the CPU meanwhile: {0}": "同时 CPU 在执行：{0}",
+      "; the rest, {0}, is in no recorded call: {1}": "；其余 {0} 不在任何有记录的调用中：{1}",
+      "no call of the CPU is recorded meanwhile: it runs {0}": "这段时间没有记录到 CPU 的调用：它在运行 {0}",
+      "{0}: {1}; {2}.": "{0}：{1}；{2}。",
+      "{0}, {1}, from {2} on.": "{0}，持续 {1}，从 {2} 开始。",
+      ", ": "，",
+      "There is no gap behind this event.": "这个事件后面没有空隙。",
+      "The recording does not say what belongs to this.": "记录没有说明与它对应的是什么。",
+
+      // fault.js: the clinic's game
+      "Start again": "重新开始",
+      "Put all faults back": "恢复所有故障",
+      "All faults: {0} ms a step": "全部故障：每步 {0} ms",
+      "{0} of {1} taken out: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
+      " Here the GPU is idle for longest.": "GPU 空闲最久的就是这里。",
+      " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
+      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is faint, it calls nothing of CUDA; grey is a wait.":
+        "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行颜色浅的地方没有调用 CUDA；灰色表示等待。",
+      " Click the gap, then choose the cause.": "点击空隙，再选择原因。",
+      " Tap the gap, then choose the cause.": "点一下空隙，再选择原因。",
+      "Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 {1} 次。",
+      "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
+      "Yes, that is there, too: {0} ({1}). But start with another one: look where the GPU is idle for longest.":
+        "对，这个故障也存在：{0}（{1}）。但请先排除另一个：看看 GPU 在哪里空闲最久。",
+      "Yes: {0} ({1}). What the trace showed: {2}. Without it a step takes {3} ms instead of {4}. ":
+        "对：{0}（{1}）。从记录中可以看到：{2}。排除之后，每步的时间从 {4} ms 变为 {3} ms。",
+      "More in ": "详见",
+      ".": "。",
+    },
+  }
+
+  /* Words in pictures: of their axes, series and lanes. Names of functions and models stay. */
+  const LABELS = {
+    zh: {
+      "CPU waits": "CPU 等待",
+      "CUDA graphs": "CUDA 图",
+      "Python asks for numbers": "Python 读取数值",
+      "it asks for none": "不读取数值",
+      "copies": "拷贝",
+      "step, timed": "计时的一步",
+      "finished": "完成",
+      "launched": "已启动",
+      "least possible": "最短可能",
+      "µs per matmul": "每次矩阵乘法的 µs",
+      "n (matrices of n × n)": "n（n × n 的矩阵）",
+      "waiting in each step": "每一步都等待",
+      "one wait at the end": "只在最后等待一次",
+      "waiting, predicted": "每步等待的预测值",
+      "µs for a step": "每步的 µs",
+      "1 number": "1 个数",
+      "one kernel": "一个核函数",
+      "one kernel, µs": "一个核函数，µs",
+      "one thread, alternating": "一个线程，轮流启动",
+      "formula for one thread": "一个线程的公式",
+      "number of GPUs": "GPU 数量",
+      "speed, times one GPU": "速度（一块 GPU 的倍数）",
+      "ms (profiled: launches take longer)": "ms（分析器会让启动变慢）",
+      "the CPU has launched all": "CPU 已全部启动",
+      "one stream, launched from Python": "一个流，由 Python 启动",
+      "three streams, launched from Python": "三个流，由 Python 启动",
+      "three streams, in a CUDA graph": "三个流，在 CUDA 图中",
+      "times as fast": "速度的倍数",
+      "times as fast,": "速度的倍数，",
+      "from Python": "由 Python 启动",
+      "in a graph": "在图中",
+      "one block": "一个线程块",
+      "streams": "流的数量",
+    },
+  }
+
+  const find = (tables, text) => {
+    const { lang } = document.documentElement, table = Object.hasOwn(tables, lang) ? tables[lang] : {}
+    return Object.hasOwn(table, text) ? table[text] : undefined
+  }
+
+  const translated = (english, ...values) => (find(TEXTS, english) ?? english).replace(/\{(\d)\}/g, (_, place) => values[place])
+
+  /* What the value of a mark is made of: labels, and how Python joins them to numbers. */
+  const FORMS = {
+    zh: [
+      [/^([\d.,]+) to ([\d.,]+.*)$/, (from, to) => `${from}–${to}`],
+      [/^lasts (.+)$/, time => `持续 ${time}`],
+      [/^(\d+) together: (.+)$/, (count, time) => `${count} 个合计 ${time}`],
+      [/^(.+), (\d+) streams$/, (name, count) => `${label(name)}，${count} 个流`],
+      [/^(.+): ([^:]+)$/, (name, value) => `${label(name)}：${label(value)}`],
+      [/^([\d.,]+) (\D+)$/, (number, name) => `${number} ${label(name)}`],
+    ],
+  }
+  const form = part => {
+    const { lang } = document.documentElement
+    for (const [pattern, put] of Object.hasOwn(FORMS, lang) ? FORMS[lang] : []) {
+      const match = pattern.exec(part)
+      if (match) return put(...match.slice(1))
+    }
+    return part
+  }
+  const label = drawn => find(LABELS, drawn) ?? drawn.split(" · ").map(part => find(LABELS, part) ?? form(part)).join(" · ")
+
+  /* Without a reload the theme keeps the language and the header of the page before; the links in the head are the new page's. */
+  const followLanguage = () => {
+    const links = [...document.head.querySelectorAll("link[hreflang]")]
+    for (const { hreflang, href } of links) document.querySelector(`.md-select__link[hreflang=${hreflang}]`).href = href
+    const isChinese = links.some(({ hreflang, href }) => hreflang === "zh" && new URL(href).pathname === location.pathname)
+    if (links.length) document.documentElement.lang = isChinese ? "zh" : "en"
+  }
+  if (location.protocol !== "file:") window.document$?.subscribe(followLanguage)
+
+  return { translated, label, TEXTS, LABELS }
+})()

@@ -2158,6 +2158,18 @@ def test_the_index_of_the_search_is_fetched_when_somebody_turns_to_it(visit, way
     page.locator(".md-search-result__item").first.wait_for(timeout=60_000)
 
 
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [("数据加载慢", "The GPU is idle between batches"), ("显存碎片", "CUDA out of memory, with much")],
+)
+def test_search_shows_no_words_that_are_there_to_be_found_by(visit, words, title):
+    page = visit("zh/")
+    search(page, words)
+    titles = page.locator(".md-search-result__item > a :is(h1, h2)").all_text_contents()
+    assert [text for text in titles if text.startswith(title)], titles
+    assert not [text for text in titles if text.startswith(title) and re.search("[\u4e00-\u9fff·]", text)]
+
+
 def test_search_shows_the_row_of_a_table_and_the_whole_of_a_meaning(visit):
     page = visit("")
     search(page, "h100 vs h200")

@@ -27,6 +27,8 @@ _READ = [
         (r'</p>\s*<p class="ov-also">', " "),
         (r'</p>\s*<p data-label="[^"]*">', ". "),
         (r'<a class="headerlink"[^>]*>.*?</a>', ""),
+        # other words for a symptom, which the page does not show: where a result's title ends
+        (r'<span class="ov-words"[^>]*>(.*?)</span>', "\u2063\\1"),
         (r"\s+(?=<\w+[^>]* data-search-exclude)", ""),
         # else what stands in a row is no part of its section
         (r'<details class="ov-row">\s*<summary>((?s:.*?))</summary>', r"\1"),
@@ -60,7 +62,11 @@ MENDED = [
         "let g=+!c.parent+Object.values(f).filter(l=>l).length/Object.keys(f).length;",
         "let h=Object.values(f).filter(l=>l).length/Object.keys(f).length,g=+!c.parent+h;",
     ),
-    ("{score:a*(1+K(g,2)),terms:f}", "{score:a*(1+K(g,2))*K(h,2),share:h,terms:f}"),
+    # Nor does a title show the other words for a symptom, by which it was found.
+    (
+        "{score:a*(1+K(g,2)),terms:f}",
+        r'{score:a*(1+K(g,2))*K(h,2),share:h,terms:f,title:c.title.split("\u2063")[0]}',
+    ),
     (
         "},[]).sort((s,o)=>o.score-s.score)",
         "},[]).filter((s,o,u)=>2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score)",

@@ -11,8 +11,8 @@ marks the values that a pointer shows and the table of numbers.
   text, from top to bottom. None and NaN are gaps: nothing was measured there.
 - `name` is what the legend says. Marks of one name have one colour. The legend leaves out a
   name that an axis or a note says already.
-- `color` is 1 to 6 for a colour of the book, "ceiling" (grey), "ink" or "paper", or what a lane
-  is: "python", "data", "peer" (another GPU) or "gpu"; None takes the next colour.
+- `color` is 1 to 6 for a colour of the book, "ceiling" or "muted" (greys), "ink" or "paper", or
+  what a lane is: "python", "data", "peer" (another GPU) or "gpu"; None takes the next colour.
 
 It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictures that most snippets need;
 `sizes` are words at an axis.
@@ -96,7 +96,10 @@ class Dots:
 
 @dataclass
 class Spans:
-    """Parts of a row, (start, length): what ran in a lane of a timeline, what lies in memory."""
+    """Parts of a row, (start, length): what ran in a lane of a timeline, what lies in memory.
+
+    Where somebody waits, they are hatched: by a name that ends in " waits", or light and grey.
+    """
 
     row: str
     spans: Sequence[tuple[float, float]]
@@ -168,7 +171,8 @@ class Panel:
 class Picture:
     """Panels, one above the other, or in `columns` where there is room.
 
-    `low`: a strip above a text. Its lanes are low, its columns stay side by side, and its axes have no words.
+    `low`: a strip above a text. Its lanes are low, its columns stay side by side,
+    and its axes have no labels.
     """
 
     panels: list[Panel]

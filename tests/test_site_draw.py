@@ -11,7 +11,7 @@ from conftest import ROOT
 from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import numbers, svg
-from overlap.site.draw import NARROW, draw
+from overlap.site.draw import NARROW, draw, is_wait
 from overlap.site.layout import Layout
 from overlap.site.pictures import Pictures, typical
 from overlap.site.scales import Scale, log_ticks, round_ticks, text_width, wrapped
@@ -489,17 +489,36 @@ def test_other_lanes_of_a_timeline_leave_the_colours_of_the_four_answers_for_las
     assert re.findall(r'z" style="fill:var\(--ov-series-(\d)\)', text) == ["5", "1", "2", "6"]
 
 
-def test_a_strip_is_low_keeps_its_columns_and_has_no_words_at_its_axes():
+def test_where_somebody_waits_it_is_hatched_within_its_edges():
+    waits, works = Spans("CPU waits", [(0.0, 4.0)], "CPU waits"), Spans("GPU", [(0.0, 4.0)], "GPU")
+    assert is_wait(waits) and not is_wait(works)
+    assert is_wait(Spans("Python", [(0.0, 4.0)], "Python", "ceiling", light=True)), "as a strip names it"
+    text = draw(Picture([Panel([waits, works], Axis("ms", high=8.0))]), 504)[0]
+    path, style = re.search(r'd="([^"]*l[^"]*)" style="([^"]*)"', text).groups()
+    assert "stroke:" in style and style.count("--ov-ceiling") == 2
+    left, top, wide, high = map(float, re.match(r"M([\d.]+),([\d.]+)h([\d.]+)v([\d.]+)", path).groups())
+    slants = [tuple(map(float, each)) for each in re.findall(r"M([\d.]+),([\d.]+)l([\d.]+),-([\d.]+)", path)]
+    assert len(slants) > 10 and all(dx == dy for _, _, dx, dy in slants)
+    for x, y, dx, dy in slants:
+        assert (
+            left - 0.6 <= x and x + dx <= left + wide + 0.6 and y <= top + high + 0.1 and y - dy >= top - 0.1
+        )
+
+
+def test_a_strip_is_low_keeps_its_columns_and_has_no_label_at_its_axes():
     panels = []
     for title in ("fault", "repaired"):
         marks = [Spans(lane, [(0.0, 4.0)], lane) for lane in ("Python", "GPU")]
         panels.append(Panel(marks, Axis("ms", high=20.0), title=title))
     for width in (504, 266):
         strip, _, high = draw(Picture(panels, columns=2, low=True), width)
-        assert high <= 50 < draw(Picture(panels, columns=2), width)[2]
+        assert high <= 70 < draw(Picture(panels, columns=2), width)[2]
         texts = re.findall(r'y="([\d.]+)"[^>]*>([^<]+)</text>', strip)
-        assert [text for _, text in texts] == ["fault", "Python", "GPU", "repaired"]
-        assert texts[0][0] == texts[3][0], "the titles are side by side"
+        words = [text for _, text in texts if not text.isdigit()]
+        assert words == ["fault", "Python", "GPU", "repaired"], "no unit below"
+        titles = [y for y, text in texts if text in ("fault", "repaired")]
+        assert titles[0] == titles[1], "they are side by side"
+        assert [text for _, text in texts if text.isdigit()].count("0") == 2
 
 
 def test_spans_of_a_row_without_a_name_are_told_by_their_row():

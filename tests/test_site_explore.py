@@ -359,7 +359,8 @@ def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_pic
     for lane, (middle, (name,)) in zip(lanes, form["lanes"], strict=True):
         assert lane["name"] == name and f">{name}</text>" in drawn and middle < form["height"]
         for part in lane["parts"]:
-            assert f'style="fill:{part["fill"]}"' in drawn
+            style = f'style="fill:{part["fill"]}'
+            assert style + (f';stroke:{part["line"]}"' if "line" in part else '"') in drawn
     (works, waits) = lanes[2]["parts"]
     assert works["spans"][0] == [12, 8, "multiply", None] and not works["light"]
     assert waits["spans"] == [[20, 60, "", None]] and waits["light"]

@@ -12,13 +12,13 @@ const WORTH = 0.01
 const BAR = 14, LETTER = 5.4, BELOW = 18, LINE = 12  // as in pictures
 const SVG = "http://www.w3.org/2000/svg"
 
-/* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, fill }, in µs;
+/* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, fill, line }, in µs;
    what has no name is no event, and drawn only. */
 export const read = timeline => ({
   ...timeline,
   lanes: timeline.lanes.map(lane => {
-    const spans = lane.parts.flatMap(({ fill, light, spans }) => spans.map(([start, length, name, launch]) =>
-      ({ start, end: start + length, name, launch, fill, light })))
+    const spans = lane.parts.flatMap(({ fill, light, line, spans }) => spans.map(([start, length, name, launch]) =>
+      ({ start, end: start + length, name, launch, fill, light, line })))
     spans.sort((a, b) => a.start - b.start)
     return { ...lane, events: spans.filter(({ name }) => name), empty: spans.filter(({ name }) => !name) }
   }),
@@ -161,8 +161,8 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
       const beside = { x: left - 6, y: middle + 3.5 + LINE * (place - (shown.length - 1) / 2), class: "ov-lane" }
       element("text", beside, svg).textContent = line
     })
-    const bar = ({ start, end, fill }) => element("rect", {
-      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: BAR, style: `fill: ${fill}; stroke: ${fill}`,
+    const bar = ({ start, end, fill, line }) => element("rect", {
+      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: BAR, style: `fill: ${fill}; stroke: ${line ?? fill}`,
     }, moving)
     lane.empty.forEach(bar)
     return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }

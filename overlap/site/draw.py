@@ -22,6 +22,7 @@ WIDTHS = {"wide": 504, "narrow": 266}
 #: The widest page that is narrow. In a style sheet it can be no variable; a test compares them.
 NARROW = "33rem"
 _NEAR = 3  # pixels: places nearer than this share a box
+_HATCH = 6  # pixels between the lines of what waits
 _MANY = 40  # points of a line that still have dots
 #: What lanes of these names are, so that they have one colour on all pages; or the number of a colour.
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
@@ -275,6 +276,7 @@ class Drawing:
         series = plot.series_of(mark)
         if not series:
             return
+        waits = is_wait(mark)
         top = plot.row(mark.row) - plot.lane / 2
         high, lane = _p(top), _p(plot.lane)
         path: list[str] = []
@@ -286,14 +288,17 @@ class Drawing:
             left, right = max(left, plot.left), min(right, plot.right)
             wide = max(right - left, 1.2) - (0.8 if mark.apart and right - left > 2 else 0)
             left = min(left, plot.right - wide)
-            width = _p(wide)
-            path.append(f"M{_p(left)},{high}h{width}v{lane}h-{width}z")
+            inset = 0.5 if waits and wide > 2 else 0.0  # half of the line around it
+            width = _p(wide - 2 * inset)
+            path.append(f"M{_p(left + inset)},{high}h{width}v{lane}h-{width}z")
+            if waits:
+                path += _hatched(left, top, wide, plot.lane)
             first, last, rows = joined[-1] if joined else (-1e9, -1e9, [])
             if left - last < _NEAR and right - first < 4 * _NEAR:
                 joined[-1] = (first, right, [*rows, row])
             else:
                 joined.append((left, right, [row]))
-        self.parts.append(f'<path d="{"".join(path)}" style="fill:{self.fill(plot, mark)}"/>')
+        self.parts.append(f'<path d="{"".join(path)}" style="{self.filled(plot, mark)}"/>')
         for left, right, rows in joined:
             self.box(left, top, max(right - left, 4), plot.lane, told(series, rows))
 
@@ -370,6 +375,11 @@ class Drawing:
         """What parts of a row are filled with."""
         return _fill(self.color(plot, mark), is_light(mark))
 
+    def filled(self, plot: Plot, mark) -> str:
+        """The style of parts of a row; those in which somebody waits have a line around them."""
+        line = f";stroke:{self.color(plot, mark)}" if is_wait(mark) else ""
+        return f"fill:{self.fill(plot, mark)}{line}"
+
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
         """A straight line."""
         dashes = f";stroke-dasharray:{dash}" if dash else ""
@@ -377,8 +387,10 @@ class Drawing:
         self.parts.append(f'<line {ends} style="stroke:{color};stroke-width:{wide}{dashes}"/>')
 
     def rect(self, x: float, y: float, wide: float, high: float, color: str, light=False) -> None:
-        """A filled rectangle."""
-        self.parts.append(_rect(x, y, wide, high, f"fill:{_fill(color, light)}"))
+        """A filled rectangle; a light one has a line around it, within its edges."""
+        inset = 0.5 if light and wide > 2 else 0.0
+        style = f"fill:{_fill(color, light)}" + (f";stroke:{color}" if light else "")
+        self.parts.append(_rect(x + inset, y + inset, wide - 2 * inset, high - 2 * inset, style))
 
     def dot(self, x: float, y: float, color: str, diamond=False, radius=2.8) -> None:
         """A round dot, or a diamond."""
@@ -498,6 +510,20 @@ def _all_inside(plot: Plot) -> bool:
 def is_light(mark) -> bool:
     """Whether parts of a row are pale: those in which somebody waits."""
     return mark.light or mark.name.endswith(" waits")
+
+
+def is_wait(mark) -> bool:
+    """Whether somebody waits in parts of a row: these are hatched, since pale grey alone is hard to see."""
+    return mark.name.endswith(" waits") or (mark.light and mark.color == "ceiling")
+
+
+def _hatched(left: float, top: float, wide: float, high: float) -> Iterable[str]:
+    """Slanting lines of a part of a row, as pieces of its path."""
+    for number in range(1, math.ceil((wide + high) / _HATCH)):
+        first, last = max(_HATCH * number - high, 0), min(_HATCH * number, wide)
+        if last > first and wide > 2:
+            y = top + _HATCH * number - first
+            yield f"M{_p(left + first)},{_p(y)}l{_p(last - first)},-{_p(last - first)}"
 
 
 def _is_placed(value: float | None, log: bool) -> bool:

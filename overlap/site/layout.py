@@ -14,7 +14,7 @@ _NARROW = 300  # pixels: below, panels stand one above the other
 _GAP = 18.0  # pixels between panels side by side
 _ROW = 19.0  # pixels, of a lane or a row of cells
 _LANE = 14.0  # pixels, of what is drawn in a lane
-_LOW = 13.0, 9.5  # the same two of a strip
+_LOW = 15.0, 12.0  # the same two of a strip
 #: Panels of which one lasts so many times as long as another have time scales of their own.
 _APART = 8
 
@@ -160,7 +160,7 @@ class Layout:
             column = place % self.columns
             if column == 0:
                 top = bottom
-            plot.shows_x = not self.is_low and (not shares_x or plot is self.plots[-1])
+            plot.shows_x = not shares_x or plot is self.plots[-1]
             plot.start = column * (inner + _GAP) + sum(lefts[:column])
             plot.left = plot.start + lefts[column]
             plot.right = plot.left + inner - 6
@@ -190,8 +190,9 @@ class Layout:
         return 170.0 if len(self.plots) == 1 else 110.0
 
     def label_of(self, plot: Plot) -> str:
-        """What stands below the x axis, in lines that fit the picture."""
-        return wrapped(plot.panel.x.label, self.width) if plot.panel.x.label else ""
+        """What stands below the x axis, in lines that fit the picture; nothing in a strip."""
+        has_label = plot.panel.x.label and not self.is_low
+        return wrapped(plot.panel.x.label, self.width) if has_label else ""
 
     def _height_of_label(self, plot: Plot) -> float:
         label = self.label_of(plot)

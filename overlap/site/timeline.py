@@ -7,7 +7,8 @@ A timeline has
     us            the µs of one unit of its axis; all other times are in µs
     low, high     the ends of the axis
     lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
-                  letters on it are dark, and `spans`: [start, length, name, launch]. The name is empty where
+                  letters on it are dark, `line`, the colour around it where somebody waits, and `spans`:
+                  [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
     forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
                   each lane [its middle, the lines of its name]; `step` is from tick to tick
@@ -15,7 +16,7 @@ A timeline has
 
 from collections.abc import Iterable
 
-from overlap.site.draw import WIDTHS, Drawing, is_light
+from overlap.site.draw import WIDTHS, Drawing, is_light, is_wait
 from overlap.site.layout import Layout, Plot
 from overlap.site.numbers import unit_of
 from overlap.site.trace import launches
@@ -76,6 +77,8 @@ def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) ->
         names = mark.names or [""] * len(times)
         spans = [[*time, name, None] for time, name in zip(times, names, strict=True)]
         part = {"fill": drawing.fill(plot, mark), "light": is_light(mark), "spans": spans}
+        if is_wait(mark):
+            part["line"] = drawing.color(plot, mark)
         lanes[mark.row]["parts"].append(part)
         named += [span for span in spans if span[2]]
     _number_launches(named, recorded)

@@ -96,11 +96,14 @@ def plot(results: dict, ceilings: dict):
         marks.append(Dots(x, [row["tflop_s"] for row in points], roof))
     # left of its dot, or right of it: where no line and no other name is
     left = {"bf16 1024": (10, 13), "512 × 512": (-12, -6)}
-    right = {"matrix by vector": (6, 13), "softmax": (6, 0), "attention": (8, 11)}
-    right |= {"bf16 8192": (6, -14), "bf16 4096": (-12, -14), "TF32 4096": (4, 19)}
+    left |= {"matrix by vector": (2, -14), "bf16 4096": (5, -14)}
+    right = {"softmax": (6, 0), "attention": (8, 11)}
+    right |= {"bf16 8192": (2, -14), "TF32 4096": (4, 19)}
     for name, row in rows.items():
-        size = name.split(" ")[-1]
+        kind, _, size = name.rpartition(" ")
         text = f"{size}²" if size.isdigit() else name
+        if size == "4096":  # the same matmul in each data type
+            text = f"{kind} {text}"
         (dx, dy), side = right.get(name, (6, 3)), "left"
         if name in left or " × " in name:
             (dx, dy), side = left.get(name, (-8, 0)), "right"

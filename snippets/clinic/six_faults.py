@@ -237,19 +237,25 @@ def plot(results: dict, ceilings: dict):
                 color = colors[lane]
                 marks.append(Spans(lane, pale, lane, color, light=True))
                 marks.append(Spans(lane, between(spans, begin, end), lane, color))
-            marks += [
-                Spans(lane, spans, lane, color) for lane, spans, color in wait(rows)
-            ]
+            for lane, spans, color in wait(rows):
+                grey = color == "ceiling"
+                marks.append(Spans(lane, spans, lane, color, light=grey))
             for lane in meant:
                 if lane not in lanes_of(rows):
                     marks.append(Spans(lane, [], lane, colors[lane]))
                     marks.append(Note(0.0, lane, "none on one GPU", dx=4))
-            marks.append(Spans(timed, [(0.0, results["ms"][name])], timed, "ceiling"))
+            ms = results["ms"][name]
+            marks.append(Spans(timed, [(0.0, ms)], timed, "ceiling"))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
-            longest = max(longest, end, results["ms"][name])
+            longest = max(longest, end, ms)
             panels.append(Panel(marks, title=title))
-        for panel in panels:
+        for panel, (_, name, *_) in zip(panels, steps, strict=True):
             panel.x = Axis("ms", low=0.0, high=longest)
+            ms = results["ms"][name]
+            words = Note(ms, timed, f"{ms:.1f} ms", dx=4)
+            if ms > longest / 2:  # there is no room behind it
+                words = Note(ms, timed, words.text, "right", dx=-4, color="paper")
+            panel.marks.append(words)
         return Picture(panels, columns=len(panels), low=True)
 
     def first_ms(rows: list[list[Any]], least: float = 0.0) -> float:
@@ -267,6 +273,19 @@ def plot(results: dict, ceilings: dict):
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
         return [("Python", waits, "ceiling")]
 
+    def for_others(rows: list[list[Any]]) -> list[tuple]:
+        """Where an all-reduce runs, and nothing else."""
+        there = lanes_of(rows)
+        alone = []
+        for start, ms in there.get("all-reduce", []):
+            begin, end = start, start + ms
+            for at, long in there["GPU"]:
+                if at < end and at + long > begin:
+                    alone.append((begin, at - begin))
+                    begin = max(begin, at + long)
+            alone.append((begin, end - begin))
+        return [("GPU", [(at, ms) for at, ms in alone if ms > 0], "peer")]
+
     def until_work(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "copies"), (0.0, first_ms(rows)))
 
@@ -279,13 +298,13 @@ def plot(results: dict, ceilings: dict):
     def strips() -> dict[str, Any]:
         """By part of the step: with its fault and without, or the healthy step."""
         alone = ("nobody reads ahead", "all", for_data, until_work)
-        ahead = ("workers read ahead", "loader", for_data, until_work)
+        ahead = ("workers do", "loader", for_data, until_work)
         floats = ("pageable floats", "loader", for_data, until_work)
         sent = ("pinned bytes", "copy", for_data, until_work)
         small = ("many small kernels", "copy", no_wait, small_kernels)
         large = ("few large kernels", "kernels", no_wait, small_kernels)
-        late = ("one rank comes late", "kernels", no_wait, whole("all-reduce"))
-        equal = ("no rank is late", "straggler", no_wait, whole("all-reduce"))
+        late = ("one rank comes late", "kernels", for_others, whole("all-reduce"))
+        equal = ("no rank is late", "straggler", for_others, whole("all-reduce"))
         asks = ("Python asks for numbers", "straggler", for_numbers, whole())
         healthy = ("it asks for none", "item", for_numbers, whole())
         drawn = {

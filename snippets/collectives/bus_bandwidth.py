@@ -96,7 +96,14 @@ def plot(results: dict, ceilings: dict):
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]
     kib = [size // 2**10 for size in results["bytes"]]
     labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
-    return over_sizes(kib, lines, limits, **labels)
+    picture = over_sizes(kib, lines, limits, **labels)
+    dashes = iter(("1 2", "6 2 1 2", "2 4", "9 3"))
+    for line in picture.panels[0].marks:
+        if line.name == "all-reduce":
+            line.color = 1
+        elif line.name in lines:
+            line.color, line.dots, line.dash = "muted", False, next(dashes)
+    return picture
 
 
 if __name__ == "__main__":

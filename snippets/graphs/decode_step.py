@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from snippets.graphs.hybridize_now import handed_over
 from snippets.graphs.language_model import LanguageModel, parameters
 from snippets.graphs.static_cache import Growing, Static, generate
-from snippets.pictures import bars
+from snippets.pictures import Note, bars, three
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
@@ -267,11 +267,17 @@ def plot(results: dict, ceilings: dict):
         us = results[part].get("us", {})
         if way in us:
             rates[label] = 1e6 / us[way]
-    limits = {}
-    if ceilings:
+    picture = bars(rates, {}, unit="tokens per second")
+    if ceilings and rates:
+        # the ceiling is so far away that an axis up to it would leave the bars short
         least = sum(results["uncompiled"]["bytes"].values())
-        limits["at the memory's bandwidth"] = 1e9 * ceilings["hbm_gb_s"] / least
-    return bars(rates, limits, unit="tokens per second")
+        allowed = three(1e9 * ceilings["hbm_gb_s"] / least)
+        panel, text = picture.panels[0], f"memory allows\n{allowed} →"
+        panel.x.high = 1.2 * max(rates.values())
+        # beside the shortest bar of those whose row is two lines high
+        row = min(rates, key=lambda row: ("\n" not in row, rates[row]))
+        panel.marks.append(Note(panel.x.high, row, text, "right", dy=-6))
+    return picture
 
 
 if __name__ == "__main__":

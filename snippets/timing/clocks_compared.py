@@ -112,8 +112,10 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     small = results["small"]["us"]
-    labels = {"timer": "Timer", "block": "measure, a block", "unwaited": "no wait"}
-    labels |= {"measure": "measure, each call", "events": "events, idle GPU"}
+    labels = {"block": "first box", "measure": "first box, calls=1"}
+    labels |= {"gpu_clock": "second box", "timer": "PyTorch's Timer"}
+    labels |= {"do_bench": "Triton's do_bench", "events": "events, idle GPU"}
+    labels |= {"unwaited": "no wait"}
     names = sorted(small, key=small.get)
     clocks = [labels.get(name, name) for name in names]
     cycles = results["cycles"]

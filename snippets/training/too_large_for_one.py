@@ -213,8 +213,8 @@ def plot(results: dict, ceilings: dict):
     whole, ranks = STATE_BYTES * results["parameters"] / 1e9, results["ranks"]
     state = {"one GPU": whole, f"each of {ranks} GPUs": results["state_gb"]}
     more = {f"each of {ranks} GPUs": results["peak_gb"]["train"] - results["state_gb"]}
-    texts = {row: f"{gb:.0f} GB" for row, gb in state.items()}
-    texts_more = {row: f"{results['peak_gb']['train']:.0f} GB" for row in more}
+    texts = {row: f"{gb:.0f}" for row, gb in state.items()}
+    texts_more = {row: f"{results['peak_gb']['train']:.0f}" for row in more}
     starts = {row: results["state_gb"] for row in more}
     marks: list = [
         Bars(

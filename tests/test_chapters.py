@@ -32,22 +32,16 @@ MEMORY = [
     "empty_cache_myth",
     "per_stream_pools",
 ]
-CHAPTERS = (
-    "first_steps",
-    "machine",
-    "asynchrony",
-    "timing",
-    "graphs",
-    "streams",
-    "transfers",
-    "memory",
-    "devices",
-)
-#: Not imitated as a whole: they ask NVML, pycuda, the compiler, a profiler, another process, or on
-#: which device a tensor is, or they read what only CUDA's allocator records, or they compute on the
-#: CPU until a clock has gone on, which an imitated one does not do. A language
-#: model is imitated smaller, by a test of its own, and so is a twin with large constants.
+#: Not imitated as a whole: chapters that train, or start processes; what asks NVML, pycuda, the
+#: compiler, a profiler, another process, or on which device a tensor is; what reads what only CUDA's
+#: allocator records; what computes on the CPU until a clock has gone on, which an imitated one does
+#: not do. A language model is imitated smaller, by a test of its own, and so is a twin with large
+#: constants.
 ELSEWHERE = [
+    "clinic",
+    "collectives",
+    "processes",
+    "training",
     "asynchrony/async_warmup",
     "asynchrony/debug_mode_misses",
     "asynchrony/error_messages",
@@ -203,7 +197,7 @@ SMALL: dict[str, dict] = {
 def is_imitated(name: str) -> bool:
     """Whether it is run on imitated GPUs: two where it takes several."""
     snippet = SNIPPETS[name]
-    if not snippet.options["gpus"][-1] or snippet.chapter not in CHAPTERS or name in ELSEWHERE:
+    if not snippet.options["gpus"][-1] or {name, snippet.chapter} & {*ELSEWHERE}:
         return False
     return not any(need.startswith("pycuda") for need in snippet.metadata["dependencies"])
 

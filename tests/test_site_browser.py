@@ -1539,6 +1539,60 @@ def test_each_item_of_the_articles_is_a_place_to_link_to_and_an_entry_of_the_sea
         assert titles[item.lower()].startswith(f"{item} · ")
 
 
+#: What the articles show, by its row: the snippet that has it, and words of its code.
+EXAMPLES = {
+    "a8": ("asynchrony/ten_squares_broken", "torch.mm(a, a)"),
+    "a11": ("asynchrony/dependency_trace", "* y"),
+    "b1": ("graphs/imperative_symbolic", "fancy_func"),
+    "b5": ("graphs/hybridize_now", "torch.compile("),
+    "c4": ("streams/three_scores", "similarity("),
+    "c5": ("streams/three_blocks_broken", "torch.cuda.stream("),
+    "d1": ("machine/is_cuda_there", "torch.cuda.is_available()"),
+    "d3": ("machine/about_cuda_devices", "class AboutCudaDevices"),
+    "d4": ("first_steps/three_memory_calls", "memory_allocated("),
+    "d7": ("first_steps/choose_a_gpu", "set_device("),
+    "d9": ("first_steps/tensors_on_devices", "is_cuda"),
+    "d13": ("streams/race_broken", "sum("),
+    "d15": ("training/dataparallel_by_hand", "parallel_apply("),
+    "d18": ("processes/queue_and_array", "context.Queue()"),
+    "d19": ("processes/pool_and_process", "Pool("),
+    "d20": ("collectives/two_nodes", "init_process_group("),
+    "e4": ("devices/auto_parallel_original", "run("),
+}
+
+
+#: Whether code with these words stands at a place or soon below it.
+SHOWS = """(place, words) => [...document.querySelectorAll("pre")].some(code => {
+  const below = code.getBoundingClientRect().top - place.getBoundingClientRect().top
+  return code.checkVisibility() && code.textContent.includes(words) && below > -10 && below < 2000
+})"""
+
+
+@pytest.mark.parametrize("path", ["sources/", "zh/"])
+def test_the_code_of_each_example_of_the_articles_is_two_clicks_away(visit, path):
+    """A link of its row leads to the code that the chapter shows, one more click to the whole file."""
+    page = visit(path, width=1440)
+    far = {}
+    for row, (name, words) in EXAMPLES.items():
+        anchor = f"snippet-{name.replace('/', '-')}"
+        page.goto(path)
+        page.locator(f".ov-symptom:has(#{row}) a[href$='#{anchor}']").first.click()
+        page.wait_for_url(f"**#{anchor}")
+        place = page.locator(f"#{anchor}")
+        playwright.expect(place).to_be_in_viewport(timeout=20_000)
+        if place.evaluate(SHOWS, words):
+            continue
+        views = page.locator(f".ov-views#{anchor}, #{anchor} ~ .ov-views").first
+        views.locator(".ov-choice label", has_text="File").first.click()
+        try:
+            page.wait_for_function(
+                f"words => ({SHOWS})(document.getElementById('{anchor}'), words)", arg=words
+            )
+        except playwright.TimeoutError:
+            far[row] = name
+    assert far == {}
+
+
 def test_a_verdict_on_a_source_begins_with_a_mark(visit):
     chips = visit("sources/").locator("[data-label=verdict] .ov-chip")
     assert chips.count() > 80

@@ -11,8 +11,8 @@ from conftest import ROOT
 from overlap import OverlapError
 from overlap.run.text import plain
 from overlap.site import numbers, svg
-from overlap.site.draw import NARROW, draw, is_wait
-from overlap.site.layout import Layout
+from overlap.site.draw import _KINDS, NARROW, draw, is_wait
+from overlap.site.layout import Layout, _values
 from overlap.site.pictures import Pictures, typical
 from overlap.site.scales import Scale, log_ticks, round_ticks, text_width, wrapped
 from snippets.pictures import (
@@ -368,6 +368,16 @@ def test_no_recorded_text_breaks_a_picture(label):
             assert texts(turned) == texts(text)
         tags = {found.tag.rpartition("}")[2] for found in ElementTree.fromstring(text).iter()}
         assert tags <= {"svg", "g", "path", "rect", "line", "circle", "title", "text"}
+
+
+def test_each_kind_of_mark_is_drawn_has_places_and_rows():
+    """But for cells, which stand in rows and columns, and notes, whose text is no value."""
+    kinds = {mark.__name__ for mark in get_args(Mark)}
+    marks = [mark for panel in EVERY_MARK.panels for mark in panel.marks]
+    placed = {type(mark).__name__ for mark in marks if [*_values(mark, "x"), *_values(mark, "y")]}
+    assert set(_KINDS) == kinds, "draw.py"
+    assert placed == kinds - {"Cells"}, "layout.py"
+    assert set(numbers._READ) == kinds - {"Note"}, "numbers.py"
 
 
 def test_colours_are_the_pages_and_a_file_has_its_own():

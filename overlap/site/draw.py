@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from overlap import OverlapError
@@ -73,8 +74,8 @@ class Drawing:
         _, height = self.place()
         for plot in self.layout.plots:
             self._axes(plot)
-            for mark in sorted(plot.panel.marks, key=_depth):
-                _MARKS[kind(mark)](self, plot, mark)
+            for mark in sorted(plot.panel.marks, key=lambda mark: _KINDS[kind(mark)].depth):
+                _KINDS[kind(mark)].draw(self, plot, mark)
             self.parts += self.over
             self.over.clear()
         size = f"0 0 {self.width} {height:.0f}"
@@ -108,7 +109,7 @@ class Drawing:
             panel = plot.panel
             known |= {panel.x.label, panel.y.label, panel.title, *(note.text for note in plot.marks("Note"))}
             spans = plot.marks("Spans")
-            for mark in plot.marks("Bars", "Columns", "Line", "Dots", "Spans", "Rule"):
+            for mark in plot.marks(*(name for name in _KINDS if _KINDS[name].in_legend)):
                 names = {other.name for other in spans if other.row == getattr(mark, "row", None)}
                 if kind(mark) != "Spans" or (mark.name != mark.row and len(names) > 1):
                     entries.setdefault(mark.name, (plot, mark))
@@ -415,21 +416,25 @@ class Drawing:
         self.boxes.append(f'<rect class="ov-point" {size}><title>{escape(words)}</title></rect>')
 
 
-_MARKS: dict[str, Callable] = {
-    "Bars": Drawing.bars,
-    "Columns": Drawing.columns,
-    "Line": Drawing.lines,
-    "Dots": Drawing.dots,
-    "Spans": Drawing.spans,
-    "Cells": Drawing.cells,
-    "Rule": Drawing.rule,
-    "Note": Drawing.note,
+class _Kind(NamedTuple):
+    """A kind of mark: what draws it, which others it lies over, whether its name stands in the legend."""
+
+    draw: Callable
+    depth: int = 0
+    in_legend: bool = True
+
+
+#: Rules lie over bars and cells, under lines; notes on top.
+_KINDS = {
+    "Bars": _Kind(Drawing.bars),
+    "Columns": _Kind(Drawing.columns),
+    "Line": _Kind(Drawing.lines, 2),
+    "Dots": _Kind(Drawing.dots, 2),
+    "Spans": _Kind(Drawing.spans),
+    "Cells": _Kind(Drawing.cells, in_legend=False),
+    "Rule": _Kind(Drawing.rule, 1),
+    "Note": _Kind(Drawing.note, 3, in_legend=False),
 }
-
-
-def _depth(mark) -> int:
-    """What lies under what: rules over bars and cells, under lines; notes on top."""
-    return {"Rule": 1, "Line": 2, "Dots": 2, "Note": 3}.get(kind(mark), 0)
 
 
 def _colors(picture) -> dict[int, int | str]:

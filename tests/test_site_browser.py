@@ -1943,6 +1943,10 @@ SEARCHED = {
     "which lines make my CPU wait": "symptoms/#which-operations",
     "OOM resume checkpoint": "symptoms/#training-fits",
     "overlap copy of next batch with the work": "symptoms/#the-copy-does-not-overlap",
+    "accessing tensor output of CUDAGraphs that has been overwritten": "symptoms/#to-prevent-overwriting",
+    "different outputs depending on batch size": "symptoms/#outputs-depend-on-the-batch-size",
+    "garbage collection GC ranks gc.collect torchtitan": "symptoms/#does-pythons-garbage-collector",
+    "NCCL_SOCKET_IFNAME wrong interface used": "symptoms/#nccl-sends-over-another-port",
 }
 
 

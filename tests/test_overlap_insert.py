@@ -14,6 +14,7 @@ from overlap.cli import main
 from overlap.site.build import inserted, prepare
 from overlap.site.insert import insert
 from overlap.site.pictures import Pictures
+from overlap.site.unbroken import unbroken
 from overlap.site.view import Site
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -197,3 +198,16 @@ def test_a_page_is_inserted_again_where_anything_has_changed(book, template, mon
     assert "It was" in shown() and asked
     shutil.rmtree(book.root / ".cache")
     assert "It was" in shown() and asked == ["index.md"]
+
+
+def test_short_code_with_a_hyphen_is_marked_and_no_other():
+    whole = '<code class="ov-whole">{}</code>'.format
+    for text in ("--gpus all", "--x=&lt;a&gt;-&lt;b&gt;", "-" * 24):
+        assert unbroken(f"Set <code>{text}</code>.") == f"Set {whole(text)}."
+    for other in (
+        f"<code>{'-' * 25}</code>",
+        "<code>item</code> - <code>copy</code>",
+        "<pre><code>--gpus</code></pre>",
+        '<a href="--gpus">x</a>',
+    ):
+        assert unbroken(other) == other

@@ -1266,6 +1266,20 @@ def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
     assert guess.locator("details p").last.is_visible()
 
 
+LINES = """() => [...document.querySelectorAll(".md-content code")]
+  .filter(code => !code.closest("pre") && code.offsetHeight)
+  .filter(({ textContent: text }) => text.length <= 24 && text.includes("-"))
+  .map(code => [code.textContent, code.getClientRects().length])"""
+
+
+@pytest.mark.parametrize("path", ["rebuild/", "symptoms/", "claims/", "loader/"])
+def test_short_code_with_a_hyphen_is_never_broken_on_a_phone(visit, path):
+    page = visit(path, width=390)
+    found = page.evaluate(LINES)
+    assert len(found) > 4 and [text for text, lines in found if lines != 1] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_python_keeps_its_columns_on_a_phone(visit):
     page = visit("streams/", width=390)
     code = page.locator(".language-python pre > code, .ov-columns")

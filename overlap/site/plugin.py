@@ -19,6 +19,7 @@ from overlap.site.build import inserted, prepare, read
 from overlap.site.languages import languages
 from overlap.site.search import Search
 from overlap.site.squeeze import squeezed
+from overlap.site.unbroken import unbroken
 from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
@@ -85,9 +86,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         return inserted(self.site, page.file.src_uri, markdown)
 
     def on_page_content(self, html: str, page, config, files) -> str:
-        """Shorten the contents; a notebook has a way back to its chapter."""
+        """Shorten the contents; short code stays whole; a notebook has a way back to its chapter."""
         contents.shorten(page.toc, html)
-        return notebook_page.with_way_back(html, page)
+        return notebook_page.with_way_back(unbroken(html), page)
 
     @event_priority(100)
     def _before_search(self, context, page, config, nav) -> None:

@@ -33,6 +33,7 @@ from overlap.run.text import plain
 from overlap.site import FOLDER, layers, machines, raw, svg
 from overlap.site.draw import NARROW
 from overlap.site.pictures import Pictures
+from overlap.site.unbroken import unbroken
 
 #: What stands for HTML in a page's Markdown, until all sentences are read.
 _STANDS_FOR = re.compile("\ue000(\\d+)\ue001")
@@ -185,7 +186,8 @@ class View:
         opened = [block.fold(self) for block in [*blocks, *self.borrowed]]
         if not any(opened):
             return ""
-        return self.file("folds", view=self, address=_folder(self.path), opened=Markup("".join(opened)))
+        html = Markup(unbroken("".join(opened)))
+        return self.file("folds", view=self, address=_folder(self.path), opened=html)
 
     def open(self, blocks: list[Block]) -> None:
         """Look for the claims of a page, and decide which machine it shows before a reader picks one."""

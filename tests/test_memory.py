@@ -609,6 +609,8 @@ def test_saved_bytes_know_sparse_tensors_meta_and_what_was_dropped():
     assert saved(lambda: x[:1].sin()) == x.nbytes, "a part keeps the whole"
     for forget in (torch.tanh, torch.sin, lambda y: y.exp().sin()):
         assert saved(lambda: forget(x.clone()).sum() and None) == 0  # noqa: B023
+        assert saved(lambda: forget(x).sum() and None) == 0, "x lives on"  # noqa: B023
+    assert saved(lambda: x.exp().sum().backward()) == 0
     with torch.no_grad():
         assert saved(lambda: x.tanh()) == 0
     on_meta = torch.ones(8, 4, device="meta", requires_grad=True)

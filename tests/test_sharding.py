@@ -548,6 +548,21 @@ def test_one_process_saves_and_loads_with_gradients_and_without_a_group(tmp_path
     checkpoint_or_nothing.load_alone(compiled, folder)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, compiled._orig_mod.state_dict()[name])
+
+    class Counts(nn.Linear):
+        """Its extra state is a dict, which is saved key by key."""
+
+        def get_extra_state(self) -> dict:
+            return {"k": torch.ones(1)}
+
+        def set_extra_state(self, state: dict) -> None:
+            self.told = state["k"]
+
+    counts = Counts(4, 2)
+    steps = torch.optim.SGD(counts.parameters(), lr=0.1)
+    checkpoint_or_nothing.save(counts, steps, tmp_path / "counts")
+    checkpoint_or_nothing.load(counts, steps, tmp_path / "counts")
+    assert counts.told == 1
     half = trained(3, torch.optim.SGD)[0].bfloat16()
     checkpoint_or_nothing.load_alone(half, folder)
     assert torch.equal(half[0].weight, model[0].weight.bfloat16())

@@ -728,6 +728,10 @@ def test_results_of_any_kind_are_told_apart_by_bits():
         told(object)
     with pytest.raises((NotImplementedError, RuntimeError)):
         told(lambda: torch.eye(2).to_sparse())
+    square = torch.arange(4.0).view(2, 2)
+    for strided in (square[:, 0], square.diagonal(), complexes.real, square[:1, 0].expand(2), square[:0, 0]):
+        assert told(lambda: strided, 2) == 1  # noqa: B023
+    assert told(lambda: np.float32(1), 2) == 1
     counts = bits_told.main()["counts"]
     assert list(counts.values()) == [1, 1, 2, 3, 2]
 

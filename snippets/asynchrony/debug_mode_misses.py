@@ -24,7 +24,7 @@ def warned(function: Callable[[], object]) -> int:
     """How often PyTorch's debug mode warns that `function()` synchronises.
 
     The mode and Python's filter of warnings are set meanwhile for all threads, and put
-    back. Not all that waits is warned of: `waits` measures it.
+    back: other warnings of `function` are not seen. Not all that waits is warned of: `waits` measures it.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:

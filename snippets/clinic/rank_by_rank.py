@@ -110,6 +110,7 @@ def by_rank(
     """Of each part the median of this rank's steps, gathered: [rank 0's, rank 1's …]
 
     `steps` are what `own_parts` gives, some for each rank of the group (default: all).
+    ValueError on a rank without steps; the others then wait for it.
     """
     if not steps:
         raise ValueError("there is no step to take the median of")

@@ -26,7 +26,8 @@ def bound(least_s: Mapping[str, float], wall_s: float, gpu_s: float) -> str:
     "launch" if the GPU is idle for more than 30% of the call, which stands for all that
     the CPU does meanwhile, a loader or a wait, too. Else it is the largest of
     `least_s`, if that explains half of the GPU's time; and "none" if it does not: few
-    SMs work, or they wait for each other, or they read more than they need.
+    SMs work, or they wait for each other, or they read more than they need. The times
+    are not checked: all in seconds, none NaN. ValueError if `least_s` is empty.
     """
     if gpu_s < 0.7 * wall_s:
         return "launch"

@@ -72,6 +72,12 @@ def push_and_pull(
 
     All ranks know the same keys in the same order. A server adds up what all ranks push
     for its key, makes the step with it, and sends the new weights.
+
+    `weights` change in place: give `model.state_dict()`, whose tensors record no
+    gradients, and `gradients` by the same names, of the same shapes and dtypes. All are
+    contiguous, else one rank raises and the others wait. `server` has a rank for each
+    key, of all ranks. Every rank calls it, with gloo: that NCCL orders what two ranks
+    send to each other was not tried.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     others = [other for other in range(ranks) if other != rank]

@@ -44,6 +44,7 @@ def bucketed(
 
     ValueError for an example, before anything is captured, and for a batch that does
     not fit: other shapes, rows or dtypes than the examples have, no token, too many.
+    If `step` raises in the warm-up, `kept` stays as trained so far.
     """
     examples = {size: example(size) for size in sorted(sizes, reverse=True)}
     if not examples:

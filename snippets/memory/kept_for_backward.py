@@ -9,6 +9,7 @@
 """What a forward pass keeps for its backward pass, in bytes: of any tensors, on any device."""
 
 from collections.abc import Callable, Iterable
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,13 @@ def dense_parts(tensor: Tensor) -> list[Tensor]:
     return dense
 
 
+class Kept:
+    """A tensor that is kept, for as long as something will need it."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+
 def saved_bytes(forward: Callable[[], object], apart: Iterable[Tensor] = ()) -> int:
     """Bytes that `forward()` keeps for the backward pass of what it returns.
 
@@ -51,16 +59,19 @@ def saved_bytes(forward: Callable[[], object], apart: Iterable[Tensor] = ()) -> 
     what an operation of your own keeps in `ctx` without `save_for_backward`, and what
     hooks inside `forward`, such as `save_on_cpu`, put elsewhere.
     """
-    sizes = WeakIdKeyDictionary()  # a memory that is freed takes its entry along
+    alive: WeakSet[Kept] = WeakSet()  # a graph that is dropped takes its own along
 
-    def keep(tensor: Tensor) -> Tensor:
-        for part in dense_parts(tensor.detach()):
-            storage = part.untyped_storage()
-            sizes[storage] = storage.nbytes()
-        return tensor.detach()  # a result that its own node keeps would never be freed
+    def keep(tensor: Tensor) -> Kept:
+        kept = Kept(tensor.detach())  # a result that its own node keeps is never freed
+        alive.add(kept)
+        return kept
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda kept: kept.tensor):
         result = forward()
+    sizes = WeakIdKeyDictionary()
+    for kept in alive:
+        for part in dense_parts(kept.tensor):
+            sizes[part.untyped_storage()] = part.untyped_storage().nbytes()
     for tensor in apart:
         for part in dense_parts(tensor.detach()):
             sizes.pop(part.untyped_storage(), None)

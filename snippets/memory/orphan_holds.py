@@ -26,6 +26,7 @@ def holders(device: str = "/dev/nvidia") -> dict[int, str]:
 
     Linux. Without the rights of root it sees your own processes alone; so does
     `fuser -v /dev/nvidia*`. In a container it sees those of the container.
+    FileNotFoundError, seldom, if a process ends meanwhile: call it again.
     """
     found = {}
     for file in Path("/proc").glob("[0-9]*/fd/*"):

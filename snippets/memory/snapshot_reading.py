@@ -143,7 +143,8 @@ def at_peak(snapshot: dict[str, Any], device: int = 0) -> dict[str, int]:
 def free_memory(snapshot: dict[str, Any], device: int = 0) -> dict[str, float]:
     """Bytes that PyTorch keeps and no tensor holds, and the largest piece of them.
 
-    `in_pieces` is the share that lies outside the largest: 0 if there is one piece.
+    `snapshot` is `torch.cuda.memory._snapshot()`, or what `pickle.load` reads of its
+    file. `in_pieces` is the share that lies outside the largest: 0 if there is one piece.
     `ends` are the bytes of held blocks that their tensors do not need.
     """
     blocks = blocks_of(snapshot, device)

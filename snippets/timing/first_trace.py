@@ -40,7 +40,7 @@ def traced(
     The file is written behind the last traced step, and overwrites what is there; a
     path that ends in ".gz" is compressed. If `train` ends early, or raises, the trace
     has fewer steps; RuntimeError if it returns and there are none. FileNotFoundError,
-    before `train` is called, if there is no folder for the file. Of several ranks give
+    before `train` is called, if there is no folder for the file; `path` is no folder. Of several ranks give
     each a path of its own, or let one alone trace. Stacks, shapes and memory are left
     out: they make each step slower.
     """

@@ -60,7 +60,9 @@ def captured(work: Callable[[], Any]) -> Callable[[], Any]:
     It returns what `work` returned: the same tensors each time, with new contents.
     `work` is called twice: once for real, once to be recorded; a replay runs none of
     its Python. It is kept, with all that it refers to: the graph knows addresses only.
-    Its work is on the current GPU: elsewhere the graph would be empty.
+    Its work is on the current GPU: elsewhere the graph would be empty. It reads no value
+    on the CPU. A name that `work` reads stays bound to its tensor: bound to another, it
+    frees memory that the graph still reads.
     """
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

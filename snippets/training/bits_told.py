@@ -25,10 +25,11 @@ def bits(result: object) -> bytes:
     digest = hashlib.sha256()
     for leaf in tree_leaves(result):
         if isinstance(leaf, Tensor):
-            dense = leaf.detach().resolve_conj().resolve_neg().cpu().reshape(-1)
+            dense = leaf.detach().resolve_conj().resolve_neg().cpu()
+            dense = dense.clone(memory_format=torch.contiguous_format).reshape(-1)
             kind = f"{leaf.dtype} {tuple(leaf.shape)}"
             content = dense.view(torch.uint8).numpy().tobytes()
-        elif isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        elif isinstance(leaf, (np.ndarray, np.generic)) and not leaf.dtype.hasobject:
             kind, content = f"{leaf.dtype} {leaf.shape}", leaf.tobytes()
         elif isinstance(leaf, (bool, int, float, complex, str, bytes, type(None))):
             kind, content = type(leaf).__name__, repr(leaf).encode()

@@ -52,10 +52,8 @@ def on_first(work: Callable[[], object]) -> None:
 
 def same_names(folder: Path, weights: Iterable[str]) -> None:
     """ValueError if the saved model has other weights and buffers than these."""
-    saved = set()
-    for name in FileSystemReader(folder).read_metadata().state_dict_metadata:
-        if name.startswith("model."):
-            saved.add(name.removeprefix("model."))
+    paths = FileSystemReader(folder).read_metadata().planner_data.values()
+    saved = {path[1] for path in paths if path[0] == "model"}
     other = sorted(saved.symmetric_difference(weights))
     if other:
         raise ValueError(f"saved or in the model, not both: {', '.join(other[:5])} …")
@@ -68,10 +66,12 @@ def save(
 
     Call it on every rank. The ranks write into `folder` with ".part" behind its name;
     once the disk has all, it gets its name: so a folder of this name is whole, also
-    after a crash or a full disk. All ranks must reach it, on one file system. Of any
-    optimizer, with FSDP2, DDP, or in one process without a group; not of modules on
-    "meta". Not saved: random generators, schedulers, the number of the step, buffers
-    that are not persistent.
+    after a crash or a full disk. All ranks must reach it, on one file system. With
+    FSDP2, DDP, or in one process without a group; not of modules on "meta". Of any
+    optimizer whose `step` needs no closure (not LBFGS) and that has made a step: else
+    PyTorch lets it make one with gradients of zero, which Adam counts. Not saved:
+    random generators, schedulers, the number of the step, buffers that are not
+    persistent.
 
     FileExistsError on each rank if `folder` is there already, OSError if it cannot be
     made, and CheckpointException if a rank cannot write.
@@ -102,7 +102,8 @@ def load(
 
     FileNotFoundError on each rank if there is no whole checkpoint, ValueError if the
     saved model has other names than yours: then nothing is loaded. CheckpointException
-    if shapes or the optimizer differ, or a file is damaged: then part of it may be.
+    if shapes or the optimizer differ, or a file is damaged: then part of it may be. A
+    damaged ".metadata" raises what `pickle` raises.
     """
     folder = Path(folder)
     on_first((folder / ".metadata").stat)

@@ -32,6 +32,7 @@ def in_pieces(
     a stream of the pieces' GPU. Read `host` after `copying.synchronize()`. ValueError
     for a piece on another GPU, or not of the shape of its room, and if one of both ends
     early; what was launched before is waited for by the current stream all the same.
+    A room of another dtype converts its piece.
     """
     working = torch.cuda.current_stream(copying.device)
     try:

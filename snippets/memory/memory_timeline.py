@@ -157,7 +157,10 @@ def plot(results: dict, ceilings: dict):
         part = first + 1, first + 2
         marks.append(Rule("y", peak, "predicted peak", DASHES[1], part))
         marks.append(Note(first + 2, peak, f"{peak:.1f}", dx=3))
-    ticks = {number + 0.5: phase for number, phase in enumerate(phases)}
+    # short enough to stand beside each other
+    short = {"backward": "back", "optimizer": "step", "zero_grad": "zero"}
+    words = [short.get(phase, phase) for phase in phases]
+    ticks = {number + 0.5: word for number, word in enumerate(words)}
     x = Axis("phases of two steps", ticks=ticks)
     return Picture([Panel(marks, x, Axis("GiB", low=0))])
 

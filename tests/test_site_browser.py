@@ -1266,6 +1266,13 @@ def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
     assert guess.locator("details p").last.is_visible()
 
 
+def test_a_row_above_a_figure_is_there_only_where_it_has_controls(visit):
+    page = visit("processes/", rows=False)
+    high = page.locator(".ov-choice:empty").evaluate_all("rows => rows.map(row => row.offsetHeight)")
+    assert high and set(high) == {0}
+    assert page.locator(".ov-choice:has(select)").count()
+
+
 LINES = """() => [...document.querySelectorAll(".md-content code")]
   .filter(code => !code.closest("pre") && code.offsetHeight)
   .filter(({ textContent: text }) => text.length <= 24 && text.includes("-"))

@@ -1266,6 +1266,16 @@ def test_a_guess_has_its_answer_in_a_fold_without_scripts(visit):
     assert guess.locator("details p").last.is_visible()
 
 
+@pytest.mark.parametrize("path", ["clinic/", "timing/"])
+def test_how_a_figure_was_measured_leads_to_what_the_snippet_printed(visit, path):
+    page = visit(path, rows=False)
+    link = page.locator(".ov-how").first
+    views = page.locator(f"#{link.get_attribute('href').rpartition('#')[2]} + .ov-views")
+    link.click()
+    views.locator(".ov-printout").first.wait_for()
+    assert views.locator("[value=output]").is_checked()
+
+
 def test_a_row_above_a_figure_is_there_only_where_it_has_controls(visit):
     page = visit("processes/", rows=False)
     high = page.locator(".ov-choice:empty").evaluate_all("rows => rows.map(row => row.offsetHeight)")

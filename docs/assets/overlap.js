@@ -410,6 +410,7 @@
     let closed = mark?.closest("details:not([open])")
     const folded = Boolean(closed)
     for (; closed; closed = closed.parentElement.closest("details:not([open])")) closed.open = true
+    if (mark?.matches(".ov-take:has(+ .ov-views [value=file]:checked)")) mark.nextElementSibling.querySelector("[value=output]")?.click()  // how a figure was measured
     if (folded || came) mark.scrollIntoView()
     else if (mark && followed === location.href) setTimeout(() => location.replace(location.hash))
     if (mark?.matches(".ov-mark")) document.getElementById(`${mark.id}-evidence`)?.matches(":popover-open") || mark.click()

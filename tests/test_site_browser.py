@@ -1978,6 +1978,20 @@ SEARCHED = {
     "different outputs depending on batch size": "symptoms/#outputs-depend-on-the-batch-size",
     "garbage collection GC ranks gc.collect torchtitan": "symptoms/#does-pythons-garbage-collector",
     "NCCL_SOCKET_IFNAME wrong interface used": "symptoms/#nccl-sends-over-another-port",
+    "device_map auto slow": "symptoms/#device_mapauto",
+    "8 张 A100 推理 比单卡慢 device_map": "symptoms/#device_mapauto",
+    "显存 只增不减 没有清理": "symptoms/#nvidia-smi-shows-more",
+    "CUDA_VISIBLE_DEVICES=7 只识别 0 号显卡": "symptoms/#with-cuda_visible_devices7",
+    "gradient accumulation DDP loss worse": "symptoms/#with-ddp-and-gradient-accumulation",
+    "Event device type CUDA does not match blocking stream's device type CPU": "symptoms/#event-device-type",
+    "FSDP2 higher memory than FSDP1 record_stream": "symptoms/#fsdp2-needs-more",
+    "CUDA IPC tensor memory not freed sender": "symptoms/#the-senders-gpu-memory",
+    "pipeline parallelism hangs microbatches fewer than stages": "symptoms/#a-pipeline-hangs",
+    "FSDP saving model out of memory": "symptoms/#a-sharded-model-takes",
+    "FSDP every process loads model CPU memory": "symptoms/#every-process-loads",
+    "copy stream default stream reads old data": "symptoms/#results-differ-from-run-to-run_1",
+    "双卡 没快多少": "symptoms/#ddp-is-slower-than-one-gpu-over-pcie",
+    "why two torch.cuda.synchronize speed test": "symptoms/#how-do-i-time",
 }
 
 

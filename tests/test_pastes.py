@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections import namedtuple
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -960,8 +961,8 @@ def test_all_that_the_driver_says_of_each_gpu_needs_no_context(pycuda, pasted):
 def test_pycuda_works_in_torchs_context_of_the_gpu_that_is_named_and_leaves_it(pycuda, pasted):
     context = pasted("torch_context")["torch_context"]
     for index in (1, 0, 1):
-        with pytest.raises(ZeroDivisionError), context(index):
-            assert pycuda.stack == [index]
+        with pytest.raises(ZeroDivisionError), context(index) as driver:
+            assert pycuda.stack == [index] and driver is pycuda.driver
             1 / 0  # noqa: B018
         assert pycuda.stack == []
     assert pycuda.retained == [1, 0], "to release one would leave it current"
@@ -969,17 +970,32 @@ def test_pycuda_works_in_torchs_context_of_the_gpu_that_is_named_and_leaves_it(p
 
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])
 def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch):
-    launches = []
+    launches, compiled, current = [], [], []
+
+    @contextmanager
+    def device(gpu):
+        current.append(gpu)
+        yield
+        current.pop()
+
+    def compile_kernel(source, name):
+        compiled.append(current[-1])
+        return kernel
 
     def kernel(grid, block, args):
         x, n = args
+        assert current == [x.device], "it is launched in the current stream of the current GPU"
         launches.append(grid)
         x.view(-1)[: min(n, grid[0] * block[0])] *= 2
 
-    monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda source, name: kernel)
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", compile_kernel)
+    monkeypatch.setattr(torch.cuda, "device", device)
     twice_ = pasted("own_kernel")["twice_"]
+    assert compiled == [], "to import it starts no CUDA"
     torch.testing.assert_close(twice_(torch.ones(elements)), torch.full((elements,), 2.0))
     assert launches == [(2 if elements == 257 else 1, 1, 1)], "no block for nothing"
+    twice_(torch.ones(2))
+    assert compiled == [torch.device("cpu")], "once for each GPU"
     for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2]):
         with pytest.raises(AssertionError):
             twice_(wrong)

@@ -58,7 +58,7 @@ class AboutCudaDevices:
             return driver.mem_get_info()
 
     def attributes(self, index: int = 0) -> dict[str, int]:
-        """All that the driver tells of one GPU, by name: bytes, kHz, bits, counts."""
+        """What pycuda has a name for, of one GPU: bytes, kHz, bits, counts."""
         values = self.devices[index].get_attributes()
         return {str(name): int(value) for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""All that the CUDA driver says of each GPU; no context is made, no memory taken."""
+"""What pycuda reads of each GPU; no context is made, no memory taken."""
 
 import pycuda.driver as driver
 

@@ -13,6 +13,6 @@ def torch_context(index=0):
     driver.init()
     primary_context(index).push()
     try:
-        yield
+        yield driver
     finally:
         primary_context(index).pop()

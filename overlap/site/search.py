@@ -18,7 +18,7 @@ _READ = [
     for pattern, words in (
         # of a checked statement its sentence, without the expression and the verdicts
         (r'(?s:<thead><tr><th scope="col">claim</th>.*?</thead>)', ""),
-        (r'(<tr data-key="[^"]*" data-file=(?s:(?!</tr>).)*?</a>) <code>(?s:.*?)</tr>', r"\1</th></tr>"),
+        (r"(<tr data-key=(?s:(?!</tr>).)*?</a>) <code\b[^>]*>(?s:.*?)</tr>", r"\1</th></tr>"),
         (r"<(/?)th\b", r"<\1td"),
         (r"</td>\s*<td\b[^>]*>", " | "),
         (r"<tr\b[^>]*>", "<p>"),

@@ -1,5 +1,6 @@
 """Pages: how they are taken apart, values in sentences, claims over recorded data."""
 
+import itertools
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from overlap.blocks.figure import Diagram
 from overlap.blocks.index import ClaimIndex
 from overlap.blocks.snippet import SnippetBlock
 from overlap.book import limits
-from overlap.book.verdict import State
+from overlap.book.verdict import State, Tally
 from overlap.cli import main
 from overlap.run import recording
 
@@ -164,7 +165,19 @@ def test_limits_are_not_typed():
         text = (ROOT / f"docs/{file}.md").read_text()
         assert all(f"{{limit: {name}}}" in text for name in names), file
         low = " ".join(line for line in text.splitlines() if "LOW" in line)
-        assert not re.search(r"\b(0\.)?(85|7|70)\b", low), file
+        numbers = [f"{scale * limits.BY_NAME[name]:g}" for name in names for scale in (1, 100)]
+        assert not re.search(rf"(?<![\d.])({'|'.join(map(re.escape, numbers))})(?![\d.])", low), file
+
+
+def test_the_script_decides_of_a_readers_machines_as_the_book_of_its_own():
+    script = (ROOT / "docs/assets/machines.js").read_text()
+    (order,) = re.findall(r"const state = \[(.+?)\]\.find", script)
+    words = re.findall(r'"(\w+)"', order)
+    for there in itertools.product([False, True], repeat=len(State)):
+        tally = Tally(*(["a machine"] if is_one else [] for is_one in there))
+        on = {state.word for state, is_one in zip(State, there, strict=True) if is_one}
+        if on:
+            assert next(word for word in words if word in on) == tally.state.word, on
 
 
 @pytest.mark.parametrize("name", BAD_PAGES)

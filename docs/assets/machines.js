@@ -498,7 +498,8 @@
   const addMarks = () => {
     for (const mark of all(".ov-mark")) {
       const verdicts = own.map(({ name: machine }) => of(of(mine.machines, machine.slice(3)).claims, mark.dataset.key)?.[0])
-      const state = ["false", "open", "holds"].find(name => verdicts.includes(name))
+      // as `Tally.state` in overlap/book/verdict.py says it of the book's machines
+      const state = ["false", "holds", "open"].find(name => verdicts.includes(name))
       if (!state) continue
       mark.append(span(`ov-own ov-${state}`, ` · ${translated("yours")} ${of(marks, state)}`))
       mark.title += translated("; on your machine: {0}", state)

@@ -581,7 +581,8 @@ def test_without_two_hosts_gloo_interface_says_so(monkeypatch):
 
 
 @pytest.mark.skipif(not may_make_hosts(), reason="no network namespaces here")
-def test_a_server_receives_what_all_others_push_and_leaves_the_same_weights():
+def test_a_server_receives_what_all_others_push_and_leaves_the_same_weights(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the ranks start in a file of the book
     told = push_and_pull.on_hosts(2)  # asserts the weights itself
     whole = {"bytes": push_and_pull.KEY_BYTES * len(push_and_pull.KEYS)}
     whole["link_mbit_s"] = push_and_pull.LINK_MBIT_S

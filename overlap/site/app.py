@@ -100,9 +100,11 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
     for name in ("pyproject.toml", "LICENSE", "NOTICE"):
         if (root / name).exists():
             yield name, (root / name).read_bytes()
+    # what MkDocs alone runs
+    site = {root / "overlap/site" / name for name in ("plugin.py", "search.py", "quiet.py")}
     for folder in ("overlap", "snippets"):
         for file in sorted((root / folder).rglob("*")):
-            if file.suffix in (".py", ".toml", ".html") and file.parent.name != PASTES:
+            if file.suffix in (".py", ".toml", ".html") and file.parent.name != PASTES and file not in site:
                 yield file.relative_to(root).as_posix(), file.read_bytes()
     for file in sorted((book.docs / "assets/diagrams").glob("*.svg")):  # the values, not the shapes
         asked = " ".join(match[0] for match in VALUE.finditer(file.read_text(encoding="utf-8")))
@@ -121,6 +123,9 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
 
 def _needed(page: Page) -> str:
     """What measuring needs of a page: its blocks as they are, and the values in its sentences."""
+    first, *others = page.blocks
+    if isinstance(first, Text) and not others:  # its text lacks the code of the page, and is not in it
+        return " ".join(f"{{{value}}}" for _, value in values(first.text))
     needed = page.text
     for block in page.blocks:
         if isinstance(block, Text):

@@ -826,7 +826,8 @@ def test_each_row_of_each_epoch_has_numbers_of_its_own_and_a_run_repeats_them(op
     for _ in range(2):
         torch.manual_seed(7)
         loader = DataLoader(Noisy(), batch_size=None, **options)
-        runs.append([number for _ in range(2) for row in loader for number in row])
+        rows = [row for _ in range(2) for row in loader]
+        runs.append([number for row in rows for number in row])
     torch.set_rng_state(state)
     assert runs[0] == runs[1] and len(set(runs[0])) == 2 * 4 * 2
 

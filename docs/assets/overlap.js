@@ -405,6 +405,11 @@
   const opened = async () => {
     const id = decodeURIComponent(location.hash.slice(1)), row = document.getElementById(id)?.closest(".ov-row")
     const came = row && await filled(row), mark = document.getElementById(id)
+    const words = mark?.closest("[hidden]") && document.querySelector(".ov-narrow.ov-chosen [name=words]")
+    if (words) {
+      words.value = ""
+      words.dispatchEvent(new Event("input", { bubbles: true }))
+    }
     for (const other of document.querySelectorAll(".ov-sought")) other.classList.remove("ov-sought")
     mark?.closest(".ov-symptom")?.classList.add("ov-sought")
     let closed = mark?.closest("details:not([open])")
@@ -553,31 +558,77 @@
     return group
   }
 
-  /* Symptoms: words choose rows. */
+  /* A text as words: a name as pin_memory, and each of its parts. */
+  const wordsOf = text => text.toLowerCase().match(/\p{sc=Han}+|[a-z\d]+(?:_+[a-z\d]+)*/gu)
+    ?.flatMap(word => word.includes("_") ? [word, ...word.split(/_+/)] : [word]) ?? []
+
+  /* What a reader asks with: of a traceback its error; no places in files; of numbers only codes, of three digits or more. */
+  const COMMON = new Set("a an all am and are as at be but by can did do does for from has have how i if in is it its me my no of on or so than that the this to was what when which why will with you your".split(" "))
+  const askedWith = text => {
+    const error = text.replace(/^.*\b(?=[A-Za-z.]*(?:Error|Exception|Warning): )/s, "")
+    const words = wordsOf(error.replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))
+    const telling = words.filter(word => !COMMON.has(word) && word.length > 1)
+    return [...new Set(telling.length ? telling : words)]
+  }
+
+  /* The rows that have most of the words, the best first: each word counts the more the fewer rows have it, most in a title.
+     A word of the reader's is the beginning of one of the row's; Chinese is not divided into words. */
+  const ranked = (rows, text) => {
+    const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
+      : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/(?<=[a-z]{3})s$/, "")))
+    const scores = new Map(rows.map(({ row }) => [row, 0]))
+    for (const asked of askedWith(text)) {
+      const parts = rows.map(({ title, rest }) => has(title, asked) ? 1.5 : has(rest, asked) ? 1 : 0)
+      const weight = Math.log(1 + rows.length / parts.filter(Boolean).length)
+      rows.forEach(({ row }, i) => { if (parts[i]) scores.set(row, scores.get(row) + parts[i] * weight) })
+    }
+    const best = Math.max(...scores.values())
+    const sorted = [...scores].sort((one, other) => other[1] - one[1])
+    return sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row)
+  }
+
+  /* The theme's search with these words. */
+  const seek = text => {
+    const field = document.querySelector(".md-search__input"), toggle = document.querySelector("#__search")
+    if (!toggle.checked) toggle.click()  // the theme hears the click alone
+    field.value = text
+    field.focus()
+    field.dispatchEvent(new KeyboardEvent("keyup"))
+  }
+
+  /* Symptoms: words, or a whole error message, choose rows, which stand in a list of their own then. */
   const choose = () => {
     const lists = [...document.querySelectorAll(".ov-symptoms:not(.ov-statements)")]
     if (!lists.length || document.querySelector(".ov-filters")) return
-    const rows = lists.flatMap(list => [...list.children]), groups = narrow.matches ? lists.map(closed) : []
+    const kept = lists.map(list => [...list.children]), all = kept.flat()
+    const rows = all.map(row => {
+      const [title, ...rest] = [...row.children].map(({ textContent }) => wordsOf(textContent))
+      return { row, title, rest: rest.flat() }
+    })
+    const groups = narrow.matches ? lists.map(closed) : []
+    const heads = lists.map((list, i) => groups[i] ?? list.previousElementSibling)
     const form = Object.assign(document.createElement("form"), { className: "ov-filters ov-narrow", ariaLabel: "Rows to show" })
     const words = Object.assign(document.createElement("input"), { type: "search", name: "words" })
     const label = document.createElement("label"), said = document.createElement("output")
-    label.append("Words of what you see", words)
-    form.append(label, said)
+    const more = Object.assign(document.createElement("button"), { className: "ov-button", type: "button", textContent: "Search the book for it", hidden: true })
+    const best = Object.assign(document.createElement("div"), { className: "ov-symptoms", hidden: true })
+    label.append("Words of what you see, or a whole error message", words)
+    form.append(label, said, more)
+    more.addEventListener("click", () => seek(askedWith(words.value).join(" ")))
     form.addEventListener("submit", event => event.preventDefault())
     form.addEventListener("input", () => {
-      const parts = words.value.toLowerCase().split(/\s+/).filter(Boolean)
-      for (const row of rows) row.hidden = !parts.every(part => row.textContent.toLowerCase().includes(part))
-      for (const list of lists) {
-        list.hidden = [...list.children].every(row => row.hidden)
-        const head = list.closest("details") ?? list.previousElementSibling
-        if (head.matches("h2, details")) head.hidden = list.hidden
-      }
-      for (const group of groups) group.open = parts.length > 0
-      form.classList.toggle("ov-chosen", parts.length > 0)
-      said.textContent = parts.length ? `${rows.filter(row => !row.hidden).length} of ${rows.length} symptoms` : ""
+      const asked = words.value.trim() !== "", chosen = asked ? ranked(rows, words.value) : []
+      kept.forEach((children, i) => lists[i].append(...children))
+      best.replaceChildren(...chosen)
+      best.hidden = !chosen.length
+      for (const part of [...lists, ...heads]) part.hidden = asked
+      for (const contents of document.querySelectorAll(".md-nav--secondary")) contents.hidden = asked
+      for (const group of groups) group.open = false
+      form.classList.toggle("ov-chosen", asked)
+      said.textContent = !asked ? "" : chosen.length ? `${chosen.length} of ${all.length} symptoms, the nearest first` : "No symptom has these words."
+      more.hidden = !asked || chosen.length > 0
     })
-    const first = groups[0] ?? lists[0].previousElementSibling
-    first.before(form)
+    heads[0].before(form, best)
   }
 
   /* The theme gives each code block a landmark when it comes near, all of one name. */

@@ -2054,6 +2054,39 @@ def test_pictures_on_a_chinese_page_speak_chinese(visit, name):
     assert not re.search("[\u4e00-\u9fff]", english.locator(".ov-picture svg").first.text_content())
 
 
+@pytest.mark.parametrize("name", ["first_steps", "asynchrony", "streams", "devices"])
+def test_who_does_not_see_a_chinese_page_is_told_its_data_in_chinese(visit, name):
+    """Alternative texts of pictures and notes of values: the numbers of the English page, and no English."""
+    notes = """values => values.map(value => {
+        value.dispatchEvent(new Event("pointerover", { bubbles: true })); return value })
+        .map(value => value.dataset.note ?? "")"""
+    told = {}
+    for path in (f"{name}/", f"zh/{name}/"):
+        page = visit(path)
+        last = page.locator(".md-content .ov-value").last
+        page.locator(".md-content .ov-value").evaluate_all(notes)
+        page.wait_for_function("value => value.dataset.note", arg=last.element_handle())
+        answer = "value => !value.closest('details.ov-row')"
+        values = [each for each in page.locator(".md-content .ov-value").all() if each.evaluate(answer)]
+        kept = {each.get_attribute("data-key") or each.text_content(): each for each in values}
+        told[path] = (
+            page.locator(".ov-figure img").evaluate_all("images => images.map(image => image.alt)"),
+            {key: each.get_attribute("data-note") for key, each in kept.items()},
+        )
+    (english, english_notes), (chinese, chinese_notes) = told.values()
+    assert chinese and chinese_notes
+    for alt in chinese:
+        assert re.search("[\u4e00-\u9fff]", alt) and not re.search("[A-Za-z]{3}", NAMES.sub("", alt)), alt
+        numbers = re.findall(r"\d+(?:[.,]\d+)*", alt)
+        assert any(set(numbers) <= set(re.findall(r"\d+(?:[.,]\d+)*", other)) for other in english), alt
+        assert len(numbers) > 3
+    for key, note in chinese_notes.items():
+        words = note.partition("，")[2]
+        assert "上测得" in note and not re.search("[a-z]{2}", words.replace("ms", "")), note
+        numbers = [sorted(re.findall(r"\d+(?:[.,]\d+)*", text)) for text in (note, english_notes[key])]
+        assert numbers[0] == numbers[1], note
+
+
 def test_what_scripts_write_is_in_the_language_of_the_page(visit):
     page = visit("zh/streams/", width=1440)
     title = page.locator(".ov-picker-name")

@@ -6,7 +6,7 @@
 (() => {
   const PICKED = "overlap.machine", MINE = "overlap.mine"
   const ROOT = new URL("../", document.currentScript.src)
-  const { translated } = window.overlapWords  // from words.js
+  const { translated, pictured, noted } = window.overlapWords  // from words.js
   const machines = window.overlapMachines ?? [], marks = window.overlapMarks ?? {}  // from generated/machines.js
   const find = machine => machines.find(each => each.name === machine)
   const isMine = machine => machine.startsWith("my:")
@@ -107,7 +107,7 @@
       element.setAttribute("width", width)
       element.setAttribute("height", height)
     }
-    image.alt = picture.alt
+    image.alt = pictured(picture.alt)
     figure.dataset.timelines = isMine(machine) ? "" : address(timelines)
     if (!figure.dataset.timelines) figure.querySelector(".ov-explorable")?.remove()
   }
@@ -179,7 +179,7 @@
     small.className = "ov-range"
     small.textContent = range
     value.replaceChildren(text, ...range ? [small] : [])
-    note === undefined ? delete value.dataset.note : value.dataset.note = note
+    note === undefined ? delete value.dataset.note : value.dataset.note = noted(note)
   }
 
   /* A value is told where it is from when a reader points at it. */
@@ -187,7 +187,7 @@
     const value = target.closest?.(".ov-value[data-key]:not([data-note])")
     if (!value) return
     const { machine } = built.get(value), known = of((await load(machine).catch(missing))?.values, value.dataset.key)
-    if (known) value.dataset.note ??= known[2]
+    if (known) value.dataset.note ??= noted(known[2])
   }
   for (const event of ["pointerover", "focusin"]) document.addEventListener(event, tellNote)
 
@@ -563,6 +563,7 @@
     remember(all(VALUES), valueIn)
     remember(all(BLOCKS), block => block.dataset.given)
     all(".ov-drop").forEach(open)
+    for (const value of all(`${VALUES}[data-note]`)) value.dataset.note = noted(value.dataset.note)
     for (const mark of all(".ov-mark:not([title])")) mark.title = translated("on how many machines this holds")
     if (!document.querySelector("body [data-machine^='my:']")) {
       own.forEach(addOwn)

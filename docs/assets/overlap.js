@@ -4,7 +4,7 @@
 
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
-  const { translated, label: drawnLabel } = window.overlapWords  // from words.js
+  const { translated, label: drawnLabel, pictured } = window.overlapWords  // from words.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -171,7 +171,11 @@
 
   const watch = () => {
     inView.disconnect()
-    for (const picture of document.querySelectorAll(".ov-figure picture:not([hidden])")) inView.observe(picture)
+    for (const picture of document.querySelectorAll(".ov-figure picture:not([hidden])")) {
+      const image = picture.querySelector("img")
+      image.alt = pictured(image.alt)
+      inView.observe(picture)
+    }
   }
 
   const redraw = () => {

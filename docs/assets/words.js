@@ -126,6 +126,8 @@ window.overlapWords ??= (() => {
       "three streams, in a CUDA graph": "三个流，在 CUDA 图中",
       "times as fast": "速度的倍数",
       "times as fast,": "速度的倍数，",
+      "times as fast, from Python": "速度的倍数，由 Python 启动",
+      "times as fast, in a graph": "速度的倍数，在图中",
       "from Python": "由 Python 启动",
       "in a graph": "在图中",
       "one block": "一个线程块",
@@ -161,6 +163,57 @@ window.overlapWords ??= (() => {
   }
   const label = drawn => find(LABELS, drawn) ?? drawn.split(" · ").map(part => find(LABELS, part) ?? form(part)).join(" · ")
 
+  /* What a picture says in words, as in_words of overlap/site/numbers.py writes it: parts with a name, of bars all values, of lines
+     the ends, of spans their sum. Its first sentence is the file's, in English; the caption below the picture says the same. */
+  const WORDS = {
+    zh: [
+      [/^(.+?) in (\d+) parts?$/, (sum, count) => `${label(sum)}，共 ${count} 段`],
+      [/^(.+?) at (.+?), (.+) at (.+)$/, (low, first, high, last) => `${label(first)} 时 ${label(low)}，${label(last)} 时 ${label(high)}`],
+      [/^(.+ [\d.,]+) (\D+)$/, (bars, unit) => `${bars.split(", ").map(bar).join("，")}（${label(unit)}）`],
+    ],
+  }
+  const bar = text => {
+    const [, name, value] = /^(.+) ([\d.,–−]+)$/.exec(text) ?? []
+    return name ? `${label(name)} ${value}` : text
+  }
+  const inWords = text => {
+    const { lang } = document.documentElement
+    for (const [pattern, put] of Object.hasOwn(WORDS, lang) ? WORDS[lang] : []) {
+      const match = pattern.exec(text)
+      if (match) return put(...match.slice(1))
+    }
+    return label(text)
+  }
+  const pictured = alt => {
+    const [, machine, words] = /Measured on (.+?)\. (.*)$/s.exec(alt) ?? []
+    if (!machine || document.documentElement.lang !== "zh") return alt
+    const parts = words.split("; ").map(part => {
+      if (part.endsWith("…")) return "…"  // it was cut off here
+      const [, name, told] = /^(.+?): (.+)$/s.exec(part) ?? []
+      return name ? `${label(name)}：${inWords(told)}` : inWords(part)
+    })
+    return `图中的数值，在 ${own(machine)}上测得。${parts.join("；")}`
+  }
+  const own = machine => machine.startsWith("your ") ? `你的 ${machine.slice(5)} ` : `${machine} `
+
+  /* Where a value is from, as `value` of overlap/site/machines.py and `counted` of overlap/book/statistic.py write it. */
+  const NOTES = [
+    [/^([\d.,]\S*(?: [^\d\s]+)?) to ([\d.,].*)$/, (from, to) => `${from}–${to}`],
+    [/^(\d+) runs on one host$/, runs => `同一台主机上 ${runs} 次运行`],
+    [/^(\d+) runs on (\d+) hosts$/, (runs, hosts) => `${hosts} 台主机上 ${runs} 次运行`],
+    [/^1 run$/, () => "1 次运行"],
+    [/^(\d+) of them disturbed$/, count => `其中 ${count} 次受到干扰`],
+  ]
+  const noted = note => {
+    const [, name, your, machine, told] = /^(\S+) on (your )?([^:]+)(?:: (.*))?$/s.exec(note ?? "") ?? []
+    if (!name || document.documentElement.lang !== "zh") return note
+    const parts = told?.split(", ").map(part => {
+      const [pattern, put] = NOTES.find(([each]) => each.test(part)) ?? []
+      return pattern ? put(...pattern.exec(part).slice(1)) : part
+    })
+    return `${name}，在 ${own(`${your ?? ""}${machine}`)}上测得${parts ? `：${parts.join("，")}` : ""}`
+  }
+
   /* Without a reload the theme keeps the language and the header of the page before; the links in the head are the new page's. */
   const followLanguage = () => {
     const links = [...document.head.querySelectorAll("link[hreflang]")]
@@ -170,5 +223,5 @@ window.overlapWords ??= (() => {
   }
   if (location.protocol !== "file:") window.document$?.subscribe(followLanguage)
 
-  return { translated, label, TEXTS, LABELS }
+  return { translated, label, pictured, noted, TEXTS, LABELS }
 })()

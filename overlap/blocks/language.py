@@ -10,6 +10,7 @@ _WORDS = {
     "Figure": "图",
     "Guess first.": "先猜一猜。",
     "How it was measured": "怎样测得",
+    "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
     "All else is faint. *Step, timed* is the step's time without a profiler.": (
         "其余部分颜色浅。*Step, timed* 是不开性能分析器时这一步的时间。"

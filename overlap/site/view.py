@@ -161,7 +161,7 @@ class View:
         self._figures += 1
         anchor = f"figure-{name.replace('/', '-')}" if name else f"figure-{self._figures}"
         code = f' <a class="ov-how" href="{href}">{self.say("How it was measured")}</a>' if href else ""
-        link = f'<a class="headerlink" href="#{anchor}" title="Link to this figure">¶</a>'
+        link = f'<a class="headerlink" href="#{anchor}" title="{self.say("Link to this figure")}">¶</a>'
         name = f"{self.say('Figure')} {self._figures}."
         return f"\n**{name}** {caption}{code} {link}\n{{: .ov-caption #{anchor} }}\n"
 

@@ -11,7 +11,7 @@ marks the values that a pointer shows and the table of numbers.
   text, from top to bottom. None and NaN are gaps: nothing was measured there.
 - `name` is what the legend says. Marks of one name have one colour. The legend leaves out a
   name that an axis or a note says already.
-- `color` is 1 to 6 for a colour of the book, "ceiling" or "muted" (greys), "ink" or "paper", or
+- `color` is 1 to 7 for a colour of the book, "ceiling" or "muted" (greys), "ink" or "paper", or
   what a lane is: "python", "data", "peer" (another GPU) or "gpu"; None takes the next colour.
 
 It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictures that most snippets need;
@@ -98,7 +98,7 @@ class Dots:
 class Spans:
     """Parts of a row, (start, length): what ran in a lane of a timeline, what lies in memory.
 
-    Where somebody waits, they are hatched: by a name that ends in " waits", or light and grey.
+    Where somebody waits, they are hatched: by a name that ends in " waits", or says "waits for".
     """
 
     row: str

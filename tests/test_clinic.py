@@ -482,6 +482,7 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     timelines = {name: timeline(5e3 * (len(faults) - i)) for i, name in enumerate(names)}
     ms = dict.fromkeys(names, 42.0)
     results = {"faults": faults, "ms": ms, "timelines": timelines, "ranks": 1}
+    results["account"] = {name: {"compute": 20.0 - 5 * (name == "straggler")} for name in names}
     picture, parts = six_faults.plot(results | {"busy": dict.fromkeys(names, 0.5)}, {})
     works, waits = parts["steps"].panels[0].marks
     assert works.values == waits.values == waits.starts == dict.fromkeys(works.values, 21.0)
@@ -489,19 +490,26 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     words = " ".join(mark.text for panel in picture.panels for mark in panel.marks if isinstance(mark, Note))
     assert "fault: nobody reads ahead" in words and "one rank validates,\na boolean mask,\n.item()" in words
     for panel in (*parts["strip-all-reduce"].panels, *parts["strip-straggler"].panels):
-        missing, timed = [(mark.y, mark.text) for mark in panel.marks if isinstance(mark, Note)]
+        (missing,) = [(mark.y, mark.text) for mark in panel.marks if isinstance(mark, Note)]
         assert missing == ("all-reduce", "none on one GPU"), "what the strip is about is missing"
-        assert timed == ("step, timed", "42.0 ms")
+        assert panel.title.endswith(": 42.0 ms"), "the time without a profiler"
     with_fault, without = parts["strip-loader"].panels
     for panel in (with_fault, without):
         (waits,) = [m for m in panel.marks if getattr(m, "row", "") == "GPU" and m.color == "data"]
         assert waits.spans == [(0, pytest.approx(80))], "the GPU waits for data"
-        (clock,) = [mark for mark in panel.marks if getattr(mark, "row", "") == "step, timed"]
-        assert clock.spans == [(0, 42)], "the time without a profiler"
+        assert waits.name == "the GPU waits for data"
         assert panel.x.high == with_fault.x.high, "equal times are equally long"
     (step,) = parts["strip-Python"].panels
     looks = {(mark.row, mark.light) for mark in step.marks if getattr(mark, "spans", ())}
     assert {("Python", False), ("GPU", True), ("copies", True)} < looks
+    frames = {}
+    for panel in parts["faults"].panels:
+        for mark in panel.marks:
+            if mark.name == "frame":
+                (frames[panel.title],) = mark.spans
+    assert list(frames) == ["all", *faults[:-1]], "of each step with a fault"
+    assert frames["all"] == pytest.approx((50.01, 80)), "the longest gap"
+    assert frames["kernels"] == pytest.approx((130.01, 5)), "the validation: the last kernels"
     # a step begins where the GPU's work of the one before it ended
     assert picture.panels[0].title == "six faults: 42 ms, profiled 100"
     assert picture.panels[-1].title == "healthy: 42 ms, profiled 100"

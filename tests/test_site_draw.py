@@ -164,7 +164,7 @@ def test_a_text_stands_in_its_bar_where_a_line_would_strike_it_behind_and_covers
 def test_lanes_have_their_colours_and_panels_one_scale_where_the_shortest_can_be_seen():
     picture = timelines({"one": EVENTS, "two": [["CPU", 0.0, 26.0, "x"]]})
     text = draw(picture, 504)[0]
-    assert "fill:color-mix(in srgb, var(--ov-ceiling) 35%" in text  # waiting
+    assert "fill:color-mix(in srgb, var(--ov-series-1) 35%" in text, "the CPU waits for the GPU"
     assert text.count(">µs</text>") == 1  # the label of the time scale that both share
     far = timelines({"one": EVENTS, "two": [["CPU", 0.0, 2.0, "x"]]})
     assert draw(far, 504)[0].count(">µs</text>") == 2
@@ -502,10 +502,11 @@ def test_other_lanes_of_a_timeline_leave_the_colours_of_the_four_answers_for_las
 def test_where_somebody_waits_it_is_hatched_within_its_edges():
     waits, works = Spans("CPU waits", [(0.0, 4.0)], "CPU waits"), Spans("GPU", [(0.0, 4.0)], "GPU")
     assert is_wait(waits) and not is_wait(works)
-    assert is_wait(Spans("Python", [(0.0, 4.0)], "Python", "ceiling", light=True)), "as a strip names it"
+    assert is_wait(Spans("GPU", [(0.0, 4.0)], "the GPU waits for data", "data", light=True)), "in a strip"
+    assert not is_wait(Spans("a", [(0.0, 4.0)], "free", "ceiling", light=True)), "nothing else is hatched"
     text = draw(Picture([Panel([waits, works], Axis("ms", high=8.0))]), 504)[0]
     path, style = re.search(r'd="([^"]*l[^"]*)" style="([^"]*)"', text).groups()
-    assert "stroke:" in style and style.count("--ov-ceiling") == 2
+    assert "stroke:" in style and style.count("--ov-series-1") == 2, "as the GPU it waits for"
     left, top, wide, high = map(float, re.match(r"M([\d.]+),([\d.]+)h([\d.]+)v([\d.]+)", path).groups())
     slants = [tuple(map(float, each)) for each in re.findall(r"M([\d.]+),([\d.]+)l([\d.]+),-([\d.]+)", path)]
     assert len(slants) > 10 and all(dx == dy for _, _, dx, dy in slants)
@@ -522,10 +523,10 @@ def test_a_strip_is_low_keeps_its_columns_and_has_no_label_at_its_axes():
         panels.append(Panel(marks, Axis("ms", high=20.0), title=title))
     for width in (504, 266):
         strip, _, high = draw(Picture(panels, columns=2, low=True), width)
-        assert high <= 70 < draw(Picture(panels, columns=2), width)[2]
+        assert high <= 84 < draw(Picture(panels, columns=2), width)[2]
         texts = re.findall(r'y="([\d.]+)"[^>]*>([^<]+)</text>', strip)
         words = [text for _, text in texts if not text.isdigit()]
-        assert words == ["fault", "Python", "GPU", "repaired"], "no unit below"
+        assert words == ["fault", "Python", "GPU", "ms", "repaired", "ms"]
         titles = [y for y, text in texts if text in ("fault", "repaired")]
         assert titles[0] == titles[1], "they are side by side"
         assert [text for _, text in texts if text.isdigit()].count("0") == 2

@@ -295,7 +295,9 @@ FAULTS = """<details><table id="faults"><thead><tr><th>fault</th><th>written</th
 
 def test_faults_are_found_in_their_order(page, folder):
     stages = {"all": EVENTS, "loader": EVENTS[:4], "item": EVENTS[3:]}
-    (folder / "faults.json").write_text(of_parts({"": {"all": EVENTS[:1]}, "faults": stages}))
+    parts = json.loads(of_parts({"": {"all": EVENTS[:1]}, "faults": stages}))
+    parts["faults"][1]["frame"] = [30.0, 40.0]  # what the next repair takes away
+    (folder / "faults.json").write_text(json.dumps(parts))
     page.evaluate(
         """async html => {
         const place = document.getElementById("place")
@@ -318,7 +320,11 @@ def test_faults_are_found_in_their_order(page, folder):
     choices.first.click()
     assert "start with another one" in verdict.inner_text() and bars(page).count() == 5
     choices.last.click()
-    assert page.locator(".ov-ticks text").all_inner_texts() == axis, "the step is shorter, the axis is not"
+    assert page.locator(".ov-ticks text").all_inner_texts() != axis, (
+        "a shorter step is as wide as the drawing"
+    )
+    told = page.locator("#place .ov-told")
+    assert "The dashed frame is what the next repair takes away" in told.inner_text()
     assert verdict.inner_text() == (
         "Yes: nobody reads (no worker). What the trace showed: the GPU is empty. "
         "Without it a step takes 50 ms instead of 90. More in Moving data."
@@ -332,6 +338,10 @@ def test_faults_are_found_in_their_order(page, folder):
     page.get_by_role("button", name="Start again").click()
     assert title.inner_text() == "All faults: 90 ms a step" and verdict.inner_text() == ""
     assert choices.count() == 2 and not page.get_by_role("button", name="Start again").is_visible()
+    choices.last.click()
+    drawing.click(position=at(drawing, 50, 0))
+    drawing.click(position=at(drawing, 40, 1))
+    assert told.inner_text().endswith(("This is in the frame.", "The frame is elsewhere."))
 
 
 def test_what_is_vendored_is_small_and_names_its_licence():

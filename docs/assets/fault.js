@@ -23,8 +23,16 @@ export const game = (faults, steps) => ({
   stages: [...steps.tBodies[0].rows].map(row => ({ fault: named(row.cells[0]).fault, ms: cells(row)[1], hint: cells(row).at(-1) })),
 })
 
-const ASKED = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
-  + "Where its lane is faint, it calls nothing of CUDA; grey is a wait."
+const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
+  + "Where its lane is faint, it calls nothing of CUDA; where it is hatched, it waits for the GPU."
+const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
+
+/* What a timeline frames: what the next repair takes away, and at least so much that it can be seen; or its longest gap. */
+const framed = ({ frame, lanes, low, high }) => {
+  if (!frame) return longestIdle(lanes)
+  const [from, length] = frame
+  return { from, to: from + Math.max(length, (high - low) / 500) }
+}
 
 const paragraph = (name, text = "") => {
   const made = document.createElement("p")
@@ -60,13 +68,21 @@ export const play = async (place, faults, steps, url) => {
     again.hidden = !number
     title.textContent = number ? translated("{0} of {1} taken out: {2} ms a step", number, options.length, ms)
       : translated("All faults: {0} ms a step", ms)
-    const timeline = timelines.get(number ? fault : "all"), idle = longestIdle(timeline.lanes)
-    drawing = draw(canvas, timeline, text => { told.textContent = text }, { target: number < options.length ? idle : null, marked: (from, to) => {
-      const shared = Math.min(to, idle.to) - Math.max(from, idle.from)
-      told.textContent += shared > (idle.to - idle.from) / 2
-        ? translated(" Here the GPU is idle for longest.") : translated(" The GPU is idle for longest elsewhere: {0}.", duration(idle.to - idle.from))
+    const timeline = timelines.get(number ? fault : "all"), { lanes, us } = timeline
+    const idle = longestIdle(lanes), last = Math.max(...lanes.flatMap(({ events }) => events.map(({ end }) => end)))
+    const frame = framed(timeline), isOver = number === options.length
+    const isGap = Math.min(idle.to, frame.to) - Math.max(idle.from, frame.from) > (frame.to - frame.from) / 2
+    const high = Math.ceil(last / us) * us, forms = {}  // each trace is as wide as the drawing
+    for (const [name, form] of Object.entries(timeline.forms)) forms[name] = { ...form, step: 0.8 * form.step * high / timeline.high }
+    drawing = draw(canvas, { ...timeline, high, forms }, text => { told.textContent = text }, { target: isOver ? null : frame, marked: (from, to) => {
+      if (isOver) return
+      const isThere = Math.min(to, frame.to) - Math.max(from, frame.from) > (frame.to - frame.from) / 2
+      if (isGap) told.textContent += isThere ? translated(" Here the GPU is idle for longest.") : translated(" The GPU is idle for longest elsewhere: {0}.", duration(idle.to - idle.from))
+      else told.textContent += isThere ? translated(" This is in the frame.") : translated(" The frame is elsewhere.")
     } })
-    if (number < options.length) told.textContent = translated(ASKED) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
+    if (!isOver) drawing.look(frame)
+    if (!isOver) told.textContent = isGap ? translated(GAP) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
+      : translated(NO_GAP)
     else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)
     else told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.", options.length, wrong)
     choices.replaceChildren()
@@ -85,7 +101,7 @@ export const play = async (place, faults, steps, url) => {
     const next = stages[number + 1]
     if (fault !== next.fault) {
       wrong += 1
-      verdict.textContent = translated("Yes, that is there, too: {0} ({1}). But start with another one: look where the GPU is idle for longest.", words, written)
+      verdict.textContent = translated("Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.", words, written)
       return
     }
     cured.add(fault)

@@ -9,7 +9,7 @@ const { translated, label: drawnLabel } = window.overlapWords
 
 /* A gap is worth a button from this share of its timeline on. */
 const WORTH = 0.01
-const BAR = 14, LETTER = 5.4, BELOW = 18, LINE = 12  // as in pictures
+const BAR = 14, LETTER = 5.4, BELOW = 18, LINE = 12, HATCH = 6  // as in pictures
 const SVG = "http://www.w3.org/2000/svg"
 
 /* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, fill, line }, in µs;
@@ -148,7 +148,19 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
   svg.setAttribute("role", "application")
   svg.setAttribute("aria-label", translated("Timeline {0}, {1} lanes.", drawnLabel(title), lanes.length) + translated(KEYS))
   const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
-  element("rect", { x: 0, y: 0, width: room, height: bottom }, element("clipPath", { id: clip }, element("defs", {}, svg)))
+  const defs = element("defs", {}, svg), hatches = new Map()
+  element("rect", { x: 0, y: 0, width: room, height: bottom }, element("clipPath", { id: clip }, defs))
+  /* Where somebody waits it is hatched, as in pictures, also while it is zoomed. */
+  const hatched = (fill, line) => {
+    if (!hatches.has(line)) {
+      const id = `${clip}-${hatches.size}`, size = { width: HATCH, height: HATCH }
+      const pattern = element("pattern", { id, patternUnits: "userSpaceOnUse", ...size }, defs)
+      element("rect", { ...size, style: `fill: ${fill}; fill-opacity: 1` }, pattern)
+      element("path", { d: `M-1,1l2,-2M0,${HATCH}L${HATCH},0M${HATCH - 1},${HATCH + 1}l2,-2`, style: `stroke: ${line}` }, pattern)
+      hatches.set(line, pattern)
+    }
+    return `url(#${hatches.get(line).id})`
+  }
   const ticks = element("g", { class: "ov-ticks", transform: `translate(${left} 0)` }, svg)
   const inner = element("g", { transform: `translate(${left} 0)`, "clip-path": `url(#${clip})` }, svg)
   const moving = element("g", {}, inner)
@@ -162,7 +174,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
       element("text", beside, svg).textContent = line
     })
     const bar = ({ start, end, fill, line }) => element("rect", {
-      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: BAR, style: `fill: ${fill}; stroke: ${line ?? fill}`,
+      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: BAR, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? fill}`,
     }, moving)
     lane.empty.forEach(bar)
     return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }
@@ -206,6 +218,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     .on("zoom", ({ transform }) => {
       view = transform
       moving.setAttribute("transform", `translate(${view.x} 0) scale(${view.k} 1)`)
+      for (const pattern of hatches.values()) pattern.setAttribute("patternTransform", `scale(${1 / view.k} 1)`)
       waiting ||= requestAnimationFrame(() => {
         waiting = 0
         write()
@@ -322,7 +335,15 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     marking = on
     svg.classList.toggle("ov-marking", on)
   }
-  return { scale, reset, mark, markBy }
+  /* Zoom so far that a stretch can be seen, if it is short. */
+  const look = ({ from, to }) => {
+    const share = (at(to) - at(from)) / room
+    if (share < 0.04) {
+      const k = Math.min(0.12 / share, 2000)
+      canvas.call(behaviour.transform, zoomIdentity.translate(room / 2 - k * (at(from) + at(to)) / 2, 0).scale(k))
+    }
+  }
+  return { scale, reset, mark, markBy, look }
 }
 
 /* Buttons that zoom the drawing which `drawing` gives. */

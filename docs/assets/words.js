@@ -79,14 +79,18 @@ window.overlapWords ??= (() => {
       "{0} of {1} taken out: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
       " Here the GPU is idle for longest.": "GPU 空闲最久的就是这里。",
       " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
-      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is faint, it calls nothing of CUDA; grey is a wait.":
-        "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行颜色浅的地方没有调用 CUDA；灰色表示等待。",
+      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is faint, it calls nothing of CUDA; where it is hatched, it waits for the GPU.":
+        "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行颜色浅的地方没有调用 CUDA；有斜线的地方在等待 GPU。",
+      "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?":
+        "现在 GPU 没有长的空隙了。虚线框里是下一次修复会去掉的部分。它是什么？",
+      " This is in the frame.": "这就在虚线框里。",
+      " The frame is elsewhere.": "虚线框在别处。",
       " Click the gap, then choose the cause.": "点击空隙，再选择原因。",
       " Tap the gap, then choose the cause.": "点一下空隙，再选择原因。",
       "Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 {1} 次。",
       "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
-      "Yes, that is there, too: {0} ({1}). But start with another one: look where the GPU is idle for longest.":
-        "对，这个故障也存在：{0}（{1}）。但请先排除另一个：看看 GPU 在哪里空闲最久。",
+      "Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.":
+        "对，这个故障也存在：{0}（{1}）。但请先排除另一个：看看虚线框里。",
       "Yes: {0} ({1}). What the trace showed: {2}. Without it a step takes {3} ms instead of {4}. ":
         "对：{0}（{1}）。从记录中可以看到：{2}。排除之后，每步的时间从 {4} ms 变为 {3} ms。",
       "More in ": "详见",
@@ -102,7 +106,8 @@ window.overlapWords ??= (() => {
       "Python asks for numbers": "Python 读取数值",
       "it asks for none": "不读取数值",
       "copies": "拷贝",
-      "step, timed": "计时的一步",
+      "Python waits for the GPU": "Python 等待 GPU",
+      "ms, profiled": "ms（分析器测得）",
       "finished": "完成",
       "launched": "已启动",
       "least possible": "最短可能",

@@ -92,11 +92,11 @@ class Step(FigureBlock):
         return cls(source.page, source.line, _ONE_STEP, f"strip-{source.argument}", " ".join(source.rows()))
 
     def markdown(self, view: View) -> str:
-        """The line, then the strip."""
+        """The strip, then its line."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        timed = view.say("All else is faint. *Step, timed* is the step's time without a profiler.")
+        timed = view.say("All else is faint. Above the lanes: a step's time without the profiler.")
         said = f"{self.caption} {timed}"
-        return f'\n<div class="ov-step" data-search-exclude markdown>\n{said}\n\n{box}\n</div>\n'
+        return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{said}\n</div>\n'
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """None: its line speaks of the picture above a page."""

@@ -12,8 +12,8 @@ _WORDS = {
     "How it was measured": "怎样测得",
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
-    "All else is faint. *Step, timed* is the step's time without a profiler.": (
-        "其余部分颜色浅。*Step, timed* 是不开性能分析器时这一步的时间。"
+    "All else is faint. Above the lanes: a step's time without the profiler.": (
+        "其余部分颜色浅。图的上方是不开性能分析器时一步的时间。"
     ),
 }
 

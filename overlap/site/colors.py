@@ -21,6 +21,7 @@ COLORS = {
     "--ov-series-4": ("#b0558a", "#e193bd"),
     "--ov-series-5": ("#a06c00", "#e0b040"),
     "--ov-series-6": ("#2b8fc7", "#9ad4f5"),
+    "--ov-series-7": ("#7a4fc0", "#b79cf2"),
     "--ov-grid": ("#d7dde3", "#343b44"),
     "--ov-ceiling": ("#6a737d", "#a5aeb8"),
     # Of code.

@@ -29,7 +29,12 @@ _MANY = 40  # points of a line that still have dots
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
 _LANES |= {"all-reduce": "peer", "all-reduces": "peer", "GPU": "gpu", "compute": "gpu", "matmuls": "gpu"}
 _LANES |= {"compute, copies": "gpu", "optimizer": 6, "unprofiled": 6}
-COLORS = 6
+#: Models, which several pages draw. None is orange or pink.
+_LANES |= {"MLP": 1, "CNN": 7, "ResNet": 6}
+#: A name of marks in which somebody waits; "CPU waits" is for the GPU.
+_WAITS = re.compile(r"\bwaits(?: for\b|$)")
+#: Colours with a number; marks that name none take the first six.
+COLORS = 7
 #: What other lanes of such a timeline take first: colours that say less.
 _BESIDE_LANES = (1, 2, 6, 3, 4, 5)
 _INK, _PAPER, _GRID = "var(--ov-ink)", "var(--ov-paper)", "var(--ov-grid)"
@@ -132,7 +137,7 @@ class Drawing:
             case "Bars" if plot.panel.x.log:
                 self.dot(x + 6.5, y, color)
             case _:
-                self.rect(x, y - 4.5, 13, 9, color, getattr(mark, "light", False))
+                self.bar(mark, x, y - 4.5, 13, 9, color)
 
     # Axes
 
@@ -202,7 +207,7 @@ class Drawing:
             else:
                 begin, end = plot.x(max(start, plot.x.low)), plot.x(start + length)
                 inset = 0.5 if is_one_of_several else 0
-                self.rect(begin, y + inset, end - begin, thick - 2 * inset, color, mark.light)
+                self.bar(mark, begin, y + inset, end - begin, thick - 2 * inset, color)
             if text := text_of_bar(mark, row, length):
                 self._text_of_bar(plot, mark, text, begin, end, y + thick / 2)
             self.box(begin, y, max(end - begin, 4), thick, told(series, [told_row]))
@@ -277,9 +282,9 @@ class Drawing:
         series = plot.series_of(mark)
         if not series:
             return
-        waits = is_wait(mark)
+        inset = 0.5 if self._is_lined(mark) else 0.0  # half of the line around it
         top = plot.row(mark.row) - plot.lane / 2
-        high, lane = _p(top), _p(plot.lane)
+        high, lane = _p(top + inset), _p(plot.lane - 2 * inset)
         path: list[str] = []
         joined: list[tuple[float, float, list]] = []
         for row in sorted(series.rows, key=lambda row: row[0]):
@@ -289,11 +294,11 @@ class Drawing:
             left, right = max(left, plot.left), min(right, plot.right)
             wide = max(right - left, 1.2) - (0.8 if mark.apart and right - left > 2 else 0)
             left = min(left, plot.right - wide)
-            inset = 0.5 if waits and wide > 2 else 0.0  # half of the line around it
-            width = _p(wide - 2 * inset)
-            path.append(f"M{_p(left + inset)},{high}h{width}v{lane}h-{width}z")
-            if waits:
+            if is_wait(mark):
                 path += _hatched(left, top, wide, plot.lane)
+            else:
+                width = _p(max(wide - 2 * inset, 1.2))
+                path.append(f"M{_p(left + inset)},{high}h{width}v{lane}h-{width}z")
             first, last, rows = joined[-1] if joined else (-1e9, -1e9, [])
             if left - last < _NEAR and right - first < 4 * _NEAR:
                 joined[-1] = (first, right, [*rows, row])
@@ -377,15 +382,27 @@ class Drawing:
         return _fill(self.color(plot, mark), is_light(mark))
 
     def filled(self, plot: Plot, mark) -> str:
-        """The style of parts of a row; those in which somebody waits have a line around them."""
-        line = f";stroke:{self.color(plot, mark)}" if is_wait(mark) else ""
+        """The style of parts of a row."""
+        line = f";stroke:{self.color(plot, mark)}" if self._is_lined(mark) else ""
         return f"fill:{self.fill(plot, mark)}{line}"
+
+    def _is_lined(self, mark) -> bool:
+        """Whether parts of a row have a line around them: pale grey alone is hard to see."""
+        return is_wait(mark) or (mark.light and mark.color == "ceiling")
 
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
         """A straight line."""
         dashes = f";stroke-dasharray:{dash}" if dash else ""
         ends = f'x1="{_p(x)}" y1="{_p(y)}" x2="{_p(x2)}" y2="{_p(y2)}"'
         self.parts.append(f'<line {ends} style="stroke:{color};stroke-width:{wide}{dashes}"/>')
+
+    def bar(self, mark, x: float, y: float, wide: float, high: float, color: str) -> None:
+        """A rectangle, hatched where somebody waits."""
+        if not is_wait(mark):
+            self.rect(x, y, wide, high, color, getattr(mark, "light", False))
+            return
+        path = "".join(_hatched(x, y, wide, high))
+        self.parts.append(f'<path d="{path}" style="fill:{_fill(color, True)};stroke:{color}"/>')
 
     def rect(self, x: float, y: float, wide: float, high: float, color: str, light=False) -> None:
         """A filled rectangle; a light one has a line around it, within its edges."""
@@ -442,7 +459,7 @@ def _colors(picture) -> dict[int, int | str]:
     colors: dict[int, int | str] = {}
     by_name: dict[str, int | str] = {}
     rows = [mark for panel in picture.panels for mark in panel.marks if kind(mark) == "Spans"]
-    order = _BESIDE_LANES if any(_key(mark) in _LANES for mark in rows) else range(1, COLORS + 1)
+    order = _BESIDE_LANES if any(_key(mark) in _LANES for mark in rows) else range(1, COLORS)
     for panel in picture.panels:
         marks = [mark for mark in panel.marks if kind(mark) not in ("Note", "Cells", "Rule")]
         marks = [mark for mark in marks if getattr(mark, "color", None) is None]
@@ -451,9 +468,12 @@ def _colors(picture) -> dict[int, int | str]:
             taken |= set(by_name.values())  # a lane looks the same wherever it is, and another one does not
         for mark in marks:
             key = _key(mark)
+            if is_wait(mark):  # in the colour of what is waited for, which it does not take from others
+                colors[id(mark)] = LANES["gpu"][0] if key == "CPU waits" else "ceiling"
+                continue
             if not key or key not in by_name:
                 free = [color for color in order if color not in taken]
-                by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % COLORS + 1])[0]
+                by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % (COLORS - 1) + 1])[0]
                 taken.add(by_name[key])
             colors[id(mark)] = by_name[key]
     return colors
@@ -466,9 +486,7 @@ def _key(mark) -> str:
 
 def _of_lane(name: str, mark) -> int | str | None:
     """The colour that a lane has on all pages."""
-    if kind(mark) != "Spans":
-        return None
-    return "ceiling" if name.endswith(" waits") else _number(_LANES.get(name))
+    return _number(_LANES.get(name)) if kind(mark) == "Spans" else None
 
 
 def _lane(name: str) -> str:
@@ -513,17 +531,20 @@ def _all_inside(plot: Plot) -> bool:
 
 
 def is_light(mark) -> bool:
-    """Whether parts of a row are pale: those in which somebody waits."""
-    return mark.light or mark.name.endswith(" waits")
+    """Whether parts of a row are pale: also those in which somebody waits."""
+    return mark.light or is_wait(mark)
 
 
 def is_wait(mark) -> bool:
-    """Whether somebody waits in parts of a row: these are hatched, since pale grey alone is hard to see."""
-    return mark.name.endswith(" waits") or (mark.light and mark.color == "ceiling")
+    """Whether somebody waits there, by its name. In all pictures that is hatched, and nothing else is."""
+    return kind(mark) in ("Spans", "Bars") and bool(_WAITS.search(mark.name))
 
 
 def _hatched(left: float, top: float, wide: float, high: float) -> Iterable[str]:
-    """Slanting lines of a part of a row, as pieces of its path."""
+    """A rectangle with slanting lines, as pieces of a path; the line around it is within its edges."""
+    inset = 0.5 if wide > 2 else 0.0  # half of that line
+    left, top, wide, high = left + inset, top + inset, wide - 2 * inset, high - 2 * inset
+    yield f"M{_p(left)},{_p(top)}h{_p(wide)}v{_p(high)}h-{_p(wide)}z"
     for number in range(1, math.ceil((wide + high) / _HATCH)):
         first, last = max(_HATCH * number - high, 0), min(_HATCH * number, wide)
         if last > first and wide > 2:

@@ -167,7 +167,7 @@ class Layout:
             plot.title = wrapped(plot.panel.title, inner + lefts[column])
             plot.top = top + 4
             if plot.title:
-                plot.top += 2 + LINE * len(plot.title.split("\n"))
+                plot.top += 2 + LINE * self._lines_of_titles(place, [inner + left for left in lefts])
             if plot.panel.y.label and not plot.rows:
                 plot.top += LINE + 4
             plot.bottom = plot.top + self._height(plot)
@@ -183,6 +183,14 @@ class Layout:
                 plot.x = Scale(low, high, plot.left, plot.right, plot.x.log)
         return bottom
 
+    def _lines_of_titles(self, place: int, widths: list[float]) -> int:
+        """Lines of the longest title of the panels beside each other, whose lanes stand at one height."""
+        first = place - place % self.columns
+        titles = [plot.panel.title for plot in self.plots[first : first + self.columns]]
+        return max(
+            wrapped(title, width).count("\n") + 1 for title, width in zip(titles, widths, strict=False)
+        )
+
     def _height(self, plot: Plot) -> float:
         """Pixels from top to bottom: all its rows, or room for an axis with numbers."""
         if plot.rows:
@@ -190,9 +198,8 @@ class Layout:
         return 170.0 if len(self.plots) == 1 else 110.0
 
     def label_of(self, plot: Plot) -> str:
-        """What stands below the x axis, in lines that fit the picture; nothing in a strip."""
-        has_label = plot.panel.x.label and not self.is_low
-        return wrapped(plot.panel.x.label, self.width) if has_label else ""
+        """What stands below the x axis, in lines that fit the picture."""
+        return wrapped(plot.panel.x.label, self.width) if plot.panel.x.label else ""
 
     def _height_of_label(self, plot: Plot) -> float:
         label = self.label_of(plot)

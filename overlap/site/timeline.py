@@ -7,9 +7,10 @@ A timeline has
     us            the µs of one unit of its axis; all other times are in µs
     low, high     the ends of the axis
     lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
-                  letters on it are dark, `line`, the colour around it where somebody waits, and `spans`:
+                  letters on it are dark, `line`, the colour of its hatch where somebody waits, and `spans`:
                   [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
+    frame         [start, length] of what the clinic's game frames: spans of that name; or None
     forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
                   each lane [its middle, the lines of its name]; `step` is from tick to tick
 """
@@ -22,6 +23,7 @@ from overlap.site.numbers import unit_of
 from overlap.site.trace import launches
 
 _US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
+_FRAME = "frame"
 
 
 def explored(picture, recorded: dict[str, list]) -> list[dict]:
@@ -52,6 +54,7 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
                 "low": _ns(us * plot.x.low),
                 "high": _ns(us * plot.x.high),
                 "lanes": _lanes(drawing, plot, us, recorded.values()),
+                "frame": _frame(plot, us),
                 "forms": forms,
             }
         )
@@ -66,6 +69,11 @@ def _form(layout: Layout, plot: Plot, us: float) -> dict:
     return place | {"lanes": lanes, "step": _ns(us * step)}
 
 
+def _frame(plot: Plot, us: float) -> list[float] | None:
+    spans = [span for mark in plot.marks("Spans") if mark.name == _FRAME for span in mark.spans]
+    return [_ns(us * number) for number in spans[0]] if spans else None
+
+
 def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
     lanes: dict[str, dict] = {}
     for row in plot.rows:
@@ -73,6 +81,8 @@ def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) ->
         lanes[row] = {"name": row.replace("\n", " "), "cpu": is_cpu, "parts": []}
     named = []
     for mark in plot.marks("Spans"):
+        if mark.name == _FRAME:
+            continue
         times = [(_ns(us * start), _ns(us * length)) for start, length in mark.spans]
         names = mark.names or [""] * len(times)
         spans = [[*time, name, None] for time, name in zip(times, names, strict=True)]

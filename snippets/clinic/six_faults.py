@@ -154,10 +154,52 @@ def plot(results: dict, ceilings: dict):
             end = max(end, start + ms)
         return gaps
 
+    def longest_of(spans: list[tuple[float, float]]) -> tuple[float, float]:
+        return max(spans, key=lambda span: span[1], default=(0.0, 0.0))
+
+    def framed(name: str, rows: list[list[Any]]) -> tuple[float, float]:
+        """(start, ms) of the longest gap, or of what the next repair takes away.
+
+        The first two repairs close a gap. The others take away short kernels, a
+        validation or an all-reduce that waits for it, and waits of Python.
+        """
+        order = ["all", *faults]
+        fault = order[order.index(name) + 1]
+        on_gpu = sorted(
+            (start / 1e3, us / 1e3) for lane, start, us, _ in rows if "CPU" not in lane
+        )
+        if fault in ("loader", "copy"):
+            return longest_of(gaps_between(on_gpu))
+        step = last_step(rows)
+        ends = max(start + ms for lane, start, ms, _ in step if "CPU" not in lane)
+        begin = max(map(sum, on_gpu)) - ends
+        waits = [(start, ms) for lane, start, ms, _ in step if lane == "CPU waits"]
+        asks = waits[:-2] or [(0.0, 0.0)]  # the last two are the profiler's
+        if fault == "kernels":
+            first, last = small_kernels(step)["GPU"]
+            at, ms = first, last - first
+        elif fault == "straggler" and results["ranks"] > 1:
+            ((_, alone, _),) = for_others(step)
+            at, ms = longest_of(alone)
+        elif fault == "straggler":  # the last kernels of the step
+            compute = {key: results["account"][key]["compute"] for key in order[3:5]}
+            left = compute["kernels"] - compute["straggler"]
+            kernels = [(start, ms) for lane, start, ms, _ in step if lane == "compute"]
+            at = ends
+            for start, ms in sorted(kernels, reverse=True):
+                if left <= 0:
+                    break
+                at, left = max(start, start + ms - left), left - ms
+            ms = ends - at
+        else:
+            at, ms = longest_of(asks[:-1]) if fault == "mask" else asks[-1]
+        return begin + at, ms
+
     def both_steps() -> Picture:
         """All that was profiled, for the game of the page, in the lanes of its drawings.
 
-        Pale are milliseconds in which Python calls nothing of CUDA.
+        Pale are milliseconds in which Python calls nothing of CUDA. "frame" is what
+        the game frames: the GPU's longest gap, or what the next repair takes away.
         """
         calls = {"CPU": "calls of CUDA", "CPU copies": "copies"}
         calls |= {"CPU waits": "waits for the GPU"}
@@ -171,23 +213,30 @@ def plot(results: dict, ceilings: dict):
                     spans[kind].append((start / 1e3, us / 1e3))
             python = sorted(span for kind in calls for span in spans[kind])
             marks: list[Any] = [
-                Spans("Python", between_them(python), "Python", "python", light=True)
+                Spans("Python", gaps_between(python), "Python", "python", light=True)
             ]
             for kind, words in calls.items():
-                grey = kind == "CPU waits"
-                color = "ceiling" if grey else "python"
+                waits = kind == "CPU waits"
+                color = "gpu" if waits else "python"
                 names = [words] * len(spans[kind])
                 marks.append(
-                    Spans("Python", spans[kind], words, color, light=grey, names=names)
+                    Spans("Python", spans[kind], words, color, light=waits, names=names)
                 )
             for kind, (lane, color) in lanes.items():
                 names = [lane] * len(spans[kind])
                 if names:
                     marks.append(Spans(lane, spans[kind], lane, color, names=names))
+            if title != faults[-1]:
+                frame = framed(title, rows)
+                if title in ("all", "loader"):
+                    marks.append(
+                        Spans("GPU", [frame], "it waits", "ceiling", light=True)
+                    )
+                marks.append(Spans("GPU", [frame], "frame", "ink"))
             panels.append(Panel(marks, Axis("ms"), title=title))
         return Picture(panels)
 
-    def between_them(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    def gaps_between(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
         """[start, ms] of the gaps of a millisecond and more between spans."""
         gaps, end = [], sum(spans[0]) if spans else 0.0
         for start, ms in spans:
@@ -218,13 +267,14 @@ def plot(results: dict, ceilings: dict):
     def strip(*steps: tuple[str, str, Callable, Callable]):
         """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
 
-        `wait(rows)` gives a lane and its spans in which something waits, with their
-        colour; `dark(rows)` from when to when these lanes are dark. The lanes are from
-        a profile; the lane "step, timed" is its time without one.
+        `wait(rows)` gives a lane, its spans in which something waits, and for what, as
+        the lane of that; `dark(rows)` from when to when these lanes are dark. The lanes
+        are from a profile; the time in the title is that of the step without one.
         """
         colors = {"Python": "python", "copies": "data", "GPU": "gpu"}
         colors |= {"all-reduce": "peer"}
-        timed = "step, timed"
+        words = {"data": "the GPU waits for data", "gpu": "Python waits for the GPU"}
+        words["peer"] = "the GPU waits for another GPU"
         panels, longest = [], 0.0
         for title, name, wait, dark in steps:
             rows = last_step(results["timelines"][name])
@@ -237,25 +287,18 @@ def plot(results: dict, ceilings: dict):
                 color = colors[lane]
                 marks.append(Spans(lane, pale, lane, color, light=True))
                 marks.append(Spans(lane, between(spans, begin, end), lane, color))
-            for lane, spans, color in wait(rows):
-                grey = color == "ceiling"
-                marks.append(Spans(lane, spans, lane, color, light=grey))
+            for lane, spans, cause in wait(rows):
+                marks.append(Spans(lane, spans, words[cause], cause, light=True))
             for lane in meant:
                 if lane not in lanes_of(rows):
                     marks.append(Spans(lane, [], lane, colors[lane]))
                     marks.append(Note(0.0, lane, "none on one GPU", dx=4))
-            ms = results["ms"][name]
-            marks.append(Spans(timed, [(0.0, ms)], timed, "ceiling"))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
-            longest = max(longest, end, ms)
-            panels.append(Panel(marks, title=title))
-        for panel, (_, name, *_) in zip(panels, steps, strict=True):
-            panel.x = Axis("ms", low=0.0, high=longest)
-            ms = results["ms"][name]
-            words = Note(ms, timed, f"{ms:.1f} ms", dx=4)
-            if ms > longest / 2:  # there is no room behind it
-                words = Note(ms, timed, words.text, "right", dx=-4, color="paper")
-            panel.marks.append(words)
+            longest = max(longest, end)
+            time = f"{title}: {results['ms'][name]:.1f} ms"
+            panels.append(Panel(marks, title=time))
+        for panel in panels:
+            panel.x = Axis("ms, profiled", low=0.0, high=longest)
         return Picture(panels, columns=len(panels), low=True)
 
     def first_ms(rows: list[list[Any]], least: float = 0.0) -> float:
@@ -271,7 +314,7 @@ def plot(results: dict, ceilings: dict):
 
     def for_numbers(rows: list[list[Any]]) -> list[tuple]:
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
-        return [("Python", waits, "ceiling")]
+        return [("Python", waits, "gpu")]
 
     def for_others(rows: list[list[Any]]) -> list[tuple]:
         """Where an all-reduce runs, and nothing else."""
@@ -315,8 +358,8 @@ def plot(results: dict, ceilings: dict):
             "waits": strip(asks, healthy),
         }
         for name in ("Python", "GPU", "all-reduce"):
-            drawn[name] = strip(("", "item", no_wait, whole(name)))
-        drawn["clock"] = strip(("", "item", no_wait, whole()))
+            drawn[name] = strip(("the step", "item", no_wait, whole(name)))
+        drawn["clock"] = strip(("the step", "item", no_wait, whole()))
         return {f"strip-{name}": picture for name, picture in drawn.items()}
 
     faults = results["faults"]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snippets.pictures import Note, Panel, Picture, Spans
+from snippets.pictures import Panel, Picture, Spans
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.lanes import lanes
 from snippets.timing.take_turns import recorded, take_turns
@@ -84,7 +84,7 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    colors = {"calls": 1, "line 1": 2, "line 2": 3, "line 3": 4, "CPU waits": "ceiling"}
+    colors = {"calls": "python", "line 1": 1, "line 2": 7, "line 3": 6}
     titles = {"one_line": "one line", "serial": "three lines, one stream"}
     titles |= {"parallel": "three lines, three streams"}
     if len(results["timelines"]) == 2:
@@ -106,10 +106,7 @@ def plot(results: dict, ceilings: dict):
         marks = []
         for (lane, what), names in sorted(spans.items()):
             parts, names = list(names), list(names.values())
-            marks.append(Spans(lane, parts, what, colors[what], names=names))
-            if what.startswith("line"):
-                middle = (parts[0][0] + sum(parts[-1])) / 2
-                marks.append(Note(middle, lane, what, "center", color="paper"))
+            marks.append(Spans(lane, parts, what, colors.get(what), names=names))
         panels.append(Panel(marks, title=title))
     panels[-1].x.label = "ms"  # of one scale for all
     return Picture(panels)

@@ -74,10 +74,7 @@ def plot(results: dict, ceilings: dict):
         last = first + results["kernels"][name]
         kernels = on_gpu[first:last]
         spans, names = ms(kernels), [event[3] for event in kernels]
-        middle = (spans[0][0] + sum(spans[-1])) / 2
-        color = 4 if name == "resnet" else None  # white letters can be read on it
-        marks.append(Spans("GPU", spans, titles[name], color, names=names))
-        marks.append(Note(middle, "GPU", titles[name], "center", color="paper"))
+        marks.append(Spans("GPU", spans, titles[name], names=names))
         first = last
     return Picture([Panel(marks, Axis("ms (profiled: launches take longer)"))])
 

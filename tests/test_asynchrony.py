@@ -33,6 +33,7 @@ from snippets.asynchrony import (
     under_memcheck,
     wait_each_step,
     waits,
+    where_nan_begins,
 )
 
 LINES = {
@@ -514,3 +515,47 @@ def test_the_sanitizer_finds_a_write_that_the_cache_hides(returned):
     assert places["one_too_far"]["plain"]["error"] == ""
     if "installed" not in places["far_away"]["memcheck"]["error"]:
         assert places["one_too_far"]["memcheck_uncached"]["finding"].startswith("Invalid")
+
+
+def test_only_who_makes_the_first_nan_is_named():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), where_nan_begins.Log(), torch.nn.Linear(4, 4))
+    x = torch.full((2, 4), 1e4)
+    torch.nn.init.constant_(net[0].weight, -1.0)
+    assert where_nan_begins.first_not_finite(net, x) == "1 (Log)"
+    assert where_nan_begins.first_not_finite(net[0], x) == ""
+    assert where_nan_begins.first_not_finite(where_nan_begins.Log(), x * 0) == "the model (Log)"
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_a_module_that_gives_no_tensor_is_passed_over():
+    lstm = torch.nn.LSTM(3, 3)
+    assert where_nan_begins.first_not_finite(lstm, torch.randn(2, 1, 3)) == ""
+    assert where_nan_begins.first_not_finite(lstm, torch.full((2, 1, 3), torch.nan)) == "the model (LSTM)"
+
+
+def test_a_nan_is_told_by_the_two_tools_that_find_it():
+    result = json.loads(json.dumps(where_nan_begins.main()))
+    derived = where_nan_begins.derive(result)
+    assert derived["by_hook"] == derived["loss_is_nan"] and len(derived["loss_is_nan"]) == 3
+    assert derived["by_name"] == ["LogBackward0", "SqrtBackward0"] and "sqrt()" in derived["lines"][1]
+    assert derived["of_nan_loss"] == ["PowBackward0"]
+
+
+def test_the_line_of_the_forward_pass_is_the_last_of_this_file():
+    file = where_nan_begins.__file__
+    words = f'File "{file}", line 3, in a\n    first\n  File "{file}", line 9, in b\n    second\n'
+    assert where_nan_begins.forward_line(words) == "second" and where_nan_begins.forward_line("") == ""
+
+
+def test_the_price_of_the_detection_is_a_ratio(monkeypatch):
+    for name, value in {"LAYERS": 1, "WIDTH": 4, "ROWS": 4}.items():
+        monkeypatch.setattr(where_nan_begins, name, value)
+    price = where_nan_begins.price("cpu")
+    assert set(price["ms"]) == {"default", "detected"} and price["slower"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.program("asynchrony/where_nan_begins", LAYERS=2)
+def test_a_nan_is_found_on_a_gpu_as_on_a_cpu(returned):
+    derived = where_nan_begins.derive(returned)
+    assert derived["by_hook"] == derived["loss_is_nan"] and returned["price"]["slower"] > 0

@@ -2020,16 +2020,27 @@ def test_the_language_and_its_menu_follow_the_page(visit, address):
         return language, [url.removeprefix(address) for url in urls], contents
 
     assert told() == ("en", ["asynchrony/", "zh/asynchrony/"], "Table of contents")
-    for title, path, *others in (
-        ("流", "zh/streams/", "zh", ["streams/", "zh/streams/"], "目录"),
-        ("Graphs", "graphs/", "en", ["graphs/", "zh/"], "Table of contents"),
-        ("中文导读", "zh/", "zh", ["", "zh/"], "目录"),
+    menu, footer = page.locator(".md-select__list"), page.locator(".md-footer__link--next")
+    for link, path, *others in (
+        (menu.get_by_text("中文"), "zh/asynchrony/", "zh", ["asynchrony/", "zh/asynchrony/"], "目录"),
+        (footer, "zh/streams/", "zh", ["streams/", "zh/streams/"], "目录"),
+        (
+            page.locator(".md-nav--primary").get_by_role("link", name="Graphs", exact=True),
+            "graphs/",
+            "en",
+            ["graphs/", "zh/"],
+            "Table of contents",
+        ),
+        (menu.get_by_text("中文"), "zh/", "zh", ["", "zh/"], "目录"),
     ):
-        page.locator(".md-nav--primary").get_by_role("link", name=title, exact=True).click()
+        if link is not footer:
+            page.locator(".md-select").hover()
+        link.click()
         page.wait_for_url(f"{address}{path}")
         page.wait_for_function(f"document.documentElement.lang === {others[0]!r}")
         assert list(told()) == others
     assert page.evaluate("window.isKept"), "each page was loaded anew"
+    assert not re.search("[\u4e00-\u9fff]", page.locator(".md-nav--primary").text_content())
     page = visit("zh/streams/", java_script_enabled=False)
     assert page.locator("html").get_attribute("lang") == "zh"
 
@@ -2183,6 +2194,28 @@ def test_search_does_not_list_what_has_few_of_the_words(visit):
     assert max(missed) <= len(words.split()) / 2
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"), [("lodaer", "loader"), ("perfeto", "perfetto"), ("grpah", "graph")]
+)
+def test_search_forgives_a_letter_in_a_word_that_the_book_has_not(visit, words, meant):
+    page = visit("")
+    search(page, words)
+    found = page.locator(".md-search-result__item mark").all_text_contents()
+    assert found and all(word.lower().startswith(meant) for word in found)
+
+
+def test_search_takes_a_name_as_one_word(visit):
+    """And where the book does not have it, its parts elsewhere are no answer."""
+    page = visit("")
+    search(page, "pin_memory")
+    for item in page.locator(".md-search-result__item").all():
+        assert re.search("pin.?memory", item.text_content())
+    search(page, "blocking")
+    assert page.locator(".md-search-result__item").first.locator("mark", has_text="blocking").count()
+    page.get_by_role("textbox", name="Search").fill("channels_last")
+    playwright.expect(page.locator(".md-search-result__meta")).to_have_text("No matching documents")
+
+
 def test_search_understands_chinese_in_both_scripts(visit):
     page = visit("")
     for words, row in CHINESE.items():
@@ -2319,6 +2352,20 @@ def test_the_worker_of_the_search_is_mended(site):
         assert right in text and wrong not in text.replace(right, "")
 
 
+SAVES_DATA = "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
+#: When the index was asked for, behind the end of loading.
+INDEX_AT = """() => performance.getEntriesByType("resource")
+  .filter(({ name }) => name.endsWith("search_index.json"))
+  .map(({ startTime }) => startTime - performance.getEntriesByType("navigation")[0].loadEventEnd)"""
+
+
+def test_the_index_of_the_search_comes_when_a_page_has_nothing_else_to_do(visit):
+    page = visit("streams/")
+    page.wait_for_function(f"({INDEX_AT})().length")
+    (later,) = page.evaluate(INDEX_AT)
+    assert later >= 1_900
+
+
 @pytest.mark.parametrize("way", ["/", "pointer", "phone", "?q=matmul", "another page"])
 def test_the_index_of_the_search_is_fetched_when_somebody_turns_to_it(visit, way):
     """And then the search finds, what was typed before the index arrived included."""
@@ -2329,11 +2376,10 @@ def test_the_index_of_the_search_is_fetched_when_somebody_turns_to_it(visit, way
     if way == "?q=matmul":
         path += way
     page = visit(path, width=width)
-    asked = page.evaluate(
-        """() => performance.getEntriesByType("resource").map(entry => entry.name)
-          .filter(name => name.endsWith("search_index.json"))"""
-    )
-    assert bool(asked) == (way == "?q=matmul")
+    page.add_init_script(SAVES_DATA)  # then nothing comes that nobody asks for
+    page.reload()
+    page.wait_for_function("document.documentElement.dataset.machine")
+    assert bool(page.evaluate(INDEX_AT)) == (way == "?q=matmul")
     if way == "another page":
         page.locator(".md-footer__link--next").click()
         page.wait_for_url("**/transfers/")

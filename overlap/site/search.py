@@ -54,7 +54,32 @@ MENDED = [
     # What half of the book's names begin with tells nothing, nor does a single digit.
     (
         "search(e){if(e=e.replace(",
-        r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");if(e=e.replace(',
+        r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
+        "let names=this.names(e);if(e=e.replace(",
+    ),
+    # A name as channels_last is one word, although its parts are found, too: where these do not stand
+    # together, they are none of the words that were asked for.
+    (
+        "let c=this.map.get(o);if(typeof c!=",
+        "let c=this.map.get(o),lacks=names.filter(w=>!this.has(c,w)).flatMap(w=>w.split(/_+/));if(typeof c!=",
+    ),
+    (
+        "let f=he(r,Object.keys(u.metadata));",
+        "let f=he(r,Object.keys(u.metadata));for(let w of lacks)w in f&&(f[w]=!1);",
+    ),
+    # A word that begins none of the book's may have one letter too many, too few, wrong or in a wrong place.
+    ("e=ce(e),!e)return{items:[]}", "e=this.spelled(ce(e)),!e)return{items:[]}"),
+    (
+        "var de;function",
+        "Object.assign(U.prototype,{"
+        r'has(c,w){return RegExp(w.replace(/_+/g,"[^a-z\\d]*"),"i").test(c.title+" "+c.text)},'
+        r"names(e){return e.toLowerCase().match(/[a-z\d]+(?:_+[a-z\d]+)+/g)||[]},"
+        r'spelled(e){if(e.split(" ").length>4)return e;let i=this.index,t=i.invertedIndex,'
+        "n=w=>i.fields.reduce((s,l)=>s+Object.keys(t[w][l]||{}).length,0);"
+        r"return e.replace(/(?<!\S)[a-z]{4,}(?=\*(?!\S))/gi,w=>{w=w.toLowerCase();"
+        "if(Object.keys(t).some(l=>l.startsWith(w)))return w;"
+        "let[l]=i.tokenSet.intersect(lunr.TokenSet.fromFuzzyString(w,1)).toArray().sort((s,o)=>n(o)-n(s));"
+        "return l||w})}});var de;function",
     ),
     # A result with one of five words came before one with all, if that word is rare. The share of the words
     # that it has counts twice; what has less than half as many of them as the best is not listed.
@@ -69,7 +94,7 @@ MENDED = [
     ),
     (
         "},[]).sort((s,o)=>o.score-s.score)",
-        "},[]).filter((s,o,u)=>2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score)",
+        "},[]).filter((s,o,u)=>(s.share||!names.length)&&2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score)",
     ),
 ]
 

@@ -21,15 +21,15 @@ def read_nav(root: Path) -> list | None:
     return (config or {}).get("nav")
 
 
-def urls(nav) -> dict[str, str]:
-    """The address of each page by its path; this `nav` is MkDocs' own."""
-    return {page.file.src_uri: page.url for page in nav.pages}
+def urls(files) -> dict[str, str]:
+    """The address of each page by its path, in the navigation or not; these `files` are MkDocs' own."""
+    return {file.src_uri: file.url for file in files.documentation_pages()}
 
 
-def lead_on(page, nav) -> None:
+def lead_on(page, files) -> None:
     """Let the page that the front matter names come `next`."""
     if following := page.meta.get("next"):
-        page.next_page = next(other for other in nav.pages if other.file.src_uri == following)
+        page.next_page = files.src_uris[following].page
 
 
 class _Loader(yaml.SafeLoader):

@@ -45,6 +45,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.background: Background | None = None
         self.site: Site | None = None
         self.search = Search()
+        #: MkDocs' files: pages that are not in the navigation, too.
+        self.files = None
         #: Claims that were listed: a served book lists each once.
         self.listed: set[tuple[str, str, str]] = set()
 
@@ -81,6 +83,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
             ran = prepare(self.site)
             log.info(f"{ran} runs made; {len(self.site.book.snippets)} snippets")
 
+    def on_nav(self, nav, config, files) -> None:
+        """Keep what the language menu and the way to the next page lead to."""
+        self.files = files
+
     def on_page_markdown(self, markdown: str, page, config, files) -> str:
         """A page with everything inserted."""
         return inserted(self.site, page.file.src_uri, markdown)
@@ -93,8 +99,8 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
     @event_priority(100)
     def _before_search(self, context, page, config, nav) -> None:
         notebook_page.describe(page, nav)
-        navigation.lead_on(page, nav)
-        context["languages"] = languages(page.file.src_uri, navigation.urls(nav))
+        navigation.lead_on(page, self.files)
+        context["languages"] = languages(page.file.src_uri, navigation.urls(self.files))
         context["is_chinese"] = is_chinese(page.file.src_uri)
         self.search.give(page)
 

@@ -101,7 +101,7 @@ def test_it_holds_what_pages_ask_for(book, capsys):
         "a.md": [["holds", "1 holds"], ["false", "1 false"]],
     }
     rate, calculator = by_kind["headlines"].rows[0], by_kind["calculator"]
-    assert here["blocks"] == {rate.key: ["3", "", "", "1 run"], calculator.key: {"n": 2}}
+    assert here["blocks"] == {rate.key: ["3", "", "1 run"], calculator.key: {"n": 2}}
     one = here["snippets"]["a/one"]
     assert one["outputs"] == [["", "", "counted 3"]] and "torch" in one["provenance"]
     assert one["line"].startswith("your CPU · ")

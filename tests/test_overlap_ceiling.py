@@ -23,10 +23,8 @@ SAID = H100 | {
     "nvlinks": 18,
 }
 DERIVED = {
-    "capability": "9.0",
     "sms": 132,
     "clock_mhz": 1980,
-    "l2_bytes": 52_428_800,
     "memory_gb": 85.017493504,
     "bf16_tflop_s": 1071,
     "fp16_tflop_s": 1071,
@@ -138,7 +136,9 @@ def test_a_family_is_of_one_capability_and_of_models_that_were_looked_up():
 def test_datasheets_say_what_clocks_explain(name):
     """A printed figure is what SMs, bus and clock of the document make, but for what is listed.
 
-    It is below the ceiling of the largest clock.
+    It is below the ceiling of the largest clock. Documents print two to four digits, and clocks to 5 MHz:
+    what is computed and what is printed differ by up to 2%. So a smaller slip passes, as 4,810 GB/s in the
+    place of 4,800: it is less than the documents leave open. One in a digit that counts does not pass.
     """
     sheet = TABLES["datasheet"][name]
     figures, exceptions, derived = sheet["figures"], sheet.get("exceptions", {}), of({"name": name})

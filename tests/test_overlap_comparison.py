@@ -29,4 +29,6 @@ def test_what_is_compared_must_hold_by_three_spreads_over_the_runs(text):
 
 def test_most_runs_are_more_than_half_of_them():
     assert most([3, 0, "x"]) and not most([True, False]) and not most([])
+    votes = {runs: [most([1] * true + [0] * (runs - true)) for true in range(runs + 1)] for runs in (4, 5)}
+    assert votes == {4: [False] * 3 + [True] * 2, 5: [False] * 3 + [True] * 3}
     assert sides("a > 1", [{"a": 0}, {"a": 2}]) == "a = 0, not > 1"

@@ -136,13 +136,20 @@ def test_without_nvidia_smi_there_is_no_gpu(tool, monkeypatch):
     assert hardware.described() == "none (there is no nvidia-smi)"
 
 
-#: `nvidia-smi` of two GPUs, the second in a slot of half the width.
+#: `nvidia-smi` of two GPUs, the second in a slot of half the width; of other fields it knows nothing.
 SMI = """#!/bin/sh
+clocks_max_sm='1980 1980' pcie_link_gen_max='5 5' pcie_link_width_current='16 8' pcie_link_width_max='16 16'
+power_limit='700.00 [N/A]'
 case "$*" in
 topo*) printf '\\tGPU0\\tGPU1\\tCPU\\nGPU0\\t X \\tNV18\\t0-63\\nGPU1\\tNV18\\t X \\t0-63\\n'
   printf '  NV#  = links\\n' ;;
 *driver_version*) printf 'GPU-00aa-0, 580.0, NVIDIA H200\\nGPU-11aa-1, 580.0, NVIDIA H200\\n' ;;
-*) printf 'GPU-00aa-0, 1980, 5, 16, 16, 700.00\\nGPU-11aa-1, 1980, 5, 8, 16, [N/A]\\n' ;;
+*) first=GPU-00aa-0 second=GPU-11aa-1
+  for field in $(echo "$1" | sed 's/.*uuid,//; s/[.]/_/g; s/,/ /g'); do
+    eval "said=\\${$field-[N/A] [N/A]}"
+    first="$first, ${said%% *}" second="$second, ${said#* }"
+  done
+  printf '%s\\n%s\\n' "$first" "$second" ;;
 esac
 """
 ATTRIBUTES = {
@@ -202,6 +209,27 @@ def test_a_probe_on_gpus_that_say_all(tool, probe):
     }
     assert first == CARD | SAID | link | {"power_limit_w": 700}
     assert second == CARD | SAID | link | {"pcie_width": 8}
+
+
+def test_a_recording_may_hold_each_number_that_is_asked_of_a_gpu():
+    assert {"name", "capability", *hardware.NUMBERS} == schema.Gpu.model_fields.keys()
+
+
+MODELS = {
+    "h200": ("h200", ["H200"]),
+    "h200-x2": ("h200", ["H200"]),
+    "h100-80gb-hbm3-x4": ("h100-80gb-hbm3", ["H100"]),
+    "rtx-4090+h200-x2": ("rtx-4090+h200", ["RTX 4090", "H200"]),
+    "rtx-a6000": ("rtx-a6000", ["RTX A6000"]),
+    "titan-v": ("titan-v", ["TITAN V"]),
+    "cpu": ("cpu", ["CPU"]),
+    "cpu-ryzen-9-7950x-32": ("cpu-ryzen-9-7950x-32", ["CPU"]),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_machine_has_a_model_and_sentences_call_it_by_that(name):
+    assert (hardware.model(name), hardware.called(name)) == MODELS[name]
 
 
 def test_hosts_are_told_apart_and_not_named(tool, monkeypatch):

@@ -1,5 +1,6 @@
 """Colours stand in one table, and everywhere else by their names."""
 
+import colorsys
 import json
 import re
 from pathlib import Path
@@ -17,7 +18,19 @@ DIAGRAMS = sorted((ROOT / "docs/assets/diagrams").rglob("*.svg"))
 TYPED = re.compile(
     r"(?<![&\w])#(?:[0-9a-f]{3,4}){1,2}\b|\b(?:rgb|hsl)a?\(|: *(?:black|white|gr[ae]y)\b", re.I
 )
-HUES = re.compile(r"\b(?:orange|ochre|yellow|green|teal|blue|purple|pink)\b(?! contexts?\b)")
+HUES = re.compile(
+    r"\b(?:red|orange|ochre|yellow|brown|green|teal|blue|purple|violet|pink)\b(?! contexts?\b)"
+    r"|[红橙黄赭棕褐绿青蓝紫粉]色"
+)
+CHINESE = {"赭色": "ochre", "绿色": "green", "粉色": "pink", "蓝色": "blue"}
+#: The hue, in degrees, of what a word calls a colour; what a sentence speaks of that names a lane's colour.
+CALLED = {"ochre": (30, 50), "green": (120, 175), "pink": (300, 345), "blue": (190, 225)}
+MEANT = {
+    "python": "Python",
+    "data": "data|batch|cop(?:y|ies)|数据|拷贝",
+    "peer": "another GPU|all-reduces?|gradients|全归约|梯度",
+    "gpu": "kernels|the GPU computes|GPU that works|核函数",
+}
 USED = re.compile(r"--ov-[a-z-]*(?:[a-z]|-\d)\b(?!-)")
 
 
@@ -76,13 +89,27 @@ def test_the_lanes_of_the_clinics_step_follow_the_table(monkeypatch):
 
 
 def test_sentences_call_no_lane_by_another_colour():
-    words = {word for _, word in LANES.values()}
-    other = []
-    for path in sorted(ROOT.glob("docs/*.md")):
+    """A sentence that names a colour speaks of the lane that has it, so no two lanes can change theirs."""
+    lanes = {word: lane for lane, (_, word) in LANES.items()}
+    other, seen = [], set()
+    for path in sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/zh/*.md")]):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            named = set(HUES.findall(line)) - words
-            other += [f"docs/{path.name}:{number}: {word} is no lane's colour" for word in named]
+            for word in set(HUES.findall(line)):
+                lane = lanes.get(CHINESE.get(word, word))
+                seen.add(lane)
+                if not lane or not re.search(MEANT[lane], line):
+                    what = f"and names nothing of the lane {lane!r}" if lane else "which is no lane's colour"
+                    other.append(f"{path.relative_to(ROOT)}:{number}: says {word}, {what}")
     assert not other
+    assert seen == set(LANES)
+
+
+def test_the_word_for_a_lanes_colour_is_one_for_its_hue():
+    for number, word in LANES.values():
+        for color in COLORS[f"--ov-series-{number}"]:
+            red, green, blue = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+            low, high = CALLED[word]
+            assert low <= 360 * colorsys.rgb_to_hsv(red, green, blue)[0] <= high, (word, color)
 
 
 def test_the_dark_colours_are_for_screens_alone():

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import re
 import threading
 from functools import partial
@@ -17,8 +18,11 @@ pytest.importorskip("playwright.sync_api")
 from conftest import CHROMIUM, ROOT
 
 from overlap.book.book import Book
-from overlap.site.draw import WIDTHS, draw
+from overlap.book.statistic import duration, show
+from overlap.site.draw import NARROW, SMALL, WIDTHS, draw
 from overlap.site.pictures import Pictures
+from overlap.site.scales import number as axis_number
+from overlap.site.scales import round_step
 from overlap.site.timeline import explored
 from overlap.site.trace import timelines as recorded_timelines
 from snippets.pictures import Axis, Panel, Picture, Spans, timelines
@@ -36,7 +40,8 @@ EVENTS: list[list[Any]] = [
 ]
 #: Where the lanes are drawn, at the width of the page of the tests.
 FORM = explored(timelines({"slow": EVENTS}), {})[0]["forms"]["wide"]
-PAGE = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
+PAGE = f"""<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="overlap.css">
+<script>overlapNarrow = "{NARROW}", overlapSmall = {SMALL}</script>
 <body data-md-color-scheme="default" class="md-typeset"><p id="place"></p></body>"""
 
 
@@ -113,7 +118,14 @@ def told(page) -> str:
 
 
 @pytest.mark.parametrize(
-    ("width", "room", "form"), [(900, 900, "wide"), (390, 390, "narrow"), (900, 300, "narrow")]
+    ("width", "room", "form"),
+    [
+        (900, 900, "wide"),
+        (390, 390, "narrow"),
+        (900, 300, "narrow"),
+        (900, SMALL - 1, "narrow"),
+        (900, SMALL, "wide"),
+    ],
 )
 def test_a_timeline_begins_as_its_picture(page, width, room, form):
     """The same words at the axis and the lanes, which have the same colours, also beside another one."""
@@ -125,6 +137,46 @@ def test_a_timeline_begins_as_its_picture(page, width, room, form):
     assert sorted(words) == sorted(re.findall(r"<text[^>]*>(.*?)</text>", svg))
     filled = [bar.get_attribute("style").split(";")[0].replace(" ", "") for bar in bars(page).all()]
     assert set(filled) == set(re.findall(r'<path d="[^"]*" style="(.*?)"', svg))
+    high = set(bars(page).evaluate_all("bars => bars.map(bar => bar.getAttribute('height'))"))
+    assert high == set(re.findall(r'<path d="M[^"]*?v(\d+)h', svg))
+
+
+def test_numbers_durations_and_ticks_read_as_in_the_book(page):
+    """Of lengths and numbers of all sizes, among them those that a digit more would make the next one."""
+    random.seed(0)
+    edges = [
+        1,
+        2,
+        5,
+        10,
+        12.25,
+        12.35,
+        12.45,
+        99.95,
+        999.4,
+        999.5,
+        999.6,
+        1000,
+        1000.5,
+        1001.5,
+        1234.5,
+        0.0125,
+        2.5,
+    ]
+    numbers = [edge * 10.0**power for edge in edges for power in (-2, -1, 0, 1, 2)]
+    numbers += [random.uniform(1, 10) * 10 ** random.uniform(-3, 8) for _ in range(2000)]
+    read = page.evaluate(
+        """async numbers => {
+            const { duration, roundStep, tickText } = await import("./timeline.js")
+            return [window.overlapWords.shown, duration, roundStep, tickText].map(of => numbers.map(of))
+        }""",
+        numbers,
+    )
+    assert read[0] == [show(number) for number in numbers]
+    for number, text in zip(numbers, read[1], strict=True):  # seconds there: a half may become less
+        assert text in {duration(number * 1e-6 * about) for about in (1 - 1e-12, 1, 1 + 1e-12)}
+    assert read[2] == pytest.approx([round_step(number) for number in numbers])
+    assert read[3] == [axis_number(number) for number in numbers]
 
 
 def test_a_zoomed_timeline_has_more_ticks_in_the_same_unit(page):
@@ -205,7 +257,7 @@ def test_all_of_a_timeline_is_reached_by_keyboard(page):
     drawing = timeline(page)
     drawing.focus()
     steps = {
-        "ArrowRight": "CPU: cudaLaunchKernel, 10 µs, from 0 µs on.",
+        "ArrowRight": "CPU: cudaLaunchKernel, 10 µs, from 0 s on.",
         "ArrowDown": "stream 7: multiply, 8 µs, from 12 µs on.",
         "g": "60 µs: the GPU is idle",
     }

@@ -7,7 +7,7 @@
   const PICKED = "overlap.machine", MINE = "overlap.mine"
   const ROOT = new URL("../", document.currentScript.src)
   const { translated, pictured, noted } = window.overlapWords  // from words.js
-  const machines = window.overlapMachines ?? [], marks = window.overlapMarks ?? {}  // from generated/machines.js
+  const { overlapMachines: machines = [], overlapMarks: marks, overlapDecisive: decisive, overlapNoRate: noRate } = window  // from generated/machines.js
   const find = machine => machines.find(each => each.name === machine)
   const isMine = machine => machine.startsWith("my:")
   const of = (map, key) => Object.hasOwn(map ?? {}, key) ? map[key] : undefined
@@ -222,13 +222,13 @@
   }
 
   /* A sentence about one machine names it, or says only of how many GPUs of the picked model it speaks. */
-  const model = machine => machine.replace(/-x\d+$/, "")
   const isTold = (value, machine, wanted) => {
-    if (model(machine) === model(wanted)) return true
+    const { model, called } = find(machine)
+    if (model === find(wanted).model) return true
     const table = value.closest("table"), before = (table?.closest(".md-typeset__scrollwrap") ?? table)?.previousElementSibling
     const place = table ?? value.closest("p, li, dd") ?? value
-    const [name] = find(machine).label.replace(/^\d+ × /, "").split(" ")
-    return `${before?.textContent} ${place.textContent}`.includes(name)
+    const told = `${before?.textContent} ${place.textContent}`
+    return called.every(name => told.includes(name))
   }
 
   /* Values of another machine than the picked one name it; within a paragraph or a row where it changes.
@@ -473,8 +473,7 @@
       const rates = [...table.tBodies[0].rows].map(row => of(data.blocks, row.dataset.key ?? ""))
       if (!rates.some(Boolean)) continue
       addColumn(table, entry, (cell, row) => {
-        const [text, range, share, origin] = rates[row.sectionRowIndex] ?? ["–", "", "", "did not run there"]
-        const more = [range, share].filter(Boolean).join(" · ")
+        const [text, more, origin] = rates[row.sectionRowIndex] ?? noRate
         cell.textContent = text
         cell.title = origin
         if (more) cell.append(document.createElement("br"), Object.assign(document.createElement("small"), { textContent: more }))
@@ -498,8 +497,7 @@
   const addMarks = () => {
     for (const mark of all(".ov-mark")) {
       const verdicts = own.map(({ name: machine }) => of(of(mine.machines, machine.slice(3)).claims, mark.dataset.key)?.[0])
-      // as `Tally.state` in overlap/book/verdict.py says it of the book's machines
-      const state = ["false", "holds", "open"].find(name => verdicts.includes(name))
+      const state = decisive.find(name => verdicts.includes(name))
       if (!state) continue
       mark.append(span(`ov-own ov-${state}`, ` · ${translated("yours")} ${of(marks, state)}`))
       mark.title += translated("; on your machine: {0}", state)

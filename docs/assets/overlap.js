@@ -4,7 +4,7 @@
 
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
-  const { translated, label: drawnLabel, pictured } = window.overlapWords  // from words.js
+  const { translated, label: drawnLabel, pictured, round, shown, isSmall } = window.overlapWords  // from words.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -12,7 +12,7 @@
     "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b),
     ">": (a, b) => a > b, ">=": (a, b) => a >= b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
     "==": (a, b) => a === b, "!=": (a, b) => a !== b, abs: Math.abs, max: Math.max, min: Math.min,
-    round: a => Math.abs(a % 1) === 0.5 ? 2 * Math.round(a / 2) : Math.round(a),  // a half to the even neighbour, as in Python
+    round,
   }
   const compute = (term, numbers) => {
     if (!Array.isArray(term)) return term
@@ -21,10 +21,6 @@
     if (kind === "if") return compute(compute(terms[0], numbers) ? terms[1] : terms[2], numbers)
     return OPERATIONS[kind](...terms.map(each => compute(each, numbers)))
   }
-  /* As the book writes numbers: three digits, from a thousand on all of them. */
-  const shown = number => Math.abs(number) >= 1000
-    ? Math.round(number).toLocaleString("en-US") : String(Number(number.toPrecision(3)))
-
   const part = (input, selector) => input.closest(".ov-input").querySelector(selector)
   const stopsOf = input => JSON.parse(input.closest(".ov-input").dataset.stops)
 
@@ -136,13 +132,9 @@
     return svg
   }
 
-  /* Where two pictures stand beside each other, each has the room of a phone. */
-  const isSmall = picture => narrow.matches
-    || (Boolean(picture.closest(".ov-two, .ov-twin")) && picture.closest(".ov-figure").clientWidth < 420)
-
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const small = isSmall(picture)
+    const small = isSmall(picture.closest(".ov-figure"))
     if (!image.complete) await image.decode().catch(() => null)  // then its bytes are at hand, and are not fetched again
     const drawn = small ? picture.querySelector("source").srcset : image.src
     const answer = await fetch(drawn, { cache: "force-cache" }).catch(() => null)
@@ -505,7 +497,7 @@
       add("on", "On", on)
       on.value = asked.get("on") ?? ""
     }
-    const chips = claims ? { verdict: ["holds", "false", "open"] } : { needs: ["runs on a laptop"] }
+    const chips = claims ? { verdict: Object.keys(window.overlapMarks) } : { needs: ["runs on a laptop"] }
     for (const [name, values] of Object.entries(chips)) {
       for (const value of values) {
         const chip = Object.assign(document.createElement("input"), { type: "checkbox", value, checked: asked.getAll(name).includes(value) })
@@ -696,7 +688,7 @@
   /* What an output needs, again where it shows another machine. */
   const equip = place => {
     for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) {
-      if (isSmall(source.parentElement)) source.media = "all"
+      if (isSmall(source.closest(".ov-figure"))) source.media = "all"
     }
     traces(place)
     exploring(place)

@@ -5,11 +5,11 @@
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 import "./words.js"
 
-const { translated, label: drawnLabel } = window.overlapWords
+const { translated, label: drawnLabel, shown, isSmall } = window.overlapWords
 
 /* A gap is worth a button from this share of its timeline on. */
 const WORTH = 0.01
-const BAR = 14, LETTER = 5.4, BELOW = 18, LINE = 12, HATCH = 6  // as in pictures
+const LETTER = 5.4
 const SVG = "http://www.w3.org/2000/svg"
 
 /* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, fill, line }, in µs;
@@ -63,9 +63,20 @@ export const longestIdle = lanes => {
   return longest
 }
 
+/* As `duration` in overlap/book/statistic.py. */
 export const duration = us => {
-  const [number, unit] = us >= 1e6 ? [us / 1e6, "s"] : us >= 1e3 ? [us / 1e3, "ms"] : [us, "µs"]
-  return `${number.toLocaleString("en-US", { maximumSignificantDigits: 3 })} ${unit}`
+  const [unit, length] = [["s", 1e6], ["ms", 1e3], ["µs", 1]].find(([, length]) => !us || Math.abs(us) >= length) ?? ["ns", 1e-3]
+  return `${shown(us / length)} ${unit}`
+}
+
+/* From tick to tick, as `round_step` in overlap/site/scales.py, and what a tick says, as `number` there. */
+export const roundStep = least => {
+  const power = 10 ** Math.floor(Math.log10(least))
+  return power * [1, 2, 5, 10].find(factor => least <= factor * power * (1 + 1e-9))
+}
+export const tickText = number => {
+  const [part, unit, digits] = Math.abs(number) >= 1e6 ? [number / 1e6, " M", 3] : [number, "", 10]
+  return part.toLocaleString("en-US", { maximumSignificantDigits: digits, signDisplay: "negative" }).replace("-", "−") + unit
 }
 
 /* What stands in lanes of the CPU between two times: names with their share, the longest first. */
@@ -125,9 +136,6 @@ export const button = (text, title, act) => {
   return made
 }
 
-/* Whether a picture has its narrow form: on a phone, and in a pair. */
-const isSmall = place => matchMedia(`(max-width: ${window.overlapNarrow})`).matches || place.clientWidth < 420
-
 const KEYS = " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, "
   + "G marks the gap behind the event, L goes from a call to what it launched."
 
@@ -138,8 +146,8 @@ const short = name => name.replace(/^void |at::native::|\(anonymous namespace\):
 export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, target = null } = {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
-  const { width, left, right, height: bottom, lanes: places, step } = isSmall(place) ? forms.narrow : forms.wide
-  const height = bottom + BELOW + LINE + 2, room = right - left
+  const { width, left, right, height: bottom, bar: thick, line: apart, below, hatch, lanes: places, step } = isSmall(place) ? forms.narrow : forms.wide
+  const height = bottom + below + apart + 4, room = right - left
   const at = time => (time - low) / (high - low) * room
 
   place.replaceChildren()
@@ -153,10 +161,10 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
   /* Where somebody waits it is hatched, as in pictures, also while it is zoomed. */
   const hatched = (fill, line) => {
     if (!hatches.has(line)) {
-      const id = `${clip}-${hatches.size}`, size = { width: HATCH, height: HATCH }
+      const id = `${clip}-${hatches.size}`, size = { width: hatch, height: hatch }
       const pattern = element("pattern", { id, patternUnits: "userSpaceOnUse", ...size }, defs)
       element("rect", { ...size, style: `fill: ${fill}; fill-opacity: 1` }, pattern)
-      element("path", { d: `M-1,1l2,-2M0,${HATCH}L${HATCH},0M${HATCH - 1},${HATCH + 1}l2,-2`, style: `stroke: ${line}` }, pattern)
+      element("path", { d: `M-1,1l2,-2M0,${hatch}L${hatch},0M${hatch - 1},${hatch + 1}l2,-2`, style: `stroke: ${line}` }, pattern)
       hatches.set(line, pattern)
     }
     return `url(#${hatches.get(line).id})`
@@ -165,16 +173,16 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
   const inner = element("g", { transform: `translate(${left} 0)`, "clip-path": `url(#${clip})` }, svg)
   const moving = element("g", {}, inner)
   const names = element("g", { class: "ov-names" }, inner)
-  element("text", { x: (left + right) / 2, y: bottom + BELOW + LINE - 3, class: "ov-middle" }, svg).textContent = drawnLabel(label)
+  element("text", { x: (left + right) / 2, y: bottom + below + apart - 1, class: "ov-middle" }, svg).textContent = drawnLabel(label)
   const rows = lanes.map((lane, number) => {
-    const [middle, lines] = places[number], y = middle - BAR / 2
+    const [middle, lines] = places[number], y = middle - thick / 2
     const named = drawnLabel(lane.name), shown = named === lane.name ? lines : [named]
     shown.forEach((line, place) => {
-      const beside = { x: left - 6, y: middle + 3.5 + LINE * (place - (shown.length - 1) / 2), class: "ov-lane" }
+      const beside = { x: left - 6, y: middle + 3.5 + apart * (place - (shown.length - 1) / 2), class: "ov-lane" }
       element("text", beside, svg).textContent = line
     })
     const bar = ({ start, end, fill, line }) => element("rect", {
-      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: BAR, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? fill}`,
+      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: thick, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? fill}`,
     }, moving)
     lane.empty.forEach(bar)
     return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }
@@ -198,13 +206,12 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
       }
     }
     ticks.replaceChildren()
-    const least = step / view.k, power = 10 ** Math.floor(Math.log10(least / us) + 1e-9) * us
-    const apart = power * [1, 2, 5, 10].find(factor => factor * power >= least * (1 - 1e-9))
-    for (let tick = Math.ceil(time(0) / apart - 1e-9); tick * apart <= time(room) * (1 + 1e-9); tick++) {
-      const x = view.applyX(at(tick * apart))
+    const between = us * roundStep(step / view.k / us)
+    for (let tick = Math.ceil(time(0) / between - 1e-9); tick * between <= time(room) * (1 + 1e-9); tick++) {
+      const x = view.applyX(at(tick * between))
       element("line", { x1: x, x2: x, y1: 0, y2: bottom }, ticks)
       const text = element("text", { x, y: bottom + 13, class: "ov-middle" }, ticks)
-      text.textContent = (tick * apart / us).toLocaleString("en-US", { maximumSignificantDigits: 9, signDisplay: "negative" })
+      text.textContent = tickText(tick * between / us)
       const half = text.getComputedTextLength() / 2
       text.setAttribute("x", Math.min(Math.max(x, half - left), width - left - half))
     }

@@ -1,7 +1,7 @@
 /* What scripts write, in the language of the page: an English text is its own key, and {0} a place for a value. A page in another
    language has its words here, and so have the pictures on it, which are drawn once, in English. The other scripts ask
    overlapWords; what only English pages have is not in the table. It is the first of the book's own scripts: at each change of page it
-   sets the language before the others speak. */
+   sets the language before the others speak. How numbers read, and which picture has its narrow form, they ask here, too. */
 
 window.overlapWords ??= (() => {
   const TEXTS = {
@@ -228,5 +228,18 @@ window.overlapWords ??= (() => {
   }
   if (location.protocol !== "file:") window.document$?.subscribe(followLanguage)
 
-  return { translated, label, pictured, noted, TEXTS, LABELS }
+  /* A number as `show` in overlap/book/statistic.py writes it: three digits, from a thousand on all of them. A half goes to the even
+     neighbour, where Math.round and toPrecision would go up. */
+  const round = number => Math.abs(number % 1) === 0.5 ? 2 * Math.round(number / 2) : Math.round(number)
+  const shown = number => {
+    if (Math.abs(number) >= 999.5) return round(number).toLocaleString("en-US")
+    const half = /^(-?\d\.\d[02468])50*(e.*)$/.exec(number.toExponential(60))
+    return String(half ? Number(half[1] + half[2]) : Number(number.toPrecision(3)))
+  }
+
+  /* Whether a picture or timeline has its narrow form: on a phone, and where it has the room of one, beside another. */
+  const isNarrow = () => matchMedia(`(max-width: ${window.overlapNarrow})`).matches  // from generated/machines.js
+  const isSmall = ({ clientWidth }) => isNarrow() || (clientWidth > 0 && clientWidth < window.overlapSmall)
+
+  return { translated, label, pictured, noted, round, shown, isSmall, TEXTS, LABELS }
 })()

@@ -43,14 +43,13 @@ class Limit(NamedTuple):
         return shares
 
     def is_beaten(self, scopes: list[dict]) -> bool:
-        """Whether the value is above its ceiling, in the median of the runs.
+        """Whether the value is above its ceiling, in most of the runs.
 
         Where a clock is in the ceiling, a true rate may be above it by as much as a clock passes its highest.
         """
-        shares = self.shares(scopes)
         names = {getattr(node, "attr", "") for node in ast.walk(parse(self.ceiling))}
-        most = ABOVE if names & clocked() else 1
-        return bool(shares) and middle(shares) > most
+        highest = ABOVE if names & clocked() else 1
+        return most(share > highest for share in self.shares(scopes))
 
     def figures(self, scopes: list[dict]) -> str:
         """`4 of 132: 3%`."""

@@ -35,9 +35,14 @@ class Rate(NamedTuple):
         """Range and share."""
         return " · ".join(part for part in (self.range, self.share) if part)
 
+    @property
+    def for_scripts(self) -> list[str]:
+        """What a cell of the table shows: its text, what is below, and where it is from."""
+        return [self.text, self.more, self.origin]
+
 
 #: Where a machine has no value.
-_NONE = Rate("–", "", "", "did not run there")
+NO_RATE = Rate("–", "", "", "did not run there")
 
 
 class Headline(NamedTuple):
@@ -122,7 +127,7 @@ class Headline(NamedTuple):
     def of_machine(self, book: Book, machine: str) -> list[str] | None:
         """What is measured on one machine, for scripts."""
         rate = self.by_machine(book).get(machine)
-        return list(rate) if rate else None
+        return rate.for_scripts if rate else None
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ class Headlines(Block):
         machines = [machine for machine in everywhere if any(machine in cells for cells in table.values())]
         for cells in table.values():
             for machine in machines:
-                cells.setdefault(machine, _NONE)
+                cells.setdefault(machine, NO_RATE)
         return machines, table
 
     def html(self, view: View) -> str:

@@ -45,8 +45,8 @@ class Book(Records):
     def machines(self) -> list[dict]:
         """All machines something ran on, and which one is shown first.
 
-        Each has `name`, `label`, `local` (this build ran on it), `first`, `reference` (a claim that is
-        false there stops the build).
+        Each has `name`, `label`, `model` and `called` (see `hardware`), `local` (this build ran on it),
+        `first`, `reference` (a claim that is false there stops the build).
         """
         is_local = {}
         for name in self.snippets:
@@ -57,6 +57,8 @@ class Book(Records):
             {
                 "name": machine,
                 "label": hardware.label(machine),
+                "model": hardware.model(machine),
+                "called": hardware.called(machine),
                 "local": is_local[machine],
                 "first": machine == first,
                 "reference": self.is_reference(machine),

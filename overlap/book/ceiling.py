@@ -34,8 +34,9 @@ def ceilings(machine: dict) -> dict:
     GeForce cards and for models whose datasheet says otherwise. A clock may pass what the GPU reports as its
     largest by a few per cent: `limits.ABOVE`. Bandwidths are GB/s: `hbm_gb_s` is the memory's bus ×
     clock × 2 whatever its kind, `pcie_gb_s` and `nvlink_gb_s` are one way. `memory_gb` counts 10⁹ bytes.
-    Beside `capability`, `sms`, `clock_mhz`, `l2_bytes` and `power_limit_w`, `flop_per_clock` has the
-    table's row of one SM by data type, and `datasheet` the printed figures under the names above.
+    Beside `sms`, `clock_mhz` and `power_limit_w`, `flop_per_clock` has the table's row of one SM by data
+    type, and `datasheet` the printed figures under the names above. What else is recorded of a GPU is no
+    ceiling: expressions know it as `first_gpu`.
     """
     gpus = machine.get("gpus")
     if not gpus or not _NVIDIA.match(gpus[0].get("name", "")):
@@ -48,10 +49,8 @@ def ceilings(machine: dict) -> dict:
     if "GeForce" in gpu["name"]:
         per_clock |= kind.get("geforce", {})
     limits = {
-        "capability": gpu.get("capability"),
         "sms": gpu.get("sms"),
         "clock_mhz": clock,
-        "l2_bytes": gpu.get("l2_bytes"),
         "power_limit_w": gpu.get("power_limit_w"),
         "memory_gb": gpu.get("memory_bytes", 0) / 1e9,
         "flop_per_clock": per_clock,

@@ -9,6 +9,7 @@ from overlap.run import hardware
 def machine_scope(here: dict) -> dict:
     """What an expression or a condition knows of a recorded machine."""
     name = "the CPU"
+    facts: dict = {}
     model = hardware.name_of([])
     capability = 0.0
     if here["gpus"]:
@@ -16,11 +17,13 @@ def machine_scope(here: dict) -> dict:
         name = first["name"]
         model = hardware.name_of([name])
         capability = float(first["capability"])
+        facts = {key: value for key, value in first.items() if value is not None}
     return {
         "model": model,
         "gpus": len(here["gpus"]),
         "capability": capability,
         "cores": here["cores"],
+        "first_gpu": Data(facts, f"the recording of {name}"),
         "ceiling": Data(ceilings(here), f"ceiling of {name}"),
     }
 

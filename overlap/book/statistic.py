@@ -36,9 +36,9 @@ def is_format(text: str) -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that people would say: `21 µs`."""
+    """Seconds in the unit that people would say: `21 µs`; none are `0 s`."""
     for unit, length in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= length:
+        if abs(seconds) >= length or not seconds:
             return f"{show(seconds / length)} {unit}"
     return f"{show(seconds / 1e-9)} ns"
 
@@ -54,7 +54,7 @@ def show(value, spec: str = "") -> str:
         return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "…"
     if isinstance(value, int):
         return f"{value:,}"
-    if abs(value) >= 1000:
+    if abs(value) >= 999.5:  # which reads 1,000, and not 1e+03
         return f"{value:,.0f}"
     return f"{value:.3g}"
 

@@ -34,6 +34,9 @@ class State(Enum):
 
 #: The marks by the words.
 MARKS = dict(state.value for state in State)
+#: Of several verdicts the first of these that is among them is that of all: false on one machine is false,
+#: open on all is open.
+DECISIVE = (State.FALSE, State.HOLDS, State.OPEN)
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,9 @@ class Tally:
 
     @property
     def state(self) -> State:
-        """False on one machine is false; open on all is open."""
-        if self.false:
-            return State.FALSE
-        return State.HOLDS if self.holds else State.OPEN
+        """What they say together."""
+        by_state = dict(zip(State, (self.holds, self.false, self.open), strict=True))
+        return next((state for state in DECISIVE if by_state[state]), State.OPEN)
 
     @property
     def short(self) -> str:

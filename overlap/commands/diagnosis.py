@@ -30,11 +30,9 @@ SLOW_CPU = 1.5
 SLOWED = 0.95
 #: The reason that drivers give for the clock of healthy GPUs, too.
 _USUAL = "power limit"
-#: What nvidia-smi is asked, beside the reasons that hold the clock down.
-_FIELDS = {
+#: What nvidia-smi is asked, beside the reasons that hold the clock down; two of it are recorded, too.
+_FIELDS = {name: hardware.FIELDS[name] for name in ("clock_max_mhz", "power_limit_w")} | {
     "clock_mhz": "clocks.sm",
-    "clock_max_mhz": "clocks.max.sm",
-    "power_limit_w": "power.limit",
     "power_default_w": "power.default_limit",
     "memory_used_mib": "memory.used",
     "utilization": "utilization.gpu",

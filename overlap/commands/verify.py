@@ -1,11 +1,8 @@
 """What this machine reaches now: headline rates beside ceilings and recordings, and which claims hold here.
 
-A rate is LOW below `NEAR` times the lowest recorded run of the same model of GPU, a time above the highest
-divided by it; a CPU is of the same model if its name is the same. Without such a recording a rate is LOW
-where its share of the ceiling is below `FAR` times the lowest share that a recorded GPU of its family reaches
-(`ceiling.family`). Where neither is recorded there is no verdict, and none of what is above its ceiling.
-Recordings are the committed ones, and not of other code than this checkout's. A cause is named only where
-a fact shows it.
+What is LOW says `docs/check.md`, *The verdict*, and `_bound` decides it: a CPU is of the same model if its
+name is the same, a family is `ceiling.family`. Recordings are the committed ones, and not of other code than
+this checkout's. A cause is named only where a fact shows it.
 
 A snippet whose header asks for more memory (`gpu_gib`) than is free on the GPU gives way to the one that its
 header calls `small`; so does one that runs out of memory. What was left out is told.
@@ -242,26 +239,8 @@ def _headlines(committed: Book, pages: Pages) -> tuple[list[dict], list[str]]:
 
 
 def _line(headline: Headline, machine: str, of_family: str, here: dict, recorded: dict[str, dict]) -> dict:
-    """One headline on one machine; whether it is LOW depends on what is recorded."""
-    of_others = [item["share"] for item in recorded.values() if item["share"] and item["family"] == of_family]
-    compared = bound = None
-    why = ""
-    if here["share"] and here["share"] > ABOVE:
-        why = "above its ceiling: the measurement is wrong, or the ceiling"
-    elif machine in recorded:
-        compared = "model"
-        bound = recorded[machine]["low"] * NEAR
-        if headline.is_time:
-            bound = recorded[machine]["high"] / NEAR
-    elif here["share"] and of_family and of_others:
-        compared = "family"
-        bound = here["ceiling"] * FAR * min(of_others)
-    elif not recorded:
-        why = "nothing to compare with"
-    elif here["share"]:
-        why = "neither this model nor its family is recorded"
-    else:
-        why = "this model is not recorded"
+    """One headline on one machine."""
+    compared, bound, why = _bound(headline.is_time, machine, of_family, here, recorded)
     state = NONE
     if bound is not None:
         is_low = here["value"] > bound if headline.is_time else here["value"] < bound
@@ -279,6 +258,25 @@ def _line(headline: Headline, machine: str, of_family: str, here: dict, recorded
         "smaller_is_better": headline.is_time,
         "state": state,
     }
+
+
+def _bound(
+    is_time: bool, machine: str, of_family: str, here: dict, recorded: dict[str, dict]
+) -> tuple[str | None, float | None, str]:
+    """What is compared, from where on it is LOW; or why there is no verdict."""
+    of_others = [item["share"] for item in recorded.values() if item["share"] and item["family"] == of_family]
+    if here["share"] and here["share"] > ABOVE:
+        return None, None, "above its ceiling: the measurement is wrong, or the ceiling"
+    if machine in recorded:
+        low, high = recorded[machine]["low"], recorded[machine]["high"]
+        return "model", high / NEAR if is_time else low * NEAR, ""
+    if here["share"] and of_family and of_others:
+        return "family", here["ceiling"] * FAR * min(of_others), ""
+    if not recorded:
+        return None, None, "nothing to compare with"
+    if here["share"]:
+        return None, None, "neither this model nor its family is recorded"
+    return None, None, "this model is not recorded"
 
 
 def _recorded(committed: Book, headline: Headline) -> dict[str, dict]:

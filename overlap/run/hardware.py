@@ -23,13 +23,15 @@ _ATTRIBUTES = {
     "memory_bus_bits": ("memory_bus_width", 1),
     "l2_bytes": ("L2_cache_size", 1),
 }
-_FIELDS = {
+FIELDS = {
     "clock_max_mhz": "clocks.max.sm",
     "pcie_generation": "pcie.link.gen.max",
     "pcie_width": "pcie.link.width.current",
     "pcie_width_max": "pcie.link.width.max",
     "power_limit_w": "power.limit",
 }
+#: The names of all numbers that a recording may have of a GPU.
+NUMBERS = ("memory_bytes", *_ATTRIBUTES, *FIELDS, "nvlinks")
 
 
 def name_of(gpus: list[str]) -> str:
@@ -86,6 +88,19 @@ def label(name: str) -> str:
         return f"CPU {model.replace('-', ' ').upper()}, {plural(int(cores), 'core')}"
     text = " + ".join(f"{count} × {model.replace('-', ' ').upper()}" for model, count in _parts(name))
     return re.sub(r" \d+GB( HBM\w*)?\b", "", text)
+
+
+def model(name: str) -> str:
+    """What GPUs a machine has, whatever their number: `h200` of `h200-x2`; of a CPU its own name."""
+    return "+".join(model for model, _ in _parts(name))
+
+
+def called(name: str) -> list[str]:
+    """What a sentence that speaks of a machine calls it by, all of them: `RTX 4090` and `H200`, or `CPU`."""
+    if is_cpu(name):
+        return ["CPU"]
+    labels = (label(model) for model, _ in _parts(name))
+    return [re.match(r"1 × (\D*\S*)", text)[1].strip() for text in labels]
 
 
 def order(name: str) -> tuple:
@@ -231,8 +246,8 @@ def number(text: str | float) -> float | None:
 def _details(links: list[str]) -> dict[str, dict]:
     """The fields and NVLinks of each GPU of the host, by UUID."""
     details = {}
-    for uuid, cells in query(list(_FIELDS.values())).items():
-        values = zip(_FIELDS, map(number, cells), strict=True)
+    for uuid, cells in query(list(FIELDS.values())).items():
+        values = zip(FIELDS, map(number, cells), strict=True)
         details[uuid] = {key: value for key, value in values if value is not None}
     for gpu, count in zip(_host()[0], _nvlinks(links), strict=False):
         details.setdefault(gpu["uuid"], {})["nvlinks"] = count

@@ -22,8 +22,10 @@ from overlap.site.scales import FONT, LINE, text_width, thinned, wrapped
 WIDTHS = {"wide": 504, "narrow": 266}
 #: The widest page that is narrow. In a style sheet it can be no variable; a test compares them.
 NARROW = "33rem"
+#: A picture that has fewer pixels on a page is in its narrow form, too: beside another one, in a pair.
+SMALL = 420
 _NEAR = 3  # pixels: places nearer than this share a box
-_HATCH = 6  # pixels between the lines of what waits
+HATCH = 6  # pixels between the lines of what waits
 _MANY = 40  # points of a line that still have dots
 #: What lanes of these names are, so that they have one colour on all pages; or the number of a colour.
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
@@ -545,10 +547,10 @@ def _hatched(left: float, top: float, wide: float, high: float) -> Iterable[str]
     inset = 0.5 if wide > 2 else 0.0  # half of that line
     left, top, wide, high = left + inset, top + inset, wide - 2 * inset, high - 2 * inset
     yield f"M{_p(left)},{_p(top)}h{_p(wide)}v{_p(high)}h-{_p(wide)}z"
-    for number in range(1, math.ceil((wide + high) / _HATCH)):
-        first, last = max(_HATCH * number - high, 0), min(_HATCH * number, wide)
+    for number in range(1, math.ceil((wide + high) / HATCH)):
+        first, last = max(HATCH * number - high, 0), min(HATCH * number, wide)
         if last > first and wide > 2:
-            y = top + _HATCH * number - first
+            y = top + HATCH * number - first
             yield f"M{_p(left + first)},{_p(y)}l{_p(last - first)},-{_p(last - first)}"
 
 

@@ -11,16 +11,17 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
+from overlap.blocks.headlines import NO_RATE
 from overlap.blocks.page import Page
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.recording import Recording
-from overlap.book.verdict import MARKS
+from overlap.book.verdict import DECISIVE, MARKS
 from overlap.commands.mine import edition
 from overlap.run import download
 from overlap.run.text import plural
 from overlap.site import app, colors, machines, svg, trace
-from overlap.site.draw import NARROW
+from overlap.site.draw import NARROW, SMALL
 from overlap.site.notebook import Notebook
 from overlap.site.pictures import Pictures
 from overlap.site.view import Site, View
@@ -109,7 +110,9 @@ def _downloads(book: Book) -> dict[str, str]:
 def _script(pages: Pages) -> str:
     """What scripts of pages know of the book."""
     names = {"overlapMachines": pages.book.machines(), "overlapEdition": edition(pages)}
-    names |= {"overlapParts": machines.PARTS, "overlapMarks": MARKS, "overlapNarrow": NARROW}
+    names |= {"overlapParts": machines.PARTS, "overlapNarrow": NARROW, "overlapSmall": SMALL}
+    names |= {"overlapMarks": MARKS, "overlapDecisive": [state.word for state in DECISIVE]}
+    names |= {"overlapNoRate": NO_RATE.for_scripts}
     return "".join(f"var {name} = {json.dumps(content)}\n" for name, content in names.items())
 
 

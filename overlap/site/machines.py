@@ -5,7 +5,7 @@ A page is made with what one machine gave; its script puts what another one gave
     label         how the machine is called
     values        numbers in sentences, by key: [text, range, note]
     claims        by key: [state, figures, advice, address of the recording]
-    blocks        by key, what `of_machine` in a block gives: of headline rates [text, range, share,
+    blocks        by key, what `of_machine` in a block gives: of headline rates [text, range and share,
                   origin], of calculators where their inputs begin
     tally         how many claims hold, in words
     counts        the same by page, and of all pages under "": [[state, words], …]

@@ -74,10 +74,15 @@ class Scale:
         return round_ticks(self.low, self.high, 2)
 
 
+def round_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
+    size = 10 ** math.floor(math.log10(least))
+    return next(size * times for times in (1, 2, 5, 10) if least <= size * times * (1 + 1e-9))
+
+
 def round_ticks(low: float, high: float, most: int) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, about so many of them."""
-    size = 10 ** math.floor(math.log10((high - low) / most))
-    step = next(size * times for times in (1, 2, 5, 10) if (high - low) / (size * times) <= most)
+    step = round_step((high - low) / most)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 

@@ -12,14 +12,17 @@ A timeline has
                   nothing ran; a call and what it launched have the same number, others have None.
     frame         [start, length] of what the clinic's game frames: spans of that name; or None
     forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
-                  each lane [its middle, the lines of its name]; `step` is from tick to tick
+                  each lane [its middle, the lines of its name]; `bar` is the height of what is drawn in a
+                  lane, `line` from line to line of a text, `below` that of the words of the axis, `hatch`
+                  lies between the lines of what waits; `step` is from tick to tick
 """
 
 from collections.abc import Iterable
 
-from overlap.site.draw import WIDTHS, Drawing, is_light, is_wait
+from overlap.site.draw import HATCH, WIDTHS, Drawing, is_light, is_wait
 from overlap.site.layout import Layout, Plot
 from overlap.site.numbers import unit_of
+from overlap.site.scales import LINE
 from overlap.site.trace import launches
 
 _US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
@@ -66,7 +69,8 @@ def _form(layout: Layout, plot: Plot, us: float) -> dict:
     step = ticks[1] - ticks[0] if len(ticks) > 1 else plot.x.high - plot.x.low
     lanes = [[plot.row(row) - plot.top, layout.name_of_row(row).split("\n")] for row in plot.rows]
     place = {"left": round(plot.left, 1), "right": round(plot.right, 1), "height": plot.bottom - plot.top}
-    return place | {"lanes": lanes, "step": _ns(us * step)}
+    sizes = {"bar": plot.lane, "line": LINE, "below": plot.below, "hatch": HATCH}
+    return place | sizes | {"lanes": lanes, "step": _ns(us * step)}
 
 
 def _frame(plot: Plot, us: float) -> list[float] | None:

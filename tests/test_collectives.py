@@ -631,3 +631,27 @@ def test_gradients_are_the_mean_over_ranks_whatever_joins_them(tmp_path, monkeyp
     assert set(differ) == {*(f"{mb} MB" for mb in links_off.BUCKETS_MB), "16-bit hook"}
     assert differ.pop("16-bit hook") < 0.01 and max(differ.values()) < 1e-5
     assert set(told["all_reduce"]["ms"]) == {"1024", "4096"}
+
+
+PATIENT = """
+import json, os
+from pathlib import Path
+from snippets.collectives import patient_group
+
+patient_group.LIMIT_S, patient_group.ALONE_S = 1, 3
+told = patient_group.main()
+Path(os.environ["TOLD"] + os.environ["RANK"]).write_text(json.dumps(told))
+"""
+
+
+@no_gpu
+def test_a_rank_waits_in_a_patient_group_and_not_in_a_short_one(tmp_path, monkeypatch):
+    (tmp_path / "runner.py").write_text(PATIENT)
+    monkeypatch.setenv("TOLD", str(tmp_path / "told"))
+    on_ranks(2, str(tmp_path / "runner.py"))
+    one, other = (json.loads((tmp_path / f"told{rank}").read_text()) for rank in range(2))
+    assert one["rank_1"] == other["rank_1"], "both know what rank 1 saw"
+    waits = one["rank_1"]
+    assert waits["patient"]["says"] == "" and waits["patient"]["seconds"] >= 2.5
+    assert "Timed out" in waits["short"]["says"] and waits["short"]["seconds"] < 2.5
+    assert one["timeout_s"] == {"job": 120, "new": 1800, "patient": 7200}

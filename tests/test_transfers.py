@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run_alone
+from conftest import ROOT, on_ranks, run_alone
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, Dataset
 
@@ -46,6 +46,7 @@ from snippets.transfers import (
     pinning_threads,
     prefetcher,
     prefetcher_gain,
+    rows_of_ranks,
 )
 
 EARLY = [d2h_too_early_broken, d2h_too_early_fixed]
@@ -926,3 +927,57 @@ def test_what_a_step_keeps_stays_right_while_memory_is_used_again(pin):
             kept.append((i, batch["x"]))
         batch["x"].add_(0)
     assert [bool((on_gpu == i).all()) for i, on_gpu in kept] == [True] * 4
+
+
+# rows of ranks
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize(
+    ("ranks", "workers", "count"), [(1, 0, 5), (2, 2, 11), (4, 2, 30), (3, 1, 2), (2, 3, 12)]
+)
+def test_each_row_is_dealt_to_one_worker(monkeypatch, ranks, workers, count, equal):
+    """The processes of a loader, one after the other; without workers each rank reads by itself."""
+    given: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
+    for rank in range(ranks):
+        rows = rows_of_ranks.Dealt(range(count), rank, ranks, equal)
+        for number in range(max(1, workers)):
+            info = SimpleNamespace(num_workers=workers, id=number) if workers else None
+            monkeypatch.setattr(rows_of_ranks, "get_worker_info", lambda info=info: info)
+            given[rank] += list(rows)
+            assert len(set(list(rows)) & set(given[rank])) == len(list(rows)), "each epoch the same"
+    every = [row for rows in given.values() for row in rows]
+    assert len(every) == len(set(every)) and set(every) <= set(range(count))
+    sizes = {len(rows) for rows in given.values()}
+    readers = ranks * max(1, workers)
+    if equal:
+        assert len(sizes) == 1 and len(every) == count - count % readers
+    else:
+        assert len(every) == count
+
+
+def test_a_stream_that_ends_for_ever_is_refused():
+    with pytest.raises(ValueError, match="one epoch only"):
+        rows_of_ranks.Dealt(iter(range(3)), 0, 1)
+
+
+FOUR_RANKS = """
+import json, os
+from pathlib import Path
+from snippets.transfers import rows_of_ranks
+
+told = rows_of_ranks.main()
+if os.environ["RANK"] == "0":
+    Path(os.environ["TOLD"]).write_text(json.dumps(told))
+"""
+
+
+def test_a_sampler_by_a_mesh_gives_partners_the_same_rows(tmp_path, monkeypatch):
+    (tmp_path / "runner.py").write_text(FOUR_RANKS)
+    monkeypatch.setenv("TOLD", str(tmp_path / "told"))
+    on_ranks(4, str(tmp_path / "runner.py"))
+    told = json.loads((tmp_path / "told").read_text())
+    assert told["samplers"]["mesh"] == {"alike": True, "least": 1, "most": 1, "of_ranks": [15, 15]}
+    assert not told["samplers"]["default"]["alike"]
+    assert [told["streams"][way]["most"] for way in ("as it is", "by rank", "dealt")] == [8, 2, 1]
+    assert told["streams"]["dealt, equal"]["of_ranks"] == [6, 6, 6, 6]

@@ -74,7 +74,8 @@ def own_parts(
 ) -> dict[str, float]:
     """Milliseconds of this rank's own parts of a step; it leaves averaged gradients.
 
-    `loss_of(ddp, batch)` gives the loss. "loader" is what `next(batches)` takes,
+    `batches` is an iterator, as `iter(loader)`: of a list each call takes the first
+    batch. `loss_of(ddp, batch)` gives the loss. "loader" is what `next(batches)` takes,
     "passes" are forward and backward under `no_sync`, "all_reduce" is the exchange
     with all waits for ranks that come later. It waits for the GPU after each part, so
     the step as a whole is slower than without: do this seldom. The exchange copies all
@@ -123,6 +124,7 @@ def by_rank(
 def latest(ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """The rank that needs longest before the exchange, and what sets it apart.
 
+    `ms` is what `by_rank` gives: milliseconds of each rank, for "loader" and "passes".
     "late_ms" is how much longer it needs than the fastest rank: with a few per cent of
     a step there is no straggler. "part" is where it is furthest above the least.
     """

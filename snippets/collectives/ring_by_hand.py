@@ -17,7 +17,12 @@ from snippets.collectives.collectives_zoo import join
 
 
 def ring_all_reduce(x: torch.Tensor) -> int:
-    """Add up x of all ranks, in place (x contiguous); the bytes that this rank sent."""
+    """Add up x of all ranks, in place; the bytes that this rank sent.
+
+    Every rank calls it, with a tensor of one shape and dtype. It is contiguous and
+    records no gradients: else this rank raises, and the others wait. Of the default
+    group. To see how it works: `dist.all_reduce` does the same.
+    """
     rank, n, sent = dist.get_rank(), dist.get_world_size(), 0
     parts = x.view(-1).tensor_split(n)
     for step in range(2 * (n - 1)):

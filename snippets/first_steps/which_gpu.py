@@ -30,7 +30,8 @@ def has_kernels(capability: str | tuple[int, int]) -> bool:
     Kernels serve all later GPUs of the same major number; those of a target with an
     "a", such as "sm_90a", only GPUs of this very capability. Code in PTX is
     left aside. For NVIDIA's GPUs alone: False with ROCm, whose names are such as
-    "gfx942". ValueError for a text without a point, such as "9".
+    "gfx942", and False on a machine without a GPU, where PyTorch names no target.
+    ValueError for a text without a point, such as "9".
     """
     if isinstance(capability, str):
         major, minor = map(int, capability.split("."))

@@ -24,7 +24,7 @@ def installed(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Version of each library that changes what a recording means.
+    """Version of each library that changes what a measurement means.
 
     Where there is none: "None", "" or "not installed".
     """

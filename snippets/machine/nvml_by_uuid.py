@@ -16,7 +16,11 @@ import torch
 
 
 def nvml_handle(index: int) -> Any:
-    """NVML's handle of the GPU that PyTorch calls `index`: NVML has its own numbers."""
+    """NVML's handle of the GPU that PyTorch calls `index`: NVML has its own numbers.
+
+    What pynvml raises goes through, as for a part of a GPU (MIG). NVML stays open until
+    the process ends, as others may use it.
+    """
     import pynvml
 
     pynvml.nvmlInit()

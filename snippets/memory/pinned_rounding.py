@@ -40,7 +40,7 @@ def registered(tensor: Tensor) -> Iterator[Tensor]:
     """Pin the memory that a CPU tensor has, no more of it, as long as the block lasts.
 
     RuntimeError if CUDA refuses: for memory that is pinned already, for example. Copies
-    from it must have ended before the block does: synchronize in it.
+    from it must have ended before the block does: synchronize in it, also if it raises.
     """
     storage = tensor.untyped_storage()
     cuda: Any = torch.cuda.cudart()

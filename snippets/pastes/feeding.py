@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 def feeding(dataset, workers=8, **options):
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun says it
     usable = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
+    # a container's limit of CPU time is not seen
     share = len(usable) // ranks - 1  # a core is for the loop
     options.setdefault("prefetch_factor", 4)
     options.setdefault("persistent_workers", True)

@@ -11,6 +11,6 @@ def full_lanes(steps):
         lane = next((lane for lane in full if lane in e.name), e.device_type.name)
         if lane == "DataLoader" or not e.is_user_annotation:
             us = range(int(e.time_range.start), int(e.time_range.end))
-            full[lane].update(us)
-    every = sorted(set().union(*full.values()))
-    return {lane: f"{len(full[lane]) / (every[-1] - every[0]):.0%}" for lane in full}
+            full.setdefault(lane, set()).update(us)
+    ran = sorted(set().union(*full.values())) or [0]
+    return {lane: f"{len(full[lane]) / (ran[-1] - ran[0] + 1):.0%}" for lane in full}

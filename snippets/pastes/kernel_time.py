@@ -11,6 +11,6 @@ def kernel_seconds(work, calls=20):
     for _ in range(calls):
         work()
     end.record()
-    assert not start.query(), "the GPU overtook the launches"
+    torch._check(not start.query(), lambda: "the GPU overtook the launches")
     end.synchronize()
     return start.elapsed_time(end) / 1e3 / calls

@@ -4,10 +4,13 @@ import torch
 
 
 def with_snapshot(work, path="snapshot.pickle"):
+    open(path, "ab").close()  # no such folder? Then before any work
     record = torch.cuda.memory._record_memory_history
     record(max_entries=100_000, stacks="python")
     try:
         return work()
     finally:
-        torch.cuda.memory._dump_snapshot(path)
-        record(enabled=None)
+        try:
+            torch.cuda.memory._dump_snapshot(path)
+        finally:
+            record(enabled=None)

@@ -3,7 +3,7 @@
 import torch
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def on_all(models, batches):
     results = []
     for model, batch in zip(models, batches, strict=True):  # a pair on each GPU

@@ -12,6 +12,6 @@ def waits(line):
     line()
     torch.cuda.synchronize()
     torch.cuda._sleep(int(2e7 + 2e10 * (time.perf_counter() - begin)))
-    busy = torch.cuda.current_stream().record_event()
+    busy = torch.cuda.current_stream().record_event()  # no other is asked
     line()
     return busy.query()

@@ -70,8 +70,9 @@ def train(
     of an output and its y; `optimizer` makes one for the parameters it gets, as
     `partial(torch.optim.AdamW, lr=1e-3)` does; `batch_size` is the rows of one rank.
     Other arguments are for DDP, such as `find_unused_parameters=True`. The ranks share
-    the rows, but for an IterableDataset: that gives each rank rows of its own, and as
-    many batches as all others. Afterwards the model is in training mode.
+    the rows; where these do not divide evenly, some are used twice. An IterableDataset
+    gives each rank rows of its own, and as many batches as all others. Afterwards the
+    model is in training mode.
     """
     model = DistributedDataParallel(model.to(device), **ddp)  # rank 0's weights for all
     model.train()

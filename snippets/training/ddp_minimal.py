@@ -22,7 +22,10 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 
 
 def join() -> torch.device:
-    """Join the group of processes that torchrun has started; this rank's device."""
+    """Join the group of processes that torchrun has started; this rank's device.
+
+    A CUDA GPU, or without one the CPU. End with `dist.destroy_process_group()`.
+    """
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -39,6 +39,8 @@ def as_many_as_all(
     """This rank's batches, until a rank has no more; the others then drop theirs.
 
     Every rank of the group loops over it. Each batch costs an all-reduce and a wait.
+    Leave the loop on all ranks or on none: where one breaks out of it, or raises, the
+    others wait for its timeout.
     """
     for batch in batches:
         have_one = torch.ones(1, device=device)

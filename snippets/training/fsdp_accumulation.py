@@ -36,6 +36,9 @@ WAYS = {"every": (True, True), "last": (False, True), "last_kept": (False, False
 def accumulated(model: Any, parts: list[Tensor], every: bool, free: bool) -> Tensor:
     """The mean loss of the parts of a batch; the model is split by `fully_shard`.
 
+    The loss is a mean of squares, over parts with equally many rows, of which there is
+    one at least: to train, put your own mean in that line.
+
     every: each part's gradients are exchanged, not only the sum of them at the end;
     free: parameters are split again after each part's backward pass.
     """

@@ -69,7 +69,9 @@ def load_first(model: nn.Module, path: Path) -> None:
     """Rank 0 opens the file, and sends each tensor to all ranks.
 
     The model is split, and each rank has memory for its parts. No other rank needs to
-    see the file. CPU tensors need a backend, too: "cpu:gloo,cuda:nccl".
+    see the file. CPU tensors need a backend, too: "cpu:gloo,cuda:nccl". Where the file
+    is not there, or has other names than the model, rank 0 alone raises: so the job must
+    end with it, as under torchrun. Each tensor becomes the model's dtype.
     """
     weights = {}
     if dist.get_rank() == 0:
@@ -81,7 +83,9 @@ def load_first(model: nn.Module, path: Path) -> None:
 def load_parts(model: nn.Module, folder: Path) -> None:
     """Each rank reads its part alone, of what `torch_save_to_dcp` made of the file.
 
-    The model is split, and each rank has memory for its parts.
+    The model is split, and each rank has memory for its parts. Tensors alone, in the
+    model's dtypes. CheckpointException for a name that the file lacks; what only the
+    file has is left out, and nothing says so.
     """
     weights = model.state_dict()  # its tensors are the model's own: read in place
     dcp.load(weights, checkpoint_id=folder)  # type: ignore

@@ -32,7 +32,7 @@ LIMIT_S = 4
 
 
 def whole_on_first(model: nn.Module) -> dict[str, Any]:
-    """All parameters, whole, on rank 0, on the CPU; an empty dict on the others.
+    """All parameters and buffers, whole, on rank 0's CPU; {} on the others.
 
     Every rank must call it: it gathers each parameter from all ranks.
     """

@@ -46,7 +46,8 @@ def send_packed(
     Use them on the stream that is current there now. They have no graph, and those of
     one type share memory, which stays as long as one of them. Each begins where the one
     before it ends: not at a multiple of 16 bytes, as some kernels want it. Then clone
-    it. ValueError for a tensor that is on a GPU already.
+    it. They are contiguous, also where the given are not. ValueError for a tensor that
+    is on a GPU already.
     """
     places: dict[torch.dtype, list[int]] = {}
     for place, tensor in enumerate(tensors):

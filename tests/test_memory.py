@@ -27,6 +27,7 @@ from snippets.memory import (
     allocator_rules,
     allocator_settings,
     changing_sizes,
+    children_left,
     convnet_peak,
     empty_cache_cost,
     empty_cache_myth,
@@ -1083,3 +1084,32 @@ def test_copies_from_plain_pinned_and_registered_memory(gpu, monkeypatch):
     found = pinned_rounding.copies()
     assert list(found["ms"]) == ["plain", "pinned", "registered"] and found["bytes"] == MIB
     assert len(entered) == 1 and found["counted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "word"),
+    [
+        ("subprocess.Popen", "Ctrl-C", "ends"),
+        ("subprocess.Popen", "kill", "lives on"),
+        ("multiprocessing.Process", "kill -9", "lives on"),
+        ("multiprocessing.Process", "Ctrl-Z", "lives on"),
+    ],
+)
+def test_a_child_outlives_what_ends_its_parent_alone(kind, end, word, monkeypatch):
+    monkeypatch.setattr(children_left, "GRACE_S", 60 if word == "ends" else 1)
+    assert children_left.left(kind, end) == word
+
+
+def test_a_zombie_is_gone():
+    child = subprocess.Popen(["true"])
+    assert children_left.until(lambda: children_left.gone(child.pid), 60)
+    assert child.wait() == 0 and children_left.lives(os.getpid()) and children_left.gone(2**22 + 1)
+
+
+def test_children_are_told_by_the_way_to_stop(monkeypatch, capsys):
+    monkeypatch.setattr(children_left, "left", lambda kind, end: "ends" if end == "Ctrl-C" else "lives on")
+    result = json.loads(json.dumps(children_left.main()))
+    derived = children_left.derive(result)
+    assert derived["left"]["Ctrl-C"] == [] and derived["left"]["kill"] == sorted(children_left.KINDS)
+    assert set(derived["plain"]) < set(derived["job"]) < set(children_left.KINDS)
+    assert capsys.readouterr().out.count("lives on") == 18

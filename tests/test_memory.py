@@ -602,6 +602,7 @@ def test_saved_bytes_count_each_memory_once():
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of torch 2.11, asked or not
 def test_saved_bytes_know_sparse_tensors_meta_and_what_was_dropped():
     saved = kept_for_backward.saved_bytes
     x = torch.ones(8, 4, requires_grad=True)

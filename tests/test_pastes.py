@@ -1031,6 +1031,35 @@ def test_pycuda_works_in_torchs_context_of_the_gpu_that_is_named_and_leaves_it(p
     assert pycuda.retained == [1, 0], "to release one would leave it current"
 
 
+def test_one_stream_is_made_once_for_each_gpu_in_its_context(pycuda, pasted, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: (handle, device))
+    flags = []
+    make = pycuda.driver.Stream
+    monkeypatch.setattr(pycuda.driver, "Stream", lambda flag=0: flags.append(flag) or make())
+    one_stream = pasted("one_stream")["one_stream"]
+    for index in (1, 0, 1):
+        stream, shared = one_stream(index)
+        assert stream.context == index and shared == (stream.handle, index)
+        assert pycuda.stack == [], "what stays pushed aborts the process"
+    assert flags == [1, 1] and pycuda.retained == [1, 0]
+
+
+@pytest.mark.gpu
+def test_pytorch_and_pycuda_are_in_order_in_one_stream(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    from snippets.machine.pycuda_kernel import launch
+
+    x = torch.zeros(10_000_000, device="cuda")
+    stream, shared = pasted("one_stream")["one_stream"]()
+    launch(x)  # compiled
+    shared.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(shared):
+        torch.cuda._sleep(50_000_000)
+        x.fill_(3)
+        launch(x, stream)
+        assert bool((x == 6).all())
+
+
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])
 def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch):
     launches, compiled, current = [], [], []

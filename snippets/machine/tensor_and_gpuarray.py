@@ -4,12 +4,14 @@
 # [tool.overlap]
 # gpus = [1]
 # exclusive = false
+# take = ["as_array"]
 # ///
 """A tensor as pycuda's array and the reverse: one memory, and who keeps it alive."""
 
 import gc
 import weakref
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ from snippets.machine.pycuda_context import error_of, torch_context
 SHAPE = (256, 1024, 256)  # 256 MiB of float32
 
 
-def as_array(x: torch.Tensor):
+def as_array(x: torch.Tensor) -> Any:
     """The memory of x as a GPUArray, which keeps x alive: nothing is copied.
 
     `x` is on a GPU, in whose context pycuda works. A type that NumPy does not have, as

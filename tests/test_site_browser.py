@@ -216,7 +216,7 @@ def check_follows(page, machine: str, shown) -> dict:
     found, data = page.evaluate(FOLLOWERS), shown(machine)
     for value in found["values"]:
         if value["key"] in data["values"]:
-            text, wide_range, note = data["values"][value["key"]]
+            text, wide_range, note, *_ = data["values"][value["key"]]
             assert (value["text"], value["note"]) == (text + wide_range, note)
     for output in found["outputs"]:
         runs = [data["snippets"].get(name) for name in output["names"]]
@@ -314,6 +314,33 @@ def test_a_value_of_another_machine_names_it_unless_its_sentence_does(visit):
     assert {"2 × H200", ""} <= marks
     assert any(value["mark"] for value in named if value["pinned"])
     assert all(value["mark"] in value["shown"] for value in named)
+
+
+@pytest.mark.parametrize("machine", ["h200", "h200-x8", "cpu"])
+@pytest.mark.parametrize("path", ["", "clinic/", "sharding/", "loader/"])
+def test_each_number_of_another_machine_than_the_pages_names_it(visit, path, machine):
+    """By one rule: each of a sentence, of a cell or card, and of a chart."""
+    page = visit(f"{path}?machine={machine}")
+    page.evaluate(POINT)
+    page.wait_for_function(NOTED)
+    label = options(page)[machine]
+    usual = page.locator(".ov-here").text_content() if page.locator(".ov-here").count() else label
+    values = page.evaluate(
+        """() => [...document.querySelectorAll(".md-content span.ov-value:not(.ov-pinned)")].map(value => [
+          value.dataset.note.match(/ on ((?:\\d × )?\\w+)/)[1], value.dataset.on ?? "",
+          value.closest("td, th, .ov-chapters p")?.dataset.on ?? "",
+          value.closest("table")?.querySelector("thead [data-on]")?.dataset.on ?? ""])"""
+    )
+    assert len(values) > 15
+    for source, mark, of_cell, of_head in values:
+        if source == usual:
+            assert mark == "", "its own machine is not named"
+        else:
+            assert source in (mark, of_head) or source in of_cell.split(", ")
+    for run in page.locator(".ov-outputs > .ov-run").all():
+        of_run = options(page)[run.get_attribute("data-machine")]
+        named = run.locator(".ov-elsewhere").count() or run.get_attribute("data-on") == of_run
+        assert bool(named) == (of_run != usual) or run.locator(".ov-elsewhere").count()
 
 
 def test_in_a_cell_and_on_a_card_the_number_stands_before_its_machine(visit):

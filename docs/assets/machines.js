@@ -170,7 +170,7 @@
   const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
   const copy = box => document.importNode(built.get(box), true)
   const valueIn = value => ({
-    machine: value.dataset.machine ?? firstOf(), on: value.dataset.on ?? "",
+    machine: value.dataset.machine ?? machines.find(({ label }) => label === value.dataset.on)?.name ?? firstOf(),
     said: [value.firstChild?.data ?? "", value.querySelector(".ov-range")?.textContent ?? "", value.dataset.note],
   })
 
@@ -231,26 +231,29 @@
     return called.every(name => told.includes(name))
   }
 
-  /* Values of another machine than the picked one name it; within a paragraph or a row where it changes.
-     In a table and on a card the number is first, so that the name stands behind all that the cell or the card says;
-     what a table's head names, its rows do not repeat. */
-  const putValues = (data, wanted, first) => {
-    let block, last
+  /* The machine of a page: the one that the line below its title names, else the picked one. */
+  const machineOf = wanted => document.querySelector(".ov-here")?.textContent ?? find(wanted).label
+
+  /* Values of another machine than the page's name it. In a table and on a card the number is first, so that the name stands
+     behind all that the cell or the card says; what a table's head names, its rows do not repeat. */
+  const putValues = (data, wanted) => {
+    const usual = machineOf(wanted)
+    for (const run of all(`${OUTPUTS} > .ov-run`)) {
+      const { label } = find(run.dataset.machine)
+      label === usual || run.querySelector(".ov-elsewhere") ? delete run.dataset.on : run.dataset.on = label
+    }
     for (const cell of all(CELLS)) delete cell.dataset.on
     for (const value of all(VALUES)) {
-      const { machine, on, said } = built.get(value), here = of(data?.values, value.dataset.key)
+      const { machine, said } = built.get(value), here = of(data?.values, value.dataset.key)
       if (here || changed) putValue(value, here ?? said)
       delete value.dataset.on
       if (value.matches(".ov-pinned") && isTold(value, machine, wanted)) continue
-      const place = value.closest("p, li, tr, dd"), picked = find(wanted).label
-      const isOther = wanted === first && !value.matches(".ov-pinned") ? on : !here
-      const name = isOther ? find(machine).label : picked
-      if (place !== block) last = place?.closest("table")?.querySelector("thead [data-on]")?.dataset.on ?? picked
+      const name = here ? here[3] ?? find(wanted).label : find(machine).label
+      const head = value.closest("tbody td, tbody th")?.closest("table").querySelector("thead [data-on]")?.dataset.on ?? usual
+      if (name === head) continue
       const cell = value.closest(CELLS)
-      if (name !== last && cell) cell.dataset.on = cell.dataset.on ? `${cell.dataset.on}, ${name}` : name
-      else if (name !== last) value.dataset.on = name
-      block = place
-      last = name
+      if (!cell) value.dataset.on = name
+      else if (!cell.dataset.on?.split(", ").includes(name)) cell.dataset.on = cell.dataset.on ? `${cell.dataset.on}, ${name}` : name
     }
   }
 
@@ -319,11 +322,11 @@
       return missing(error)
     }
     if (current !== wanted || !boxes.every(box => box.isConnected)) return
-    putValues(data, wanted, first)
     runs.forEach((each, i) => putOutput(boxes[i], each))
     if (wanted !== first || changed) putBlocks(data)
-    changed ||= wanted !== first
     putHead(data, wanted)
+    putValues(data, wanted)
+    changed ||= wanted !== first
     for (const row of all(".ov-evidence li")) row.classList.toggle("ov-picked", row.dataset.machine === wanted)
     boxes.forEach(offer)
     done(wanted)

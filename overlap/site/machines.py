@@ -3,7 +3,7 @@
 A page is made with what one machine gave; its script puts what another one gave in the same places, by key:
 
     label         how the machine is called
-    values        numbers in sentences, by key: [text, range, note]
+    values        numbers in sentences, by key: [text, range, note], and of another machine's its label
     claims        by key: [state, figures, advice, address of the recording]
     blocks        by key, what `of_machine` in a block gives: of headline rates [text, range and share,
                   origin], of calculators where their inputs begin
@@ -130,8 +130,10 @@ def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
 def _value(book: Book, machine: str, asked: Value, whose: str) -> list[str] | None:
     statistics = book.statistics(asked)
     source = select.stand_in(machine, book.recordings(asked.snippet))
-    known = source in statistics and statistics[source].values
-    return value(book, asked, source, whose) if known else None
+    if source not in statistics or not statistics[source].values:
+        return None
+    other = [] if source == machine else [whose + hardware.label(source)]
+    return value(book, asked, source, whose) + other
 
 
 def _verdicts(book: Book, claim: Claim) -> list[Verdict]:

@@ -262,9 +262,8 @@ class View:
         is_pinned = bool(value.machine and self.path != FIRST)
         attributes = {"data-note": note} if value.machine else {"data-key": value.key}
         if machine != self.opens_on:
-            attributes["data-machine"] = machine
-        if not is_pinned and self.is_elsewhere(machine, value.snippet):
-            attributes["data-on"] = hardware.label(machine)
+            named = {"data-machine": machine} if is_pinned else {"data-on": hardware.label(machine)}
+            attributes |= named
         return ShownValue(text, wide_range, is_pinned, attributes)
 
     def run(self, output: "Output", **options) -> Markup:

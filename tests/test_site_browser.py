@@ -589,6 +589,18 @@ def test_rows_of_evidence_are_closed_until_a_link_leads_into_them(visit):
     assert page.locator(".ov-row[open]").count() == 0
 
 
+@pytest.mark.parametrize("path", ["streams/", "sharding/"])
+def test_a_row_of_evidence_opens_on_what_its_program_gave(visit, path):
+    """Its picture, or else its output; not on a link to its file."""
+    page = visit(path)
+    first, chosen = (
+        page.locator(f".ov-views > .ov-choice {which}") for which in ("label:first-child", ":checked")
+    )
+    shown = chosen.evaluate_all("all => all.map(({ value }) => value)")
+    assert set(shown) == {"picture", "output"}
+    assert shown == first.evaluate_all("all => all.map(label => label.querySelector('input').value)")
+
+
 def test_code_and_outputs_of_a_row_come_when_it_opens(visit, shown):
     page = visit("timing/?machine=h100-80gb-hbm3", rows=False)
     said = page.locator(".ov-switch").inner_text()
@@ -1571,6 +1583,20 @@ def test_the_first_page_says_in_one_look_what_it_is_and_where_to_start(visit):
         for item in page.locator(part).all():
             playwright.expect(item).to_be_in_viewport(ratio=1)
     assert page.locator(".md-footer__link--next").evaluate("link => link.pathname") == "/first_steps/"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_first_page_shows_a_newcomer_where_to_begin(visit, width):
+    """Cards stand in groups, of which the first looks different; on a phone, too, each has its number."""
+    page = visit("", width=width)
+    groups = page.locator(".ov-chapters > ul")
+    first = groups.first.locator("li a:visible")
+    assert [link.evaluate("link => link.pathname") for link in first.all()][:1] == ["/first_steps/"]
+    assert page.locator(".ov-chapters > h3").first.inner_text().startswith("Begin here")
+    colors = groups.evaluate_all("all => all.map(list => getComputedStyle(list.children[0]).backgroundColor)")
+    assert len(colors) == 3 and colors[0] not in colors[1:]
+    for card in page.locator(".ov-chapters li").all():
+        playwright.expect(card.locator("p:last-child .ov-value")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -26,8 +26,8 @@ _FOR_TOOLS = re.compile(r"[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*")
 class SnippetBlock(Block):
     """```` ```snippet chapter/snippet ````, with rows of options.
 
-    `show: function, function`; `code: no`, `output: no`, `plot: no` leave a part out; `output: behind` keeps
-    what was printed behind its button, where a table says the same; `caption: …` says what the picture shows.
+    `show: function, function`; `code: no`, `output: no`, `plot: no` leave a part out; `caption: …` says what
+    the picture shows.
     """
 
     snippet: str
@@ -36,7 +36,6 @@ class SnippetBlock(Block):
     output: bool
     plot: bool
     caption: str = ""
-    behind: bool = False
 
     kind: ClassVar[str] = "snippet"
 
@@ -48,7 +47,7 @@ class SnippetBlock(Block):
             remedy = f"there are {', '.join(_OPTIONS)}, each once"
             raise source.refuse(f"unknown option `{others[0]}`", remedy)
         for name in ("code", "output", "plot"):
-            if options.get(name, "no") not in ("no", "behind" if name == "output" else "no"):
+            if options.get(name, "no") != "no":
                 reason = f"`{name}: {options[name]}` says nothing"
                 raise source.refuse(reason, f"write `{name}: no` to leave it out")
         names = [name.strip() for name in options.get("show", "").split(",")]
@@ -61,7 +60,6 @@ class SnippetBlock(Block):
             output=options.get("output") != "no",
             plot="plot" not in options,
             caption=options.get("caption", ""),
-            behind=options.get("output") == "behind",
         )
 
     @property
@@ -181,7 +179,7 @@ class SnippetBlock(Block):
             anchor="".join(anchors),
             line=self.line,
             views=views,
-            chosen="file" if self.behind and not pictures else views[0],  # a picture is seen first
+            chosen=views[0],  # a picture is seen first, else what was printed
             run=view.run(output, picture=self.plot),
             is_pair=len(output.runs) > 1,
             files=view.fold(f"files-{self.line}"),

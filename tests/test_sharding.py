@@ -563,6 +563,34 @@ def test_one_process_saves_and_loads_with_gradients_and_without_a_group(tmp_path
     checkpoint_or_nothing.save(counts, steps, tmp_path / "counts")
     checkpoint_or_nothing.load(counts, steps, tmp_path / "counts")
     assert counts.told == 1
+
+    class Told(nn.Linear):
+        """Its extra state is what it is given: no tensor, but it is saved, too."""
+
+        told: object = None
+
+        def get_extra_state(self) -> object:
+            return self.told
+
+        def set_extra_state(self, state: object) -> None:
+            self.told = state
+
+    for i, (told, before) in enumerate(
+        [(3, 4), ([1, 2], [3]), ("", "b"), ({}, {}), ({"k": {}}, {}), ({}, None)]
+    ):
+        counts, alone, other = Told(4, 2), Told(4, 2), Told(4, 2)
+        counts.told, alone.told, other.told = told, before, before
+        checkpoint_or_nothing.save(counts, torch.optim.SGD(counts.parameters()), tmp_path / f"told{i}")
+        optimizer = torch.optim.SGD(other.parameters())
+        if before is None:  # nothing is saved, and something wanted
+            with pytest.raises(ValueError, match="_extra_state"):
+                checkpoint_or_nothing.load(other, optimizer, tmp_path / f"told{i}")
+            continue
+        checkpoint_or_nothing.load_alone(alone, tmp_path / f"told{i}")
+        checkpoint_or_nothing.load(other, optimizer, tmp_path / f"told{i}")
+        expected = {} if told == {"k": {}} else told
+        assert alone.told == other.told == expected, (told, before)
+        assert torch.equal(alone.weight, counts.weight) and torch.equal(other.weight, counts.weight)
     half = trained(3, torch.optim.SGD)[0].bfloat16()
     checkpoint_or_nothing.load_alone(half, folder)
     assert torch.equal(half[0].weight, model[0].weight.bfloat16())

@@ -15,9 +15,10 @@ import gc
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_state_dict,
+    set_model_state_dict,
     set_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
@@ -50,11 +52,17 @@ def on_first(work: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def same_names(folder: Path, weights: Iterable[str]) -> None:
+def is_empty(value: object) -> bool:
+    """Whether it is a dict of no values, as extra state may be: nothing of it is saved."""
+    return isinstance(value, dict) and all(map(is_empty, value.values()))
+
+
+def same_names(folder: Path, weights: Mapping[str, Any]) -> None:
     """ValueError if the saved model has other weights and buffers than these."""
     paths = FileSystemReader(folder).read_metadata().planner_data.values()
     saved = {path[1] for path in paths if path[0] == "model"}
-    other = sorted(saved.symmetric_difference(weights))
+    own = {name for name, value in weights.items() if not is_empty(value)}
+    other = sorted(saved.symmetric_difference(own))
     if other:
         raise ValueError(f"saved or in the model, not both: {', '.join(other[:5])} …")
 
@@ -139,6 +147,7 @@ def load_alone(model: nn.Module, folder: str | Path) -> None:
         raise ValueError("the model is split: use `load`, on all ranks")
     same_names(folder, weights)
     dcp.load({"model": weights}, checkpoint_id=folder, no_dist=True)  # type: ignore
+    set_model_state_dict(model, weights)  # what is no tensor was not read in place
 
 
 def network(seed: int, layers: int = LAYERS) -> nn.Sequential:

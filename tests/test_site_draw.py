@@ -221,8 +221,9 @@ def test_words_without_room_stand_upright():
         picture = Picture([Panel([Line(range(6), range(6))], axis)])
         return draw(picture, 266)[0].count("rotate(-90")
 
-    assert turned(["forward", "backward", "optimizer"] * 2) == 6
+    assert turned(["the whole forward pass", "the backward pass", "optimizer"] * 2) == 6
     assert turned(["a", "b", "c"] * 2) == 0
+    assert turned(["model", "batch", "back"] * 2) == 0, "every second one stands a line lower"
     assert turned(["1,000,000", "2,000,000", "3,000,000"] * 2) == 0, "of numbers some are left out"
 
 

@@ -12,6 +12,7 @@ window.overlapWords ??= (() => {
       "Other machines cannot be shown: their files cannot be read here ({0}).": "无法显示其他机器：这里读不到它们的文件（{0}）。",
       "shown on": "显示",
       "compare with": "对比",
+      "Both machines gave the same: the two pictures do not differ.": "两台机器的结果相同：两张图没有差别。",
       "{0} more in the raw recording.": "另有 {0} 项，见原始记录。",
       "on how many machines this holds": "在几台机器上成立",
       "yours": "你的机器",

@@ -1,5 +1,6 @@
 """A guess before the answer: a question, a few choices, and data that say which one is right."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -13,11 +14,13 @@ from overlap.book.expression import Undecided, over_some
 from overlap.book.limits import most
 
 _FORM = (
-    "write the question, then rows of `- choice | expression`, then `answer: …`; "
+    "write the question, then rows of `- choice | expression`, or `1. choice | expression` "
+    "where the choices have an order, then `answer: …`; "
     "where no snippet is named, `- choice`, and `- [x] choice` for the right one"
 )
 _RIGHT = "[x] "
 _LETTERS = "ABCDE"
+_CHOICE = re.compile(r"(-|\d\.) ")
 
 
 class Choice(NamedTuple):
@@ -33,7 +36,8 @@ class Guess(Block):
     """```` ```guess chapter/snippet ````, perhaps `for` a condition: a question, choices, `answer: …`.
 
     A choice is `- text | expression`. On each reference machine just one expression is true.
-    Where no snippet is named, the right choice is written `- [x] text`.
+    Where no snippet is named, the right choice is written `- [x] text`. Choices that have an order, as none,
+    some and all, are written `1. text`, `2. text`: the page does not shuffle them.
     """
 
     snippet: str
@@ -41,6 +45,7 @@ class Guess(Block):
     question: str
     choices: tuple[Choice, ...]
     answer: str
+    is_ordered: bool
 
     kind: ClassVar[str] = "guess"
 
@@ -51,11 +56,13 @@ class Guess(Block):
         question = []
         choices = []
         answer = []
+        marks = []
         for row in source.rows():
             if answer or row.startswith("answer:"):
                 answer.append(row.removeprefix("answer:").strip())
-            elif row.startswith("- "):
-                text, _, expression = row[2:].partition(" | ")
+            elif mark := _CHOICE.match(row):
+                marks.append(mark[1])
+                text, _, expression = row[mark.end() :].partition(" | ")
                 if bool(expression) != bool(snippet):
                     raise source.refuse(f"`{row}` is no choice", _FORM)
                 text = text.strip()
@@ -64,10 +71,13 @@ class Guess(Block):
                 raise source.refuse(f"`{row}` is no choice", _FORM)
             else:
                 question.append(row)
+        numbers = [f"{number}." for number in range(1, len(marks) + 1)]
+        if set(marks) != {"-"} and marks != numbers:
+            raise source.refuse("choices are all `-`, or numbered from 1 on", _FORM)
         if not question or not answer or not 3 <= len(choices) <= len(_LETTERS):
             raise source.refuse("a guess has a question, three to five choices and an answer", _FORM)
         place = source.page, source.line, snippet, condition
-        return cls(*place, " ".join(question), tuple(choices), " ".join(answer))
+        return cls(*place, " ".join(question), tuple(choices), " ".join(answer), marks == numbers)
 
     @property
     def prose(self) -> Text:
@@ -121,7 +131,7 @@ class Guess(Block):
         """Choices as radio buttons; the answer is a fold, which a choice opens."""
         right = self.right(view.book)
         choices = view.render(read_template("guess"), view=view, guess=self, right=right, letters=_LETTERS)
-        chosen = f"{right.text}{view.say('.')}"  # without its letter: the page's script shuffles them
+        chosen = f"{right.text}{view.say('.')}"  # without its letter: the page's script may shuffle them
         answer = f"**{chosen}** {self.answer}"
         how = view.how(self.snippet) if self.snippet else ""
         if how:

@@ -180,9 +180,12 @@ class Drawing:
             for x, word in ticks:
                 self.upright(x + 3.5, plot.bottom + 5, word)
             return
-        for x, word in thinned(ticks):
-            half = text_width(word) / 2
-            self.text(min(max(x, half), self.width - half), plot.bottom + 13, word, "middle")
+        lines = 2 if plot.is_staggered else 1
+        for line in range(lines):
+            for x, word in thinned(ticks[line::lines]):
+                half = text_width(word) / 2
+                y = plot.bottom + 13 + LINE * line
+                self.text(min(max(x, half), self.width - half), y, word, "middle")
 
     # Marks
 

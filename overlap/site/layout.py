@@ -90,11 +90,15 @@ class Plot:
         return [(self.y(tick), word) for tick, word in ticks.items() if self.y.shows(tick)]
 
     @property
+    def is_staggered(self) -> bool:
+        """Whether words of the x axis have room only if every second one stands a line lower."""
+        ticks = self.x_ticks()
+        return not _fit(ticks) and all(map(_fit, (ticks[::2], ticks[1::2])))
+
+    @property
     def is_upright(self) -> bool:
         """Whether words of the x axis have no room beside each other; of numbers some are left out then."""
-        ticks = self.x_ticks()
-        has_numbers = any(letter.isdigit() for _, word in ticks for letter in word)
-        return not has_numbers and len(thinned(ticks)) < len(ticks)
+        return not _fit(self.x_ticks()) and not self.is_staggered
 
     @property
     def below(self) -> float:
@@ -105,6 +109,8 @@ class Plot:
             return 4
         if not cells and self.is_upright:
             return max(map(text_width, words)) + 10
+        if not cells and self.is_staggered:
+            return 4 + 2 * LINE
         return 4 + LINE * (1 + max(word.count("\n") for word in words))
 
 
@@ -231,6 +237,12 @@ class Layout:
             return True
         ends = [_extent(plot, "x")[1] for plot in self.plots]
         return any(plot.marks("Spans") for plot in self.plots) and max(ends) <= _APART * min(ends)
+
+
+def _fit(ticks: list[tuple[float, str]]) -> bool:
+    """Whether these words stand beside each other; numbers always do, since some may be left out."""
+    has_numbers = any(letter.isdigit() for _, word in ticks for letter in word)
+    return has_numbers or len(thinned(ticks)) == len(ticks)
 
 
 def text_of_bar(mark, row: str, length: float | None) -> str:

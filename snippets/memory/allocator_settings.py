@@ -208,7 +208,7 @@ def plot(results: dict, ceilings: dict):
             marks.append(Spans(lane, bars[label], label, color, label == "free"))
         refused = f"{results['settings'][name]['refused_mib']} MiB"
         marks.append(Note(cap, lane, refused, dx=5))
-    marks.append(Note(cap, lanes["default"], "did not fit:", dx=5, dy=-14))
+    marks.append(Note(cap, lanes["default"], "stops at:", dx=5, dy=-14))
     marks.append(Rule("x", cap, "limit"))
     ticks = {mib: f"{mib:,}" for mib in range(0, cap, 500)}
     x = Axis("MiB, in the order of addresses", low=0, ticks=ticks)

@@ -49,30 +49,27 @@ def book(small_book, template):
 def test_code_stays_as_it_is_written(book, place):
     made = book.html(f"# A\n\n{PLACES[place]}\n\n{CLAIM}")
     text = html.unescape(re.sub("<[^>]+>", "", made))
-    assert BRACES in text and "ov-value" not in made and "ov-printed" not in made
+    assert BRACES in text and "<data" not in made and "ov-printed" not in made
     assert not cited(PLACES[place]) and not values(PLACES[place])
 
 
 def test_a_tick_alone_hides_nothing_of_the_next_paragraph(book):
     made = book.html(f"# A\n\nA tick ` alone.\n\nIt is {{a/it: n}}.\n\nOne more ` tick.\n\n{CLAIM}")
-    assert re.search(r"It is <span[^>]*>9</span>\.", made)
+    assert re.search(r"It is <data[^>]*>9</data>\.", made)
 
 
 def test_what_stands_in_sentences_is_text_for_markdown(book, template):
     book.commit("a/it", template, {"n": 9, "said": "*a* _b_ `c` [d](e) | {f} <g>"})
     made = book.html("# A\n\n| x |\n|---|\n| **{a/it: said}** |\n")
     assert "*a* _b_ `c` [d](e) | {f} <g>" in html.unescape(re.sub("<[^>]+>", "", made))
-    assert made.count("<td>") == 1 and "<strong><span" in made
+    assert made.count("<td>") == 1 and "<strong><data" in made
 
 
 def test_a_mark_stays_with_the_word_before_and_the_sign_behind(book):
     for before, shown in {"9": "9", "`x()`": "<code>x()</code>", "{a/it: n}×": None}.items():
         made = book.html(f"# A\n\nIt took {before} {{claim: large}}, so.\n\n{CLAIM}")
-        together = re.search(
-            r'<span class="ov-together">(.*)</span>, so|<span class="ov-together">(.*?),</span>', made
-        )
-        words = together[1] or together[2]
-        assert words.startswith(shown) if shown else re.match(r"<span[^>]*>9</span>×", words), made
+        words = re.search(r'It took (.*)\u00a0<a class="ov-mark[^<]*</a>, so', made)[1]
+        assert words == shown if shown else re.fullmatch(r"<data[^>]*>9</data>×", words), made
 
 
 def test_output_is_no_markdown(book, template):
@@ -133,7 +130,7 @@ def test_a_folder_for_other_builders_has_all(book, tmp_path, exists):
     assert build(book, folder) == 0
     page = (folder / "index.md").read_text()
     assert page.startswith("---\ntitle: The first\n---\n# One\n") and re.search(
-        r"It is <span.*>9</span>\.", page
+        r"It is <data.*>9</data>\.", page
     )
     assert "{a/it" not in page and "```snippet" not in (folder / "a.md").read_text()
     assert (folder / "generated/downloads/a/it.py").exists()
@@ -187,7 +184,7 @@ def test_a_page_is_inserted_again_where_anything_has_changed(book, template, mon
         return inserted(site, "index.md", text or pages.by_path["index.md"].text)
 
     first = shown()
-    assert ">9</span>" in first and asked == ["index.md"]
+    assert ">9</data>" in first and asked == ["index.md"]
     assert shown() == first and not asked
     assert "It is now" in shown(text="# One\n\nIt is now.\n") and asked == ["index.md"]  # saved meanwhile
     shown(title="Two")

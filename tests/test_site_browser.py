@@ -33,6 +33,7 @@ from conftest import CHROMIUM, ROOT  # noqa: E402
 from overlap.blocks.paste import Paste  # noqa: E402
 from overlap.run.snippet import discover  # noqa: E402
 from overlap.site import search as search_of_theme  # noqa: E402
+from overlap.site.squeeze import squeezed  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
 
@@ -141,10 +142,12 @@ def visit(browser, address):
 #: What follows the picked machine: values, outputs and rows of evidence.
 FOLLOWERS = """() => {
   const squeezed = text => text.replace(/\\s+/g, " ").trim()
-  const values = [...document.querySelectorAll(".md-content .ov-value")].map(value => ({
-    key: value.dataset.key ?? "", pinned: value.matches(".ov-pinned"), text: value.textContent,
+  const keyOf = value => value.value ?? value.dataset.key
+  const values = [...document.querySelectorAll(".md-content :is(data, .ov-value)")].map(value => ({
+    key: keyOf(value).replace(/^@.*/, ""), pinned: keyOf(value).startsWith("@"), text: value.textContent,
     note: value.dataset.note, on: value.dataset.on ?? "",
-    machine: value.dataset.machine ?? document.querySelector(".ov-head")?.dataset.first ?? "",
+    machine: /^@(.*)/.exec(keyOf(value))?.[1] ?? value.dataset.machine
+      ?? document.querySelector(".ov-head")?.dataset.first ?? "",
   }))
   const boxes = [...document.querySelectorAll(".ov-outputs")]
   const outputs = boxes.map(({ firstElementChild: run, childElementCount: runs }) => ({
@@ -201,9 +204,9 @@ NUMBERED = """() => [...document.querySelectorAll(".ov-outputs .ov-numbers")]
 
 
 #: Points at each value; whether each has told where it is from.
-POINT = """() => document.querySelectorAll(".ov-value")
+POINT = """() => document.querySelectorAll(":is(data, .ov-value)")
   .forEach(value => value.dispatchEvent(new Event("pointerover", { bubbles: true })))"""
-NOTED = "() => !document.querySelector('.ov-value:not([data-note])')"
+NOTED = "() => !document.querySelector(':is(data, .ov-value):not([data-note])')"
 
 
 def check_follows(page, machine: str, shown) -> dict:
@@ -304,9 +307,9 @@ def test_the_build_says_what_the_script_says(visit, chapters):
 def test_a_value_of_another_machine_names_it_unless_its_sentence_does(visit):
     page = visit("devices/?machine=h100-80gb-hbm3")
     named = page.evaluate(
-        """() => [...document.querySelectorAll(".md-content p > .ov-value")].map(value => ({
-          pinned: value.matches(".ov-pinned"), machine: value.dataset.machine,
-          mark: value.dataset.on ?? "", shown: getComputedStyle(value, "::before").content,
+        """() => [...document.querySelectorAll(".md-content p > data")].map(value => ({
+          pinned: value.value.startsWith("@"), mark: value.dataset.on ?? "",
+          shown: getComputedStyle(value, "::before").content,
           told: value.parentElement.textContent.includes("H200")}))"""
     )
     assert {value["mark"] for value in named if value["pinned"] and value["told"]} == {""}
@@ -326,7 +329,7 @@ def test_each_number_of_another_machine_than_the_pages_names_it(visit, path, mac
     label = options(page)[machine]
     usual = page.locator(".ov-here").text_content() if page.locator(".ov-here").count() else label
     values = page.evaluate(
-        """() => [...document.querySelectorAll(".md-content span.ov-value:not(.ov-pinned)")].map(value => [
+        """() => [...document.querySelectorAll(".md-content data:not([value^='@'])")].map(value => [
           value.dataset.note.match(/ on ((?:\\d × )?\\w+)/)[1], value.dataset.on ?? "",
           value.closest("td, th, .ov-chapters p")?.dataset.on ?? "",
           value.closest("table")?.querySelector("thead [data-on]")?.dataset.on ?? ""])"""
@@ -346,7 +349,7 @@ def test_each_number_of_another_machine_than_the_pages_names_it(visit, path, mac
 def test_in_a_cell_and_on_a_card_the_number_stands_before_its_machine(visit):
     page = visit("?machine=h100-80gb-hbm3")
     named = page.locator(":is(td, .ov-chapters p)[data-on]")
-    assert named.count() >= 4 and page.locator(":is(td, .ov-chapters p) .ov-value[data-on]").count() == 0
+    assert named.count() >= 4 and page.locator(":is(td, .ov-chapters p) data[data-on]").count() == 0
     look = "cell => getComputedStyle(cell, '::after').content"
     assert "2 × H200" in named.first.evaluate(look)
 
@@ -354,14 +357,14 @@ def test_in_a_cell_and_on_a_card_the_number_stands_before_its_machine(visit):
 def test_a_value_in_a_sentence_follows_the_machine_picker(visit, shown):
     page = visit("processes/")
     both = shown("cpu")["values"].keys() & shown("h200")["values"].keys()
-    keys = page.locator(":is(p, li) .ov-value").evaluate_all("all => all.map(value => value.dataset.key)")
+    keys = page.locator(":is(p, li) data").evaluate_all("all => all.map(data => data.value)")
     key = next(
         key for key in keys if key in both and shown("cpu")["values"][key] != shown("h200")["values"][key]
     )
     seen = {}
     for machine in ("cpu", "h200"):
         pick(page, machine)
-        seen[machine] = page.locator(f".ov-value[data-key='{key}']").first.inner_text()
+        seen[machine] = page.locator(f"data[value='{key}']").first.inner_text()
     assert seen == {machine: "".join(shown(machine)["values"][key][:2]) for machine in seen}
 
 
@@ -546,8 +549,9 @@ def test_opened_evidence_has_a_row_for_each_machine(visit, shown, site):
     """The file of the page's evidence has one; where those of the machines cannot be read this one stays."""
     page = visit("streams/?machine=h100-80gb-hbm3")
     here, marks = shown("h100-80gb-hbm3")["claims"], page.locator(".ov-mark:visible").all()
-    mark = next(mark for mark in marks if mark.get_attribute("data-key") in here)
-    evidence, key = page.locator(f"#{mark.get_attribute('id')}-evidence"), mark.get_attribute("data-key")
+    keys = {mark.get_attribute("href").partition("#")[2]: mark for mark in marks}
+    key, mark = next((key, mark) for key, mark in keys.items() if key in here)
+    evidence = page.locator(f"#{mark.get_attribute('id')}-evidence")
     rows = evidence.locator("li")
     assert rows.count() == 0
     mark.click()
@@ -667,7 +671,7 @@ def test_a_mark_opens_its_evidence(visit, width):
     """In the window, where it can be read whole and closed again."""
     page = visit("streams/", width=width)
     mark = page.locator(".ov-mark").nth(3)
-    evidence = page.locator("#" + mark.get_attribute("href").partition("#")[2])
+    evidence = page.locator(f"#{mark.get_attribute('id')}-evidence")
     assert evidence.count() == 0
     assert mark.get_attribute("title") == "on how many machines this holds"
     mark.click()
@@ -696,13 +700,13 @@ def test_a_mark_opens_its_evidence(visit, width):
 def test_without_scripts_a_mark_and_a_fold_of_code_lead_to_what_they_open(visit):
     page = visit("streams/", java_script_enabled=False)
     mark = page.locator(".ov-mark:visible").nth(3)
-    target = mark.get_attribute("href").partition("#")[2]
+    target, place = mark.get_attribute("href").partition("#")[2], mark.get_attribute("id")
     mark.click()
     page.wait_for_url(f"**/generated/folds/streams.html#{target}")
-    evidence = page.locator(f"#{target}")
+    evidence = page.locator(f"[id='{target}']")
     assert evidence.locator("li code").first.is_visible()
     evidence.locator(".headerlink").click()
-    page.wait_for_url(f"**/streams/#{target.removesuffix('-evidence')}")
+    page.wait_for_url(f"**/streams/#{place}")
     row = page.locator(".ov-row:has(.ov-later)").first
     row.locator("summary").first.click()
     row.locator(".ov-later a").first.click()
@@ -739,7 +743,7 @@ def test_a_link_to_the_same_page_closes_the_evidence(visit):
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_value_tells_what_it_comes_from(visit, width):
     page = visit("streams/", width=width)
-    value = page.locator(".md-content :is(p, li) .ov-value:visible").first
+    value = page.locator(".md-content :is(p, li) data:visible").first
     told = "element => getComputedStyle(element, '::after').content"
     assert value.evaluate(told) == "none"
     value.click()
@@ -1002,6 +1006,25 @@ def test_the_longest_chapters_are_light(browser, address, site, chapters):
                 weights[response.url.removeprefix(address)] = len(gzip.compress(response.body()))
         context.close()
         assert sum(weights.values()) <= 180_000, (path, weights)
+
+
+#: Lists in lists, paragraphs before what ends them and what does not, a table, code.
+WHOLE = """<div><p>a <b>b</b></p>
+  <ul><li>c<ul><li>d</li></ul></li><li><p>e</p></li></ul><p>f</p><span>g</span><p>h</p><details><summary>i</summary>
+  <p>j</p></details><table><thead><tr><th>k</th><th></th></tr></thead>
+  <tbody><tr><td>l</td><td></td></tr><tr><td colspan="2"><p>m</p></td></tr></tbody></table><p>n</p>o
+  <p><code>&lt;/p&gt;</code></p><pre><code></li><li>
+    p</code></pre><a><p>q</p></a></div>"""
+
+
+def test_a_browser_adds_what_is_left_out_of_a_page(visit):
+    page = visit("timing/")
+    short = squeezed(WHOLE)
+    assert len(short) < 0.8 * len(WHOLE) and "</li><li>\n    p" in short
+    read = """text => new DOMParser().parseFromString(text, "text/html").body.innerHTML"""
+    bodies = [page.evaluate(read, each) for each in (WHOLE, short)]
+    whole, made = (re.sub(r"(?<=>)\s+|\s+(?=<)", "", body) for body in bodies)
+    assert made == whole
 
 
 def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
@@ -1596,7 +1619,7 @@ def test_the_first_page_shows_a_newcomer_where_to_begin(visit, width):
     colors = groups.evaluate_all("all => all.map(list => getComputedStyle(list.children[0]).backgroundColor)")
     assert len(colors) == 3 and colors[0] not in colors[1:]
     for card in page.locator(".ov-chapters li").all():
-        playwright.expect(card.locator("p:last-child .ov-value")).to_be_visible()
+        playwright.expect(card.locator("p:last-child data")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -2159,12 +2182,15 @@ def test_who_does_not_see_a_chinese_page_is_told_its_data_in_chinese(visit, name
     told = {}
     for path in (f"{name}/", f"zh/{name}/"):
         page = visit(path)
-        last = page.locator(".md-content .ov-value").last
-        page.locator(".md-content .ov-value").evaluate_all(notes)
+        last = page.locator(".md-content :is(data, .ov-value)").last
+        page.locator(".md-content :is(data, .ov-value)").evaluate_all(notes)
         page.wait_for_function("value => value.dataset.note", arg=last.element_handle())
         answer = "value => !value.closest('details.ov-row')"
-        values = [each for each in page.locator(".md-content .ov-value").all() if each.evaluate(answer)]
-        kept = {each.get_attribute("data-key") or each.text_content(): each for each in values}
+        key = "value => (value.value ?? value.dataset.key).replace(/^@.*/, '')"
+        values = [
+            each for each in page.locator(".md-content :is(data, .ov-value)").all() if each.evaluate(answer)
+        ]
+        kept = {each.evaluate(key) or each.text_content(): each for each in values}
         told[path] = (
             page.locator(".ov-figure img").evaluate_all("images => images.map(image => image.alt)"),
             {key: each.get_attribute("data-note") for key, each in kept.items()},

@@ -70,8 +70,8 @@ def test_a_dropped_file_is_one_more_machine_and_is_not_sent(visit, written, data
     page.goto("timing/")
     shows(page, SHOWN)
     texts = page.evaluate(
-        "Object.fromEntries([...document.querySelectorAll('.ov-value[data-key]')]"
-        ".map(each => [each.dataset.key, each.textContent]))"
+        "Object.fromEntries([...document.querySelectorAll('data[value]')]"
+        ".map(each => [each.value, each.textContent]))"
     )
     own = data["machines"][GPU]["values"]
     both = [key for key in texts if key in own]

@@ -271,8 +271,9 @@ def readers_file(site) -> dict:
     """A file of the reader's whose every text is a payload, for all that the pages ask for."""
     pages = "".join(page.read_text(encoding="utf-8") for page in sorted(site.rglob("*.html")))
     texts = itertools.cycle(payload[-300:] for payload in PAYLOADS)
-    values = set(re.findall(r'class="ov-value"[^>]* data-key="(\w+)"', pages))
-    claims = set(re.findall(r'class="ov-mark[^>]* data-key="(\w+)"', pages, re.S))
+    values = set(re.findall(r'<data value="(\w+)"|class="ov-value" data-key="(\w+)"', pages))
+    values = {key for keys in values for key in keys if key}
+    claims = set(re.findall(r'class="ov-mark[^>]* href="[^"]*#(\w+)"', pages, re.S))
     names = set(re.findall(r'data-name="([\w/]+)"', pages))
     assert min(map(len, (values, claims, names))) >= len(PAYLOADS)
     machines = {}

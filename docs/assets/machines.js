@@ -164,13 +164,17 @@
   const remember = (places, as) => places.forEach(place => built.has(place) || built.set(place, as(place)))
 
   const CELLS = ".md-content :is(td, th, .ov-chapters p)"
-  const OUTPUTS = ".ov-outputs", VALUES = ".md-content .ov-value"
+  const OUTPUTS = ".ov-outputs", VALUES = ".md-content :is(data, .ov-value)"
+  /* By this a machine has what it gave in the place of a value, or "@" and the machine that a value is of alone; and of a claim. */
+  const keyOf = value => value.value ?? value.dataset.key
+  const isPinned = value => keyOf(value).startsWith("@")
+  const keyOfMark = mark => mark.dataset.key ?? mark.hash.slice(1)
   /* Blocks that have, as JSON, what the shown machine gave: their own script takes it when they say "ov-shown". */
   const BLOCKS = ".md-content [data-given]"
   const runIn = box => inert.ownerDocument.importNode(box.firstElementChild, true)
   const copy = box => document.importNode(built.get(box), true)
   const valueIn = value => ({
-    machine: value.dataset.machine ?? machines.find(({ label }) => label === value.dataset.on)?.name ?? firstOf(),
+    machine: isPinned(value) ? keyOf(value).slice(1) : machines.find(({ label }) => label === value.dataset.on)?.name ?? firstOf(),
     said: [value.firstChild?.data ?? "", value.querySelector(".ov-range")?.textContent ?? "", value.dataset.note],
   })
 
@@ -184,9 +188,9 @@
 
   /* A value is told where it is from when a reader points at it. */
   const tellNote = async ({ target }) => {
-    const value = target.closest?.(".ov-value[data-key]:not([data-note])")
-    if (!value) return
-    const { machine } = built.get(value), known = of((await load(machine).catch(missing))?.values, value.dataset.key)
+    const value = target.closest?.(":is(data, .ov-value):not([data-note])")
+    if (!value || !built.has(value)) return
+    const { machine } = built.get(value), known = of((await load(machine).catch(missing))?.values, keyOf(value))
     if (known) value.dataset.note ??= noted(known[2])
   }
   for (const event of ["pointerover", "focusin"]) document.addEventListener(event, tellNote)
@@ -244,10 +248,10 @@
     }
     for (const cell of all(CELLS)) delete cell.dataset.on
     for (const value of all(VALUES)) {
-      const { machine, said } = built.get(value), here = of(data?.values, value.dataset.key)
+      const { machine, said } = built.get(value), here = of(data?.values, keyOf(value))
       if (here || changed) putValue(value, here ?? said)
       delete value.dataset.on
-      if (value.matches(".ov-pinned") && isTold(value, machine, wanted)) continue
+      if (isPinned(value) && isTold(value, machine, wanted)) continue
       const name = here ? here[3] ?? find(wanted).label : find(machine).label
       const head = value.closest("tbody td, tbody th")?.closest("table").querySelector("thead [data-on]")?.dataset.on ?? usual
       if (name === head) continue
@@ -295,20 +299,21 @@
     if (!head) return
     const later = all(".ov-later[data-names]"), shown = all(`${OUTPUTS} > :first-child`)
     /* Where an output that has not come yet is from; nothing if the picked machine has not run it. */
-    const source = ({ dataset: { names, machine, elsewhere } }) => {
-      if (wanted === firstOf()) return elsewhere === undefined ? machine : undefined
+    const source = place => {
+      const { names, elsewhere } = place.dataset
+      if (wanted === firstOf()) return elsewhere === undefined ? sourceOf(place) : undefined
       const runs = names.split(" ").map(name => of(data?.snippets, name))
       return runs.every(Boolean) ? typeof runs[0] === "string" ? (isMine(wanted) ? "my:" : "") + runs[0] : wanted : undefined
     }
     const notes = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`), lacking = later.filter(place => !source(place))
     const others = notes.length + lacking.length
-    const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? place.dataset.machine)]
+    const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? sourceOf(place))]
     const count = machine => ran.filter(other => other === machine).length
     const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
     head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).label
     const opens = line.querySelector(".ov-opens"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
-    const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(({ dataset }) => dataset.machine))
+    const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(sourceOf))
     several.hidden = lent.size < 2
     single.hidden = lent.size !== 1
     texts(several, "span", [others])
@@ -359,6 +364,8 @@
 
   /* What the page opens on, or else the book. */
   const firstOf = () => document.querySelector(".ov-head")?.dataset.first ?? machines.find(each => each.first)?.name
+  /* What a place is of: it says so where it is not what the page opens on. */
+  const sourceOf = ({ dataset: { machine } }) => machine ?? firstOf()
   /* What the address asks for, or what this browser remembers. */
   const chosen = () => [new URLSearchParams(location.search).get("machine"), localStorage.getItem(PICKED)].find(machine => machine && find(machine))
 
@@ -514,7 +521,7 @@
 
   const addMarks = () => {
     for (const mark of all(".ov-mark")) {
-      const verdicts = own.map(({ name: machine }) => of(of(mine.machines, machine.slice(3)).claims, mark.dataset.key)?.[0])
+      const verdicts = own.map(({ name: machine }) => of(of(mine.machines, machine.slice(3)).claims, keyOfMark(mark))?.[0])
       const state = decisive.find(name => verdicts.includes(name))
       if (!state) continue
       mark.append(span(`ov-own ov-${state}`, ` · ${translated("yours")} ${of(marks, state)}`))

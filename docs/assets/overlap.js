@@ -424,7 +424,9 @@
     try {
       const made = document.getElementById(`${mark.id}-evidence`) ?? await fetched(mark)
       if (!made.isConnected) {
-        Object.assign(made, { popover: "auto", role: "dialog", ariaLabel: "Evidence", lang: "en" })
+        const id = `${mark.id}-evidence`
+        Object.assign(made, { id, popover: "auto", role: "dialog", ariaLabel: "Evidence", lang: "en" })
+        made.querySelector(".ov-close").setAttribute("popovertarget", id)
         place.append(made)
       }
       const beside = document.documentElement.clientWidth - place.getBoundingClientRect().right
@@ -647,7 +649,7 @@
     if (asked) asked.oninput = () => asked.dispatchEvent(new KeyboardEvent("keyup"))
     for (const link of document.querySelectorAll(".headerlink")) link.tabIndex = -1  // the contents lead there, too
     for (const code of document.querySelectorAll("code")) code.translate = false
-    for (const value of document.querySelectorAll("span.ov-value")) value.tabIndex = -1  // a finger that taps it is told its note
+    for (const value of document.querySelectorAll("data")) value.tabIndex = -1  // a finger that taps it is told its note
     nameCode()
     const dialog = document.querySelector(".md-dialog__inner")
     if (dialog && document.documentElement.lang !== "en") notice.observe(dialog, { childList: true, characterData: true })

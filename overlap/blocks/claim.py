@@ -219,7 +219,7 @@ class Claim(Block):
         view.claims.append(view.book.verdicts(self))
         if self.name in view.cited:
             return ""
-        sentence = f"<p>{view.inline(self.text)}&nbsp;{self.mark(view)}</p>"
+        sentence = f"<p>{view.inline(self.text)} {self.mark(view)}</p>"
         return f"\n{view.stash(sentence)}\n"
 
     def fold(self, view: View) -> str:
@@ -249,7 +249,7 @@ class Claim(Block):
     def mark(self, view: View) -> str:
         """What stands in the sentence: on how many machines it holds. It opens the evidence."""
         tally = Tally.of(view.book.verdicts(self))
-        evidence = view.fold(f"{self.anchor}-evidence")
+        evidence = view.fold(self.key)
         return view.render(read_template("claim_mark"), claim=self, tally=tally, evidence=evidence).strip()
 
     def cells(self, notebook: Notebook) -> list[dict]:

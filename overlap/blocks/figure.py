@@ -19,8 +19,8 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 _ONE_STEP = "clinic/six_faults"
 
 #: A value in an SVG's text.
-_VALUE = """<tspan class="ov-value" {% for name, text in attributes.items() %} {{ name }}="{{ text }}"
-{%- endfor %}>{{ text }}</tspan>"""
+_VALUE = """<tspan class="ov-value" data-key="{{ key }}"
+{%- for name, text in attributes.items() %} {{ name }}="{{ text }}"{% endfor %}>{{ text }}</tspan>"""
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ class SnippetBlock(Block):
         pieces = [piece for snippet in snippets for piece in self._pieces(view, snippet)] if self.code else []
         return view.render(
             read_template("snippet_later"),
+            view=view,
             part=name,
             address=address,
             anchors=anchors,

@@ -1,12 +1,13 @@
 """A value: an expression over what a snippet gave, as sentences, calculators and the book ask for it."""
 
+import base64
 import hashlib
 from dataclasses import dataclass
 
 
 def key(*parts: object) -> str:
-    """Identifies a value, a claim or a table: ten hex digits, a digest of what is computed."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:10]
+    """Identifies a value, a claim or a table: eight letters and digits, a digest of what is computed."""
+    return base64.b32encode(hashlib.sha256(repr(parts).encode()).digest()[:5]).decode().lower()
 
 
 @dataclass(frozen=True)

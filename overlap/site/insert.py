@@ -60,11 +60,10 @@ def _in_sentences(view: View, text: str) -> str:
 def _value(view: View, match: re.Match) -> str:
     """A value on the page's machine, with its range; by its key the page's script finds where it is from."""
     shown = view.value(read_value(match))
-    name = "ov-value ov-pinned" if shown.is_pinned else "ov-value"
-    attributes = {"class": name} | shown.attributes
+    attributes = {"value": shown.key} | shown.attributes
     small = f'<small class="ov-range">{escape(shown.wide_range)}</small>' if shown.wide_range else ""
     written = " ".join(f'{name}="{escape(text)}"' for name, text in attributes.items())
-    return view.put(f"<span {written}>{escape(shown.text)}{small}</span>")
+    return view.put(f"<data {written}>{escape(shown.text)}{small}</data>")
 
 
 def _printed(view: View, match: re.Match) -> str:
@@ -87,8 +86,7 @@ def _mark(view: View, match: re.Match) -> str:
     if claim is None:
         reason = f"no claim of this page is named {match['claim']!r}"
         raise OverlapError(f"docs/{view.path}: {reason}; name it, or take the mark away")
-    words = f"{match['before']}\u00a0{view.put(claim.mark(view))}{match['after']}"
-    return f'<span class="ov-together">{words}</span>'
+    return f"{match['before']}\u00a0{view.put(claim.mark(view))}{match['after']}"
 
 
 def _head(view: View, blocks: list[Block]) -> str:

@@ -1,4 +1,4 @@
-"""A built page in fewer bytes: a twelfth of them is indentation, and what only the search reads."""
+"""A built page in fewer bytes: without indentation, what only search reads, and tags that browsers add."""
 
 import re
 
@@ -7,17 +7,26 @@ _IN_MENU = re.compile(
     r'\s+(?=<span class="md-ellipsis">|(?:</span>\s*)?</a>\s*</li>)|(?<=<span class="md-ellipsis">)\s+'
 )
 _FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?:=\"[^\"]*\")?(?=[^<>]*>)")
+_CODE = r"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)"
 #: Tags at which a line ends anyhow.
-_BLOCK = r"</?(?:nav|ul|ol|li|p|div|h[1-6]|details|table|thead|tbody|tr)\b"
+_BLOCK = r"</?(?:nav|ul|ol|li|p|div|h[1-6]|details|figure|table|thead|tbody|tr|t[hd])\b"
 #: Blank space around the ends of lines; code keeps its own.
-_INDENTED = re.compile(
-    rf"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)|\s*\n\s*(?P<block>(?={_BLOCK}))?", re.S
+_INDENTED = re.compile(rf"{_CODE}|\s*\n\s*(?P<block>(?={_BLOCK}))?", re.S)
+#: Ends of elements that HTML leaves to what follows: another one, or the end of what they are in.
+_ENDS = (
+    r"</li>(?=<li\b|</[uo]l>)",
+    r"</t[hd]>(?=<t[hd]\b|</tr>)",
+    r"</tr>(?=<tr\b|</t(?:head|body)>)",
+    r"</thead>(?=<tbody>)|</tbody>(?=</table>)",
+    r"</p>(?=<(?:p|div|details|figure|h[1-6]|ul|ol|table)\b|</(?:div|details|li|td|article)>)",
 )
+_ENDING = re.compile(rf"{_CODE}|{'|'.join(_ENDS)}", re.S)
 
 
 def squeezed(html: str) -> str:
     """The page as it is published."""
-    return _INDENTED.sub(_shorter, _IN_MENU.sub("", _FOR_SEARCH.sub("", html)))
+    html = _INDENTED.sub(_shorter, _IN_MENU.sub("", _FOR_SEARCH.sub("", html)))
+    return _ENDING.sub(lambda match: match["code"] or "", html)
 
 
 def _shorter(match: re.Match) -> str:

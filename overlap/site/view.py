@@ -260,11 +260,13 @@ class View:
         text, wide_range, note = machines.value(self.book, value, machine)
         # a value that is of one machine only stands in a sentence that names it, but for the first page
         is_pinned = bool(value.machine and self.path != FIRST)
-        attributes = {"data-note": note} if value.machine else {"data-key": value.key}
-        if machine != self.opens_on:
-            named = {"data-machine": machine} if is_pinned else {"data-on": hardware.label(machine)}
-            attributes |= named
-        return ShownValue(text, wide_range, is_pinned, attributes)
+        key = "" if value.machine else value.key
+        attributes = {"data-note": note} if value.machine else {}
+        if is_pinned:
+            key = f"@{machine}"
+        elif machine != self.opens_on:
+            attributes["data-on"] = hardware.label(machine)
+        return ShownValue(text, wide_range, key, attributes)
 
     def run(self, output: "Output", **options) -> Markup:
         """An output on the page.
@@ -295,11 +297,15 @@ class View:
 
 
 class ShownValue(NamedTuple):
-    """A value: its text, its range where it is wide, whether it is of one machine, and what scripts ask."""
+    """A value: its text, its range where it is wide, and what scripts ask.
+
+    By its `key` scripts find what another machine gave; `@h200` is of that machine alone, and named by its
+    sentence.
+    """
 
     text: str
     wide_range: str
-    is_pinned: bool
+    key: str
     attributes: dict[str, str]
 
 

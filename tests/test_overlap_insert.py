@@ -190,7 +190,7 @@ def test_a_page_is_inserted_again_where_anything_has_changed(book, template, mon
     shown(title="Two")
     assert asked
     book.commit("a/it", template, {"n": 10})
-    assert ">10</span>" in shown() and asked
+    assert ">10</data>" in shown() and asked
     book.page("index", "# One\n\nIt was {a/it: n}.\n")
     assert "It was" in shown() and asked
     shutil.rmtree(book.root / ".cache")

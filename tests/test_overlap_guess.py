@@ -46,6 +46,15 @@ def test_a_guess_of_which_one_choice_is_right_is_in_order(measured):
     assert problems(measured, GUESS) == []
 
 
+def test_choices_with_an_order_are_numbered_and_keep_it(measured):
+    numbered = (
+        GUESS.replace("- small", "1. small").replace("- about", "2. about").replace("- large", "3. large")
+    )
+    assert problems(measured, numbered) == []
+    (problem,) = problems(measured, numbered.replace("3. large", "- large"))
+    assert "choices are all `-`, or numbered from 1 on" in problem
+
+
 WRONG = {
     "none": (
         "5 <= n < 15",

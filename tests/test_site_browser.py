@@ -1293,16 +1293,21 @@ CHOICES = """() => [...document.querySelectorAll(".ov-guess")[0].querySelectorAl
 
 
 def test_the_choices_of_a_guess_are_shuffled_and_their_letters_are_not(visit):
-    written = visit("streams/", java_script_enabled=False).evaluate(CHOICES)
+    written = visit("memory/", java_script_enabled=False).evaluate(CHOICES)
     page = visit("check/")
     page.context.add_init_script("Math.random = () => 0")  # the first choice comes last
-    page.goto("streams/", wait_until="load")
+    page.goto("memory/", wait_until="load")
     page.locator(".ov-guess [data-shuffled]").first.wait_for()
     shuffled = page.evaluate(CHOICES)
     texts = [text for _, text in written]
     assert [letter for letter, _ in shuffled] == [letter for letter, _ in written] == ["A", "B", "C"]
     assert [text for _, text in shuffled] == [*texts[1:], texts[0]]
-    assert page.locator(".ov-guess .ov-right b").first.inner_text() == "C"
+    assert page.locator(".ov-guess .ov-right b").first.inner_text() == "B"
+    page.goto("streams/", wait_until="load")
+    page.wait_for_timeout(300)
+    assert [text for _, text in page.evaluate(CHOICES)] == ["in none", "in some", "in all"], (
+        "they have an order"
+    )
 
 
 def test_guesses_are_counted_by_their_first_choice_until_the_page_is_left(visit):

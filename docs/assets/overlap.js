@@ -132,9 +132,12 @@
     return svg
   }
 
+  /* Pictures beside each other ask for their room; one in a card is small, and has the form that its page asks for. */
+  const isSmallHere = picture => picture.closest(".ov-two, .ov-twin") ? isSmall(picture.closest(".ov-figure")) : narrow.matches
+
   const inline = async picture => {
     const image = picture.querySelector("img")
-    const small = isSmall(picture.closest(".ov-figure"))
+    const small = isSmallHere(picture)
     if (!image.complete) await image.decode().catch(() => null)  // then its bytes are at hand, and are not fetched again
     const drawn = small ? picture.querySelector("source").srcset : image.src
     const answer = await fetch(drawn, { cache: "force-cache" }).catch(() => null)
@@ -690,7 +693,7 @@
   /* What an output needs, again where it shows another machine. */
   const equip = place => {
     for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) {
-      if (isSmall(source.closest(".ov-figure"))) source.media = "all"
+      if (isSmallHere(source.parentElement)) source.media = "all"
     }
     traces(place)
     exploring(place)

@@ -107,6 +107,7 @@ window.overlapWords ??= (() => {
       "Python asks for numbers": "Python 读取数值",
       "it asks for none": "不读取数值",
       "copies": "拷贝",
+      "the step": "这一步",
       "Python waits for the GPU": "Python 等待 GPU",
       "ms, profiled": "ms（分析器测得）",
       "finished": "完成",

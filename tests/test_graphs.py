@@ -27,6 +27,7 @@ from snippets.graphs import (
     compiled_call,
     cuda_graph_capture,
     decode_batches,
+    decode_eight_bits,
     decode_sizes,
     decode_step,
     fusion_bytes,
@@ -1198,3 +1199,34 @@ def test_reduce_overhead_records_a_graph_for_each_size_on_a_gpu(returned):
     assert graphs["each_size"] >= len(ways["each_size"]["first_s"]) == 8
     assert graphs["padded"] == graphs["chosen_sizes"] == sizes_recorded.BUCKETS
     assert graphs["no_graph_if_dynamic"] <= 2 and graphs["eager"] == 0
+
+
+@pytest.mark.parametrize("kind", ["fp8", "int8"])
+def test_a_layer_in_eight_bits_is_near_the_layer(kind, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 32).bfloat16()
+    low = decode_eight_bits.Low(layer, kind)
+    x = torch.randn(1, 1, 64).bfloat16()
+    with torch.no_grad():
+        off = (low(x) - layer(x)).norm() / layer(x).norm()
+    assert off < (0.05 if kind == "fp8" else 0.02) and low.low.element_size() == 1
+    assert isinstance(decode_eight_bits.lowered(nn.Sequential(layer), kind)[0], decode_eight_bits.Low)
+
+
+@torch.no_grad()
+def test_steps_in_eight_bits_are_compared_with_bf16(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    for name, value in {"WIDTH": 64, "BLOCKS": 1, "PROMPT": 4, "STEPS": 4}.items():
+        monkeypatch.setattr(decode_eight_bits, name, value)
+    monkeypatch.setattr(decode_eight_bits, "captured", lambda work: work)
+    row = json.loads(json.dumps(decode_eight_bits.with_texts(1, ("bf16", "fp8", "int8"), "cpu")))
+    assert row["bytes"]["bf16"]["weights"] == 2 * row["bytes"]["int8"]["weights"]
+    assert row["error"]["bf16"] == 0 < row["error"]["int8"] < row["error"]["fp8"]
+    assert decode_eight_bits.plot({"rows": [row]}, {})
+
+
+@pytest.mark.gpu
+def test_weights_in_eight_bits_make_a_token_shorter():
+    row = run_alone("graphs/decode_eight_bits", BLOCKS=2)["rows"][0]
+    assert row["gain"]["fp8"] > 1 and row["gain"]["int8"] > 1

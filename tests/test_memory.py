@@ -41,6 +41,7 @@ from snippets.memory import (
     peak_predicted,
     per_stream_pools,
     pinned_rounding,
+    private_pools,
     rank_contexts,
     resume_checkpoint,
     snapshot_reading,
@@ -1114,3 +1115,24 @@ def test_children_are_told_by_the_way_to_stop(monkeypatch, capsys):
     assert derived["left"]["Ctrl-C"] == [] and derived["left"]["kill"] == sorted(children_left.KINDS)
     assert set(derived["plain"]) < set(derived["job"]) < set(children_left.KINDS)
     assert capsys.readouterr().out.count("lives on") == 18
+
+
+MESSAGE = (
+    "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 139.80 GiB of which "
+    "137.20 GiB is free. Including non-PyTorch memory, this process has 2.05 GiB memory in use. 2.00 GiB "
+    "allowed; Of the allocated memory 512.00 MiB is allocated by PyTorch, with 1.00 GiB allocated in private "
+    "pools (e.g., CUDA Graphs), and 0 bytes is reserved by PyTorch but unallocated."
+)
+
+
+def test_the_parts_of_a_message_are_read_in_mib():
+    told = {"asked": 1024, "allowed": 2048, "allocated": 512, "pools": 1024, "unallocated": 0}
+    assert private_pools.parts(MESSAGE) == told and private_pools.WORDS in MESSAGE
+    assert set(private_pools.parts("something else").values()) == {0}
+
+
+@pytest.mark.gpu
+def test_memory_of_a_graph_is_named_in_the_message():
+    result = run_alone("memory/private_pools")
+    assert result["parts"]["pools"] >= 1000 and private_pools.WORDS in result["says"]["beside a graph"]
+    assert result["says"]["without a graph"] == result["says"]["the graph is dropped"] == ""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, run_alone
 from fake_cuda import Event
 
 from snippets.timing import (
@@ -29,6 +29,7 @@ from snippets.timing import (
     labels,
     profile_reading,
     short_kernels,
+    sm_activity,
     unwaited_broken,
     unwaited_fixed,
     warmup_curve,
@@ -516,3 +517,73 @@ def test_a_cores_pace_is_compared_with_the_launches_between_two_looks(gpu, monke
     assert (result["short"]["calm"], result["short"]["slow"]) == (1, 59)
     assert (result["long"]["calm"], result["long"]["slow"]) == (0, 24)
     assert "slow for 40% of the time" in capsys.readouterr().out
+
+
+class Gpm:
+    """What NVML's performance monitoring answers."""
+
+    NVML_SUCCESS, NVML_GPM_METRICS_GET_VERSION = 0, 1
+
+    def __init__(self, supported: bool = True) -> None:
+        self.supported, self.freed = supported, 0
+
+    def nvmlInit(self) -> None:
+        """Nothing to begin."""
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        return uuid
+
+    def nvmlGpmQueryDeviceSupport(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(isSupportedDevice=int(self.supported))
+
+    def nvmlGpmSampleAlloc(self) -> SimpleNamespace:
+        return SimpleNamespace()
+
+    def nvmlGpmSampleGet(self, handle: str, sample: SimpleNamespace) -> None:
+        sample.taken = True
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
+        return SimpleNamespace(metrics=[SimpleNamespace() for _ in range(9)])
+
+    def nvmlGpmMetricsGet(self, asked: SimpleNamespace) -> None:
+        assert asked.sample1.taken and asked.sample2.taken
+        for metric in asked.metrics[: asked.numMetrics]:
+            metric.value, metric.nvmlReturn = 10.0 * metric.metricId, 3 * (metric.metricId == 10)
+
+    def nvmlGpmSampleFree(self, sample: SimpleNamespace) -> None:
+        self.freed += 1
+
+
+def test_what_the_gpu_does_is_counted_between_two_samples(gpu, monkeypatch):
+    nvml = Gpm()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with sm_activity.Activity() as activity:
+        assert activity.percent == {}
+    assert activity.percent == {"graphics": 10, "sm": 20, "occupancy": 30, "tensor": 50}
+    assert activity.missing == "" and nvml.freed == 2
+    monkeypatch.setitem(sys.modules, "pynvml", Gpm(supported=False))
+    with sm_activity.Activity() as activity:
+        """Nothing is counted."""
+    assert "no performance monitoring" in activity.missing and activity.percent == {}
+
+
+def test_work_is_repeated_for_so_long(monkeypatch):
+    monkeypatch.setattr(sm_activity, "wait_for", lambda: None)
+    calls = []
+    assert sm_activity.kept_busy(lambda: calls.append(1), 0.01) == len(calls) > 200
+
+
+def test_activities_stand_beside_utilisation():
+    row = {"us": 1000.0, "utilisation": 99.0, "sm": 50.0, "missing": ""}
+    works = dict.fromkeys(sm_activity.works("cpu", 8), row)
+    result = {"works": works, "copied_bytes": 10**9, "side": 1000}
+    derived = sm_activity.derive(result)
+    assert (derived["gb_s"], derived["tflop_s"], derived["row"]["sm"]) == (1000.0, 2.0, 50.0)
+    assert sm_activity.plot(result, {})
+
+
+@pytest.mark.gpu
+def test_one_thread_leaves_most_sms_idle():
+    rows = run_alone("timing/sm_activity", SECONDS=0.3, TIMES=1)["works"]
+    if not rows["bf16 matmul"]["missing"]:
+        assert rows["one row's softmax"]["sm"] < 10 < 50 < rows["bf16 matmul"]["tensor"]

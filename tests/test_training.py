@@ -19,10 +19,12 @@ from torch import nn
 from snippets.training import (
     accumulate_no_sync,
     bits_told,
+    chosen_algorithms,
     cudnn_benchmark,
     dataparallel_by_hand,
     ddp_any_loss,
     ddp_bf16,
+    ddp_captured,
     ddp_compile,
     ddp_equality,
     ddp_evaluation,
@@ -884,3 +886,49 @@ def test_benchmarks_are_compared_in_processes_of_their_own(monkeypatch, capsys):
 def test_a_new_size_costs_more_with_benchmark_on_a_gpu():
     rows = run_alone("training/cudnn_benchmark", LAYERS=2, SIDES=(64, 80, 96), STEPS=6)["benchmark"]
     assert rows["on"]["new_ms"] > rows["off"]["new_ms"] and rows["on"]["new_ms"] > rows["on"]["known_ms"]
+
+
+def test_results_are_counted_in_a_process_and_over_all():
+    one = [{"bits": ["a", "a"], "kernels": "k"}, {"bits": ["a", "b"], "kernels": "k"}]
+    other = [{"bits": ["c", "c"], "kernels": "l"}, {"bits": ["a", "b"], "kernels": "k"}]
+    assert chosen_algorithms.counted([one, other]) == [
+        {"in_a_process": 1, "over_processes": 2, "kernels": 2},
+        {"in_a_process": 2, "over_processes": 2, "kernels": 1},
+    ]
+
+
+def test_the_most_results_are_told_by_setting():
+    rows = [{"kernels": 1, "over_processes": 4}, {"kernels": 3, "over_processes": 2}]
+    derived = chosen_algorithms.derive({"found": {"default": rows}})
+    assert derived == {"most": {"default": {"kernels": 3, "over_processes": 4}}}
+
+
+def test_on_a_cpu_a_convolution_gives_the_same_bits(monkeypatch):
+    monkeypatch.setattr(chosen_algorithms, "SHAPES", [(2, 4, 8, 3)])
+    (row,) = chosen_algorithms.choices("default", "cpu")
+    assert len(set(row["bits"])) == 1 and len(row["bits"]) == 3
+    x, weight = chosen_algorithms.passes((2, 4, 8, 1), "cpu")[1:]
+    assert x.shape == (2, 4, 8, 8) and weight.shape == (4, 4, 1, 1)
+
+
+@pytest.mark.gpu
+def test_what_cudnn_chooses_is_counted_on_a_gpu():
+    found = run_alone("training/chosen_algorithms", RUNS=2, BESIDE=2)["found"]
+    assert all(1 <= row["over_processes"] <= 6 for rows in found.values() for row in rows)
+
+
+def test_a_wrapped_step_keeps_the_addresses_of_its_gradients(alone):
+    net, step = ddp_captured.training("cpu")
+    for _ in range(3):
+        step()  # after the first DDP makes new buckets
+    before = [p.grad.data_ptr() for p in net.parameters()]
+    weights = ddp_captured.weights(net)
+    step()
+    assert before == [p.grad.data_ptr() for p in net.parameters()]
+    assert not torch.equal(weights, ddp_captured.weights(net))
+
+
+@pytest.mark.gpu
+def test_a_step_under_ddp_is_captured_after_eleven_steps():
+    rows = run_alone("training/ddp_captured", WARMUPS=(11,))["found"]["11"]
+    assert all(row["says"] == "" and row["differs_by"] < 1e-4 for row in rows)

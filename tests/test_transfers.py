@@ -31,6 +31,7 @@ from snippets.transfers import (
     d2h_too_early_fixed,
     fetch_later,
     loader_decodes,
+    loader_gpu_tensors,
     loader_kept_batches,
     loader_new_workers,
     loader_own_memory,
@@ -981,3 +982,33 @@ def test_a_sampler_by_a_mesh_gives_partners_the_same_rows(tmp_path, monkeypatch)
     assert not told["samplers"]["default"]["alike"]
     assert [told["streams"][way]["most"] for way in ("as it is", "by rank", "dealt")] == [8, 2, 1]
     assert told["streams"]["dealt, equal"]["of_ranks"] == [6, 6, 6, 6]
+
+
+@pytest.mark.parametrize("case", [case for case in loader_gpu_tensors.CASES if "spawned" not in case])
+def test_without_a_gpu_each_dataset_gives_its_rows(case, tmp_path):
+    told = loader_gpu_tensors.load(case, "cpu", str(tmp_path))
+    assert (told["rows"], told["device"], told["says"]) == (loader_gpu_tensors.ROWS, "cpu", "")
+
+
+def test_the_last_error_of_a_traceback_is_told():
+    words = "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback\n  File\n"
+    assert loader_gpu_tensors.last_error(words + "RuntimeError: Cannot re-initialize CUDA") == (
+        "Cannot re-initialize CUDA"
+    )
+    assert loader_gpu_tensors.last_error("DataLoader timed out\nmore") == "DataLoader timed out"
+
+
+def test_errors_of_workers_are_told_by_how_rows_came_to_the_gpu():
+    told = {"rows": 8, "device": "cuda", "says": "", "taken_mib": 1000, "first_s": 1.0}
+    found = {case: told | {"says": case} for case in loader_gpu_tensors.CASES}
+    derived = loader_gpu_tensors.derive({"found": found, "workers": 2})
+    assert derived["holds"] == "holds GPU rows, forked" and derived["pinned"].endswith("pinned")
+    assert derived["each_mib"] == 500 and derived["spawned_rows"] == [8, 8]
+
+
+@pytest.mark.gpu
+def test_a_forked_worker_cannot_use_the_gpu():
+    found = run_alone("transfers/loader_gpu_tensors")["found"]
+    assert found["CPU rows, forked"]["rows"] == found["loads to the CPU, forked"]["rows"] == 8
+    assert "Cannot re-initialize CUDA" in found["makes GPU rows, forked"]["says"]
+    assert found["holds GPU rows, forked"]["rows"] == 0

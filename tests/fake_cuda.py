@@ -10,6 +10,7 @@ Time passes only where something is launched, waited for or slept: `time.perf_co
 import contextlib
 import importlib
 import sys
+import threading
 import time
 import weakref
 from collections import deque
@@ -639,7 +640,7 @@ def new_module(name: str) -> Any:
 
 
 class FakePycuda:
-    """pycuda on a machine of two GPUs: a stack of contexts, and kernels that know their blocks."""
+    """pycuda on a machine of two GPUs: each thread's stack of contexts, kernels that know their blocks."""
 
     ATTRIBUTES: ClassVar = {
         "WARP_SIZE": 32,
@@ -649,7 +650,7 @@ class FakePycuda:
     }
 
     def __init__(self):
-        self.stack, self.retained, self.threads = [], [], []
+        self.stacks, self.retained, self.threads = threading.local(), [], []
         self.driver, self.compiler = new_module("pycuda.driver"), new_module("pycuda.compiler")
         self.package = new_module("pycuda")
         self.package.driver, self.package.compiler = self.driver, self.compiler
@@ -657,8 +658,15 @@ class FakePycuda:
         self.driver.Device = partial(self.device)
         vars(self.driver.Device)["count"] = lambda: 2
         self.driver.mem_get_info = lambda: (self.top() + 1, 100)
-        self.driver.Stream = lambda: SimpleNamespace(handle=7, context=self.top())
+        self.driver.Stream = lambda flags=0: SimpleNamespace(handle=7 + flags, context=self.top())
+        self.driver.mem_alloc = lambda size: SimpleNamespace(size=size, context=self.top())
+        self.driver.memcpy_dtoh = lambda host, address: None
         self.compiler.SourceModule = lambda *args, **options: SimpleNamespace(get_function=self.kernel)
+
+    @property
+    def stack(self) -> list[int]:
+        """The contexts, by GPU, that this thread has pushed."""
+        return vars(self.stacks).setdefault("of_thread", [])
 
     def top(self) -> int:
         """The GPU of the context that pycuda works in."""
@@ -680,7 +688,7 @@ class FakePycuda:
 
     def retain(self, index: int) -> SimpleNamespace:
         self.retained.append(index)
-        return SimpleNamespace(push=lambda: self.stack.append(index), pop=self.stack.pop)
+        return SimpleNamespace(push=lambda: self.stack.append(index), pop=lambda: self.stack.pop())
 
     def kernel(self, name: str):
         """A kernel that doubles what its threads reach; without a size, each thread has an element."""

@@ -1,8 +1,11 @@
 """The machine chapter: ceilings and what is reached of them, launches, and what a GPU says of itself."""
 
+import ctypes
 import os
+import re
 import sys
 import threading
+import warnings
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, run_alone
-from fake_cuda import H200
+from fake_cuda import H200, imitated
 
 from overlap.run.snippet import Snippet
 from snippets.machine import (
@@ -23,6 +26,7 @@ from snippets.machine import (
     clock_by_data,
     clock_of_each_sm,
     clock_under_load,
+    compile_kernel_types,
     convolution_precision,
     cpu_peak,
     device_card,
@@ -40,16 +44,21 @@ from snippets.machine import (
     nvml_by_uuid,
     pycuda_arrays,
     pycuda_beside_torch_broken,
+    pycuda_capture,
     pycuda_context,
     pycuda_contexts,
     pycuda_errors,
     pycuda_exit,
+    pycuda_gradient,
     pycuda_graph,
+    pycuda_handles,
     pycuda_kernel,
     pycuda_kernel_broken,
     pycuda_memory,
     pycuda_resources,
     pycuda_stream,
+    pycuda_stream_kept,
+    pycuda_threads,
     pycuda_transfers,
     pycuda_two_gpus,
     read_or_write,
@@ -1066,3 +1075,152 @@ def test_pycuda_works_on_each_of_two_gpus(real_pycuda):
         pytest.skip("one GPU")
     assert [pycuda_two_gpus.doubled_on(index) for index in (0, 1)] == [pycuda_two_gpus.SIZE] * 2
     assert pycuda_two_gpus.copied(0, 1) == pycuda_two_gpus.SIZE
+
+
+# pycuda: captures, threads, gradients, handles
+
+
+@pytest.fixture
+def on_imitated_gpu(pycuda, monkeypatch):
+    """CUDA and pycuda, both imitated; a stream of pycuda's is one of PyTorch's."""
+    with imitated() as gpu:
+        monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device=None: gpu.new_stream())
+        yield gpu
+
+
+def test_a_launch_within_the_capture_is_in_the_graph(on_imitated_gpu):
+    row = pycuda_capture.captured("pycuda, blocking", "launch in it")
+    assert row["replayed"] == 5, "one is added, doubled, one is added"
+    assert not any(row[when] for when in ("call", "capture", "wait", "torch"))
+
+
+def test_what_ends_a_capture_is_told_with_its_first_line(on_imitated_gpu, monkeypatch):
+    def refused(driver, x, stream):
+        raise RuntimeError("not permitted\nmore")
+
+    monkeypatch.setitem(pycuda_capture.WORKS, "mem_alloc", refused)
+    row = pycuda_capture.captured("PyTorch", "mem_alloc")
+    assert row["call"] == "RuntimeError: not permitted" and row["capture"] == ""
+
+
+def test_rows_of_a_capture_are_told_apart():
+    rows = [
+        {"stream": "a", "work": "x", "during": 1, "replayed": 5},
+        {"stream": "a", "work": "y", "during": 2, "replayed": 3},
+        {"stream": "b", "work": "y", "capture": "failed"},
+        {"stream": "b", "work": "z", "during": 1, "replayed": 3},
+    ]
+    derived = pycuda_capture.derive({"rows": rows})
+    assert derived == {"in_graph": ["a; x"], "beside": ["a; y"], "ended": ["b; y"]}
+
+
+def test_each_case_of_a_capture_has_its_work():
+    assert {name for _, name in pycuda_capture.CASES} == {*pycuda_capture.WORKS}
+
+
+def died(how: int) -> dict:
+    os._exit(how)
+
+
+def test_a_process_that_dies_is_told():
+    assert "died" in pycuda_capture.in_a_process(died, 3)
+    assert pycuda_capture.in_a_process(dict, {"a": 1}) == {"a": 1}
+
+
+def test_a_push_counts_in_its_own_thread_only(pycuda):
+    x = torch.ones(pycuda_threads.SIZE)
+    with pycuda_context.torch_context():
+        assert pycuda_threads.errors(x)["Stream"] == ""
+        said = pycuda_threads.in_thread(pycuda_threads.errors, x)
+        assert "invalid device context" in said["Stream"]
+        assert set(pycuda_threads.in_thread(pycuda_threads.pushed, x).values()) == {""}
+    with pytest.raises(ZeroDivisionError):
+        pycuda_threads.in_thread(lambda: 1 / 0)
+
+
+def test_memory_that_is_still_taken_is_told_with_the_warning(monkeypatch, pycuda):
+    free = iter([2**30, 2**30 - 2**28])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free), 2**40))
+    row = pycuda_threads.left(lambda: warnings.warn("not cleaned up", stacklevel=1), in_second=True)
+    assert row == {"mib": 256, "warned": ["not cleaned up"]}
+    for way, _ in pycuda_threads.WAYS.values():
+        way()
+    assert pycuda.stack == []
+
+
+def test_a_kernel_of_pycudas_has_a_gradient(pycuda):
+    x = torch.rand(3, 4).T.requires_grad_()
+    before = x.detach().clone()
+    (pycuda_gradient.Twice.apply(x) ** 2).sum().backward()
+    torch.testing.assert_close(x.grad, 8 * before)
+    assert torch.equal(x, before), "the weight is not written"
+
+
+@pytest.mark.parametrize("use", pycuda_handles.USES)
+def test_each_use_works_before_and_after_nothing_was_taken(on_imitated_gpu, monkeypatch, use):
+    monkeypatch.setattr(pycuda_handles, "SIZE", 8)
+    monkeypatch.setitem(pycuda_handles.TAKES, "autoinit", lambda: None)
+    assert pycuda_handles.used("autoinit", use) == {"call": "", "wait": "", "torch": ""}
+
+
+def test_uses_that_fail_are_named():
+    rows = {"autoinit": {"a": {"call": "", "wait": "x"}, "b": {"call": "", "wait": ""}}}
+    assert pycuda_handles.derive({"rows": rows}) == {"fail": {"autoinit": ["a"]}}
+
+
+C_TYPES = {
+    "int": ctypes.c_int,
+    "long long": ctypes.c_longlong,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+
+
+def test_a_number_is_read_by_the_type_that_the_kernel_declares(monkeypatch):
+    """As by PyTorch's function: `int` for Python's int, `double` for its float, and behind it zeros."""
+
+    def compiled(source, name):
+        kind = re.search(r"out, (.+?) x\)", source)[1]
+
+        def kernel(grid, block, args):
+            out, number = args
+            passed = ctypes.c_int(number) if isinstance(number, int) else ctypes.c_double(number)
+            out[0] = float(C_TYPES[kind].from_buffer_copy(bytes(passed).ljust(8, b"\0")).value)
+
+        return kernel
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", compiled)
+    with imitated():
+        read = {
+            (kind, given): compile_kernel_types.read(kind, given)
+            for kind, given in compile_kernel_types.CASES
+        }
+    assert read["int", -1] == -1 and read["double", 0.5] == 0.5
+    assert read["long long", -1] == 2**32 - 1 and read["float", 0.5] == 0
+
+
+def test_the_default_stream_waits_and_is_waited_for(pycuda):
+    """Whoever comes first: the kernel doubles what PyTorch wrote, and PyTorch reads what it doubled."""
+    for first in ("main", "side"):
+        with imitated(late=True, first=first) as gpu:
+            x = torch.zeros(8, device="cuda")
+            torch.cuda.synchronize()
+
+            def double(x):
+                with gpu.on(gpu.streams[0]):
+                    x.mul_(2)
+
+            with torch.cuda.stream(torch.cuda.Stream()):
+                x.fill_(3)
+                pycuda_stream_kept.in_default_stream(x, double)
+                assert x.tolist() == [6] * 8
+
+
+def test_a_stream_is_made_once_for_each_gpu(pycuda, monkeypatch):
+    pycuda_stream_kept.kept_stream.cache_clear()
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device=None: (handle, device))
+    stream, shared = pycuda_stream_kept.kept_stream(1)
+    assert stream.handle == 8 and stream.context == 1, "non-blocking, in that GPU's context"
+    assert shared == (8, 1) and pycuda_stream_kept.kept_stream(1)[0] is stream and pycuda.stack == []
+    pycuda_stream_kept.kept_stream.cache_clear()

@@ -597,9 +597,8 @@ def test_rows_of_evidence_are_closed_until_a_link_leads_into_them(visit):
 def test_a_row_of_evidence_opens_on_what_its_program_gave(visit, path):
     """Its picture, or else its output; not on a link to its file."""
     page = visit(path)
-    first, chosen = (
-        page.locator(f".ov-views > .ov-choice {which}") for which in ("label:first-child", ":checked")
-    )
+    choices = page.locator(".ov-views > .ov-choice")
+    first, chosen = choices.locator("label:first-child"), choices.locator("input:checked")
     shown = chosen.evaluate_all("all => all.map(({ value }) => value)")
     assert set(shown) == {"picture", "output"}
     assert shown == first.evaluate_all("all => all.map(label => label.querySelector('input').value)")

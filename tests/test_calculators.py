@@ -31,6 +31,7 @@ def test_every_calculator_is_held_against_recordings(formulas):
         BUBBLE,
         EXCHANGE,
         PEAK,
+        TRANSFORMER,
         ALTERNATING,
         BEND,
         ROOF,
@@ -47,6 +48,7 @@ PREFETCH = "times as fast as without prefetching"
 BUBBLE = "per cent of a step that a GPU waits"
 EXCHANGE = "µs, at least, for their all-reduce"
 PEAK = "GiB at the peak of the second step"
+TRANSFORMER = "GiB at the peak of a transformer's second step"
 LAUNCHES = "ms a step, launched one by one"
 ALTERNATING = "times as fast as one GPU, from one thread that alternates"
 BEND = "rows and columns, from which on one thread that alternates keeps all GPUs busy"
@@ -105,6 +107,33 @@ def test_peaks_are_where_the_rule_puts_them(formulas):
             shapes.append({"peak": row["peaks"][1]} | {key: row[key] for key in ("layers", "width", "rows")})
         for shape in shapes:
             assert formulas[PEAK].result(shape) * 2**30 == pytest.approx(shape["peak"], rel=0.001)
+
+
+def test_a_transformers_peak_is_what_was_measured(formulas):
+    for result in runs("memory/peak_predicted"):
+        shape = {"width": 1024, "layers": 4, "words": 16384, "tokens": 8192}
+        peak = formulas[TRANSFORMER].result(shape) * 2**30
+        assert peak == pytest.approx(result["cases"][0]["measured"], rel=0.002)
+
+
+@pytest.mark.parametrize("shape", [(512, 6, 8192, 4096), (1024, 4, 16384, 1024)])
+def test_a_transformers_peak_follows_its_sizes(formulas, monkeypatch, shape):
+    """In a dry run; on a CPU attention keeps one activation less. The second peak is the optimizer's."""
+    torch = pytest.importorskip("torch")
+    from snippets.memory import peak_predicted
+
+    block = torch.nn.TransformerEncoderLayer
+    monkeypatch.setattr(
+        torch.nn, "TransformerEncoderLayer", lambda w, heads, _, drop: block(w, heads, 4 * w, drop)
+    )
+    for name, size in zip(["WIDTH", "BLOCKS", "WORDS", "TOKENS"], shape, strict=True):
+        monkeypatch.setattr(peak_predicted, name, size)
+    dry, by = peak_predicted.predicted(lambda: peak_predicted.two_steps(device="cpu"), "cpu")
+    names = ["width", "layers", "words", "tokens"]
+    peak = formulas[TRANSFORMER].result(dict(zip(names, shape, strict=True))) * 2**30
+    width, layers, _, tokens = shape
+    less = 4 * width * layers * tokens if "Loss" in by or "LogSoftmax" in by else 0
+    assert peak - less == pytest.approx(dry, rel=0.004)
 
 
 def test_an_operation_has_the_share_of_its_roof_that_the_book_prints(formulas):

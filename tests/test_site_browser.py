@@ -518,6 +518,22 @@ def test_claims_are_filtered_and_the_address_remembers(visit):
     assert plain.locator(".ov-claims:not(.ov-counts) tbody tr:visible").count() > 1 and folds.count() > 10
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_each_calculator_is_one_click_from_their_list_and_has_a_scale(visit, width):
+    page = visit("snippets/", width=width, rows=False)
+    links = page.locator(".ov-calculators a")
+    places = links.evaluate_all("all => all.map(({ pathname, hash }) => pathname.slice(1) + hash)")
+    assert len(set(places)) == len(places) >= 11
+    links.filter(has_text="transformer").click()
+    page.wait_for_url("**/memory/#calculator-*")
+    form = page.locator(page.evaluate("location.hash"))
+    playwright.expect(form).to_be_in_viewport()
+    half, top = (
+        float(form.locator(name).text_content().replace(",", "")) for name in (".ov-half", ".ov-top")
+    )
+    assert top == pytest.approx(2 * half, rel=0.01) and top > 0
+
+
 def test_snippets_that_run_on_a_laptop_are_chosen(visit):
     page = visit("snippets/")
     rows, seen = page.locator(".ov-snippets tbody tr"), page.locator(".ov-snippets tbody tr:visible")

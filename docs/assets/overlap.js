@@ -68,6 +68,7 @@
     dot.setAttribute("cx", left)
     dot.setAttribute("cy", down)
     form.querySelector(".ov-top").textContent = shown(top)
+    form.querySelector(".ov-half").textContent = shown(top / 2)
   }
 
   /* A calculator begins with what the shown machine gave; what the reader has changed stays. */

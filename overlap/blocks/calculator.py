@@ -100,6 +100,11 @@ class Calculator(Block):
         """Identifies it among all calculators."""
         return key(self.formula, [(item.name, str(item.start)) for item in self.inputs])
 
+    @property
+    def anchor(self) -> str:
+        """HTML id of its place."""
+        return f"calculator-{self.key}"
+
     def starts(self, book: Book) -> dict[str, dict[str, float]]:
         """Where the inputs begin, per machine that has them all."""
         names = [item.name for item in self.inputs]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from overlap.blocks.block import Block, View, read_template
+from overlap.blocks.calculator import Calculator
 from overlap.blocks.claim import Claim
 from overlap.blocks.inline import CITED
 from overlap.book.verdict import Counts, State
@@ -91,6 +92,21 @@ class SnippetIndex(Block):
                 table = view.render(read_template("snippets"), view=view, title=title, blocks=first)
                 parts += [f"## {title}", view.stash(table)]
         return "\n\n".join([*parts, ""])
+
+
+@dataclass(frozen=True)
+class Calculators(Block):
+    """```` ```calculators ````: all calculators, with what each asks for, and the page that has it."""
+
+    kind: ClassVar[str] = "calculators"
+
+    def html(self, view: View) -> str:
+        """A table in reading order."""
+        rows = {
+            title: [block for block in blocks if isinstance(block, Calculator)]
+            for title, blocks in in_reading_order(view).items()
+        }
+        return view.render(read_template("calculators"), view=view, rows=rows)
 
 
 def in_reading_order(view: View) -> dict[str, Sequence[Block]]:

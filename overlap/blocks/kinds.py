@@ -10,7 +10,7 @@ from overlap.blocks.claim import Claim
 from overlap.blocks.figure import Diagram, FigureBlock, Step
 from overlap.blocks.guess import Guess
 from overlap.blocks.headlines import Headlines
-from overlap.blocks.index import ClaimIndex, Questions, SnippetIndex, Weakened
+from overlap.blocks.index import Calculators, ClaimIndex, Questions, SnippetIndex, Weakened
 from overlap.blocks.pair import Pair
 from overlap.blocks.paste import Paste
 from overlap.blocks.snippet import SnippetBlock
@@ -30,6 +30,7 @@ _CLASSES = (
     Weakened,
     ClaimIndex,
     SnippetIndex,
+    Calculators,
 )
 #: Kinds by the word that opens their fence.
 KINDS: dict[str, type[Block]] = {block.kind: block for block in _CLASSES}

@@ -271,7 +271,7 @@
     const [one, other] = drawn.map(texts => texts.join())
     if (!one || one !== other) return
     const told = document.createElement("p")
-    told.className = "ov-same"
+    told.className = "ov-equal"
     told.textContent = translated("Both machines gave the same: the two pictures do not differ.")
     runs[0].parentElement?.prepend(told)
   }

@@ -164,7 +164,10 @@ class Drawing:
                 self.text(plot.left + (place + 0.5) * wide, plot.bottom + 13, column, "middle")
         else:
             self._x_axis(plot)
-        if plot.shows_x and (label := self.layout.label_of(plot)):
+        if self.layout.is_low:
+            if plot.names_rows:
+                self.text(plot.left - 6, plot.bottom + 13, plot.panel.x.label, "end")
+        elif plot.shows_x and (label := self.layout.label_of(plot)):
             half = text_width(label) / 2
             middle = max(min((plot.left + plot.right) / 2, self.width - half), half)
             self.text(middle, plot.bottom + plot.below + LINE, label, "middle")

@@ -204,17 +204,18 @@ class Layout:
         return 170.0 if len(self.plots) == 1 else 110.0
 
     def label_of(self, plot: Plot) -> str:
-        """What stands below the x axis, in lines that fit the picture."""
+        """What stands below the x axis, in lines that fit; of a strip, left of its numbers."""
         return wrapped(plot.panel.x.label, self.width) if plot.panel.x.label else ""
 
     def _height_of_label(self, plot: Plot) -> float:
-        label = self.label_of(plot)
+        label = "" if self.is_low else self.label_of(plot)
         return LINE * len(label.split("\n")) + 2 if label else 0
 
     def _left(self, plot: Plot) -> float:
         """How much room the texts at the left take."""
         if plot.rows:
-            names = map(self.name_of_row, plot.rows if plot.names_rows else ())
+            names = [*map(self.name_of_row, plot.rows if plot.names_rows else ())]
+            names += [plot.panel.x.label] if self.is_low and plot.names_rows else []
             return max((text_width(name) + 8 for name in names), default=0.0)
         low, high = _extent(plot, "y")
         plot.y = Scale(low, high, 170, 0, plot.panel.y.log)

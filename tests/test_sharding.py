@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import TORCH, run_in_small
+from conftest import TORCH, on_ranks, run_in_small
 from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from snippets.training import (
     built_in_parts,
     checkpoint_or_nothing,
+    clip_over_meshes,
     fsdp_account,
     fsdp_activations,
     fsdp_beside_ddp,
@@ -706,3 +707,38 @@ def test_gradients_exchanged_once_are_those_exchanged_in_every_part(small):
     assert loss["last"] == pytest.approx(loss["every"], rel=1e-5)
     assert loss["last_kept"] == pytest.approx(loss["every"], rel=1e-5)
     assert loss["every"][-1] < 0.99 * loss["every"][0], "the steps change the weights"
+
+
+CLIPPED = """
+import json, os
+from pathlib import Path
+from snippets.training import clip_over_meshes
+
+told = clip_over_meshes.main()
+if os.environ["RANK"] == "0":
+    Path(os.environ["TOLD"]).write_text(json.dumps(told))
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="four ranks on the CPU")
+def test_one_norm_clips_over_meshes_and_stages(tmp_path, monkeypatch):
+    (tmp_path / "runner.py").write_text(CLIPPED)
+    monkeypatch.setenv("TOLD", str(tmp_path / "told"))
+    on_ranks(4, str(tmp_path / "runner.py"))
+    told = json.loads((tmp_path / "told").read_text())
+    assert "same mesh" in told["says"] and max(told["off"].values()) < 1e-4
+    assert list(told["norms"].values()) == pytest.approx([told["norm"]] * 2, rel=1e-5)
+    one, other = told["own_norms"]
+    assert (one**2 + other**2) ** 0.5 == pytest.approx(told["norm"], rel=1e-5)
+
+
+def test_gradients_on_no_mesh_are_clipped_as_ever():
+    """And parameters without a gradient are left out."""
+    layers, expected = nn.Linear(3, 3), nn.Linear(3, 3)
+    expected.load_state_dict(layers.state_dict())
+    for each in (layers, expected):
+        each.weight.grad = torch.ones(3, 3)
+    norm = clip_over_meshes.clip_over_meshes(layers.parameters(), 1.0)
+    assert norm == nn.utils.clip_grad_norm_(expected.parameters(), 1.0) == 3
+    torch.testing.assert_close(layers.weight.grad, expected.weight.grad)
+    assert layers.bias.grad is None

@@ -32,6 +32,7 @@ from snippets.training import (
     ddp_old_buckets,
     ddp_options,
     ddp_parameters,
+    ddp_search,
     ddp_timeline,
     dp_vs_ddp,
     forgetful_threads,
@@ -915,6 +916,31 @@ def test_on_a_cpu_a_convolution_gives_the_same_bits(monkeypatch):
 def test_what_cudnn_chooses_is_counted_on_a_gpu():
     found = run_alone("training/chosen_algorithms", RUNS=2, BESIDE=2)["found"]
     assert all(1 <= row["over_processes"] <= 6 for rows in found.values() for row in rows)
+
+
+def test_each_way_to_wrap_is_a_step_with_gradients(alone):
+    steps = ddp_search.steps_of((2, 4, 3), "cpu")
+    assert set(steps) == set(ddp_search.WAYS)
+    for name, step in steps.items():
+        for _ in range(3):
+            step()
+        ddp = step.args[0]
+        used = [p.grad is not None for p in ddp.module.layers.parameters()]
+        assert all(used), name
+
+
+def test_options_are_compared_with_the_default(alone, monkeypatch, capsys):
+    monkeypatch.setattr(ddp_search, "ROUNDS", 2)
+    row = json.loads(json.dumps(ddp_search.timed((2, 4, 3), "cpu")))
+    assert row["slower"]["default"] == 1 and row["more_ms"]["default"] == 0
+    assert set(row["step"]["ms"]) == set(row["return"]["ms"]) == set(ddp_search.WAYS)
+    assert all(row["return"]["ms"][name] <= row["step"]["ms"][name] for name in ddp_search.WAYS)
+
+
+@pytest.mark.gpu
+def test_the_search_is_timed_on_a_gpu():
+    result = run_alone("training/ddp_search", NETWORKS={"small layers": (20, 16, 8)}, ROUNDS=3)
+    assert result["parameters"] == 42 and result["networks"]["small layers"]["slower"]["find_unused"] > 0.5
 
 
 def test_a_wrapped_step_keeps_the_addresses_of_its_gradients(alone):

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# few = { h200 = "one run so far" }
 # timeout = 420
 # ///
 """A decode step with weights in bf16, FP8 and int8: what it gains, and its error."""

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy", "nvidia-ml-py"]
 # [tool.overlap]
 # gpus = [1]
-# few = { h200 = "one run so far" }
 # timeout = 120
 # take = ["Activity"]
 # ///

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1, 2]
-# few = { h200 = "one run so far" }
 # timeout = 240
 # [tool.overlap.missing]
 # 2 = "not recorded yet"

@@ -32,7 +32,7 @@ ROWS, WORKERS = 30, 2
 Row = TypeVar("Row")
 
 
-class Dealt(IterableDataset, Generic[Row]):
+class Dealt(IterableDataset, Generic[Row]):  # type: ignore
     """The rows of `source` that are this process's; each row goes to one process.
 
     All workers of all ranks take turns. Every one reads the whole source and keeps its
@@ -83,7 +83,9 @@ class ByRank(IterableDataset):
         return islice(range(ROWS), self.rank, None, self.ranks)
 
 
-def sampler_of(data: Dataset, mesh: DeviceMesh, **options: Any) -> DistributedSampler:
+def sampler_of(
+    data: Dataset[Any], mesh: DeviceMesh, **options: Any
+) -> DistributedSampler[Any]:
     """Rows by the place in a mesh of one dimension: that over which batches differ.
 
     By default a sampler counts all ranks. Those that share a layer would get other rows.

@@ -1138,7 +1138,7 @@ def test_marks_of_a_plot_tell_their_value(visit):
         ("timing/", "lanes"),
     ],
 )
-def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
+def test_a_timeline_opens_in_the_place_of_its_picture_and_closes(visit, path, lanes):
     page = visit(path)
     page.evaluate("for (const fold of document.querySelectorAll('.ov-deeper')) fold.open = true")
     figure = page.locator(f".ov-figure[data-timelines$='/{lanes}.json']:visible").first
@@ -1146,8 +1146,13 @@ def test_a_timeline_opens_below_its_picture_and_closes(visit, path, lanes):
     figure.locator(".ov-timeline").wait_for()
     assert page.evaluate("document.activeElement.classList.contains('ov-timeline')")
     page.keyboard.press("ArrowRight")
-    assert re.search(r", from [\d.]+ [µm]s on\.", figure.locator(".ov-explore .ov-told").inner_text())
+    assert re.search(r", from [\d.]+ [µm]?s on\.", figure.locator(".ov-explore .ov-told").inner_text())
+    still = figure.locator(":is(picture, .ov-picture):visible")
+    assert still.count() == 0, "one picture, not two"
+    figure.get_by_role("button", name="Mark").click()
+    assert figure.locator(".ov-explore .ov-told").inner_text().startswith("Now drag across")
     figure.get_by_role("button", name="Close").click()
+    assert still.count() == 1
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
 
 

@@ -377,8 +377,10 @@ export const explore = async (place, url) => {
   const say = text => { told.textContent = text }
   let drawing = null, shown = 0
   const marks = button("Mark", "Measure a stretch by dragging", () => {
-    marks.ariaPressed = String(marks.ariaPressed !== "true")
-    drawing.markBy(marks.ariaPressed === "true")
+    const on = marks.ariaPressed !== "true"
+    marks.ariaPressed = String(on)
+    drawing.markBy(on)
+    say(on ? translated("Now drag across the timeline, from the beginning of a stretch to its end.") : hint())
   })
   marks.ariaPressed = "false"
   const longest = button("Longest gap", "Mark the longest stretch in which the GPU is idle", () => {
@@ -397,11 +399,12 @@ export const explore = async (place, url) => {
   }
   tools.append(longest)
   if (timelines.length > 1) {
-    const choice = document.createElement("select")
-    choice.ariaLabel = translated("Timeline")
+    const choice = document.createElement("select"), label = document.createElement("label")
+    choice.ariaLabel = translated("Timeline")  // the text of a label has the options, too
+    label.append(`${choice.ariaLabel} `, choice)
     for (const [number, { title }] of timelines.entries()) choice.add(new Option(drawnLabel(title), number))
     choice.addEventListener("change", () => show(Number(choice.value)))
-    tools.append(choice)
+    tools.append(label)
   }
   tools.append(
     ...zooming(() => drawing), marks,

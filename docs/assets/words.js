@@ -54,6 +54,7 @@ window.overlapWords ??= (() => {
       "Show all": "显示全部",
       "Mark": "测量",
       "Measure a stretch by dragging": "拖动以测量一段时间",
+      "Now drag across the timeline, from the beginning of a stretch to its end.": "现在从一段时间的开头拖动到结尾。",
       "Longest gap": "最长的空隙",
       "Mark the longest stretch in which the GPU is idle": "标出 GPU 空闲最久的一段",
       "Close": "关闭",

@@ -23,6 +23,7 @@ from snippets.collectives import (
     captured_all_reduces,
     gloo_interface,
     graphs_not_mixed,
+    held_beside_matmuls,
     links_off,
     nccl_hangs,
     nccl_says,
@@ -655,3 +656,24 @@ def test_a_rank_waits_in_a_patient_group_and_not_in_a_short_one(tmp_path, monkey
     assert waits["patient"]["says"] == "" and waits["patient"]["seconds"] >= 2.5
     assert "Timed out" in waits["short"]["says"] and waits["short"]["seconds"] < 2.5
     assert one["timeout_s"] == {"job": 120, "new": 1800, "patient": 7200}
+
+
+def test_matmuls_beside_held_sms_are_compared_with_those_alone():
+    bursts = {
+        way: [{"ms": ms + i, "tflop_s": 700.0} for i in range(3)] for way, ms in (("alone", 1), ("held", 3))
+    }
+    bursts["copied"] = [{"ms": 5.0, "tflop_s": 400.0, "copied_gb_s": 900.0, "mhz": 1500, "watt": 690.0}] * 3
+    rows = {way: held_beside_matmuls.summary(each) for way, each in bursts.items()}
+    assert rows["held"]["ms"] == 4 and rows["held"]["ms_trials"] == [3, 4, 5]
+    rows["alone"] |= {"mhz": 1600}
+    found = held_beside_matmuls.derive({"rows": rows, "blocks": 24, "multiprocessors": 132})
+    assert found["of_alone"]["held"] == {"takes": 2} and found["fewer_sms"] == pytest.approx(132 / 108)
+    assert found["of_alone"]["copied"] == {"takes": 2.5, "clock": 1500 / 1600}
+    assert held_beside_matmuls.plot({"rows": rows}, {})
+
+
+@pytest.mark.gpu
+@pytest.mark.program("collectives/held_beside_matmuls", TRIALS=2)
+def test_held_sms_are_missed(returned):
+    rows = returned["rows"]
+    assert rows["held"]["tflop_s"] < rows["alone"]["tflop_s"] and rows["copied"]["copied_gb_s"] > 10

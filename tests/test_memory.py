@@ -22,6 +22,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from snippets.memory import (
     accumulate_parts,
+    activations_on_host,
     activations_twice,
     allocated_vs_reserved,
     allocator_rules,
@@ -33,6 +34,7 @@ from snippets.memory import (
     empty_cache_myth,
     kept_for_backward,
     kept_outputs,
+    loss_in_parts,
     loss_keeps_memory,
     memory_timeline,
     nvidia_smi,
@@ -1004,6 +1006,137 @@ def test_parts_that_leave_the_mean_out_are_refused(monkeypatch, small_batch):
 def test_peaks_of_parts_on_a_gpu_are_as_predicted(returned):
     for row in returned["parts"].values():
         assert row["peak"] == pytest.approx(row["predicted"], rel=0.1)
+
+
+def test_activations_on_the_host_give_the_same_gradients(monkeypatch, capsys):
+    for name, size in {"WIDTH": 16, "SEQUENCES": 2, "TOKENS": 4}.items():
+        monkeypatch.setattr(activations_on_host, name, size)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = json.loads(json.dumps(activations_on_host.main()))
+    assert set(result["ms"]) == set(result["rows"]) == {"kept", "twice", "all_on_host", "on_host"}
+    assert result["saved_bytes"] > result["weight_bytes"] > 0
+    derived = activations_on_host.derive(result)
+    assert "peak_of" not in derived and derived["gb_s"]
+    for row in result["rows"].values():
+        row["peak"] = 2**20
+    assert set(activations_on_host.derive(result)["peak_of"].values()) == {1.0}
+    assert activations_on_host.plot(result, {}) and capsys.readouterr().out.count(" ms a step\n") == 4
+
+
+def test_a_way_with_other_gradients_is_refused(monkeypatch):
+    for name, size in {"WIDTH": 16, "SEQUENCES": 2, "TOKENS": 4}.items():
+        monkeypatch.setattr(activations_on_host, name, size)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    plain = activations_on_host.plain
+    monkeypatch.setattr(
+        activations_on_host, "WAYS", {"kept": plain, "wrong": lambda *given: 1.1 * plain(*given)}
+    )
+    with pytest.raises(AssertionError, match="not close"):
+        activations_on_host.main()
+
+
+def test_bytes_count_each_time_a_tensor_is_saved():
+    x = torch.ones(8, 4, requires_grad=True)
+    assert activations_on_host.bytes_saved(lambda: x + 1) == 0
+    assert activations_on_host.bytes_saved(lambda: x.sin() + x.cos()) == 2 * x.nbytes
+
+
+@pytest.mark.gpu
+def test_gradients_through_the_host_are_right():
+    weight, x = torch.ones(64, 64, device="cuda"), torch.ones(512, 64, device="cuda")
+    weight.requires_grad_()
+    bias = torch.ones(64, device="cuda", requires_grad=True)
+    with activations_on_host.on_host([weight], least=1024):
+        loss = ((x @ weight).sin() * bias).sum()
+    loss.backward()
+    expected = torch.autograd.grad(((x @ weight).sin() * bias).sum(), [weight, bias])
+    torch.testing.assert_close([weight.grad, bias.grad], list(expected))
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/activations_on_host", quick=True, SEQUENCES=8)
+def test_activations_on_the_host_lower_the_peak(returned):
+    peak = {way: row["peak"] for way, row in returned["rows"].items()}
+    assert max(peak["twice"], peak["all_on_host"], peak["on_host"]) < 0.8 * peak["kept"]
+
+
+@pytest.fixture
+def few_words(monkeypatch):
+    """A vocabulary that a CPU can take; nothing is compiled."""
+    sizes = {"TOKENS": 40, "WIDTH": 8, "WORDS": 300, "PARTS": (2, 8), "CHECKED": (20, 8, 50)}
+    for name, size in sizes.items():
+        monkeypatch.setattr(loss_in_parts, name, size)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_a_loss_in_parts_has_the_gradients_of_the_whole(few_words):
+    result = json.loads(json.dumps(loss_in_parts.main()))
+    assert list(result["rows"]) == ["whole", "compiled", "twice_2", "once_2", "twice_8", "once_8"]
+    derived = loss_in_parts.derive(result)
+    assert derived["most_error"] < 0.01 and "peak_of" not in derived, "a CPU has no peaks"
+    for row in result["rows"].values():
+        row["peak"] = 2**20
+    assert set(loss_in_parts.derive(result)["peak_of"].values()) == {1.0}
+    assert loss_in_parts.plot(result, {})
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7, 64])
+def test_parts_of_the_loss_may_be_uneven_and_scaled(parts):
+    """Five tokens of fifty do not count, and the loss is one of several."""
+    given = loss_in_parts.tensors(50, 8, 300, "cpu", torch.float64)
+    expected = loss_in_parts.gradients(lambda *x: 3 * loss_in_parts.exact(*x), given)
+    assert (given[2] == -100).sum() == 5
+    for way in ("twice", "once"):
+        part = loss_in_parts.ways((parts,))[f"{way}_{parts}"]
+        found = loss_in_parts.gradients(lambda *x: 3 * part(*x), given)  # noqa: B023
+        assert loss_in_parts.error(found, expected) < 1e-6, way
+        wrong = loss_in_parts.gradients(lambda *x: part(*x), given)  # noqa: B023
+        assert loss_in_parts.error(wrong, expected) > 0.1
+
+
+def test_more_parts_of_the_loss_have_a_lower_peak():
+    given, peaks = loss_in_parts.tensors(64, 8, 5000, "cpu", torch.float32), {}
+    for name, function in loss_in_parts.ways((2, 8)).items():
+        if name != "compiled":
+            with peak_predicted.Peak("cpu") as peak:
+                loss_in_parts.gradients(function, given)
+            peaks[name] = peak.bytes
+    for way in ("twice", "once"):
+        assert peaks[f"{way}_8"] < 0.6 * peaks[f"{way}_2"] < 0.6 * peaks["whole"]
+
+
+def test_a_loss_at_once_has_no_second_derivative():
+    hidden, weight, targets = loss_in_parts.tensors(8, 4, 9, "cpu", torch.float32)
+    loss = loss_in_parts.AtOnce.apply(hidden, weight, targets, 2)
+    (slope,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        slope.sum().backward()
+
+
+def test_a_loss_that_counts_by_the_part_is_refused(monkeypatch, few_words):
+    right = loss_in_parts.loss_of
+    monkeypatch.setattr(loss_in_parts, "loss_of", lambda h, w, t, count: right(h, w, t, (t != -100).sum()))
+    with pytest.raises(AssertionError, match="twice_2 has other gradients"):
+        loss_in_parts.main()
+
+
+@pytest.mark.skipif(not hasattr(nn, "LinearCrossEntropyOptions"), reason="new in PyTorch 2.13")
+def test_pytorchs_own_loss_in_parts_has_the_same_gradients():
+    given = loss_in_parts.tensors(50, 8, 300, "cpu", torch.float64)
+    expected, options = loss_in_parts.gradients(loss_in_parts.exact, given), nn.LinearCrossEntropyOptions()
+
+    def own(*tensors):
+        return nn.functional.linear_cross_entropy(*tensors, options=options)
+
+    assert loss_in_parts.error(loss_in_parts.gradients(own, given), expected) < 1e-6
+
+
+@pytest.mark.gpu
+@pytest.mark.program("memory/loss_in_parts", quick=True, WORDS=32000, PARTS=(2, 8))
+def test_peaks_of_a_loss_in_parts_fall_on_a_gpu(returned):
+    peak = {name: row["peak"] for name, row in returned["rows"].items()}
+    assert peak["once_8"] < peak["once_2"] < peak["whole"] > peak["compiled"]
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def trained(warmups: int) -> dict:
 
 def rank_main(rank: int, ranks: int, warmups: int, folder: str) -> None:
     """One rank of a job: what it found is in a file of the folder."""
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank)  # on one node; else LOCAL_RANK
     meet = f"file://{folder}/store"
     dist.init_process_group("nccl", meet, rank=rank, world_size=ranks)
     try:

@@ -820,6 +820,20 @@ def test_buckets_leave_what_is_kept_as_it_was_and_refuse_what_does_not_fit(gpu):
     assert weight.tolist() == [2, 2, 2]
 
 
+def test_a_step_that_raises_in_the_warm_up_leaves_what_is_kept_as_it_was(gpu):
+    weight, lengths = torch.ones(3), []
+
+    def step(tokens, targets):
+        weight.add_(1)
+        lengths.append(tokens.shape[1])
+        assert lengths != [4, 4, 2]
+        return tokens.sum()
+
+    with pytest.raises(AssertionError):
+        padded_batches.bucketed(step, [4, 2], lambda size: torch.ones(2, 2, size).unbind(), kept=[weight])
+    assert lengths == [4, 4, 2] and weight.tolist() == [1, 1, 1]
+
+
 def test_padded_batches_train_as_eager_does(gpu, monkeypatch):
     sizes = {"WIDTH": 64, "BLOCKS": 1, "ROWS": 2, "SIZES": (4, 8), "LENGTHS": (8, 3, 1)}
     for name, value in sizes.items():

@@ -44,7 +44,7 @@ def bucketed(
 
     ValueError for an example, before anything is captured, and for a batch that does
     not fit: other shapes, rows or dtypes than the examples have, no token, too many.
-    If `step` raises in the warm-up, `kept` stays as trained so far.
+    If `step` raises in the warm-up, `kept` has its values back all the same.
     """
     examples = {size: example(size) for size in sorted(sizes, reverse=True)}
     if not examples:
@@ -64,19 +64,22 @@ def bucketed(
     before = [(tensor, tensor.detach().clone()) for tensor in kept]
     graphs, pool = {}, torch.cuda.graph_pool_handle()
     aside = torch.cuda.Stream()
-    for size, batch in examples.items():  # the largest brings memory for all
-        held = [tensor.clone() for tensor in batch]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            step(*held)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=aside):
-            loss = step(*held)
-        graphs[size] = held, graph, loss
-    with torch.no_grad():
-        for tensor, value in before:
-            tensor.copy_(value)
+    try:
+        for size, batch in examples.items():  # the largest brings memory for all
+            held = [tensor.clone() for tensor in batch]
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                step(*held)
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=aside):
+                loss = step(*held)
+            graphs[size] = held, graph, loss
+    finally:
+        torch.cuda.current_stream().wait_stream(aside)  # a step that raised wrote there
+        with torch.no_grad():
+            for tensor, value in before:
+                tensor.copy_(value)
 
     def call(tokens: Tensor, targets: Tensor) -> Tensor:
         length = tokens.shape[-1]

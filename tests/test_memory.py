@@ -823,6 +823,19 @@ def test_who_has_a_file_open_is_named(tmp_path):
     assert os.getpid() not in orphan_holds.holders(str(tmp_path / "device"))
 
 
+def test_a_process_that_ends_while_files_are_looked_at_is_left_out(tmp_path, monkeypatch):
+    scandir, ended = os.scandir, f"/proc/{os.getppid()}/fd"
+
+    def scan(path="."):
+        if str(path) == ended:
+            raise FileNotFoundError(2, "No such file or directory", ended)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with (tmp_path / "device0").open("w"):
+        assert os.getpid() in orphan_holds.holders(str(tmp_path / "device"))
+
+
 def test_memory_is_read_until_it_is_free_again(monkeypatch):
     readings = iter([1500, 1500, 400, 400])
     monkeypatch.setattr(orphan_holds, "used_mib", lambda: next(readings))

@@ -8,6 +8,7 @@
 # ///
 """A program is gone, and its child still holds GPU memory: who has the GPU open?"""
 
+import glob
 import os
 import signal
 import subprocess
@@ -26,13 +27,12 @@ def holders(device: str = "/dev/nvidia") -> dict[int, str]:
 
     Linux. Without the rights of root it sees your own processes alone; so does
     `fuser -v /dev/nvidia*`. In a container it sees those of the container.
-    FileNotFoundError, seldom, if a process ends meanwhile: call it again.
     """
     found = {}
-    for file in Path("/proc").glob("[0-9]*/fd/*"):
+    for file in glob.iglob("/proc/[0-9]*/fd/*"):  # skips processes that end meanwhile
         with suppress(OSError):  # it is closed again, or another user's
             if os.readlink(file).startswith(device):
-                process = file.parents[1]
+                process = Path(file).parents[1]
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
                 found[int(process.name)] = command.decode(errors="replace").strip()
     return found

@@ -116,3 +116,8 @@ def test_the_dark_colours_are_for_screens_alone():
     light, dark = stylesheet().split("@media screen{")
     assert "--ov-ink:#1f2328" in light and "--md-default-fg-color:var(--ov-ink)" in light
     assert '[data-md-color-scheme="slate"]{' in dark and "--ov-ink:#e3e7eb" in dark and "--md-" not in dark
+
+
+def test_no_drawing_has_an_href_of_svg():
+    """The theme sets `href` of all that has one; in SVG that is an error, and the search stops."""
+    assert [path.name for path in DIAGRAMS if re.search(r"<use[^>]*\shref=", path.read_text())] == []

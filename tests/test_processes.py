@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import Pipe, active_children
 from multiprocessing.pool import ThreadPool
@@ -299,6 +300,28 @@ def test_every_way_squares_all(numbers):
     for way in (pool_and_process.square_all, pool_and_process.by_new_pool, pool_and_process.by_new_processes):
         np.testing.assert_array_equal(way(numbers), numbers**2)
     assert not active_children()
+
+
+def _load_in_a_worker(workers):
+    return sum(len(batch) for batch in torch.utils.data.DataLoader(range(4), num_workers=workers))
+
+
+def test_a_pools_worker_may_not_start_a_loaders_workers():
+    """What the symptoms quote; and what they advise."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        with pytest.raises(AssertionError, match=r"^daemonic processes are not allowed to have children$"):
+            pool.apply(_load_in_a_worker, [1])
+        assert pool.apply(_load_in_a_worker, [0]) == 4
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        assert executor.submit(_load_in_a_worker, 1).result(timeout=LIMIT_S) == 4
+
+
+def test_a_second_job_with_the_same_port_is_refused():
+    """What the symptoms quote."""
+    first = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(torch.distributed.DistNetworkError, match=r"(?s)has failed to listen .*EADDRINUSE"):
+        torch.distributed.TCPStore("localhost", first.port, is_master=True, wait_for_workers=False)
 
 
 def test_a_dead_process_is_noticed():

@@ -2147,6 +2147,95 @@ SEARCHED = {
     "why two torch.cuda.synchronize speed test": "symptoms/#how-do-i-time",
 }
 
+#: The words of public questions (titles, pasted errors): places beside the symptom, and the symptom.
+ASKED = {
+    "PyTorch/LibTorch中间隔执行GPU模型推理时耗时显著增加": (
+        "",
+        "inference-is-slow-after",
+    ),
+    "GPU memory consumption and inference time is higher for first inference": (
+        "timing/#the-first-call",
+        "the-first-cuda-call",
+    ),
+    "torch.cuda.empty_cache() after processing each batch": (
+        "memory/#in-a-loop",
+        "empty_cache-in-the-loop",
+    ),
+    "GPU training speed is slower - same as my CPU": (
+        "",
+        "the-gpu-is-slower-than",
+    ),
+    "loss.backward() takes 10 times the time of network.forward()": (
+        "",
+        "lossbackward-takes",
+    ),
+    "DDP Learning-Rate": (
+        "training/#before-you",
+        "which-batch-size",
+    ),
+    "When loading a small model (64M storage) during testing, it takes up a lot of GPU (870M GPU)": (
+        "",
+        "nvidia-smi-shows",
+    ),
+    "gather Python objects across GPUs all_gather_object GPU to CPU overhead": (
+        "",
+        "all_gather_object",
+    ),
+    "The current CUDA stream is not honored by some operations": (
+        "streams/#fork streams/#the-race",
+        "results-differ-from-run-to-run_1",
+    ),
+    "Some NCCL operations have failed or timed out. Due to the asynchronous nature of "
+    "CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.": (
+        "",
+        "watchdog-caught",
+    ),
+    "训练时GPU利用率忽高忽低": (
+        "",
+        "why-is-my-gpu-idle",
+    ),
+    "LogicError: cuMemHostAlloc failed: context is destroyed": (
+        "",
+        "pycuda-cumemalloc",
+    ),
+    "Pycuda interoperability: from GPUArray back to a Tensor without copying the data": (
+        "pycuda/",
+        "from_dlpack",
+    ),
+    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library (such as too "
+    "many async ops, too many collectives at once, mixing streams in a group, etc).": (
+        "",
+        "ncclinvalidusage",
+    ),
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any "
+    "local network address. The server socket has failed to bind to [::]:29500 (errno: 98 "
+    "- Address already in use).": (
+        "",
+        "the-server-socket",
+    ),
+    "RuntimeError: cuda runtime error (101) : invalid device ordinal at "
+    "/pytorch/torch/csrc/cuda/Module.cpp:59咋处理？": (
+        "",
+        "cuda-error-invalid-device",
+    ),
+    "How to cache the compilation result?": (
+        "graphs/#what-compiling",
+        "torchcompile-is-slow-at-first",
+    ),
+    "AssertionError: daemonic processes are not allowed to have children": (
+        "",
+        "daemonic",
+    ),
+    "FSDP very slow on multi-node training": (
+        "sharding/#slow",
+        "fsdp-is-slower",
+    ),
+    "RuntimeError: Offset increment outside graph capture encountered unexpectedly.": (
+        "",
+        "operation-failed-due",
+    ),
+}
+
 
 def test_a_phones_menu_shows_all_groups_at_once(visit):
     page = visit("transfers/", width=390)
@@ -2305,6 +2394,47 @@ def test_search_finds(visit):
             lost[words] = links[:4]
         assert not [link for link in links if link.startswith(NOTEBOOKS)]
     assert lost == {}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_words_of_public_questions_find_a_right_place_in_the_box(visit, width):
+    page = visit("symptoms/", width=width, rows=False)
+    box = page.get_by_role("searchbox", name="Words of what you see")
+    lost = {}
+    for words, (_, row) in ASKED.items():
+        box.fill(words)
+        rows = page.locator(".ov-symptom h3:visible").evaluate_all(
+            "all => all.slice(0, 3).map(row => row.id)"
+        )
+        if not any(name.startswith(row) for name in rows):
+            lost[words] = rows
+    assert lost == {}
+
+
+def test_the_words_of_public_questions_find_a_right_place_in_the_search(visit):
+    page = visit("")
+    lost = {}
+    for words, (places, row) in ASKED.items():
+        search(page, words)
+        links = page.locator(".md-search-result__item").evaluate_all(
+            """items => items.slice(0, 3)
+              .flatMap(item => [...item.children].filter(part => part.matches("a")))
+              .map(link => new URL(link.href))
+              .map(url => url.pathname.slice(1) + (url.hash || `#${url.searchParams.get("entry")}`))"""
+        )
+        if not any(link.startswith((*places.split(), f"symptoms/#{row}")) for link in links):
+            lost[words] = links
+    assert lost == {}
+
+
+def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
+    page = visit("")
+    for words, place in {
+        "The GPU is slower than the CPU": "the-gpu-is-slower-than-the-cpu",
+        "Two floats take megabytes": "two-floats-take-megabytes",
+        "Memory grows from step to step": "memory-grows-from-step-to-step",
+    }.items():
+        assert f"entry={place}" in search(page, words).first.get_attribute("href")
 
 
 def test_search_hears_what_is_pasted_without_a_key(visit):

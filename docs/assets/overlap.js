@@ -574,12 +574,15 @@
   }
 
   /* The rows that have most of the words, the best first: each word counts the more the fewer rows have it, most in a title.
-     A word of the reader's is the beginning of one of the row's; Chinese is not divided into words. */
+     A word of the reader's is the beginning of one of the row's. Chinese is not divided into words: where no row has
+     a sentence, each two of its characters are looked for. */
   const ranked = (rows, text) => {
     const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
       : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/(?<=[a-z]{3})s$/, "")))
     const scores = new Map(rows.map(({ row }) => [row, 0]))
-    for (const asked of askedWith(text)) {
+    const pairs = asked => /^\p{sc=Han}{3}/u.test(asked) && !rows.some(({ title, rest }) => has(title, asked) || has(rest, asked))
+      ? [...asked].slice(1).map((last, i) => [...asked][i] + last) : [asked]
+    for (const asked of new Set(askedWith(text).flatMap(pairs))) {
       const parts = rows.map(({ title, rest }) => has(title, asked) ? 1.5 : has(rest, asked) ? 1 : 0)
       const weight = Math.log(1 + rows.length / parts.filter(Boolean).length)
       rows.forEach(({ row }, i) => { if (parts[i]) scores.set(row, scores.get(row) + parts[i] * weight) })

@@ -55,7 +55,7 @@ MENDED = [
     (
         "search(e){if(e=e.replace(",
         r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
-        "let names=this.names(e);if(e=e.replace(",
+        r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand
     # together, they are none of the words that were asked for.
@@ -73,6 +73,11 @@ MENDED = [
         "var de;function",
         "Object.assign(U.prototype,{"
         r'has(c,w){return RegExp(w.replace(/_+/g,"[^a-z\\d]*"),"i").test(c.title+" "+c.text)},'
+        r'titled(o,f){let t=this.map.get(o).title.split("\u2063")[0].replace(/<[^>]*>/g,"").toLowerCase(),'
+        r"n=l=>[...new Set(l)].filter(s=>/^[a-z\d]/.test(s)&&lunr.stopWordFilter(s)),"
+        r"w=n(t.match(/[\p{L}\d]+/gu)||[]),k=n(Object.keys(f));"
+        "return k.length>1&&k.length>.75*w.length&&"
+        'k.every(l=>f[l]&&w.some(s=>s.startsWith(l.replace(/s$/,""))))?9:1},'
         r"names(e){return e.toLowerCase().match(/[a-z\d]+(?:_+[a-z\d]+)+/g)||[]},"
         r'spelled(e){if(e.split(" ").length>4)return e;let i=this.index,t=i.invertedIndex,'
         "n=w=>i.fields.reduce((s,l)=>s+Object.keys(t[w][l]||{}).length,0);"
@@ -87,10 +92,12 @@ MENDED = [
         "let g=+!c.parent+Object.values(f).filter(l=>l).length/Object.keys(f).length;",
         "let h=Object.values(f).filter(l=>l).length/Object.keys(f).length,g=+!c.parent+h;",
     ),
-    # Nor does a title show the other words for a symptom, by which it was found.
+    # A title that has all words, and few others, comes first. A question in Chinese is for a symptom before a
+    # chapter. Nor does a title show the other words for a symptom, by which it was found.
     (
         "{score:a*(1+K(g,2)),terms:f}",
-        r'{score:a*(1+K(g,2))*K(h,2),share:h,terms:f,title:c.title.split("\u2063")[0]}',
+        r'{score:a*(1+K(g,2))*K(h,2)*this.titled(o,f)*(han&&h>=.4&&o.includes("entry=")?4:1),'
+        r'share:h,terms:f,title:c.title.split("\u2063")[0]}',
     ),
     (
         "},[]).sort((s,o)=>o.score-s.score)",

@@ -1031,33 +1031,66 @@ def test_pycuda_works_in_torchs_context_of_the_gpu_that_is_named_and_leaves_it(p
     assert pycuda.retained == [1, 0], "to release one would leave it current"
 
 
-def test_one_stream_is_made_once_for_each_gpu_in_its_context(pycuda, pasted, monkeypatch):
+def test_a_shared_stream_is_made_once_for_each_gpu_in_the_block_and_retains_no_context(
+    pycuda, pasted, monkeypatch
+):
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: (handle, device))
     flags = []
     make = pycuda.driver.Stream
     monkeypatch.setattr(pycuda.driver, "Stream", lambda flag=0: flags.append(flag) or make())
-    one_stream = pasted("one_stream")["one_stream"]
+    context, shared_stream = (
+        pasted("torch_context")["torch_context"],
+        pasted("shared_stream")["shared_stream"],
+    )
+    with pytest.raises(RuntimeError, match="explicit_context_dependent"):
+        shared_stream(1)
+    flags.clear()
     for index in (1, 0, 1):
-        stream, shared = one_stream(index)
+        with context(index):
+            stream, shared = shared_stream(index)
         assert stream.context == index and shared == (stream.handle, index)
         assert pycuda.stack == [], "what stays pushed aborts the process"
-    assert flags == [1, 1] and pycuda.retained == [1, 0]
+    assert flags == [1, 1] and pycuda.retained == [1, 0], "one retained context for both boxes"
+
+
+@pytest.mark.parametrize("elements", [0, 1, 256, 257])
+def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
+    elements, pycuda, pasted, monkeypatch
+):
+    launches, prepared = [], []
+    kernel = SimpleNamespace(prepared_async_call=lambda *args: launches.append(args))
+    kernel.prepare = lambda types: prepared.append(types) or kernel
+    module = SimpleNamespace(get_function=lambda name: {"twice": kernel}[name])
+    monkeypatch.setattr(pycuda.compiler, "SourceModule", lambda source: module)
+    double_ = pasted("pycuda_double")["double_"]
+    assert prepared == [], "to import it compiles nothing"
+    x, stream = torch.ones(elements), SimpleNamespace(handle=0)
+    double_(x, stream)
+    double_(x, stream)
+    blocks = (2 if elements == 257 else 1, 1, 1)
+    assert launches == [(blocks, (256, 1, 1), stream, x.data_ptr(), elements)] * 2
+    assert prepared == ["Pq"], "compiled once for each GPU; a pointer and a long long"
+    wrongs = [(x.double(), stream), (torch.ones(4, 4).T, stream), (x, SimpleNamespace(handle=8))]
+    for wrong, its in wrongs:
+        with pytest.raises(RuntimeError):
+            double_(wrong, its)
+    assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
 
 
 @pytest.mark.gpu
 def test_pytorch_and_pycuda_are_in_order_in_one_stream(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    from snippets.machine.pycuda_kernel import launch
-
-    x = torch.zeros(10_000_000, device="cuda")
-    stream, shared = pasted("one_stream")["one_stream"]()
-    launch(x)  # compiled
-    shared.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(shared):
-        torch.cuda._sleep(50_000_000)
-        x.fill_(3)
-        launch(x, stream)
-        assert bool((x == 6).all())
+    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["double_"]
+    x = torch.zeros(10_000_001, device="cuda")
+    with context(0):
+        stream, shared = pasted("shared_stream")["shared_stream"](0)
+        shared.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(shared):
+            double_(x, stream)  # compiled
+            torch.cuda._sleep(50_000_000)
+            x.fill_(3)
+            double_(x, stream)
+            assert bool((x == 6).all())
 
 
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])

@@ -7,10 +7,6 @@ import torch
 
 
 @cache
-def one_stream(index=0):
-    driver.init()
-    context = driver.Device(index).retain_primary_context()
-    context.push()
+def shared_stream(index=0):  # call it inside `with torch_context(index):`
     stream = driver.Stream(1)  # non-blocking, as PyTorch's own streams
-    context.pop()
     return stream, torch.cuda.ExternalStream(stream.handle, device=index)

@@ -1,0 +1,18 @@
+"""A kernel from source that pycuda compiles, launched in the stream of PyTorch's work."""
+
+from functools import cache
+
+import torch
+from pycuda.compiler import SourceModule
+
+SOURCE = """__global__ void twice(float *x, long long n) {
+    long long i = blockIdx.x * (long long) blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= 2; }"""
+twice = cache(lambda gpu: SourceModule(SOURCE).get_function("twice").prepare("Pq"))
+
+
+def double_(x, stream):
+    torch._check(x.dtype == torch.float32 and x.is_contiguous())
+    torch._check(torch.cuda.current_stream(x.device).cuda_stream == stream.handle)
+    launch, n = twice(x.device).prepared_async_call, x.numel()
+    launch((-(-n // 256) or 1, 1, 1), (256, 1, 1), stream, x.data_ptr(), n)

@@ -34,10 +34,10 @@ def start(file: Path, *arguments: str, python: tuple[str, ...] = ()) -> subproce
     return subprocess.run(command, cwd=file.parent, env=environment, capture_output=True, text=True)
 
 
-def test_the_same_book_gives_the_same_bytes_below_a_megabyte(application):
+def test_the_same_book_gives_the_same_few_bytes(application):
     again = app.build(Pages(Book(ROOT, "never")))
     assert application.read_bytes() == again
-    assert len(again) < 1_000_000
+    assert len(again) < 1_250_000, "a second's download; it grows by the text of its snippets"
 
 
 def test_it_holds_no_recording_but_those_of_the_headline_rates(application):

@@ -92,6 +92,7 @@ ELSEWHERE = [
     "machine/clock_beside_matmuls",
     "machine/clock_by_data",
     "machine/clock_of_each_sm",
+    "machine/compile_kernel_types",
     "machine/cpu_peak",
     "machine/device_card",
     "machine/eight_bit_matmul",

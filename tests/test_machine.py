@@ -1186,7 +1186,8 @@ def test_a_number_is_read_by_the_type_that_the_kernel_declares(monkeypatch):
         def kernel(grid, block, args):
             out, number = args
             passed = ctypes.c_int(number) if isinstance(number, int) else ctypes.c_double(number)
-            out[0] = float(C_TYPES[kind].from_buffer_copy(bytes(passed).ljust(8, b"\0")).value)
+            read: Any = C_TYPES[kind].from_buffer_copy(bytes(passed).ljust(8, b"\0"))
+            out[0] = float(read.value)
 
         return kernel
 

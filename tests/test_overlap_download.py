@@ -393,6 +393,15 @@ assert taken("holders")("/no such device") == {}
 assert taken("distinct")(lambda: x + 1) == 1
 has_numpy = importlib.util.find_spec("numpy")
 assert not has_numpy or taken("own_generator")().random() != taken("own_generator")().random()
+word, target = torch.ones(6, 4, requires_grad=True), torch.tensor([0, 1, 2, 0, 1, -100])
+apart = taken("computed_twice")(word, x, target, 3), taken("AtOnce").apply(word, x, target, 2)
+assert torch.allclose(*apart) and torch.allclose(apart[0], torch.tensor(4.0).log())
+with taken("on_host")():
+    (word * word).sum().backward()
+assert torch.equal(word.grad, 2 * word)
+assert list(taken("Dealt")([5, 6, 7], 1, 2)) == [6] and len(taken("sampler_of")([1, 2], mesh)) == 2
+word.grad *= 3 / word.grad.norm()
+assert torch.isclose(taken("clip_over_meshes")([word], 1.0), torch.tensor(3.0)) and word.grad.norm() <= 1
 model = torch.nn.Linear(4, 1)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 ms = taken("own_parts")(ddp, iter([x]), lambda net, batch: net(batch).sum())

@@ -134,7 +134,7 @@ def test_what_is_no_data_is_an_error(expression):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.0, "0"), (-1234.5, "-1,234"), (999.96, "1e+03"), (None, "None"), (True, "True")],
+    [(0, "0"), (0.0, "0"), (-1234.5, "-1,234"), (999.96, "1,000"), (None, "None"), (True, "True")],
 )
 def test_show(value, text):
     assert show(value) == text

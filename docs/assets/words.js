@@ -110,7 +110,7 @@ window.overlapWords ??= (() => {
       "copies": "拷贝",
       "the step": "这一步",
       "Python waits for the GPU": "Python 等待 GPU",
-      "ms, profiled": "ms（分析器测得）",
+      "ms, profiled": "ms（分析器）",
       "finished": "完成",
       "launched": "已启动",
       "least possible": "最短可能",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from snippets.collectives import (
     alpha_beta,
     bus_bandwidth,
     captured_all_reduces,
+    flight_recorder,
     gloo_interface,
     graphs_not_mixed,
     held_beside_matmuls,
@@ -656,6 +658,72 @@ def test_a_rank_waits_in_a_patient_group_and_not_in_a_short_one(tmp_path, monkey
     assert waits["patient"]["says"] == "" and waits["patient"]["seconds"] >= 2.5
     assert "Timed out" in waits["short"]["says"] and waits["short"]["seconds"] < 2.5
     assert one["timeout_s"] == {"job": 120, "new": 1800, "patient": 7200}
+
+
+def recorded_call(number: int, state: str) -> dict:
+    """A call of the flight recorder, as NCCL's watchdog writes it."""
+    return {
+        "record_id": number - 1,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": number,
+        "p2p_seq_id": 0,
+        "op_id": number,
+        "profiling_name": "nccl:all_reduce",
+        "time_created_ns": number,
+        "input_sizes": [[1]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[1]],
+        "output_dtypes": ["Float"],
+        "state": state,
+        "time_discovered_started_ns": number,
+        "time_discovered_completed_ns": number,
+        "retired": state == "completed",
+        "timeout_ms": 5000,
+        "is_p2p": False,
+        "frames": [],
+    }
+
+
+@pytest.fixture
+def dumped(tmp_path) -> Path:
+    """What two ranks write, of which the first made one call more."""
+    group = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
+    for rank, states in enumerate((["completed", "completed", "started"], ["completed", "completed"])):
+        entries = [recorded_call(number, state) for number, state in enumerate(states, 1)]
+        told = {
+            "version": "2.10",
+            "pg_config": {"0": group},
+            "pg_status": {},
+            "entries": entries,
+            "rank": rank,
+        }
+        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(told))
+    return tmp_path
+
+
+def test_the_calls_of_each_rank_are_read(dumped):
+    rows = flight_recorder.calls(dumped)
+    assert rows["rank_1"] == [[1, "nccl:all_reduce", "completed"], [2, "nccl:all_reduce", "completed"]]
+    assert rows["rank_0"][-1] == [3, "nccl:all_reduce", "started"] and list(rows) == ["rank_0", "rank_1"]
+
+
+def test_torchfrtrace_names_the_missing_rank(dumped):
+    if not Path(sys.executable).with_name("torchfrtrace").exists():
+        pytest.skip("no torchfrtrace beside this Python")
+    said = flight_recorder.compared(dumped)
+    assert re.findall(r"missing ranks: \{([\d, ]+)\}", said) == ["1"], said
+
+
+def test_what_a_hung_job_told_is_put_together(monkeypatch, dumped, capsys):
+    told = {"ended_at": 130.0, "failed_at": 100.0, "stderr": "", "exit": 1, "rank": 0, "exitcode": -6}
+    monkeypatch.setattr(flight_recorder, "under_torchrun", lambda file: dict(told))
+    monkeypatch.setattr(flight_recorder, "compared", lambda folder: "missing ranks: {1}")
+    result = json.loads(json.dumps(flight_recorder.main()))
+    for way in ("torchrun", "default"):
+        assert result["ways"][way]["missing"] == ["1"] and result["ways"][way]["ended_s"] == 30
+        assert result["ways"][way]["calls"] == {}, "the folder of this test is empty"
+    assert "TORCH_FR_DUMP_TEMP_FILE" not in os.environ and "missing ranks 1" in capsys.readouterr().out
 
 
 def test_matmuls_beside_held_sms_are_compared_with_those_alone():

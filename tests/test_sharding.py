@@ -17,12 +17,14 @@ from snippets.training import (
     built_in_parts,
     checkpoint_or_nothing,
     clip_over_meshes,
+    compiled_and_split,
     fsdp_account,
     fsdp_activations,
     fsdp_beside_ddp,
     fsdp_options,
     fsdp_saves_nothing,
     fsdp_step_profile,
+    options_unprofiled,
     parts_from_a_file,
     pipeline_equal_rows,
     pipeline_schedules,
@@ -31,6 +33,7 @@ from snippets.training import (
     steps_between_waits,
     too_large_for_one,
 )
+from snippets.training.ddp_options import OPTIONS
 
 #: Runs the snippets of the third and later arguments one after the other, each in a process of its own, with
 #: the constants of the first; `fsdp_options` has its own in all of them, since others take its model.
@@ -108,6 +111,15 @@ SIZES: dict[str, dict] = {
     "fsdp_beside_ddp": {"WIDTH": 128, "TOKENS": 16, "CHECKED": [1, 16], "ROWS": {"few": 1, "many": 2}},
     "fsdp_account": {"WIDTH": 128, "TOKENS": 16, "ROWS": {"few": 1, "many": 2}, "STEPS": 1, "PROFILES": 1},
     "steps_between_waits": {"LAYERS": 2, "WIDTH": 16, "ROWS": 8, "PROFILES": 1},
+    "options_unprofiled": {"IMAGES": 2, "SHAPE": [3, 32, 32], "STEPS": 1},
+    "compiled_and_split": {
+        "LAYERS": 2,
+        "WIDTH": 128,
+        "TOKENS": 16,
+        "ROWS": 2,
+        "STEPS": 1,
+        "BACKEND": "eager",
+    },
     "pipeline_equal_rows": {"WIDTH": 16, "ROWS": 4, "CHECKED_ROWS": 4, "MICRO_BATCHES": [1, 2, 4]},
 }
 #: It profiles its steps before it times them: what it prints does not use those times.
@@ -144,6 +156,27 @@ def test_steps_are_timed_before_any_is_profiled(small):
     assert {"fsdp_account", "steps_between_waits", *PROFILES_FIRST} <= set(profiled)
     first = {name for name, diary in profiled.items() if diary[0] == "profile" and "time" in diary}
     assert first <= set(PROFILES_FIRST)
+
+
+def test_options_are_timed_without_a_profile_and_keep_the_gradients(small):
+    result = small["options_unprofiled"]
+    assert "profile" not in result["diary"] and "time" in result["diary"]
+    assert set(result["ms"]) == {"one_gpu", "every_gpu", "default", "all_three"} | set(OPTIONS)
+    derived = options_unprofiled.derive(result)
+    assert derived["options_differ"] < 1e-5 < 0.1 < result["differ"]["every_gpu"]
+    assert options_unprofiled.plot(result, {})
+
+
+def test_compiled_and_split_blocks_learn_as_one_device(small):
+    result = small["compiled_and_split"]
+    assert "profile" not in result["diary"]
+    differ = result["losses_differ_by"]
+    assert set(differ) == {"alone", *compiled_and_split.WAYS}
+    assert compiled_and_split.derive(result)["most_off"] < 1e-5 < 1e-3 < differ["alone"]
+    assert set(result["speedup"]) == set(compiled_and_split.WAYS)
+    assert result["graphs"]["ddp"] == result["graphs"]["fsdp"] == 0
+    assert min(result["graphs"]["ddp_compiled"], result["graphs"]["fsdp_compiled"]) >= 1
+    assert compiled_and_split.plot(result, {})
 
 
 def test_a_large_model_in_parts_trains_as_the_whole_one(small):

@@ -3,7 +3,6 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [1]
-# few = { h200 = "one run so far" }
 # timeout = 180
 # ///
 """What `find_unused_parameters` costs a rank: a search in each step, and a wait."""

@@ -161,6 +161,7 @@ def small_models() -> dict[str, nn.Module]:
 
 #: Constants that make a snippet small, or how its GPU is imitated.
 SMALL: dict[str, dict] = {
+    "asynchrony/cpu_beside_gpu": {"N_CPU": 64, "N_GPU": 64},
     "asynchrony/copies_that_wait": {"KIB": (4, 8), "most": None},
     "asynchrony/index_blockers": {"most": None},
     "asynchrony/queue_memory": {"late": True, "most": None, "STEPS": 20},

@@ -206,7 +206,11 @@ NUMBERED = """() => [...document.querySelectorAll(".ov-outputs .ov-numbers")]
 #: Points at each value; whether each has told where it is from.
 POINT = """() => document.querySelectorAll(":is(data, .ov-value)")
   .forEach(value => value.dispatchEvent(new Event("pointerover", { bubbles: true })))"""
-NOTED = "() => !document.querySelector(':is(data, .ov-value):not([data-note])')"
+#: Points again at what has come since: a machine's numbers may be late.
+NOTED = """() => {
+  const bare = document.querySelectorAll(":is(data, .ov-value):not([data-note])");
+  bare.forEach(value => value.dispatchEvent(new Event("pointerover", { bubbles: true })));
+  return !bare.length; }"""
 
 
 def check_follows(page, machine: str, shown) -> dict:

@@ -1901,7 +1901,7 @@ SEARCHED = {
     "change the machine": "glossary/#machine-picker",
     "what does ✓ 3/3 mean": "glossary/#claim",
     "✓": "glossary/#claim",
-    "how to read it": "glossary/#claim",
+    "how do I read a mark": "glossary/#claim",
     "do two streams run in parallel": "symptoms/#cuda-streams",
     "how do I profile": "symptoms/#how-do-i-find-out glossary/#profiler-trace",
     "memory leak": "symptoms/#memory-grows",

@@ -608,6 +608,42 @@ def test_the_busiest_link_is_the_servers():
     assert link["link_ms"] == pytest.approx(24 * mib / 50e3)
 
 
+#: A model's own parameters, as a reader has them; and one that cannot be sent.
+PUSHED = """
+import torch
+import torch.distributed as dist
+from snippets.collectives.push_and_pull import push_and_pull
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.Linear(2, 3)
+with torch.no_grad():
+    for parameter in model.parameters():
+        parameter.fill_(1)
+weights, server = dict(model.named_parameters()), {"weight": 0, "bias": 1}
+gradients = {name: torch.full_like(weight, rank + 1.0) for name, weight in weights.items()}
+before = dict(weights)
+push_and_pull(weights, gradients, server, rate=0.5)
+for name, weight in model.named_parameters():
+    assert weight is before[name] is weights[name] and weight.requires_grad and weight.grad_fn is None
+    assert (weight == 1 - 0.5 * 3).all(), name
+weights["weight"] = torch.ones(2, 3).T
+try:
+    push_and_pull(weights, gradients, server, rate=0.5)
+except ValueError as error:
+    assert "weight is not contiguous" in str(error)
+else:
+    raise AssertionError("it was sent")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_models_own_parameters_are_pushed_and_what_cannot_be_sent_is_refused(tmp_path):
+    (tmp_path / "pushed.py").write_text(PUSHED)
+    on_ranks(2, str(tmp_path / "pushed.py"))
+
+
 def test_without_hosts_push_and_pull_says_so(monkeypatch):
     monkeypatch.setattr(push_and_pull, "HOSTS", "exit 3")
     with pytest.raises(RuntimeError, match="no hosts"):

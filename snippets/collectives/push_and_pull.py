@@ -65,6 +65,7 @@ true
 """
 
 
+@torch.no_grad()
 def push_and_pull(
     weights: Tensors, gradients: Tensors, server: dict[str, int], rate: float
 ) -> None:
@@ -73,12 +74,15 @@ def push_and_pull(
     All ranks know the same keys in the same order. A server adds up what all ranks push
     for its key, makes the step with it, and sends the new weights.
 
-    `weights` change in place: give `model.state_dict()`, whose tensors record no
-    gradients, and `gradients` by the same names, of the same shapes and dtypes. All are
-    contiguous, else one rank raises and the others wait. `server` has a rank for each
+    `weights` change in place: give `dict(model.named_parameters())`, and `gradients` by
+    the same names, of the same shapes and dtypes, alike on all ranks. ValueError, before
+    anything is sent, for a tensor that is not contiguous. `server` has a rank for each
     key, of all ranks. Every rank calls it, with gloo: that NCCL orders what two ranks
     send to each other was not tried.
     """
+    for key, weight in weights.items():
+        if not (weight.is_contiguous() and gradients[key].is_contiguous()):
+            raise ValueError(f"{key} is not contiguous")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     others = [other for other in range(ranks) if other != rank]
     sending, pulling, pushed = [], [], {}

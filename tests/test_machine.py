@@ -35,6 +35,7 @@ from snippets.machine import (
     first_uses,
     four_a_thread,
     hbm_bandwidth,
+    host_numbers,
     is_cuda_there,
     kernel_from_source,
     latency_ladder,
@@ -1225,3 +1226,17 @@ def test_a_stream_is_made_once_for_each_gpu(pycuda, monkeypatch):
     assert stream.handle == 8 and stream.context == 1, "non-blocking, in that GPU's context"
     assert shared == (8, 1) and pycuda_stream_kept.kept_stream(1)[0] is stream and pycuda.stack == []
     pycuda_stream_kept.kept_stream.cache_clear()
+
+
+def test_the_hosts_numbers_are_positive_and_its_own_network_answers(monkeypatch, tmp_path):
+    for name, size in {"FILE_MIB": 2, "READS": 3, "PINGS": 5, "TRIALS": 1}.items():
+        monkeypatch.setattr(host_numbers, name, size)
+    program = host_numbers.compiled(tmp_path, host_numbers.VECTORS["vector units"])
+    row = host_numbers.told(program, [16, 64])
+    assert row["gflop_s"] > 0 and len(row["ns"]) == 2 and min(row["ns"]) > 0
+    disk = host_numbers.of_the_disk()
+    assert disk["us"] > 0 and len(disk["gb_s_trials"]) == 1
+    monkeypatch.setattr(host_numbers, "get_context", lambda kind: threading)
+    monkeypatch.setattr(threading, "Process", threading.Thread, raising=False)
+    network = host_numbers.of_the_network()
+    assert network["us"] > 0 and network["gb_s"] > 0

@@ -80,8 +80,9 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def parts_of(tree: ast.Module, origin: str) -> list[Part]:
-    """The statements of a file in order, without its docstring."""
+def parts_of(text: str, tree: ast.Module, origin: str) -> list[Part]:
+    """The statements of a file in order, without its docstring; `tree` is the one of its `text`."""
+    lines = text.split("\n")
     parts = []
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -92,7 +93,7 @@ def parts_of(tree: ast.Module, origin: str) -> list[Part]:
             singles = []
         else:
             singles = [node]
-        parts += [_part(ast.copy_location(single, node), origin) for single in singles]
+        parts += [_part(ast.copy_location(single, node), lines, origin) for single in singles]
     return parts
 
 
@@ -171,12 +172,12 @@ def first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def _part(node: ast.stmt, origin: str) -> Part:
+def _part(node: ast.stmt, lines: list[str], origin: str) -> Part:
     nodes = list(ast.walk(node))
     annotation_uses = set()
     for annotation in _annotations(nodes):
         annotation_uses |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
-    names = (frozenset(_bound(node)), frozenset(_uses(node)), frozenset(annotation_uses))
+    names = (frozenset(_bound(node)), frozenset(_uses(node, lines)), frozenset(annotation_uses))
     return Part(node, *names, tuple(_borrows(nodes, origin)))
 
 
@@ -201,11 +202,14 @@ def _bound(node: ast.stmt) -> set[str]:
     return names
 
 
-def _uses(node: ast.stmt) -> set[str]:
-    """Names that code takes from outside of it, without those of its annotations."""
+def _uses(node: ast.stmt, lines: list[str]) -> set[str]:
+    """Names that code takes from outside of it, without those of its annotations.
+
+    Of two statements in one line each uses what both do.
+    """
     if isinstance(node, _IMPORTS):
         return set()
-    code = f"from __future__ import annotations\n{ast.unparse(node)}"
+    code = "\n".join(["from __future__ import annotations", *lines[first_line(node) - 1 : node.end_lineno]])
     module = symtable.symtable(code, "snippet", "exec")
     names = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_referenced()}
     inner = module.get_children()

@@ -169,7 +169,7 @@ class Snippet:
     def parts(self) -> list[Part]:
         """The statements of this file."""
         try:
-            return meaning.parts_of(self.tree, self.path)
+            return meaning.parts_of(self.text, self.tree, self.path)
         except SyntaxError as error:  # what is wrong though it can be parsed
             raise OverlapError(f"{self.path}: {error.msg}; mend it") from None
 

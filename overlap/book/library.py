@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from functools import partial
 from pathlib import Path
 
 from overlap import OverlapError
@@ -60,5 +61,5 @@ class Library:
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
             raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")
-        fresh = grade(data, self.snippets[name], hardware.here(), self.machines_here)
-        return Recording(data, where, is_local=False, grade=fresh)
+        graded = partial(grade, data, self.snippets[name], hardware.here(), self.machines_here)
+        return Recording(data, where, is_local=False, graded=graded)

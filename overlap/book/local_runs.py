@@ -10,7 +10,7 @@ from overlap.book.library import Library
 from overlap.book.recording import Recording
 from overlap.cache import Cache, digest, is_writable, write
 from overlap.run import hardware
-from overlap.run.recording import FRESH, dump, read
+from overlap.run.recording import dump, read
 from overlap.run.runner import RunFailed, Runner, grouped
 from overlap.run.snippet import Snippet
 
@@ -84,7 +84,7 @@ class LocalRuns:
         """A recording from the cache."""
         path = self.path(snippet, gpus)
         where = path.relative_to(self._root) if path.is_relative_to(self._root) else path
-        return Recording(read(path), where.as_posix(), is_local=True, grade=FRESH)
+        return Recording(read(path), where.as_posix(), is_local=True)
 
     def path(self, snippet: Snippet, gpus: int) -> Path:
         """The file of a recording: named by source, inputs, versions and devices."""

@@ -1,8 +1,9 @@
 """What a snippet gave on one machine, in one run or several, and what a page says beside its output."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from statistics import median
 
 from overlap.book.statistic import counted
@@ -13,15 +14,16 @@ from overlap.run.text import plural
 
 @dataclass(frozen=True)
 class Recording:
-    """The runs of a snippet on one machine: `data`, as they stand in the file `path`, and how fresh they are.
+    """The runs of a snippet on one machine: `data`, as they stand in the file `path`.
 
-    It is local where it comes from this machine's cache, else it is committed.
+    It is local where it comes from this machine's cache, else it is committed. `graded` says how fresh it is;
+    it is asked once, and only if somebody wants to know, since it reads what the code means.
     """
 
     data: dict
     path: str
     is_local: bool
-    grade: str
+    graded: Callable[[], str] = lambda: FRESH
 
     @property
     def snippet(self) -> str:
@@ -74,6 +76,11 @@ class Recording:
             return ""
         digits = 0 if apart >= 0.01 else 1
         return f", typically {apart:.{digits}%} apart"
+
+    @cached_property
+    def grade(self) -> str:
+        """How fresh it is: see `overlap.run.recording.grade`."""
+        return self.graded()
 
     @property
     def freshness(self) -> str:

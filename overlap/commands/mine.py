@@ -70,7 +70,7 @@ class Mine:
         """Take a recording."""
         name = data["snippet"]
         machine = data["profile"]
-        recording = Recording(data, f"{NAME}:{machine}/{name}", is_local=False, grade=FRESH)
+        recording = Recording(data, f"{NAME}:{machine}/{name}", is_local=False)
         self.recordings.setdefault(name, {})[machine] = recording
 
     def lacking(self, items: list[Item]) -> list[Item]:

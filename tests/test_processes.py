@@ -317,6 +317,15 @@ def test_a_pools_worker_may_not_start_a_loaders_workers():
         assert executor.submit(_load_in_a_worker, 1).result(timeout=LIMIT_S) == 4
 
 
+def test_no_grad_does_not_reach_a_thread_or_a_spawned_process():
+    """What the symptoms say of inference in a thread or process of its own."""
+    with torch.no_grad(), ThreadPool(1) as pool:
+        assert not torch.is_grad_enabled()
+        assert pool.apply(torch.is_grad_enabled)
+        with multiprocessing.get_context("spawn").Pool(1) as processes:
+            assert processes.apply(torch.is_grad_enabled)
+
+
 def test_a_second_job_with_the_same_port_is_refused():
     """What the symptoms quote."""
     first = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)

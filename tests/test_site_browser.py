@@ -2241,6 +2241,88 @@ ASKED = {
         "",
         "operation-failed-due",
     ),
+    "CUDA Streams & Gradient Manipulation": (
+        "streams/#fork",
+        "after-a-forward-pass",
+    ),
+    "DataLoader with num_workers>0 and multiple epochs": (
+        "loader/#short-epochs",
+        "the-first-batch-of-each-epoch",
+    ),
+    "How is explicit pin_memory different from just calling .to and let CUDA handle it?": (
+        "transfers/#pinning-made",
+        "pin_memory-made-it-slower",
+    ),
+    "two processes are generated and occupy gpu 0 unexpectedly": (
+        "memory/#contexts",
+        "every-rank-also-takes",
+    ),
+    "Strange behavior in data loader with workers": (
+        "loader/#short-epochs",
+        "the-gpu-waits-for-the-dataloader",
+    ),
+    "Training performance degrades with DistributedDataParallel": (
+        "training/#before-you",
+        "with-ddp-the-accuracy",
+    ),
+    "Why does PyTorch GPU matmul give correct results without torch.cuda.synchronize()?": (
+        "asynchrony/#a-queue",
+        "why-are-results-right",
+    ),
+    "How can l run two blocks in parallel?": (
+        "streams/#when-streams",
+        "cuda-streams-do-not-run",
+    ),
+    "Error Code 1: Cask (Cask convolution execution)": (
+        "pycuda/#pycuda-beside",
+        "invalid-resource-handle-with",
+    ),
+    "RuntimeError: module must have its parameters and buffers on device cuda:1 "
+    "(device_ids[0]) but found one of them on device: cuda:2": (
+        "",
+        "module-must-have",
+    ),
+    "用独立进程做推理会把显存都耗完": (
+        "memory/#kept-outputs",
+        "inference-is-out-of-memory",
+    ),
+    "多卡训练时gpu占用率拉满，但是模型卡住了": (
+        "",
+        "training-hangs-at-some-step",
+    ),
+    "Grad strides do not match bucket view strides": (
+        "",
+        "grad-strides",
+    ),
+    "同一随机数种子运行结果不同": (
+        "training/#other-bits",
+        "results-differ-from-run-to-run",
+    ),
+    "Unexpected difference torch.multiprocessing.manager.queue and torch.multiprocessing.queue": (
+        "",
+        "attempted-to-send",
+    ),
+    "RuntimeError: CUDA error: device not ready": (
+        "",
+        "cuda-error-device-not-ready",
+    ),
+    "skipping cudagraphs due to mutated inputs (2 instances)": (
+        "",
+        "modereduce-overhead-warns",
+    ),
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+    "exiting prematurely.": (
+        "",
+        "ncclremoteerror",
+    ),
+    "pycuda cuFuncSetBlockShape failed: invalid resource handle": (
+        "pycuda/#pycuda-beside",
+        "invalid-resource-handle-with",
+    ),
+    "optimizer tensor size mismatch when resuming from ckpt with different number of workers using fsdp": (
+        "sharding/#checkpoints",
+        "a-resumed-optimizer",
+    ),
 }
 
 

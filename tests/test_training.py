@@ -171,6 +171,33 @@ def test_a_y_that_would_be_stretched_is_refused_with_both_shapes(output, y, kind
         ddp_any_loss.check_shapes(torch.zeros(output), torch.zeros(y, dtype=kind))
 
 
+def test_a_memory_format_chosen_after_wrapping_spoils_the_first_gradients(alone):
+    """What the symptoms say of a warning of DDP's; and what they advise."""
+    x = torch.randn(4, 16, 9, 9, generator=torch.Generator().manual_seed(0))
+
+    def gradients(first, steps=2):
+        """DDP's and the true ones, of a convolution that is `channels_last` before or after it is wrapped."""
+        torch.manual_seed(0)
+        conv = nn.Conv2d(16, 8, 3, bias=False)
+        if first == "format":
+            conv.to(memory_format=torch.channels_last)
+        ddp = nn.parallel.DistributedDataParallel(conv)
+        conv.to(memory_format=torch.channels_last)
+        (true,) = torch.autograd.grad(conv(x).square().mean(), conv.weight)
+        for _ in range(steps):
+            conv.zero_grad()
+            ddp(x).square().mean().backward()
+            yield conv.weight.grad.clone(), true
+
+    for gradient, true in gradients(first="format"):
+        torch.testing.assert_close(gradient, true)
+    with pytest.warns(UserWarning, match="Grad strides do not match bucket view strides"):
+        (first, true), (second, _) = gradients(first="wrap")
+    assert not torch.allclose(first, true, rtol=0.1, atol=1e-3)
+    torch.testing.assert_close(first.flatten().sort().values, true.flatten().sort().values)
+    torch.testing.assert_close(second, true)
+
+
 def test_farthest_finds_one_wrong_entry():
     right = [torch.ones(3, 3), torch.tensor([2.0, -4.0])]
     wrong = [torch.ones(3, 3), torch.tensor([2.0, -3.0])]

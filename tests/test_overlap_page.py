@@ -576,6 +576,8 @@ BAD_CALCULATORS = {
         "max(launch, 2)", "sum(launch)"
     ): "`sum(launch)` cannot be computed by a page; write plain arithmetic",
     CALCULATOR.replace("max(launch, 2)", "other"): "name 'other' is not defined; there are gpus, launch",
+    f"{CALCULATOR}\nlimit = sum(gpus) | all": "`sum(gpus)` cannot be computed by a page",
+    f"{CALCULATOR}\nlimit = gpus - 4 | all": "its limit is not above 0 on cpu; mend the limit",
     CALCULATOR.replace("max(launch, 2)", "(0 - launch)"): "the result falls to -4 on cpu; narrow the bounds",
 }
 
@@ -591,6 +593,14 @@ def test_a_calculator_begins_at_what_each_machine_measured(measured):
     launch, gpus = found.inputs
     assert launch.stops()[32] == pytest.approx(10) and gpus.stops()[32] == 4.5
     assert (launch.unit, gpus.unit, launch.step(2.0), gpus.step(4)) == ("µs", "", "any", 1)
+
+
+def test_a_calculator_may_have_a_limit(measured):
+    measured.page("a", f"```calculator a/b\n{CALCULATOR}\nlimit = 2 * gpus | busy\n```\n")
+    pages = measured.pages()
+    assert measured.check() == []
+    (found,) = (block for block in pages.blocks if isinstance(block, Calculator))
+    assert (found.limit, found.limit_label) == ("2 * gpus", "busy") and found.formula != found.limit
 
 
 @pytest.mark.parametrize("body", BAD_CALCULATORS)

@@ -1,5 +1,6 @@
 """Calculators in a browser: they compute what the book computes, and say what is wrong with a number."""
 
+import itertools
 import json
 import random
 import re
@@ -139,5 +140,70 @@ def test_each_field_has_a_name_a_unit_and_a_slider_that_moves_it(crossover):
     slider.press("ArrowLeft")
     assert float(field.input_value()) == stops[-2]
     points = crossover.query_selector("polyline").get_attribute("points").split()
-    dot = crossover.query_selector("circle")
+    dot = crossover.query_selector(".ov-dot")
     assert f"{dot.get_attribute('cx')},{dot.get_attribute('cy')}" == points[-2]
+
+
+#: The numbers of a curve's upright axis and their heights, what it says of its point, and its words.
+DRAWN = """form => {
+  const rows = [...form.querySelectorAll(".ov-ticks text[x='37']")]
+  return {
+    ticks: rows.map(row => [row.textContent, Number(row.getAttribute("y"))]),
+    here: form.querySelector(".ov-here").textContent,
+    axes: [...form.querySelectorAll(".ov-axis")].map(text => text.textContent),
+    limit: form.querySelector(".ov-limit")?.innerText ?? "",
+  }
+}"""
+
+
+@pytest.fixture
+def loader(visit):  # noqa: F811
+    """How many cores the images of a second need."""
+    (block,) = (block for block in calculators() if block.page == "loader.md")
+    return form_of(visit, block)
+
+
+def test_a_curve_has_axes_and_says_where_the_reader_is(loader):
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16}])
+    drawn = loader.evaluate(DRAWN)
+    assert drawn["here"] == "20"
+    assert drawn["axes"] == ["cores that do nothing else", "images that your GPUs train on, a second"]
+    texts, heights = zip(*drawn["ticks"], strict=True)
+    numbers = [read(text) for text in texts]
+    assert len(numbers) >= 3 and len({round(b / a, 6) for a, b in itertools.pairwise(numbers)}) == 1
+    gaps = [a - b for a, b in itertools.pairwise(heights)]
+    assert max(gaps) - min(gaps) < 0.3 and min(gaps) > 10, "equal factors are equally high"
+
+
+def test_a_curve_says_where_it_meets_the_limit(loader):
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 10, "have": 16}])
+    said = loader.evaluate(DRAWN)["limit"]
+    assert said == "Dashed line: the cores that you have, 16. The curve reaches it at rate = 1,600 a second."
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 0.1, "have": 16}])
+    assert loader.evaluate(DRAWN)["limit"].endswith("The curve does not reach it.")
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 200, "have": 1}])
+    assert loader.evaluate(DRAWN)["limit"].endswith("The whole curve is above it.")
+
+
+#: Words of a form's curve that are not within the form, and marks without a place.
+ASTRAY = """form => {
+  const box = form.getBoundingClientRect(), svg = form.querySelector("svg")
+  const shown = text => text.textContent && text.getClientRects().length
+  const words = [...svg.querySelectorAll("text")].filter(shown)
+  const outside = words.filter(text => {
+    const { left, right, top, bottom } = text.getBoundingClientRect()
+    return left < box.left || right > box.right || top < box.top || bottom > box.bottom
+  })
+  const marks = [...svg.querySelectorAll("[points], [d], [cy]")].map(mark => mark.outerHTML)
+  return [...outside.map(text => text.textContent), ...marks.filter(mark => /NaN|Infinity/.test(mark))]
+}"""
+
+
+def test_a_curves_words_stay_within_their_form_at_every_bound(visit):  # noqa: F811
+    for block in calculators():
+        start = next(iter(block.starts(Book(ROOT, "never")).values()))
+        form = form_of(visit, block, width=390)
+        bounds = [{item.name: bound} for item in block.inputs for bound in (item.low, item.high)]
+        for numbers in [{}, *bounds]:
+            form.evaluate(RESULTS, [start | numbers])
+            assert form.evaluate(ASTRAY) == [], (block.label, numbers)

@@ -43,6 +43,99 @@
     return why && `${why} ${allowed}`
   }
 
+  /* Numbers for an axis, five at most: powers of ten, or 1, 2 and 5 times such where few of them are between the ends; on an even
+     scale the multiples of such a number. */
+  const ticksOf = (low, high, isLog) => {
+    const scales = [[1], [1, 2, 5]].map(factors => {
+      const ticks = []
+      for (let power = Math.floor(Math.log10(low || high)) - 1; power <= Math.log10(high); power++) {
+        ticks.push(...factors.map(factor => Number(`${factor}e${power}`)))
+      }
+      return ticks.filter(tick => tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9))
+    })
+    if (isLog) {
+      const ticks = scales[0].length > 2 ? scales[0] : scales[1], every = Math.ceil(ticks.length / 5)
+      return ticks.filter((_, place) => place % every === 0)
+    }
+    const step = Number(`1e${Math.floor(Math.log10((high - low) / 4))}`)
+    const wide = [1, 2, 5, 10].map(factor => factor * step).find(wide => (high - low) / wide <= 4.5)
+    return Array.from({ length: 6 }, (_, place) => (Math.ceil(low / wide) + place) * wide).filter(tick => tick <= high * (1 + 1e-9))
+  }
+  const tick = number => Number(number.toPrecision(3)).toLocaleString("en-US", { maximumFractionDigits: 9 })
+  /* Beside the upright axis there is room for six digits. */
+  const shortTick = number => {
+    if (number < 1e6) return tick(number)
+    const [factor, power] = number.toExponential().split("e+")
+    return `${factor === "1" ? "" : `${factor}·`}10${[...power].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`
+  }
+
+  /* Where a curve first meets its limit, or leaves it; undefined where it does neither. */
+  const meeting = (stops, valueAt, limit) => {
+    const side = value => Math.abs(value - limit) <= 1e-9 * limit ? 0 : Math.sign(value - limit)
+    const first = side(valueAt(stops[0])), after = stops.findIndex(stop => side(valueAt(stop)) !== first)
+    if (after < 0) return { side: first }
+    let [before, there] = [stops[after - 1], stops[after]]
+    for (let halves = 0; halves < 50; halves++) {
+      const middle = (before + there) / 2
+      if (side(valueAt(middle)) === first) before = middle
+      else there = middle
+    }
+    return { side: first, at: there }
+  }
+
+  /* The result along one input: both axes with numbers, the limit where there is one, and where the reader is. Results that span
+     more than a factor of ten get a logarithmic axis: on an even one most of them would lie on the floor. */
+  const PLOT = { left: 42, right: 312, top: 26, bottom: 152 }
+  const draw = (form, inputs, numbers, result, formula) => {
+    const curve = inputs.find(input => input.name === form.dataset.curve), stops = stopsOf(curve)
+    const valueAt = stop => compute(formula, { ...numbers, [curve.name]: stop })
+    const drawn = stops.map(valueAt)
+    const bound = form.dataset.limit ? compute(JSON.parse(form.dataset.limit), numbers) : NaN
+    const limit = Number.isFinite(bound) && bound > 0 ? bound : NaN
+    const seen = [...drawn, result, limit].filter(Number.isFinite), least = Math.min(...seen)
+    const isLog = least > 0 && Math.max(...seen) > 10 * least
+    const low = isLog ? least / 1.5 : 0, high = Math.max(...seen, 1e-9) * (isLog ? 1.3 : 1.1)
+    const share = isLog ? value => Math.log(value / low) / Math.log(high / low) : value => value / high
+    const { left, right, top, bottom } = PLOT
+    const across = number => left + (right - left) * placeOf(number, stops) / (stops.length - 1)
+    const down = value => bottom - (bottom - top) * share(value)
+    const find = selector => form.querySelector(`svg ${selector}`)
+    const place = (selector, attributes, text) => {
+      const mark = find(selector)
+      for (const [name, value] of Object.entries(attributes)) mark.setAttribute(name, typeof value === "number" ? value.toFixed(1) : value)
+      if (text !== undefined) mark.textContent = text
+    }
+    const rows = ticksOf(low, high, isLog).map(value =>
+      `<path d="M${left} ${down(value).toFixed(1)}H${right}"/><text x="${left - 5}" y="${(down(value) + 4).toFixed(1)}" text-anchor="end">${shortTick(value)}</text>`)
+    const ends = [stops[0], stops.at(-1)], isEven = !(ends[0] > 0 && ends[1] >= 50 * ends[0])  // as stops() in calculator.py
+    const columns = ticksOf(...ends, !isEven).map(value =>
+      `<path d="M${across(value).toFixed(1)} ${bottom}v4"/><text x="${across(value).toFixed(1)}" y="${bottom + 16}" text-anchor="${across(value) > right - 18 ? "end" : "middle"}"${
+        across(value) > right - 18 ? ` dx="${Math.min(8, right + 8 - across(value)).toFixed(1)}"` : ""}>${tick(value)}</text>`)
+    find(".ov-ticks").innerHTML = rows.join("") + columns.join("") + `<path d="M${left} ${bottom}H${right}"/>`
+    place("polyline", { points: drawn.map((value, at) => `${(left + (right - left) * at / (stops.length - 1)).toFixed(1)},${down(value).toFixed(1)}`).join(" ") })
+
+    const [x, y] = [across(numbers[curve.name]), down(result)], isRight = x > (left + right) / 2
+    const isUnder = y >= down(limit) && y < down(limit) + 26 && y < bottom - 18  // its number would stand on the limit's line
+    place(".ov-dot", { cx: x, cy: y })
+    place(".ov-guide", { d: `M${left} ${y.toFixed(1)}H${x.toFixed(1)}V${bottom}` })
+    place(".ov-here", { x: x + (isRight ? -7 : 7), y: isUnder || y < top + 16 ? y + 15 : y - 7, "text-anchor": isRight ? "end" : "start" }, shown(result))
+
+    const line = form.querySelector(".ov-limit"), has = Number.isFinite(limit)
+    for (const selector of [".ov-ceiling", ".ov-named", ".ov-meets"]) find(selector).style.display = has ? "" : "none"
+    if (line) line.hidden = !has
+    if (!has) return
+    const { side, at } = meeting(stops, valueAt, limit), label = form.dataset.limitLabel
+    place(".ov-ceiling", { d: `M${left} ${down(limit).toFixed(1)}H${right}` })
+    find(".ov-meets").style.display = at === undefined ? "none" : ""
+    if (at !== undefined) place(".ov-meets", { cx: across(at), cy: down(limit) })
+    const isBelow = down(limit) < top + 4 || (y <= down(limit) && y > down(limit) - 26 && !isUnder && down(limit) < bottom - 18)
+    place(".ov-named", { x: isRight ? left + 4 : right, y: down(limit) + (isBelow ? 13 : -5), "text-anchor": isRight ? "start" : "end" }, `${label}: ${shown(limit)}`)
+    const where = at === undefined ? "" : `${curve.name} = ${shown(curve.step === "1" ? Math.ceil(at - 1e-9) : at)} ${part(curve, ".ov-unit").textContent}`.trim()
+    line.textContent = translated("Dashed line: {0}, {1}.", label, shown(limit)) + " " + (
+      where ? translated(side ? "The curve reaches it at {0}." : "The curve leaves it at {0}.", where)
+        : translated(side < 0 ? "The curve does not reach it." : side ? "The whole curve is above it." : "The curve lies on it."))
+  }
+
   const calculate = form => {
     const inputs = [...form.querySelectorAll("[type=number]")]
     for (const input of inputs) {
@@ -58,17 +151,7 @@
     if (!Number.isFinite(result)) return
     form.querySelector("output").textContent = shown(result)
 
-    const curve = inputs.find(input => input.name === form.dataset.curve), stops = stopsOf(curve)
-    const drawn = stops.map(stop => compute(formula, { ...numbers, [curve.name]: stop }))
-    const top = Math.max(...drawn.filter(Number.isFinite), result, 1e-9)
-    const { width, height, y } = form.querySelector("svg").viewBox.baseVal, bottom = height + 2 * y  // as much below as above
-    const point = (place, value) => [(width * place / (stops.length - 1)).toFixed(1), (bottom * (1 - 0.9 * value / top)).toFixed(1)]
-    form.querySelector("polyline").setAttribute("points", drawn.map((value, place) => point(place, value)).join(" "))
-    const [left, down] = point(placeOf(numbers[curve.name], stops), result), dot = form.querySelector("circle")
-    dot.setAttribute("cx", left)
-    dot.setAttribute("cy", down)
-    form.querySelector(".ov-top").textContent = shown(top)
-    form.querySelector(".ov-half").textContent = shown(top / 2)
+    draw(form, inputs, numbers, result, formula)
   }
 
   /* A calculator begins with what the shown machine gave; what the reader has changed stays. */

@@ -16,7 +16,7 @@ from overlap.book.value import Value, key
 
 _FORM = (
     "write `name = value | low to high | label, unit` for an input, `name = formula | label` for the result, "
-    "`curve: name`"
+    "`limit = formula | label` for a line across the curve, `curve: name`"
 )
 _NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
 _INPUT = re.compile(rf"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*{_NUMBER} to {_NUMBER}\s*\|\s*([^|]+?)")
@@ -54,14 +54,18 @@ class Input(NamedTuple):
 class Calculator(Block):
     """```` ```calculator chapter/snippet ````: inputs, the result, and `curve: name` of an input.
 
-    Along this input the results are drawn. What follows the last comma of an input's label is its unit. The
-    page computes and draws: `docs/assets/overlap.js` reads the formula as data.
+    Along this input the results are drawn. What follows the last comma of an input's label is its unit.
+    A line `limit = formula | label` says what the result is to be compared with, as a GPU's memory: it is
+    drawn across the curve, and the page says where they meet. The page computes and draws:
+    `docs/assets/overlap.js` reads both formulas as data.
     """
 
     inputs: tuple[Input, ...]
     formula: str
     label: str
     curve: str
+    limit: str = ""
+    limit_label: str = ""
 
     kind: ClassVar[str] = "calculator"
 
@@ -69,7 +73,7 @@ class Calculator(Block):
     def read(cls, source: Source) -> "Calculator":
         """Read inputs, result and curve."""
         inputs: dict[str, Input] = {}
-        formula = label = ""
+        formula = label = limit = limit_label = ""
         options, rows = source.options("curve")
         curve = options.get("curve", "")
         for row in rows:
@@ -78,7 +82,9 @@ class Calculator(Block):
                 value = Value(source.snippet, None, start, "")
                 label_of, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
                 inputs[name] = Input(name, value, float(low), float(high), label_of, unit)
-            elif match := _RESULT.fullmatch(row):
+            elif (match := _RESULT.fullmatch(row)) and row.split()[0] == "limit":
+                limit, limit_label = match.groups()
+            elif match:
                 formula, label = match.groups()
             else:
                 raise source.refuse(f"`{row}` is no line of a calculator", _FORM)
@@ -86,9 +92,12 @@ class Calculator(Block):
             raise source.refuse("a calculator needs inputs, one result, and a curve along an input", _FORM)
         try:
             as_json(formula)
+            as_json(limit or "0")
         except OverlapError as error:
             raise source.refuse(str(error), "mend the formula") from None
-        return cls(source.page, source.line, tuple(inputs.values()), formula, label, curve)
+        return cls(
+            source.page, source.line, tuple(inputs.values()), formula, label, curve, limit, limit_label
+        )
 
     @property
     def snippet(self) -> str:
@@ -144,6 +153,8 @@ class Calculator(Block):
             least = min(self.results(numbers))
             if least < 0:
                 yield f"{self.where}: the result falls to {show(least)} on {machine}; narrow the bounds"
+            if self.limit and not evaluate(self.limit, numbers) > 0:
+                yield f"{self.where}: its limit is not above 0 on {machine}; mend the limit"
 
     def results(self, numbers: dict[str, float]) -> list[float]:
         """The results along the curve."""
@@ -162,6 +173,8 @@ class Calculator(Block):
             read_template("calculator"),
             key=self.key,
             formula=json.dumps(as_json(self.formula)),
+            limit=json.dumps(as_json(self.limit)) if self.limit else "",
+            limit_label=self.limit_label,
             curve=self._axis,
             inputs=self.inputs,
             started=json.dumps(start),
@@ -179,8 +192,11 @@ class Calculator(Block):
         for item in self.inputs:
             label = f"{item.label}, {item.unit}" if item.unit else item.label
             rows.append(f"{item.name} = {start[item.name]:.4g}  # {label}")
-        rows.append(f"print(f'{{{self.formula}:.3g}}', {self.label!r})")
-        text = f"{show(self.result(start))} {self.label}\n"
+        text = ""
+        for formula, label in ((self.formula, self.label), (self.limit, self.limit_label)):
+            if formula:
+                rows.append(f"print(f'{{{formula}:.3g}}', {label!r})")
+                text += f"{show(evaluate(formula, start))} {label}\n"
         output = {"output_type": "stream", "name": "stdout", "text": text}
         return [notebook.code("\n".join(rows), [output], [])]
 

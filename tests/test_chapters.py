@@ -53,6 +53,7 @@ ELSEWHERE = [
     "devices/every_way",
     "devices/launch_groups",
     "devices/module_threads",
+    "devices/network_graph",
     "devices/visible_devices",
     "devices/worker_per_gpu",
     "devices/workers_alone",

@@ -25,6 +25,7 @@ from snippets.devices import (
     every_way,
     launch_groups,
     module_threads,
+    network_graph,
     one_gpu_first,
     p2p_copy,
     replays_in_a_row,
@@ -309,6 +310,31 @@ def test_a_backward_pass_over_two_devices_has_the_gradients_of_each(monkeypatch)
     right = [[gradient + 0.1 for gradient in part.gradients()] for part in parts]
     with pytest.raises(ValueError, match="gradients differ"):
         backward_on_two.differ_by(partial(backward_on_two.together, parts), parts, right)
+
+
+def test_the_graph_of_a_training_step_knows_who_waits_for_whom(no_cuda, capsys):
+    result = network_graph.main()
+    found = network_graph.derive(result)
+    names = [row["name"] for row in result["operations"]]
+    assert capsys.readouterr().out.count("\n") == len(names)
+    assert names.count("mm") == 10
+    assert found["crossing"] == ["copy_"]
+    for number, row in enumerate(result["operations"]):
+        if row["name"] == "relu":
+            assert row["needs"] == [number - 1]
+            assert result["operations"][number - 1]["name"] == "mm"
+            assert result["operations"][number - 1]["place"] == row["place"]
+
+
+def test_a_write_waits_for_readers_and_a_view_is_no_operation():
+    numbers = torch.ones(4)
+    with network_graph.Graph() as graph:
+        numbers.add_(1)
+        total = numbers.view(2, 2).sum()
+        numbers.mul_(2)
+        torch.add(total, 1)
+    needs = {row["name"]: row["needs"] for row in graph.operations}
+    assert needs == {"add_": [], "sum": [0], "mul_": [0, 1], "add": [1]}
 
 
 def test_only_backward_is_timed_and_in_so_many_threads(monkeypatch):

@@ -310,12 +310,13 @@
     const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? sourceOf(place))]
     const count = machine => ran.filter(other => other === machine).length
     const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
-    head.querySelector(".ov-here").textContent = find(ran.includes(wanted) ? wanted : most).label
+    const here = find(ran.includes(wanted) ? wanted : most).label
+    head.querySelector(".ov-here").textContent = here
     const opens = line.querySelector(".ov-opens"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
     const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(sourceOf))
     several.hidden = lent.size < 2
-    single.hidden = lent.size !== 1
+    single.hidden = lent.size !== 1 || find([...lent][0]).label === here
     texts(several, "span", [others])
     if (lent.size === 1) texts(single, "span", [others, find([...lent][0]).label])
     line.hidden = opens.hidden && several.hidden && single.hidden

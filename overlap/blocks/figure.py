@@ -17,6 +17,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
+_SCALED = "All else is faint. The lanes are from a profile, drawn as long as the step takes without it."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"
@@ -94,7 +95,7 @@ class Step(FigureBlock):
     def markdown(self, view: View) -> str:
         """The strip, then its line."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        timed = view.say("All else is faint. Above the lanes: a step's time without the profiler.")
+        timed = view.say(_SCALED)
         said = f"{self.caption} {timed}"
         return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{said}\n</div>\n'
 

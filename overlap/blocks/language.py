@@ -12,8 +12,8 @@ _WORDS = {
     "How it was measured": "怎样测得",
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
-    "All else is faint. Above the lanes: a step's time without the profiler.": (
-        "其余部分颜色浅。图的上方是不开性能分析器时一步的时间。"
+    "All else is faint. The lanes are from a profile, drawn as long as the step takes without it.": (
+        "其余部分颜色浅。各行取自性能分析器，按不开分析器时一步的时间缩放。"
     ),
 }
 

@@ -269,7 +269,8 @@ def plot(results: dict, ceilings: dict):
 
         `wait(rows)` gives a lane, its spans in which something waits, and for what, as
         the lane of that; `dark(rows)` from when to when these lanes are dark. The lanes
-        are from a profile; the time in the title is that of the step without one.
+        are from a profile, which delays some steps more than others: they are drawn as
+        long as the step takes without one, which is the time in the title.
         """
         colors = {"Python": "python", "copies": "data", "GPU": "gpu"}
         colors |= {"all-reduce": "peer"}
@@ -294,11 +295,18 @@ def plot(results: dict, ceilings: dict):
                     marks.append(Spans(lane, [], lane, colors[lane]))
                     marks.append(Note(0.0, lane, "none on one GPU", dx=4))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
-            longest = max(longest, end)
-            time = f"{title}: {results['ms'][name]:.1f} ms"
+            ms = results["ms"][name]
+            longest = max(longest, ms)
+            for mark in marks:
+                if isinstance(mark, Spans):
+                    spans = mark.spans
+                    mark.spans = [
+                        (at * ms / end, long * ms / end) for at, long in spans
+                    ]
+            time = f"{title}: {ms:.1f} ms"
             panels.append(Panel(marks, title=time))
         for panel in panels:
-            panel.x = Axis("ms, profiled", low=0.0, high=longest)
+            panel.x = Axis("ms", low=0.0, high=longest)
         return Picture(panels, columns=len(panels), low=True)
 
     def first_ms(rows: list[list[Any]], least: float = 0.0) -> float:

@@ -127,6 +127,7 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     panels = {"serial": "one stream, launched from Python"}
     panels |= {"forked": "three streams, launched from Python"}
+    panels |= {"serial_graph": "one stream, in a CUDA graph"}
     panels |= {"forked_graph": "three streams, in a CUDA graph"}
     branches = {}  # lanes of the forked run, in order
     for lane, _, _, name in results["timelines"]["forked"]:
@@ -139,7 +140,13 @@ def plot(results: dict, ceilings: dict):
     drawn = []
     for way, title in panels.items():
         spans, streams = {row: [] for row in rows}, {}
-        for lane, start, us, name in results["timelines"][way]:
+        timeline = results["timelines"][way]
+        launches = [row[1] for row in timeline if "GraphLaunch" in row[3]]
+        begin = min(launches, default=0.0)  # of a graph, what came before is no part
+        for lane, at, us, name in timeline:
+            start = at - begin
+            if start < 0:
+                continue
             if lane == "CPU":
                 row = "CPU waits" if "Synchronize" in name else lane
                 spans[row].append((start / 1e3, us / 1e3, name))
@@ -160,7 +167,7 @@ def plot(results: dict, ceilings: dict):
             names = [name for _, _, name in spans[row]]
             marks.append(Spans(row, parts, row, names=names))
         x = Axis("ms (profiled: launches take longer)")
-        drawn.append(Panel(marks, x, title=title))
+        drawn.append(Panel(marks, x, title=f"{title}: {results['ms'][way]:.2f} ms"))
     return Picture(drawn)
 
 

@@ -2101,6 +2101,8 @@ SEARCHED = {
     "多卡训练 加速比 低": "symptoms/#ddp-scales-badly",
     "多卡比单卡慢": "symptoms/#ddp-scales-badly",
     "num_workers 设多少": "symptoms/#the-gpu-waits-for-the-dataloader",
+    "4090 no nvlink": "symptoms/#ddp-is-slower-than-one-gpu-over-pcie collectives/#without-nvlink",
+    "RTX 4090": "symptoms/#is-my-gpu-fast-enough symptoms/#ddp-is-slower-than-one-gpu-over-pcie check/",
     "FSDP 显存没有减少": "symptoms/#fsdp-needs-as-much-memory",
     "混合精度 没有 加速": "symptoms/#why-is-bf16",
     "模型太大 放不下": "symptoms/#tensor-parallel",

@@ -488,7 +488,7 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert works.values == waits.values == waits.starts == dict.fromkeys(works.values, 21.0)
     assert list(waits.texts.values()) == ["42 ms"] * 6
     words = " ".join(mark.text for panel in picture.panels for mark in panel.marks if isinstance(mark, Note))
-    assert "fault: nobody reads ahead" in words and "one rank validates,\na boolean mask,\n.item()" in words
+    assert "nobody reads ahead" in words and "one rank validates,\na boolean mask,\n.item()" in words
     for panel in (*parts["strip-all-reduce"].panels, *parts["strip-straggler"].panels):
         (missing,) = [(mark.y, mark.text) for mark in panel.marks if isinstance(mark, Note)]
         assert missing == ("all-reduce", "none on one GPU"), "what the strip is about is missing"

@@ -14,7 +14,7 @@ from overlap.site import numbers, svg
 from overlap.site.draw import _KINDS, NARROW, draw, is_wait
 from overlap.site.layout import Layout, _values
 from overlap.site.pictures import Pictures, typical
-from overlap.site.scales import Scale, log_ticks, round_ticks, text_width, wrapped
+from overlap.site.scales import LINE, Scale, log_ticks, number, round_ticks, text_width, wrapped
 from snippets.pictures import (
     Axis,
     Bars,
@@ -324,11 +324,15 @@ def test_panels_side_by_side_with_the_same_rows_name_them_once():
         return Panel([Cells(["1", "2"], rows, [[1.0, 2.0] for _ in rows], "times")])
 
     same = Picture([panel("pinned", "pageable"), panel("pinned", "pageable")], columns=2)
-    assert draw(same, 504)[0].count(">pinned<") == 1 and draw(same, 266)[0].count(">pinned<") == 2
+    assert draw(same, 504)[0].count(">pinned<") == 1 and draw(same, 266)[0].count(">pinned<") == 1
     widths = re.findall(r'width="([\d.]+)" height="18" style="fill:var\(--ov-series', draw(same, 504)[0])
     assert list(map(float, widths)) == pytest.approx([float(widths[0])] * 8, abs=0.2)
     unlike = Picture([panel("pinned", "pageable"), panel("pinned")], columns=2)
     assert draw(unlike, 504)[0].count(">pinned<") == 2
+    words = [["a thousand times"] * 2] * 2
+    for each in same.panels:
+        each.marks[0].texts = words
+    assert draw(same, 266)[0].count(">pinned<") == 2, "on a narrow page these have no room beside each other"
 
 
 def test_a_letter_on_a_bar_is_seen_where_a_limit_passes():
@@ -556,3 +560,52 @@ def test_words_of_a_mark_have_a_short_unit_and_a_true_minus_and_names_break_at_s
     (word,) = told(Picture([Panel([Bars({"a": -2.5}, "moved")], Axis("MiB, in the order of addresses"))]))
     assert word == "moved · a · −2.5 MiB"
     assert wrapped("compiled, reduce-overhead", 80) == "compiled,\nreduce-overhead"
+
+
+def test_a_note_in_a_row_leaves_its_name_free_and_has_paper_where_somebody_waits():
+    name = "what it computes"
+    marks = [Spans(name, [(0.0, 2.0)], "compute waits"), Spans(name, [(2.0, 8.0)], name)]
+    marks += [Note(x, name, "nobody reads ahead of it", "center") for x in (1.0, 5.0)]
+    text = draw(Picture([Panel(marks, Axis("ms"))]), 266)[0]
+    named = float(re.search(f'x="([\\d.]+)"[^>]*>{name}<', text)[1])
+    notes = re.findall(r'<text x="([\d.]+)"([^>]*)>nobody', text)
+    half = text_width("nobody reads ahead of it") / 2
+    assert all(float(x) - half >= named for x, _ in notes)
+    assert ["paint-order" in look for _, look in notes] == [True, False]
+
+
+def test_a_lane_that_comes_later_keeps_its_colour():
+    rows = [[lane, 0.0, 1.0, "x"] for lane in ("a", "backward", "b", "GPU", "optimizer")]
+    colors = re.findall(r'z" style="fill:var\(--ov-series-(\d)\)', draw(timelines({"": rows}), 504)[0])
+    assert len(set(colors)) == 5 and {"1", "6"} <= set(colors)
+    both = bars({"a row": {"CPU": 1.0, "GPU": 2.0}}, {}, "µs")
+    assert re.findall(r'style="fill:var\(--ov-series-(\d)\)"/><rect', draw(both, 504)[0])[0] == "5"
+
+
+def test_thin_pale_parts_have_no_line_around_them():
+    def lines(wide: float) -> int:
+        spans = Spans("a", [(0.0, wide)], "free", "ceiling", light=True)
+        rest = Spans("a", [(wide, 400.0)], "used")
+        return draw(Picture([Panel([spans, rest], Axis("MiB"))]), 504)[0].count("stroke:var(--ov-ceiling)")
+
+    assert lines(50.0) == lines(2.0) + 1, "the sample of the legend has one"
+
+
+def test_dots_in_rows_have_a_line_that_leads_to_their_name():
+    dots = Dots([1.0, 9.0], ["near", "far"])
+    text = draw(Picture([Panel([dots], Axis("ms"))]), 504)[0]
+    lines = re.findall(r'<line x1="[\d.]+" y1="([\d.]+)" x2="[\d.]+" y2="([\d.]+)"', text)
+    circles = re.findall(r'cy="([\d.]+)"', text)
+    assert len(circles) == 2 and all((y, y) in lines for y in circles)
+
+
+def test_small_numbers_of_an_axis_have_a_power_of_ten():
+    assert [number(each) for each in (1e-4, 1e-5, 2e-7, -2.5e-5)] == ["0.0001", "10⁻⁵", "2×10⁻⁷", "−2.5×10⁻⁵"]
+    assert number(0.0) == "0"
+
+
+def test_the_topmost_number_of_an_axis_does_not_touch_its_label():
+    marks = [Line([1, 2], [0.0, 10.0])]
+    text = draw(Picture([Panel(marks, Axis("n"), Axis("GB/s", low=0.0, high=10.0))]), 504)[0]
+    label, top = (float(re.search(f'y="([\\d.]+)"[^>]*>{word}<', text)[1]) for word in ("GB/s", "10"))
+    assert top - label >= LINE

@@ -26,6 +26,7 @@ NARROW = "33rem"
 SMALL = 420
 _NEAR = 3  # pixels: places nearer than this share a box
 HATCH = 6  # pixels between the lines of what waits
+_LINED = 16  # pixels: pale parts of which most are as wide have lines around them
 _MANY = 40  # points of a line that still have dots
 #: What lanes of these names are, so that they have one colour on all pages; or the number of a colour.
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
@@ -146,6 +147,7 @@ class Drawing:
     def _axes(self, plot: Plot) -> None:
         y = plot.top - 7
         if plot.panel.y.label and not plot.rows:
+            y -= 2  # apart from the topmost number
             self.text(plot.start, y, plot.panel.y.label)
             y -= LINE + 4
         if plot.title:
@@ -154,6 +156,8 @@ class Drawing:
             for row in plot.rows if plot.names_rows else ():
                 name = self.layout.name_of_row(row)
                 self.text(plot.left - 6, plot.row(row) + 3.5 - LINE / 2 * name.count("\n"), name, "end")
+            for row in plot.rows if {*map(kind, plot.panel.marks)} <= {"Dots", "Rule", "Note"} else ():
+                self.line(plot.left, plot.row(row), plot.right, plot.row(row), _GRID)  # to its dots
         else:
             for y, word in plot.y_ticks():
                 self.line(plot.left, y, plot.right, y, _GRID)
@@ -290,7 +294,9 @@ class Drawing:
         series = plot.series_of(mark)
         if not series:
             return
-        inset = 0.5 if self._is_lined(mark) else 0.0  # half of the line around it
+        widths = sorted(plot.x(start + length) - plot.x(start) for start, length, *_ in series.rows)
+        is_lined = is_wait(mark) or (self._is_lined(mark) and widths[len(widths) // 2] >= _LINED)
+        inset = 0.5 if is_lined else 0.0  # half of the line around it
         top = plot.row(mark.row) - plot.lane / 2
         high, lane = _p(top + inset), _p(plot.lane - 2 * inset)
         path: list[str] = []
@@ -312,7 +318,8 @@ class Drawing:
                 joined[-1] = (first, right, [*rows, row])
             else:
                 joined.append((left, right, [row]))
-        self.parts.append(f'<path d="{"".join(path)}" style="{self.filled(plot, mark)}"/>')
+        style = self.filled(plot, mark) if is_lined else f"fill:{self.fill(plot, mark)}"
+        self.parts.append(f'<path d="{"".join(path)}" style="{style}"/>')
         for left, right, rows in joined:
             self.box(left, top, max(right - left, 4), plot.lane, told(series, rows))
 
@@ -369,9 +376,10 @@ class Drawing:
         x, y = plot.x(mark.x) + mark.dx, plot.across(mark.y) + mark.dy + 3.5
         wide = text_width(mark.text)
         left = {"left": x, "right": x - wide, "center": x - wide / 2}[mark.align]
-        inside = min(max(left, 0), max(self.width - wide, 0))
+        first = plot.left if isinstance(mark.y, str) else 0  # no row's name lies under it
+        inside = min(max(left, first), max(self.width - wide, 0))
         stands_on_a_bar = mark.color == "paper" or (isinstance(mark.y, str) and plot.marks("Spans"))
-        style = "" if stands_on_a_bar else _HALO
+        style = "" if stands_on_a_bar and not _is_hatched(plot, mark) else _HALO
         if mark.color != "ink":
             style += f"fill:{_variable(mark.color)};"
         self.text(x + inside - left, y, mark.text, _ANCHORS[mark.align], style)
@@ -468,6 +476,9 @@ def _colors(picture) -> dict[int, int | str]:
     by_name: dict[str, int | str] = {}
     rows = [mark for panel in picture.panels for mark in panel.marks if kind(mark) == "Spans"]
     order = _BESIDE_LANES if any(_key(mark) in _LANES for mark in rows) else range(1, COLORS)
+    kept = {
+        _of_lane(_key(mark), mark) for mark in rows if not is_wait(mark)
+    }  # also for those that come later
     for panel in picture.panels:
         marks = [mark for mark in panel.marks if kind(mark) not in ("Note", "Cells", "Rule")]
         marks = [mark for mark in marks if getattr(mark, "color", None) is None]
@@ -480,7 +491,7 @@ def _colors(picture) -> dict[int, int | str]:
                 colors[id(mark)] = LANES["gpu"][0] if key == "CPU waits" else "ceiling"
                 continue
             if not key or key not in by_name:
-                free = [color for color in order if color not in taken]
+                free = [color for color in order if color not in taken | kept]
                 by_name[key] = _of_lane(key, mark) or (free or [len(by_name) % (COLORS - 1) + 1])[0]
                 taken.add(by_name[key])
             colors[id(mark)] = by_name[key]
@@ -493,8 +504,8 @@ def _key(mark) -> str:
 
 
 def _of_lane(name: str, mark) -> int | str | None:
-    """The colour that a lane has on all pages."""
-    return _number(_LANES.get(name)) if kind(mark) == "Spans" else None
+    """The colour that a lane has on all pages, also as bars."""
+    return _number(_LANES.get(name)) if kind(mark) in ("Spans", "Bars") else None
 
 
 def _lane(name: str) -> str:
@@ -524,6 +535,12 @@ def _is_struck(plot: Plot, x: float, wide: float) -> bool:
     """Whether an upright rule goes through a text that begins at x."""
     rules = [rule for rule in plot.marks("Rule") if rule.axis == "x" and plot.x.shows(rule.at)]
     return any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules)
+
+
+def _is_hatched(plot: Plot, note) -> bool:
+    """Whether a note stands where somebody waits: the slanting lines would strike its letters."""
+    waits = [mark for mark in plot.marks("Spans") if mark.row == note.y and is_wait(mark)]
+    return any(start <= note.x <= start + length for mark in waits for start, length in mark.spans)
 
 
 def _all_inside(plot: Plot) -> bool:

@@ -122,7 +122,7 @@ class Layout:
         self.width = width
         #: Whether it is a strip; the `Picture` of another book may not know of any.
         self.is_low = getattr(picture, "low", False)
-        self.columns = picture.columns if width >= _NARROW or self.is_low else 1
+        self.columns = picture.columns
         series = {id(item.mark): item for item in read(picture)}
         self.plots = []
         for panel in picture.panels:
@@ -132,17 +132,30 @@ class Layout:
             if len(other.panels) == len(self.plots):
                 for plot, panel in zip(self.plots, other.panels, strict=True):
                     plot.beside += panel.marks
-        self._name_rows()
-
-    def _name_rows(self) -> None:
         for plot in self.plots:
             for mark in plot.panel.marks:
                 for name in _rows_of(mark):
                     plot.rows.setdefault(name, len(plot.rows))
+        self._name_rows()
+        if width < _NARROW and not (self.is_low or self._has_room_for_columns()):
+            self.columns = 1
+            self._name_rows()
+
+    def _has_room_for_columns(self) -> bool:
+        """Whether tables of short words stand beside each other, under names that stand there once."""
+        cells = [mark for plot in self.plots for mark in plot.marks("Cells")]
+        if len(cells) < len(self.plots) or not self.repeats_rows:
+            return False
+        names = max(text_width(self.name_of_row(row)) + 8 for row in self.plots[0].rows)
+        inner = (self.width - names - _GAP * (self.columns - 1)) / self.columns - 6
+        return all(_wide_of_cell(mark) * len(mark.columns) <= inner for mark in cells)
+
+    def _name_rows(self) -> None:
         self.repeats_rows = self.columns > 1 and len({tuple(plot.rows) for plot in self.plots}) == 1
         for place, plot in enumerate(self.plots):
             plot.names_rows = not (self.repeats_rows and plot.rows and place % self.columns)
             with_bars = {name for mark in plot.marks("Bars") for name in mark.values}
+            plot.heights = []
             if self.is_low:
                 high, plot.lane = _LOW
                 plot.heights = [high] * len(plot.rows)
@@ -154,7 +167,9 @@ class Layout:
 
     def name_of_row(self, name: str) -> str:
         """The name in lines that leave room for the panel."""
-        return wrapped(name, 0.3 * self.width if self.repeats_rows else 0.42 * self.width / self.columns)
+        if not self.repeats_rows:
+            return wrapped(name, 0.42 * self.width / self.columns)
+        return wrapped(name, (0.26 if self.width < _NARROW else 0.3) * self.width)
 
     def place(self, top: float) -> float:
         """Give each panel its place; where the last ends."""
@@ -175,7 +190,7 @@ class Layout:
             if plot.title:
                 plot.top += 2 + LINE * self._lines_of_titles(place, [inner + left for left in lefts])
             if plot.panel.y.label and not plot.rows:
-                plot.top += LINE + 4
+                plot.top += LINE + 6
             plot.bottom = plot.top + self._height(plot)
             _scale(plot)
             end = plot.bottom + 4
@@ -238,6 +253,12 @@ class Layout:
             return True
         ends = [_extent(plot, "x")[1] for plot in self.plots]
         return any(plot.marks("Spans") for plot in self.plots) and max(ends) <= _APART * min(ends)
+
+
+def _wide_of_cell(mark) -> float:
+    """Pixels that each cell needs for its words and those of its column."""
+    words = [*mark.columns, *(text for row in mark.texts or () for text in row if text)]
+    return max(map(text_width, words), default=0.0) + 5
 
 
 def _fit(ticks: list[tuple[float, str]]) -> bool:

@@ -12,6 +12,7 @@ LINE = 12
 #: Widths of letters in the page's type, Inter, as parts of its size; what is not named is 0.61 wide.
 _LETTERS = {"il'I ,.:;|!": 0.27, "tfjr()/[]": 0.36, '1-_"*': 0.45, "scekxzavyL7J": 0.56}
 _LETTERS |= {"PRSTBKAVXY×+=−": 0.67, "DCUGNOQHw&": 0.76, "mMW…%@—": 0.91}
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _WIDTHS = {letter: width for letters, width in _LETTERS.items() for letter in letters}
 
 
@@ -99,9 +100,13 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number of an axis; from a million on as 1.05 M."""
+    """A number of an axis; from a million on as 1.05 M, below a ten thousandth as 2×10⁻⁵."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:,.3g} M".replace("-", "−")
+    if 0 < abs(value) < 1e-4:
+        times, power = f"{value:.2e}".split("e")
+        raised = str(int(power)).translate(_RAISED)
+        return f"{float(times):g}×10{raised}".removeprefix("1×").replace("-", "−")
     return f"{value:,.10g}".replace("-", "−")
 
 

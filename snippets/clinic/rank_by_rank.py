@@ -279,12 +279,16 @@ def plot(results: dict, ceilings: dict):
     names = {"loader": "loader", "passes": "forward, backward"}
     names |= {"all_reduce": "all-reduce and wait"}
     parts = {name: {} for name in names.values()}
+    colors = ("data", "gpu", "peer")
     for case, title in titles.items():
         for rank in (0, results["ranks"] - 1):
             for part, name in names.items():
                 ms = results["by_rank_ms"][case][part][rank]
                 parts[name][f"{title}, rank {rank}"] = ms
-    return stacked(parts, "ms")
+    picture = stacked(parts, "ms")
+    for mark, color in zip(picture.panels[0].marks, colors, strict=True):
+        mark.color = color
+    return picture
 
 
 if __name__ == "__main__":

@@ -96,16 +96,17 @@ def plot(results: dict, ceilings: dict):
         marks.append(Dots(x, [row["tflop_s"] for row in points], roof))
     # left of its dot, or right of it: where no line and no other name is
     left = {"bf16 1024": (10, 13), "512 × 512": (-12, -6)}
-    left |= {"matrix by vector": (2, -14), "bf16 4096": (5, -14)}
+    left |= {"matrix by vector": (-12, -14), "bf16 4096": (5, -14)}
     right = {"softmax": (6, 0), "attention": (8, 11)}
-    right |= {"bf16 8192": (2, -14), "TF32 4096": (4, 19)}
+    right |= {"bf16 8192": (2, -14), "TF32 4096": (4, 19), "float32 4096": (-30, 13)}
+    right |= {"32,768 × 64": (6, 6)}
     for name, row in rows.items():
         kind, _, size = name.rpartition(" ")
         text = f"{size}²" if size.isdigit() else name
         if size == "4096":  # the same matmul in each data type
             text = f"{kind} {text}"
         (dx, dy), side = right.get(name, (6, 3)), "left"
-        if name in left or " × " in name:
+        if name in left or (" × " in name and name not in right):
             (dx, dy), side = left.get(name, (-8, 0)), "right"
         place = row["flop_per_byte"], row["tflop_s"]
         marks.append(Note(*place, text, side, dx, dy))

@@ -398,8 +398,7 @@ def plot(results: dict, ceilings: dict):
         panel.marks.append(Spans("compute", gaps, "compute waits", light=True))
         first, ms = gaps[0] if gaps else (0.0, 0.0)
         if len(names) == 1 and ms > longest / 3:
-            text, middle = f"fault: {names[0]}", first + ms / 2
-            panel.marks.append(Note(middle, "compute", text, "center"))
+            panel.marks.append(Note(first + ms / 2, "compute", names[0], "center"))
         elif len(names) == 1:
             panel.marks.append(Note(end, "compute", f"fault: {names[0]}", dx=8))
         elif names:

@@ -61,7 +61,12 @@ def plot(results: dict, ceilings: dict):
         end = results["ms"][key]
         lanes.append([lane, start, end - start, key])
         start = end
-    return timelines({"what the calling thread spends": lanes}, "ms")
+    picture = timelines({"what the calling thread spends": lanes}, "ms")
+    *calls, item = picture.panels[0].marks
+    for mark in calls:
+        mark.color = "python"
+    item.name = "CPU waits"
+    return picture
 
 
 if __name__ == "__main__":

@@ -84,7 +84,10 @@ def plot(results: dict, ceilings: dict):
     rows = zip(results["zeros"], results["watt"], results["mhz"], strict=True)
     for share, watt, mhz in rows:
         if share in (0.0, 0.8, 1.0):  # more would not fit beside each other
-            marks.append(Note(watt, mhz, f"{share:.0%} zeros", dx=6, dy=-8))
+            text, place = f"{share:.0%} zeros", (watt, -8)
+            if share == 0.0:  # right of all dots: the line comes from above
+                place = (max(results["watt"]), 2)
+            marks.append(Note(place[0], mhz, text, dx=6, dy=place[1]))
     if "clock_mhz" in ceilings:
         marks.append(Rule("y", ceilings["clock_mhz"], "highest clock"))
     if "power_limit_w" in ceilings:

@@ -58,7 +58,10 @@ def plot(results: dict, ceilings: dict):
     us = {}
     for name, label in labels.items():
         us[label] = {kinds[kind]: each for kind, each in results["us"][name].items()}
-    return bars(us, {}, "µs")
+    picture = bars(us, {}, "µs")
+    for mark, color in zip(picture.panels[0].marks, ("python", "gpu"), strict=True):
+        mark.color = color
+    return picture
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    parts = [int(name) for name in results["parts"]]
-    rows = list(results["parts"].values())
+    parts = sorted(int(name) for name in results["parts"])  # keys are sorted as texts
+    rows = [results["parts"][str(n)] for n in parts]
     ticks = {n: str(n) for n in parts}
     peaks = [row.get("peak", row["predicted"]) / 2**30 for row in rows]
     ms = [results["ms"][str(n)] for n in parts]

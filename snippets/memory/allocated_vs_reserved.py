@@ -76,7 +76,7 @@ def plot(results: dict, ceilings: dict):
     texts = {name: f"{end:,.0f}" for name, end in zip(names, ends, strict=True)}
     for before, now in pairwise(zip(names, ends, strict=True)):
         if now[1] == before[1]:
-            texts[now[0]] += " as before"
+            texts[now[0]] = "as before"
     picture = stacked(parts, "MiB in use on the GPU", texts)
     outside = picture.panels[0].marks[-1]
     outside.color, outside.light = "ceiling", True

@@ -183,11 +183,12 @@ def plot(results: dict, ceilings: dict):
     rows = [*LABELS, "operators"]
     if any(bar[0] == "GPU" for bar in results["bars"]):
         rows.append("GPU")
+    colors = {"load": "data", "operators": "python"}
     marks = []
     for row in rows:
         bars = [bar for bar in results["bars"] if bar[0] == row]
         spans = [(start / 1e3, us / 1e3) for _, start, us in bars]
-        marks.append(Spans(row, spans, row))
+        marks.append(Spans(row, spans, row, colors.get(row)))
     return Picture([Panel(marks, Axis("ms"))])
 
 

@@ -89,7 +89,13 @@ def plot(results: dict, ceilings: dict):
     if results["ranks"] == 4:
         groups["DenseNet-121"]["DataParallel, V100, 2018"] = results["v100_speedup"]
     limits = {"number of GPUs": results["ranks"], "one GPU": 1}
-    return bars(groups, limits, "speed, times one GPU")
+    picture = bars(groups, limits, "speed, times one GPU")
+    for mark in picture.panels[0].marks:
+        if "DataParallel" in mark.name:
+            mark.color, mark.light = "ceiling", "V100" in mark.name
+        elif mark.name == "DDP":
+            mark.color = 1
+    return picture
 
 
 if __name__ == "__main__":

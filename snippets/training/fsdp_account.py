@@ -120,15 +120,19 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     titles = {"ddp": "DDP", "fsdp": "FSDP", "fsdp_four": "FSDP, four\nblocks a group"}
-    parts: dict[str, dict] = {"kernels": {}, "NCCL alone": {}, "nothing runs": {}}
+    parts: dict[str, dict] = {"kernels": {}, "NCCL alone": {}, "it waits": {}}
+    colors = ("gpu", "peer", "ceiling")
     for size in ("few", "many"):
         for name, text in titles.items():
             ms = results["profiled"][f"{name}_{size}"]["ms"]
             row = f"{text}, {size} tokens"
             parts["kernels"][row] = ms["kernels"]
             parts["NCCL alone"][row] = ms["exposed"]
-            parts["nothing runs"][row] = ms["idle"]
-    return stacked(parts, "ms of a step")
+            parts["it waits"][row] = ms["idle"]
+    picture = stacked(parts, "ms of a step")
+    for mark, color in zip(picture.panels[0].marks, colors, strict=True):
+        mark.color = color
+    return picture
 
 
 if __name__ == "__main__":

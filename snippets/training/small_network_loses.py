@@ -54,7 +54,10 @@ def plot(results: dict, ceilings: dict):
     lines = {text: results["speedup"][way] for way, text in names.items()}
     limits = {"number of GPUs": results["ranks"], "one GPU": 1}
     labels = {"xlabel": "rows in all", "ylabel": "speed, times one GPU"}
-    return sweep(results["rows"], lines, limits, xlog=True, **labels)
+    picture = sweep(results["rows"], lines, limits, xlog=True, **labels)
+    for mark, color in zip(picture.panels[0].marks, ("muted", 1), strict=False):
+        mark.color = color
+    return picture
 
 
 if __name__ == "__main__":

@@ -94,9 +94,9 @@ def plot(results: dict, ceilings: dict):
     sums = {alone: f"{ms['part']:.3g} + {ms['exchange']:.2g}"}
     part, exchange = {alone: ms["part"]}, {alone: ms["exchange"]}
     marks = [
-        Bars(whole),
-        Bars(part, "a GPU's part of the layer", {alone: 0.0}, {}),
-        Bars(exchange, "two all-reduces", part, sums),
+        Bars(whole, color="gpu"),
+        Bars(part, "a GPU's part of the layer", {alone: 0.0}, {}, "gpu"),
+        Bars(exchange, "two all-reduces", part, sums, "peer"),
     ]
     return Picture([Panel(marks, Axis("ms a step"))])
 

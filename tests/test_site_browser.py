@@ -1993,7 +1993,7 @@ SEARCHED = {
     "compile time long": "symptoms/#torchcompile-of-a-deep",
     "train on 2 gpus": "training/ devices/",
     "nvlink vs pcie": "symptoms/#gpu-to-gpu glossary/#nvlink",
-    "gradient checkpointing": "glossary/#activation-checkpointing memory/#activations-twice",
+    "gradient checkpointing": "symptoms/#how-much-slower-does-activation memory/#activations-twice",
     "ddp bucket size": "training/#bucket-sizes",
     "memory after del": "symptoms/#nvidia-smi-shows",
     "gpu util 100% but slow": "symptoms/#gpu-utilization-is-100",
@@ -2117,7 +2117,7 @@ SEARCHED = {
     "FSDP no memory reduction": "symptoms/#fsdp-needs-as-much-memory",
     "FSDP slow small batch": "symptoms/#fsdp-is-slower-than-ddp",
     "vllm CUDA out of memory other process": "symptoms/#vllm",
-    "first inference fast later slow": "symptoms/#the-model-takes-no-time",
+    "first inference fast later slow": "symptoms/#the-first-inference-is-fast",
     "多线程 推理 没有加速": "symptoms/#cuda-streams",
     "two models in parallel on one GPU no speedup": "symptoms/#several-processes-on-one-gpu",
     "tensor.cpu() 耗时 很长": "symptoms/#item-is-slow",
@@ -2154,6 +2154,16 @@ SEARCHED = {
     "copy stream default stream reads old data": "symptoms/#results-differ-from-run-to-run_1",
     "双卡 没快多少": "symptoms/#ddp-is-slower-than-one-gpu-over-pcie",
     "why two torch.cuda.synchronize speed test": "symptoms/#how-do-i-time",
+    "modified by an inplace operation": "symptoms/#one-of-the-variables",
+    "in-place operation backward error": "symptoms/#one-of-the-variables",
+    "killed by signal: Killed": "symptoms/#dataloader-worker-pid",
+    "DataLoader worker OOM killer": "symptoms/#dataloader-worker-pid",
+    "DataLoader worker is killed by signal: Bus error": "symptoms/#dataloader-worker-is",
+    "memory grows every iteration": "symptoms/#memory-grows-from-step-to-step",
+    "first inference fast then slow": "symptoms/#the-first-inference-is-fast",
+    "vram": "memory/ symptoms/#memory-grows symptoms/#nvidia-smi symptoms/#cuda-out-of-memory",
+    "PYTORCH_CUDA_ALLOC_CONF": "memory/ symptoms/#cuda-out-of-memory_2",
+    "PYTORCH_ALLOC_CONF": "memory/ symptoms/#cuda-out-of-memory_2",
 }
 
 #: The words of public questions (titles, pasted errors): places beside the symptom, and the symptom.
@@ -2528,6 +2538,19 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
         assert f"entry={place}" in search(page, words).first.get_attribute("href")
 
 
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("memory grows every iteration", "memory-grows-from-step-to-step"),
+        ("first inference fast then slow", "the-first-inference-is-fast"),
+        ("DataLoader worker is killed by signal: Killed", "dataloader-worker-pid-is-killed"),
+        ("modified by an inplace operation", "one-of-the-variables-needed"),
+    ],
+)
+def test_one_row_fits_and_is_the_first_that_is_found(visit, words, place):
+    assert f"entry={place}" in search(visit(""), words).first.get_attribute("href")
+
+
 def test_search_hears_what_is_pasted_without_a_key(visit):
     page = visit("")
     page.locator(".md-search__input").focus()
@@ -2647,7 +2670,27 @@ PASTED = {
     "Error 802: system not yet initialized": "error-802",
     "a job hangs": "a-distributed-job-hangs",
     "显存不足": "cuda-out-of-memory",
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+    "operation: [torch.cuda.FloatTensor [64, 10]], which is output 0 of AsStridedBackward0, is at version 2; "
+    "expected version 1 instead.": "one-of-the-variables-needed",
+    "RuntimeError: DataLoader worker (pid 4312) is killed by signal: Killed.": "dataloader-worker-pid",
+    "RuntimeError: DataLoader worker (pid 4312) is killed by signal: Bus error. It is possible that "
+    "dataloader's workers are out of shared memory.": "dataloader-worker-is-killed-by-signal-bus-error",
+    "PYTORCH_CUDA_ALLOC_CONF": "cuda-out-of-memory_2",
 }
+
+#: Errors of which the book has no row; some of their words are in rows.
+UNKNOWN = [
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x512 and 256x10)",
+    "RuntimeError: Error(s) in loading state_dict for ResNet: size mismatch for fc.weight: copying a param "
+    "with shape torch.Size([1000, 2048]) from checkpoint, the shape in current model is torch.Size([10]).",
+    "RuntimeError: Trying to backward through the graph a second time",
+    "element 0 of tensors does not require grad and does not have a grad_fn",
+    "ValueError: Expected input batch_size (32) to match target batch_size (64).",
+    "AttributeError: 'NoneType' object has no attribute 'shape'",
+    "KeyError: 'labels'",
+    "my loss does not converge",
+]
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -2659,6 +2702,19 @@ def test_a_whole_error_message_finds_its_symptom(visit, width):
         first = page.locator(".ov-symptom h3:visible").first
         assert first.get_attribute("id").startswith(row), words
         assert first.evaluate("row => !row.closest('details')"), "no group has to be opened"
+        assert page.locator(".ov-narrow output").inner_text().endswith("the nearest first"), words
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_an_error_that_the_book_does_not_know_is_said_to_be_unknown(visit, width):
+    page = visit("symptoms/", width=width, rows=False)
+    box = page.get_by_role("searchbox", name="Words of what you see")
+    for words in UNKNOWN:
+        box.fill(words)
+        said = page.locator(".ov-narrow output").inner_text()
+        assert said == "No symptom has these words. The nearest, perhaps not yours:", words
+        assert 1 <= page.locator(".ov-symptom:visible").count() <= 3
+        assert page.get_by_role("button", name="Search the book for it").is_visible()
 
 
 def test_the_symptoms_are_narrowed_by_words(visit):

@@ -656,23 +656,30 @@
     return [...new Set(telling.length ? telling : words)]
   }
 
-  /* The rows that have most of the words, the best first: each word counts the more the fewer rows have it, most in a title.
+  /* The rows that have most of the words, the best first, and whether the best has enough of them: of a few words most, of a long
+     message, in which much is of the reader's own program, a third. Each word counts the more the fewer rows have it, most in a title.
      A word of the reader's is the beginning of one of the row's. Chinese is not divided into words: where no row has
      a sentence, each two of its characters are looked for. */
   const ranked = (rows, text) => {
     const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
       : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/(?<=[a-z]{3})s$/, "")))
-    const scores = new Map(rows.map(({ row }) => [row, 0]))
+    const scores = new Map(rows.map(({ row }) => [row, 0])), shares = new Map(scores)
+    let all = 0
     const pairs = asked => /^\p{sc=Han}{3}/u.test(asked) && !rows.some(({ title, rest }) => has(title, asked) || has(rest, asked))
       ? [...asked].slice(1).map((last, i) => [...asked][i] + last) : [asked]
     for (const asked of new Set(askedWith(text).flatMap(pairs))) {
       const parts = rows.map(({ title, rest }) => has(title, asked) ? 1.5 : has(rest, asked) ? 1 : 0)
-      const weight = Math.log(1 + rows.length / parts.filter(Boolean).length)
-      rows.forEach(({ row }, i) => { if (parts[i]) scores.set(row, scores.get(row) + parts[i] * weight) })
+      const weight = Math.log(1 + rows.length / Math.max(1, parts.filter(Boolean).length))
+      all += weight
+      rows.forEach(({ row }, i) => {
+        if (!parts[i]) return
+        scores.set(row, scores.get(row) + parts[i] * weight)
+        shares.set(row, shares.get(row) + weight)
+      })
     }
-    const best = Math.max(...scores.values())
-    const sorted = [...scores].sort((one, other) => other[1] - one[1])
-    return sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row)
+    const sorted = [...scores].sort((one, other) => other[1] - one[1]), [first, best] = sorted[0], share = shares.get(first) / all
+    const known = share >= 0.6 || share >= 0.3 && best >= 20
+    return { known, chosen: sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row).slice(0, known ? undefined : 3) }
   }
 
   /* The theme's search with these words. */
@@ -705,7 +712,7 @@
     more.addEventListener("click", () => seek(askedWith(words.value).join(" ")))
     form.addEventListener("submit", event => event.preventDefault())
     form.addEventListener("input", () => {
-      const asked = words.value.trim() !== "", chosen = asked ? ranked(rows, words.value) : []
+      const asked = words.value.trim() !== "", { known, chosen } = asked ? ranked(rows, words.value) : { known: true, chosen: [] }
       kept.forEach((children, i) => lists[i].append(...children))
       best.replaceChildren(...chosen)
       best.hidden = !chosen.length
@@ -713,8 +720,9 @@
       for (const contents of document.querySelectorAll(".md-nav--secondary")) contents.hidden = asked
       for (const group of groups) group.open = false
       form.classList.toggle("ov-chosen", asked)
-      said.textContent = !asked ? "" : chosen.length ? `${chosen.length} of ${all.length} symptoms, the nearest first` : "No symptom has these words."
-      more.hidden = !asked || chosen.length > 0
+      said.textContent = !asked ? "" : known ? `${chosen.length} of ${all.length} symptoms, the nearest first`
+        : `No symptom has these words.${chosen.length ? " The nearest, perhaps not yours:" : ""}`
+      more.hidden = known
     })
     heads[0].before(form, best)
   }

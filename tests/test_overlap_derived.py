@@ -115,6 +115,12 @@ def test_what_derive_changes_in_its_argument_stays_as_it_was_measured(derived):
     assert book.scope(measured)["n"] == measured.result["n"] == 3
 
 
+def test_an_expression_knows_the_versions_of_the_run(derived):
+    book = derived("").book
+    measured = book.recordings("a/one")["cpu"]
+    assert book.scope(measured)["software"]["torch"] == measured.data["software"]["torch"]
+
+
 def test_derive_is_neither_hashed_nor_in_downloads_but_in_the_edition(small_book):
     small_book.snippet(
         "a/tools", "import json\n\n\ndef summed(rows):\n    return json.dumps(rows)\n\n\n" + MAIN

@@ -4,6 +4,7 @@ import ast
 import gc
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from collections import namedtuple
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -1075,6 +1076,58 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
         with pytest.raises(RuntimeError):
             double_(wrong, its)
     assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
+
+
+def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
+    """The shared stream waits, the kernel runs in it and in the GPU's context, PyTorch's stream waits."""
+    events, current = [], ["outside"]
+
+    class Stream(SimpleNamespace):
+        def wait_stream(self, other):
+            events.append(f"{self.name} waits for {other.name}")
+
+    @contextmanager
+    def stream(its):
+        current.append(its.name)
+        yield
+        current.pop()
+
+    outside, shared = Stream(name="outside"), Stream(name="shared")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu=None: outside)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: shared)
+
+    def double_(x, its):
+        events.append(f"{x} in {current[-1]}, GPU {pycuda.top()}, flag {its.handle - 7}")
+
+    names = pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": "x", "double_": double_}
+    text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    exec(compile(code, "docs/pycuda.md", "exec"), names)
+    assert events == ["shared waits for outside", "x in shared, GPU 0, flag 1", "outside waits for shared"]
+    assert pycuda.stack == []
+
+
+def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted, monkeypatch):
+    module = ModuleType("pycuda.gpuarray")
+    module.GPUArray = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
+    names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3).T
+    array = names["as_array"](x)
+    assert (array.shape, array.dtype, array.strides) == ((3, 2), "float32", (4, 12))
+    assert array.gpudata == x.data_ptr() and array.base is x
+    asked = []
+    monkeypatch.setattr(torch, "as_tensor", lambda array, device: asked.append((array, device)) or x)
+    assert names["as_tensor"](array) is x and asked == [(array, "cuda")]
+
+
+@pytest.mark.gpu
+def test_a_tensor_is_an_array_of_pycudas_and_a_tensor_again(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    names, x = pasted("gpu_array"), torch.arange(6.0, device="cuda").view(2, 3).T
+    with pasted("torch_context")["torch_context"](0):
+        again = names["as_tensor"](names["as_array"](x))
+    assert again.data_ptr() == x.data_ptr() and torch.equal(again, x)
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ from functools import cached_property
 from overlap import OverlapError
 from overlap.book import select
 from overlap.book.condition import machine_scope
-from overlap.book.expression import Chapter, Undecided, evaluate, wrap
+from overlap.book.expression import Chapter, Data, Undecided, evaluate, wrap
 from overlap.book.recording import Recording, disturbed, hosts
 from overlap.book.records import Records
 from overlap.book.statistic import Statistic, show
@@ -98,6 +98,7 @@ class Book(Records):
 
         names: dict = {chapter: Chapter(chapter, load) for chapter in self._chapters}
         names |= machine_scope(run["machine"])
+        names["software"] = Data(run["software"], f"software of {recording.snippet}")
         for key, value in self.result(recording, number).items():
             names[key] = wrap(value, f"{recording.snippet}.{key}")
         return names

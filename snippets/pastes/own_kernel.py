@@ -4,15 +4,15 @@ from functools import cache
 
 import torch
 
-SOURCE = """
-extern "C" __global__ void twice(float *x, int n) {
+TORCH_SOURCE = """extern "C" __global__ void twice(float *x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] *= 2; }"""
-twice = cache(lambda gpu: torch.cuda._compile_kernel(SOURCE, "twice"))
+torch_twice = cache(lambda gpu: torch.cuda._compile_kernel(TORCH_SOURCE, "twice"))
 
 
-def twice_(x):
-    torch._check(x.dtype == torch.float32 and x.is_contiguous() and x.numel() < 2**31)
+def twice_(x):  # in place, which autograd does not see
+    n = x.numel()
+    torch._check(x.dtype == torch.float32 and x.is_contiguous() and n < 2**31)
     with torch.cuda.device(x.device):
-        twice(x.device)((-(-x.numel() // 256) or 1, 1, 1), (256, 1, 1), [x, x.numel()])
-    return x  # changed in place, which autograd does not see
+        torch_twice(x.device)((-(-n // 256) or 1, 1, 1), (256, 1, 1), [x, n])
+    return x

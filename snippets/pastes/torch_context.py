@@ -5,14 +5,14 @@ from functools import cache
 
 import pycuda.driver as driver
 
-primary_context = cache(lambda index: driver.Device(index).retain_primary_context())
+primary = cache(lambda gpu: driver.Device(gpu).retain_primary_context())
 
 
 @contextmanager
 def torch_context(index=0):
     driver.init()
-    primary_context(index).push()
+    primary(index).push()
     try:
         yield driver
     finally:
-        primary_context(index).pop()
+        primary(index).pop()

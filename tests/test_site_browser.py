@@ -715,7 +715,11 @@ def test_a_mark_opens_its_evidence(visit, width):
     assert evidence.is_visible() and box["x"] >= 0 and box["x"] + box["width"] <= width
     assert box["y"] >= 0 and box["y"] + box["height"] <= 900
     assert evidence.locator("li code").first.is_visible()
-    assert evidence.locator("p").first.inner_text().startswith("Checked: ")
+    said, checked = (evidence.locator("p").nth(i).inner_text() for i in (0, 1))
+    assert said.startswith("In the text: ") and checked.startswith("Checked: ")
+    around = mark.locator("xpath=ancestor::*[self::p or self::li or self::td][1]").inner_text()
+    words = re.findall(r"[a-z]{4,}", said.removeprefix("In the text: "))
+    assert words and set(words) < set(re.findall(r"[a-z]{4,}", around)), "no more than its sentence"
     tested = evidence.locator("details.ov-tested")
     assert not tested.locator("code").is_visible()
     tested.locator("summary").click()

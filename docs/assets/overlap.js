@@ -505,6 +505,29 @@
   }
   addEventListener("hashchange", opened)
 
+  /* What the text says where a mark stands: from the end of the sentence before up to the mark. */
+  const sentenceOf = mark => {
+    const words = document.createRange()
+    words.setStart(mark.closest("p, li, td, dd, figcaption") ?? mark.parentElement, 0)
+    words.setEndBefore(mark)
+    const said = words.cloneContents()
+    for (const other of said.querySelectorAll(".ov-mark")) other.remove()
+    return said.textContent.replace(/\s+/g, " ").replace(/ (?=[.,;:)])/g, "").trim().split(/(?<=[.!?][")]?) |(?<=[。！？])/).at(-1)
+  }
+
+  /* The evidence of a mark begins with the words that it stands behind; their values are of the picked machine. */
+  const quote = (mark, evidence) => {
+    evidence.querySelector(".ov-in-text")?.remove()
+    const said = sentenceOf(mark), checked = evidence.querySelector("p")
+    if (checked.textContent.includes(said)) return
+    const first = document.createElement("p"), head = document.createElement("b"), text = document.createElement("span")
+    first.className = "ov-in-text"
+    head.textContent = "In the text:"
+    Object.assign(text, { lang: document.documentElement.lang, textContent: said })
+    first.append(head, " ", text)
+    checked.before(first)
+  }
+
   /* A mark opens its evidence. */
   const openEvidence = async mark => {
     const place = document.querySelector("article")
@@ -516,6 +539,7 @@
         made.querySelector(".ov-close").setAttribute("popovertarget", id)
         place.append(made)
       }
+      quote(mark, made)
       const beside = document.documentElement.clientWidth - place.getBoundingClientRect().right
       made.style.setProperty("--beside", `${beside}px`)  // the contents there stay free
       made.showPopover({ source: mark })

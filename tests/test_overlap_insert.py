@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("mkdocs")
 
 from overlap.blocks.inline import cited, values
+from overlap.blocks.page import parse
 from overlap.cli import main
 from overlap.site.build import inserted, prepare
-from overlap.site.insert import insert
+from overlap.site.insert import insert, reading_minutes
 from overlap.site.pictures import Pictures
 from overlap.site.unbroken import unbroken
 from overlap.site.view import Site
@@ -208,3 +209,14 @@ def test_short_code_with_a_hyphen_is_marked_and_no_other():
         '<a href="--gpus">x</a>',
     ):
         assert unbroken(other) == other
+
+
+def test_minutes_count_words_pictures_and_lines_to_paste(tmp_path):
+    folder = tmp_path / "snippets/pastes"
+    folder.mkdir(parents=True)
+    (folder / "six.py").write_text('"""Six."""\n\n' + "x = 1\n" * 6)
+    text = f"{'word ' * 128}{{a/it: n * 2}} end {{claim: mark}}\n\n```paste six\n```\n\n```diagram a\n```\n\n"
+    blocks = parse(f"{text}## More {{ #evidence }}\n\n{'word ' * 260}\n", "a.md")
+    answer, evidence = reading_minutes(tmp_path, blocks)
+    assert answer == pytest.approx(1 + 6 / 30 + 0.25 + 2 / 130)  # the heading: two words
+    assert evidence == pytest.approx(2)

@@ -12,7 +12,7 @@ from markdown.extensions.toc import slugify
 from overlap.blocks.block import Text
 from overlap.blocks.inline import cited, values
 from overlap.blocks.page import Page, parse
-from overlap.site.insert import _PACE, _words
+from overlap.site.insert import reading_minutes
 from overlap.site.languages import languages
 
 DOCS = ROOT / "docs"
@@ -86,7 +86,7 @@ def test_a_diagram_in_chinese_has_the_shapes_and_values_of_the_english_one(path)
 
 
 def test_an_answer_takes_about_as_long_to_read_in_both_languages(both):
-    minutes = [_words(page.blocks)[0] / _PACE for page in both]
+    minutes = [reading_minutes(ROOT, page.blocks)[0] for page in both]
     assert 0.75 <= minutes[1] / minutes[0] <= 1.25
 
 

@@ -5,12 +5,14 @@ It is Markdown for any builder.
 
 import re
 from html import escape
+from pathlib import Path
 
 from overlap import OverlapError
 from overlap.blocks import language
 from overlap.blocks.block import Block
 from overlap.blocks.inline import CITED, PRINTED, VALUE, VERDICT, VERDICTS, read_value, replace
 from overlap.blocks.page import parse
+from overlap.blocks.paste import Paste
 from overlap.book import select
 from overlap.book.verdict import Counts
 from overlap.run import hardware
@@ -24,8 +26,13 @@ _BEFORE = r"(?P<before>(?:(?<!`)`[^`\n]+`(?!`))?[^\s*_`\[\]()<>\u3000-\u9fff\uff
 _MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)。，；：）]*)"
 #: The title of a page.
 _TITLE = re.compile(r"\A\s*# .*$", re.M)
-#: Words a minute, of prose that has to be thought about.
-_PACE = 200
+#: Words a minute, of technical prose and of captions.
+_PACE = 130
+#: Lines to paste a minute.
+_LINES = 30
+#: Minutes for what one looks at: a picture, or a program with its output.
+_LOOK = 0.25
+_PICTURES = {"figure", "diagram", "snippet", "pair"}
 #: A word; two characters of Chinese take about as long to read.
 _WORD = re.compile(r"[\u3400-\u9fff]{1,2}|[^\s\u3000-\u9fff\uff00-\uffef]+")
 
@@ -91,13 +98,13 @@ def _mark(view: View, match: re.Match) -> str:
 
 def _head(view: View, blocks: list[Block]) -> str:
     """Below the title: minutes to read, and the machine shown; claims, if not all hold."""
-    answer, evidence = _words(blocks)
+    answer, evidence = reading_minutes(view.book.root, blocks)
     return view.file(
         "head_zh" if language.is_chinese(view.path) else "head",
         status=view.site.status,
         first=view.opens_on,
-        minutes=max(1, round(answer / _PACE)),
-        evidence=round(evidence / _PACE),
+        minutes=max(1, round(answer)),
+        evidence=round(evidence),
         has_runs=bool(_days(view)),
         is_first=view.opens_on == select.of_book(view.book),
         elsewhere=list(filter(None, view.elsewhere)),
@@ -108,11 +115,32 @@ def _head(view: View, blocks: list[Block]) -> str:
     )
 
 
-def _words(blocks: list[Block]) -> tuple[int, int]:
-    """How many words the answer of a page has, and how many its evidence."""
-    text = "\n".join(block.prose.text for block in blocks if block.prose)
-    answer, _, evidence = text.partition(f"{{ #{EVIDENCE} }}")
-    return len(_WORD.findall(answer)), len(_WORD.findall(evidence))
+def reading_minutes(root: Path, blocks: list[Block]) -> tuple[float, float]:
+    """How many minutes the answer of a page takes to read, and how many its evidence.
+
+    Words of prose and of captions count, where a value is one word and a mark is none; so do lines to paste,
+    and pictures. The lines of a program and of its output do not: they are looked at, as a picture is.
+    """
+    minutes = [0.0, 0.0]
+    part = 0
+    for block in blocks:
+        text = block.prose.text if block.prose else ""
+        before, heading, after = text.partition(f"{{ #{EVIDENCE} }}")
+        minutes[part] += _words(before) / _PACE
+        if heading:
+            part = 1
+        minutes[part] += _words(after) / _PACE
+        if isinstance(block, Paste):
+            code = block.code(root)
+            minutes[part] += sum(bool(line.strip()) for line in code.split("\n")) / _LINES
+        elif block.kind in _PICTURES:
+            minutes[part] += _LOOK
+    return minutes[0], minutes[1]
+
+
+def _words(text: str) -> int:
+    """How many words a reader sees in Markdown."""
+    return len(_WORD.findall(VALUE.sub("0", CITED.sub("", text))))
 
 
 def _measured(view: View) -> str:

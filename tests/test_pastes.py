@@ -1100,7 +1100,8 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     def double_(x, its):
         events.append(f"{x} in {current[-1]}, GPU {pycuda.top()}, flag {its.handle - 7}")
 
-    names = pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": "x", "double_": double_}
+    x = type("Tensor", (), {"device": "cuda:0", "__str__": lambda tensor: "x"})()
+    names = pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": x, "double_": double_}
     text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     exec(compile(code, "docs/pycuda.md", "exec"), names)
@@ -1112,9 +1113,13 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     module = ModuleType("pycuda.gpuarray")
     module.GPUArray = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
-    names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3).T
+    on_gpu = type("OnGpu", (torch.Tensor,), {"is_cuda": True})
+    names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3).as_subclass(on_gpu)
     array = names["as_array"](x)
-    assert (array.shape, array.dtype, array.strides) == ((3, 2), "float32", (4, 12))
+    assert (array.shape, array.dtype) == ((2, 3), "float32")
+    for wrong in (x.T, torch.ones(2)):
+        with pytest.raises(RuntimeError, match="not contiguous, or not on a GPU"):
+            names["as_array"](wrong)
     assert array.gpudata == x.data_ptr() and array.base is x
     asked = []
     monkeypatch.setattr(torch, "as_tensor", lambda array, device: asked.append((array, device)) or x)
@@ -1124,7 +1129,7 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
 @pytest.mark.gpu
 def test_a_tensor_is_an_array_of_pycudas_and_a_tensor_again(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    names, x = pasted("gpu_array"), torch.arange(6.0, device="cuda").view(2, 3).T
+    names, x = pasted("gpu_array"), torch.arange(6.0, device="cuda").view(2, 3)
     with pasted("torch_context")["torch_context"](0):
         again = names["as_tensor"](names["as_array"](x))
     assert again.data_ptr() == x.data_ptr() and torch.equal(again, x)

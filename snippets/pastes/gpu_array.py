@@ -5,10 +5,11 @@ from pycuda.gpuarray import GPUArray
 
 
 def as_array(x):
+    right = x.is_cuda and x.is_contiguous()
+    torch._check(right, lambda: "not contiguous, or not on a GPU")
     dtype = str(x.dtype).removeprefix("torch.")
-    steps = tuple(x.element_size() * step for step in x.stride())
     memory = {"gpudata": x.data_ptr(), "base": x}  # kept
-    return GPUArray(x.shape, dtype, strides=steps, **memory)
+    return GPUArray(x.shape, dtype, **memory)
 
 
 def as_tensor(array):

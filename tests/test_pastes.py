@@ -1111,7 +1111,8 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
 
 def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted, monkeypatch):
     module = ModuleType("pycuda.gpuarray")
-    module.GPUArray = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)
+    made = lambda shape, dtype, **how: SimpleNamespace(shape=shape, dtype=dtype, **how)  # noqa: E731
+    monkeypatch.setattr(module, "GPUArray", made, raising=False)
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
     on_gpu = type("OnGpu", (torch.Tensor,), {"is_cuda": True})
     names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3).as_subclass(on_gpu)

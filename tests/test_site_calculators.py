@@ -149,7 +149,7 @@ DRAWN = """form => {
   const rows = [...form.querySelectorAll(".ov-ticks text[x='37']")]
   return {
     ticks: rows.map(row => [row.textContent, Number(row.getAttribute("y"))]),
-    here: form.querySelector(".ov-here").textContent,
+    here: form.querySelector(".ov-yours").textContent,
     axes: [...form.querySelectorAll(".ov-axis")].map(text => text.textContent),
     limit: form.querySelector(".ov-limit")?.innerText ?? "",
   }

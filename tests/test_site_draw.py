@@ -331,7 +331,9 @@ def test_panels_side_by_side_with_the_same_rows_name_them_once():
     assert draw(unlike, 504)[0].count(">pinned<") == 2
     words = [["a thousand times"] * 2] * 2
     for each in same.panels:
-        each.marks[0].texts = words
+        (cells,) = each.marks
+        assert isinstance(cells, Cells)
+        cells.texts = words
     assert draw(same, 266)[0].count(">pinned<") == 2, "on a narrow page these have no room beside each other"
 
 
@@ -564,7 +566,7 @@ def test_words_of_a_mark_have_a_short_unit_and_a_true_minus_and_names_break_at_s
 
 def test_a_note_in_a_row_leaves_its_name_free_and_has_paper_where_somebody_waits():
     name = "what it computes"
-    marks = [Spans(name, [(0.0, 2.0)], "compute waits"), Spans(name, [(2.0, 8.0)], name)]
+    marks: list[Any] = [Spans(name, [(0.0, 2.0)], "compute waits"), Spans(name, [(2.0, 8.0)], name)]
     marks += [Note(x, name, "nobody reads ahead of it", "center") for x in (1.0, 5.0)]
     text = draw(Picture([Panel(marks, Axis("ms"))]), 266)[0]
     named = float(re.search(f'x="([\\d.]+)"[^>]*>{name}<', text)[1])

@@ -118,7 +118,7 @@
     const isUnder = y >= down(limit) && y < down(limit) + 26 && y < bottom - 18  // its number would stand on the limit's line
     place(".ov-dot", { cx: x, cy: y })
     place(".ov-guide", { d: `M${left} ${y.toFixed(1)}H${x.toFixed(1)}V${bottom}` })
-    place(".ov-here", { x: x + (isRight ? -7 : 7), y: isUnder || y < top + 16 ? y + 15 : y - 7, "text-anchor": isRight ? "end" : "start" }, shown(result))
+    place(".ov-yours", { x: x + (isRight ? -7 : 7), y: isUnder || y < top + 16 ? y + 15 : y - 7, "text-anchor": isRight ? "end" : "start" }, shown(result))
 
     const line = form.querySelector(".ov-limit"), has = Number.isFinite(limit)
     for (const selector of [".ov-ceiling", ".ov-named", ".ov-meets"]) find(selector).style.display = has ? "" : "none"

@@ -137,7 +137,7 @@ def plot(results: dict, ceilings: dict):
         zip(map(len, branches.values()), ("MLP", "CNN", "ResNet"), strict=False)
     )
     rows = ["CPU", "CPU waits", *models.values()]
-    drawn = []
+    drawn, longest = [], max(results["ms"][way] for way in panels)
     for way, title in panels.items():
         spans, streams = {row: [] for row in rows}, {}
         timeline = results["timelines"][way]
@@ -162,12 +162,19 @@ def plot(results: dict, ceilings: dict):
                 alike = min(models, key=lambda count: abs(count - len(kernels)))
                 spans[models[alike]] = kernels
         marks = []
+        ends = [start + ms for row in rows for start, ms, _ in spans[row]]
+        scale = results["ms"][way] / max(ends)  # as long as without the profiler
         for row in rows:
-            parts = [(start, ms) for start, ms, _ in spans[row]]
+            parts = [(start * scale, ms * scale) for start, ms, _ in spans[row]]
             names = [name for _, _, name in spans[row]]
             marks.append(Spans(row, parts, row, names=names))
-        x = Axis("ms (profiled: launches take longer)")
-        drawn.append(Panel(marks, x, title=f"{title}: {results['ms'][way]:.2f} ms"))
+        drawn.append(
+            Panel(
+                marks,
+                Axis("ms", low=0.0, high=longest),
+                title=f"{title}: {results['ms'][way]:.2f} ms",
+            )
+        )
     return Picture(drawn)
 
 

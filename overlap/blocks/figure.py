@@ -17,10 +17,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_SCALED = (
-    "All else is faint. The lanes are from a profile, which makes gaps longer, drawn as long as the step"
-    " takes without it."
-)
+_SCALED = "All else is faint. The lanes are a profile's, with longer gaps, scaled to the step's time."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"

@@ -1,6 +1,7 @@
 """Fixtures and the `gpu` marker for all tests."""
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -281,6 +282,7 @@ def gpus_as_found(request):
         return
     before = left_as_found.state()
     yield
+    gc.collect()  # pycuda's objects can be freed in this thread only, not wherever Python collects next
     changed = left_as_found.restored(before)
     assert not changed, changed
 

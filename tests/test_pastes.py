@@ -726,6 +726,65 @@ def test_a_batch_in_parts_is_exchanged_once(alone, pasted):
             torch.testing.assert_close(parameter.grad, grad)
 
 
+def test_a_split_model_is_told_before_the_forward_pass_which_part_is_the_last(pasted):
+    told: list[object] = []
+
+    class Model(torch.nn.Linear):
+        set_requires_gradient_sync = set_is_last_backward = lambda self, last: told.append(last)
+
+        def forward(self, x):
+            told.append("forward")
+            return super().forward(x)
+
+    pairs = zip(torch.ones(3, 2, 4), torch.ones(3, 2, 1), strict=True)
+    pasted("accumulate_split")["accumulate_split"](Model(4, 1), torch.nn.functional.mse_loss, pairs)
+    assert told == [*[False, False, "forward"] * 2, True, True, "forward"]
+
+
+#: Each of two ranks has its own rows, in parts of unequal size.
+SPLIT_IN_PARTS = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.utils._python_dispatch import TorchDispatchMode
+
+called = []
+
+
+class Called(TorchDispatchMode):
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        called.extend(["reduce_scatter"] * ("reduce_scatter" in str(operator)))
+        return operator(*args, **kwargs or {})
+
+
+dist.init_process_group("gloo")
+rank, mse = dist.get_rank(), torch.nn.functional.mse_loss
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+x, y = torch.randn(2, 12, 3), torch.randn(2, 12, 2)
+mse(model(x.flatten(0, 1)), y.flatten(0, 1)).backward()
+expected = [parameter.grad.clone() for parameter in model.parameters()]
+model.zero_grad()
+fully_shard(model)
+parts = zip(x[rank].split([5, 0, 4, 3]), y[rank].split([5, 0, 4, 3]))
+for turn in (1, 2):  # all is set as it was for the next batch
+    model.zero_grad()
+    called.clear()
+    with Called():
+        accumulate_split(model, mse, parts if turn == 1 else [(x[rank], y[rank])])
+    assert called == ["reduce_scatter"]
+    for parameter, grad in zip(model.parameters(), expected):
+        torch.testing.assert_close(parameter.grad.full_tensor(), grad)
+dist.destroy_process_group()
+"""
+
+
+def test_a_split_models_batch_in_parts_is_exchanged_once(tmp_path):
+    code = Paste("", 0, "accumulate_split", "").code(ROOT)
+    (tmp_path / "file.py").write_text(f"{code}\n{SPLIT_IN_PARTS}")
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
 #: One of three ranks comes once, and not again before another has said so.
 TWO_OF_THREE = """
 import pathlib

@@ -5,7 +5,6 @@
 # gpus = [2]
 # timeout = 200
 # launcher = "torchrun"
-# take = ["accumulated"]
 # ///
 """FSDP and gradient accumulation: exchange gradients in each part, or in the last."""
 

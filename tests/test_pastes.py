@@ -726,6 +726,46 @@ def test_a_batch_in_parts_is_exchanged_once(alone, pasted):
             torch.testing.assert_close(parameter.grad, grad)
 
 
+#: Each of two ranks has half of the rows; DDP's options are those of the chapter's table.
+IN_PARTS_WITH = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, mse = dist.get_rank(), torch.nn.functional.mse_loss
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 2)
+x, y = torch.randn(2, 8, 3), torch.randn(2, 8, 2)
+expected = torch.autograd.grad(mse(model(x.flatten(0, 1)), y.flatten(0, 1)), list(model.parameters()))
+view = {"gradient_as_bucket_view": True}
+for options in ({}, view, view | {"broadcast_buffers": False}, view | {"static_graph": True}):
+    ddp = DistributedDataParallel(model, **options)
+    parts = lambda: zip(x[rank].split([5, 3]), y[rank].split([5, 3]))
+    if "static_graph" in options:
+        try:
+            accumulate(ddp, mse, parts())
+            raise SystemExit("static_graph allows no_sync in the first pass: say less on the page")
+        except RuntimeError as error:
+            assert "expect_autograd_hooks_ INTERNAL ASSERT" in str(error)
+        ddp = DistributedDataParallel(model, **options)
+        mse(ddp(x[rank]), y[rank]).backward()
+    for _ in range(3):
+        ddp.zero_grad()
+        accumulate(ddp, mse, parts())
+        for parameter, grad in zip(model.parameters(), expected):
+            torch.testing.assert_close(parameter.grad, grad)
+    del ddp
+dist.destroy_process_group()
+"""
+
+
+def test_a_batch_in_parts_is_right_with_each_option_after_a_first_exchange(tmp_path):
+    code = Paste("", 0, "accumulate", "").code(ROOT)
+    (tmp_path / "file.py").write_text(f"{code}\n{IN_PARTS_WITH}")
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
 def test_a_split_model_is_told_before_the_forward_pass_which_part_is_the_last(pasted):
     told: list[object] = []
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +45,7 @@ TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
-    " --no-first-run --disable-quic"
+    " --no-first-run --disable-quic --process-per-site"
 )
 
 
@@ -517,3 +519,15 @@ def browser():
         browser = api.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def contexts(browser) -> Iterator[dict[str, list]]:
+    """Contexts of a module's tests, by their options. Each keeps a page open in which nothing runs.
+
+    So the next page has a process that runs, and what this fetched and compiled before.
+    """
+    kept: dict[str, list] = {}
+    yield kept
+    for context in itertools.chain(*kept.values()):
+        context.close()

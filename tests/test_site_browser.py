@@ -7,6 +7,7 @@ recordings.
 import ast
 import getpass
 import gzip
+import itertools
 import json
 import os
 import re
@@ -108,24 +109,35 @@ ROWS = "() => document.querySelectorAll('.ov-row').forEach(row => { row.open = t
 NOTHING_LATER = "() => !document.querySelector('.ov-row[open] .ov-later')"
 
 
+#: Where the site has no page: nothing runs there, and its storage is the site's.
+NOWHERE = "nowhere/"
+
+
 @pytest.fixture
-def visit(browser, address):
+def visit(browser, address, contexts):
     """`visit(path, width, scheme, **options)` opens a page of the site as a new reader.
 
-    The rows of evidence are opened, unless `rows=False`.
+    The rows of evidence are opened, unless `rows=False`. A context whose pages are closed is taken
+    again, with nothing in its storage.
     """
-    contexts = []
+
+    def reader(options: dict):
+        alike = contexts.setdefault(f"{address} {options}", [])
+        for context in alike:
+            if len(context.pages) == 1:
+                context.pages[0].evaluate("localStorage.clear()")
+                return context
+        alike.append(browser.new_context(base_url=address, **options))
+        alike[-1].set_default_timeout(30_000)
+        alike[-1].new_page().goto(NOWHERE)
+        return alike[-1]
 
     def visit(path: str, width: int = 1280, scheme: str = "light", rows: bool = True, **options):
-        contexts.append(
-            browser.new_context(
-                base_url=address, viewport={"width": width, "height": 900}, color_scheme=scheme, **options
-            )
-        )
-        contexts[-1].set_default_timeout(30_000)
+        page = reader(options).new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
         if rows:
-            contexts[-1].add_init_script(f"addEventListener('DOMContentLoaded', {ROWS})")
-        page = contexts[-1].new_page()
+            page.add_init_script(f"addEventListener('DOMContentLoaded', {ROWS})")
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
@@ -133,8 +145,10 @@ def visit(browser, address):
         return page
 
     yield visit
-    for context in contexts:
-        context.close()
+    for context in itertools.chain(*contexts.values()):
+        context.unroute_all()
+        for page in context.pages[1:]:
+            page.close()
 
 
 # The machine picker
@@ -302,7 +316,9 @@ def test_the_build_says_what_the_script_says(visit, chapters):
     """Below the title, of the machine that a page opens on: so nothing moves when the script has come."""
     said = "() => [...document.querySelectorAll('.ov-head, .ov-switch')].map(line => line.innerText)"
     for path in chapters:
-        built = visit(path, rows=False, java_script_enabled=False).evaluate(said)
+        plain = visit(path, rows=False, java_script_enabled=False)
+        built = plain.evaluate(said)
+        plain.close()
         page = visit(path, rows=False)
         assert page.evaluate(said) == built, path
         page.close()
@@ -695,6 +711,7 @@ def test_boxes_give_the_reader_the_lines_that_are_tested(visit, site, paths):
         for box in page.locator(".ov-paste").all():
             text = box.locator("code").inner_text().strip()
             copied[text] = path
+        page.close()
     assert set(copied) == {
         Paste("", 0, file.stem, "").code(ROOT) for file in ROOT.glob("snippets/pastes/*.py")
     }
@@ -836,6 +853,7 @@ def visits(browser, address, paths) -> dict[str, dict]:
     """What happens when each page is opened on a narrow screen, by path."""
     found = {}
     context = browser.new_context(base_url=address, viewport={"width": 360, "height": 800})
+    context.new_page().goto(NOWHERE)  # its process stays
     for path in paths:
         messages, elsewhere, failed = [], [], []
         page = context.new_page()
@@ -1078,6 +1096,7 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
             "all => all.filter(code => !code.closest('details')).map(code => code.clientHeight)"
         )
         assert code and min(code) > 10
+        page.close()
     assert sum(bool(outputs) for outputs in shown.values()) > len(shown) / 2
 
 
@@ -1193,7 +1212,7 @@ def test_evidence_stays_within_the_text_beside_the_contents(visit):
 @pytest.mark.parametrize("width", [1440, 390])
 def test_the_game_begins_in_view_and_moves_nothing(visit, width):
     page = visit("check/", width=width, rows=False)
-    page.context.add_init_script(f"({SEEN})()")
+    page.add_init_script(f"({SEEN})()")
     page.goto("clinic/", wait_until="load")
     game = page.locator(".ov-find-fault")
     game.scroll_into_view_if_needed()
@@ -1321,6 +1340,7 @@ def test_a_chapter_has_a_low_step_and_its_answer_is_not_long(visit, chapters, wi
     for path in chapters:
         page = visit(path, width=width, rows=False)
         if not page.locator("#evidence").count():
+            page.close()
             continue
         if page.locator(".ov-step").count():
             steps.append(path)
@@ -1328,6 +1348,7 @@ def test_a_chapter_has_a_low_step_and_its_answer_is_not_long(visit, chapters, wi
         found = page.evaluate(STEP)
         assert found["high"] <= most, path
         assert found["evidence"] <= 6000 or width == 390, path
+        page.close()
     assert len(steps) == 12
 
 
@@ -1338,7 +1359,7 @@ CHOICES = """() => [...document.querySelectorAll(".ov-guess")[0].querySelectorAl
 def test_the_choices_of_a_guess_are_shuffled_and_their_letters_are_not(visit):
     written = visit("memory/", java_script_enabled=False).evaluate(CHOICES)
     page = visit("check/")
-    page.context.add_init_script("Math.random = () => 0")  # the first choice comes last
+    page.add_init_script("Math.random = () => 0")  # the first choice comes last
     page.goto("memory/", wait_until="load")
     page.locator(".ov-guess [data-shuffled]").first.wait_for()
     shuffled = page.evaluate(CHOICES)

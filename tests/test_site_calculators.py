@@ -72,6 +72,7 @@ def test_a_page_computes_what_the_book_does(visit):  # noqa: F811
                 show(result * (1 + 1e-12)),
             }  # a half: up, or to even
             assert read(text) in map(read, either), (block.label, numbers)
+        form.owner_frame().page.close()
 
 
 #: Of each operation of a formula what Python and JavaScript give differently, if nothing is done about it.
@@ -207,3 +208,4 @@ def test_a_curves_words_stay_within_their_form_at_every_bound(visit):  # noqa: F
         for numbers in [{}, *bounds]:
             form.evaluate(RESULTS, [start | numbers])
             assert form.evaluate(ASTRAY) == [], (block.label, numbers)
+        form.owner_frame().page.close()

@@ -1,6 +1,7 @@
 """Fixtures and the `gpu` marker for all tests."""
 
 import contextlib
+import functools
 import gc
 import itertools
 import json
@@ -36,7 +37,7 @@ from overlap.commands import diagnosis
 from overlap.commands.check import check
 from overlap.run import hardware, noise, recording, worker
 from overlap.run.runner import Runner
-from overlap.run.snippet import Snippet
+from overlap.run.snippet import Snippet, discover
 from snippets.machine import pycuda_context, pycuda_kernel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,6 +86,18 @@ def pytest_collection_modifyitems(config, items):
         need = (marker.args or (1,))[0] if marker else 0
         if need > have:
             item.add_marker(pytest.mark.skip(reason=f"needs {need} GPU(s), this machine has {have}"))
+
+
+@functools.cache
+def all_snippets() -> dict[str, Snippet]:
+    """The snippets of the book, read once for all tests of a process."""
+    return discover(ROOT)
+
+
+@functools.cache
+def committed() -> Pages:
+    """The book's pages with its recordings, read once for tests that only read them."""
+    return Pages(Book(ROOT, "never"))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from conftest import no_gpu, run_alone
+from conftest import all_snippets, no_gpu, run_alone
 
 from overlap import OverlapError
 from overlap.blocks.claim import Claim
@@ -27,10 +27,10 @@ from overlap.book.recording import Recording
 from overlap.book.verdict import State
 from overlap.commands.check import check
 from overlap.run import download
-from overlap.run.snippet import Snippet, discover
+from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
-SNIPPETS = discover(ROOT)
+SNIPPETS = all_snippets()
 CHAPTERS = sorted({snippet.chapter for snippet in SNIPPETS.values()})
 #: The pages of chapters, in the order of the navigation; some show snippets of another chapter's folder.
 with contextlib.suppress(ModuleNotFoundError):  # a GPU machine without the site's tools tests no page

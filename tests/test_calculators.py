@@ -3,17 +3,15 @@
 import json
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, committed
 
 from overlap.blocks.calculator import Calculator
-from overlap.blocks.pages import Pages
-from overlap.book.book import Book
 
 
 @pytest.fixture(scope="module")
 def formulas() -> dict[str, Calculator]:
     """The formula of each calculator of the book, by the name of its result on the page."""
-    blocks = [block for block in Pages(Book(ROOT, "never")).blocks if isinstance(block, Calculator)]
+    blocks = [block for block in committed().blocks if isinstance(block, Calculator)]
     assert len({block.label for block in blocks}) == len(blocks)
     return {block.label: block for block in blocks}
 
@@ -71,7 +69,7 @@ def test_a_loop_that_loads_needs_one_core(formulas):
 def test_no_step_makes_more_tokens_than_memory_allows(formulas):
     for file in sorted(ROOT.glob("docs/recordings/h*/graphs/decode_sizes.json")):
         recording = json.loads(file.read_text())
-        start = formulas[TOKENS].starts(Book(ROOT, "never"))[recording["profile"]]
+        start = formulas[TOKENS].starts(committed().book)[recording["profile"]]
         shares = []
         for row in recording["result"]["widths"] + recording["result"]["texts"]:
             cache = row["bytes"]["cache"] / row["texts"] / 1e9
@@ -139,7 +137,7 @@ def test_a_transformers_peak_follows_its_sizes(formulas, monkeypatch, shape):
 def test_an_operation_has_the_share_of_its_roof_that_the_book_prints(formulas):
     for file in sorted(ROOT.glob("docs/recordings/h*/clinic/roofline_map.json")):
         recording = json.loads(file.read_text())
-        start = formulas[ROOF].starts(Book(ROOT, "never"))[recording["profile"]]
+        start = formulas[ROOF].starts(committed().book)[recording["profile"]]
         best = recording["result"]["rows"]["bf16 8192"]["tflop_s"]
         assert formulas[ROOF].result(start) == pytest.approx(100 * best / start["peak"], rel=0.02)
         addition = recording["result"]["rows"]["add"]  # so few FLOP a byte that memory is its roof

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from statistics import fmean, median
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, all_snippets
 from fake_cuda import imitated
 from torch import nn
 
 from overlap.book.statistic import is_number
-from overlap.run.snippet import discover
 from overlap.site.draw import draw
 
-SNIPPETS = discover(ROOT)
+SNIPPETS = all_snippets()
 CEILINGS = {
     "bf16_tflop_s": 1071,
     "tf32_tflop_s": 535.3,

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from conftest import TORCH as RELEASE
+from conftest import all_snippets
 
 from overlap import OverlapError
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.commands.check import check
 from overlap.run import download
-from overlap.run.snippet import Snippet, discover
+from overlap.run.snippet import Snippet
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# [tool.overlap]\n# gpus = [0]\n# ///\n'
@@ -333,7 +334,7 @@ def test_a_comment_behind_an_import_goes_with_it(borrowed):
     )
 
 
-SNIPPETS = discover(ROOT)
+SNIPPETS = all_snippets()
 PIECES = [(snippet, name) for snippet in SNIPPETS.values() for name in snippet.options["take"]]
 #: What a borrower may have beside PyTorch and what that needs.
 NOT_TORCH = ("overlap", "snippets", "matplotlib", "pynvml", "pycuda", "pydantic", "mkdocs")

@@ -20,7 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.utils.benchmark
-from conftest import ROOT, on_ranks, under_torchrun
+from conftest import ROOT, all_snippets, on_ranks, under_torchrun
 from fake_cuda import imitated, on_gpu
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -29,7 +29,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, T
 
 from overlap.blocks.paste import Paste
 from overlap.run import download
-from overlap.run.snippet import discover
 
 MIB = 2**20
 Pair = namedtuple("Pair", "x y")
@@ -174,7 +173,7 @@ def test_a_clock_that_waits_for_one_gpu_says_so(name, pasted):
 def test_no_guard_is_one_that_python_may_leave_out():
     """`python -O` strips each `assert`: then a wrong number is told, or memory of others is written."""
     files = [(path.stem, path.read_text()) for path in (ROOT / "snippets/pastes").glob("*.py")]
-    for snippet in discover(ROOT).values():
+    for snippet in all_snippets().values():
         files += [(name, download.piece(snippet, name)) for name in snippet.options["take"]]
     for name, text in files:
         guards = [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)]

@@ -109,6 +109,8 @@ ROWS = "() => document.querySelectorAll('.ov-row').forEach(row => { row.open = t
 NOTHING_LATER = "() => !document.querySelector('.ov-row[open] .ov-later')"
 
 
+#: With this nothing comes that nobody asks for.
+SAVES_DATA = "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
 #: Where the site has no page: nothing runs there, and its storage is the site's.
 NOWHERE = "nowhere/"
 
@@ -117,8 +119,8 @@ NOWHERE = "nowhere/"
 def visit(browser, address, contexts):
     """`visit(path, width, scheme, **options)` opens a page of the site as a new reader.
 
-    The rows of evidence are opened, unless `rows=False`. A context whose pages are closed is taken
-    again, with nothing in its storage.
+    The rows of evidence are opened, unless `rows=False`; the index of the search comes to who turns to it,
+    unless `idle=True`. A context whose pages are closed is taken again, with nothing in its storage.
     """
 
     def reader(options: dict):
@@ -132,12 +134,16 @@ def visit(browser, address, contexts):
         alike[-1].new_page().goto(NOWHERE)
         return alike[-1]
 
-    def visit(path: str, width: int = 1280, scheme: str = "light", rows: bool = True, **options):
+    def visit(
+        path: str, width: int = 1280, scheme: str = "light", rows: bool = True, idle: bool = False, **options
+    ):
         page = reader(options).new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         if rows:
             page.add_init_script(f"addEventListener('DOMContentLoaded', {ROWS})")
+        if not idle:
+            page.add_init_script(SAVES_DATA)
         page.goto(path, wait_until="load")
         if options.get("java_script_enabled", True):
             page.wait_for_function("document.documentElement.dataset.machine")
@@ -2806,7 +2812,6 @@ def test_the_worker_of_the_search_is_mended(site):
         assert right in text and wrong not in text.replace(right, "")
 
 
-SAVES_DATA = "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
 #: When the index was asked for, behind the end of loading.
 INDEX_AT = """() => performance.getEntriesByType("resource")
   .filter(({ name }) => name.endsWith("search_index.json"))
@@ -2814,7 +2819,7 @@ INDEX_AT = """() => performance.getEntriesByType("resource")
 
 
 def test_the_index_of_the_search_comes_when_a_page_has_nothing_else_to_do(visit):
-    page = visit("streams/")
+    page = visit("streams/", idle=True)
     page.wait_for_function(f"({INDEX_AT})().length")
     (later,) = page.evaluate(INDEX_AT)
     assert later >= 1_900
@@ -2830,9 +2835,6 @@ def test_the_index_of_the_search_is_fetched_when_somebody_turns_to_it(visit, way
     if way == "?q=matmul":
         path += way
     page = visit(path, width=width)
-    page.add_init_script(SAVES_DATA)  # then nothing comes that nobody asks for
-    page.reload()
-    page.wait_for_function("document.documentElement.dataset.machine")
     assert bool(page.evaluate(INDEX_AT)) == (way == "?q=matmul")
     if way == "another page":
         page.locator(".md-footer__link--next").click()

@@ -10,12 +10,10 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("playwright.sync_api")
 
-from conftest import ROOT
+from conftest import committed
 from test_site_browser import address, paths, pytestmark, site, visit  # noqa: F401 - used by name
 
 from overlap.blocks.calculator import Calculator, Input
-from overlap.blocks.pages import Pages
-from overlap.book.book import Book
 from overlap.book.expression import ARITHMETIC, COMPARISONS, as_json, evaluate
 from overlap.book.statistic import show
 
@@ -36,7 +34,7 @@ RESULTS = """(form, rows) => rows.map(numbers => {
 
 
 def calculators() -> list[Calculator]:
-    return Pages(Book(ROOT, "never")).of_kind(Calculator)
+    return committed().of_kind(Calculator)
 
 
 def drawn(item: Input, is_whole: bool) -> float:
@@ -57,7 +55,7 @@ def form_of(visit, block: Calculator, **options):  # noqa: F811
 
 def test_a_page_computes_what_the_book_does(visit):  # noqa: F811
     random.seed(0)
-    book = Book(ROOT, "never")
+    book = committed().book
     for block in calculators():
         start = next(iter(block.starts(book).values()))
         rows = []
@@ -202,7 +200,7 @@ ASTRAY = """form => {
 
 def test_a_curves_words_stay_within_their_form_at_every_bound(visit):  # noqa: F811
     for block in calculators():
-        start = next(iter(block.starts(Book(ROOT, "never")).values()))
+        start = next(iter(block.starts(committed().book).values()))
         form = form_of(visit, block, width=390)
         bounds = [{item.name: bound} for item in block.inputs for bound in (item.low, item.high)]
         for numbers in [{}, *bounds]:

@@ -9,11 +9,10 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("playwright.sync_api")
 
-from conftest import ROOT
+from conftest import committed
 from test_site_browser import address, paths, pytestmark, shows, site, visit  # noqa: F401 - used by name
 
 from overlap.blocks.pages import Pages
-from overlap.book.book import Book
 from overlap.commands import mine
 from overlap.site import machines
 from overlap.site.pictures import Pictures
@@ -24,7 +23,7 @@ SHOWN = f"my:{GPU}"
 
 @pytest.fixture(scope="module")
 def pages() -> Pages:
-    return Pages(Book(ROOT, "never"))
+    return committed()
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +222,7 @@ def test_what_is_no_finished_file_of_this_edition_is_refused(visit, data, tmp_pa
 def test_what_is_kept_of_an_older_edition_is_not_used(visit, written):  # noqa: F811
     page = visit("check/")
     drop(page, written)
-    old = mine.edition(Pages(Book(ROOT, "never")))
+    old = mine.edition(committed())
     page.evaluate(
         "old => { localStorage['overlap.mine'] = localStorage['overlap.mine'].replace(old, 'old') }", old
     )

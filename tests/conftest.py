@@ -50,6 +50,10 @@ FLAGS = (
 )
 
 
+#: What the names of files begin with that take a minute or more.
+LONG = ("test_site", "test_book", "test_overlap_runner", "test_sharding", "test_memory", "test_training")
+
+
 def pytest_addoption(parser):
     """`--shuffle SEED`: no test may need what another one left."""
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
@@ -73,9 +77,7 @@ def pytest_collection_modifyitems(config, items):
     """What takes long comes first, so that several workers end together; `@pytest.mark.gpu(n)` tests are
     skipped, with the reason, where fewer than n GPUs are visible.
     """
-    items.sort(
-        key=lambda item: not item.path.name.startswith(("test_site", "test_book", "test_overlap_runner"))
-    )
+    items.sort(key=lambda item: not item.path.name.startswith(LONG))
     if config.option.shuffle is not None:
         random.Random(config.option.shuffle).shuffle(items)
     have = torch.cuda.device_count()

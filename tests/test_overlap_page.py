@@ -189,6 +189,21 @@ def test_a_bad_page_is_an_error_with_its_place(small_book, name):
     assert expected in problem and has_remedy(problem)
 
 
+def test_a_value_that_no_reader_would_see_is_refused(small_book, template):
+    """Between backticks, or in a claim's sentence; code of something else stays code."""
+    small_book.snippet("a/it")
+    small_book.commit("a/it", template, {"n": 9})
+    block = "```snippet a/it\n```\n\n"
+    code = "Nothing is asked of `{other/name: n}`.\n\nIt is `{a/it: n:.1f}`, or {a/it: n}.\n"
+    small_book.page("a", f"# A\n\n{block}{code}")
+    (problem,) = small_book.check(remarks=False)
+    assert problem.startswith("docs/a.md:8: the value `a/it: n:.1f` stands in code") and has_remedy(problem)
+    claim = "```claim a/it\nn > 8\nIt is {a/it: n}.\n```\n"
+    small_book.page("a", f"# A\n\n{block}{claim}")
+    (problem,) = small_book.check(remarks=False)
+    assert problem.startswith("docs/a.md:6: a value in a claim's sentence is not shown")
+
+
 def test_a_page_that_is_no_text_is_an_error(small_book):
     (small_book.root / "docs/a.md").write_bytes("# A\n\ncaf\u00e9\n".encode("latin-1"))
     small_book.page("d", "It took 5 ms.\n")
@@ -392,7 +407,7 @@ BAD_VALUES = {
 
 @pytest.mark.parametrize("text", BAD_VALUES)
 def test_a_bad_value_is_an_error_with_page_and_line(measured, text):
-    measured.page("a", f"# A\n\n```text\nplain\n```\n\nFirst {{a/b: x}},\nthen {text} and `{text}`.\n")
+    measured.page("a", f"# A\n\n```text\nplain\n```\n\nFirst {{a/b: x}},\nthen {text}.\n")
     (problem,) = measured.check()
     assert problem.startswith("docs/a.md:8: ") and has_remedy(problem)
     assert BAD_VALUES[text] in problem

@@ -346,6 +346,10 @@ class Text(Block):
                 yield f"{self._at(offset)}: {error}"
         if self.page == HOUSE_RULES:
             return
+        for offset, value in inline.values_in_code(self.text):
+            if value.snippet in pages.book.snippets:
+                remedy = "take the backticks away, or the value out of them"
+                yield f"{self._at(offset)}: the value `{value}` stands in code, and is not shown; {remedy}"
         for offset, number in inline.typed_numbers(self.text):
             remedy = "take it from a run as a value, or write {printed: …} if a source printed it"
             yield f"{self._at(offset)}: `{number.strip()}` is typed in by hand; {remedy}"

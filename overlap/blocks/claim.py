@@ -11,7 +11,7 @@ from overlap import OverlapError
 from overlap.blocks import strip
 from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
 from overlap.blocks.comparison import compared, is_close, sides
-from overlap.blocks.inline import cited
+from overlap.blocks.inline import cited, values
 from overlap.book.book import Book
 from overlap.book.ceiling import clocked
 from overlap.book.condition import speaks_of
@@ -176,6 +176,8 @@ class Claim(Block):
     def check(self, pages: Pages) -> Iterator[str]:
         """Two claims of one name; false or open on a reference machine."""
         yield from self._check_names(pages.on(self.page))
+        if values(self.text):
+            yield f"{self.where}: a value in a claim's sentence is not shown; write what the expression says"
         for verdict in pages.book.verdicts(self):
             if pages.book.is_reference(verdict.machine):
                 if verdict.state is State.FALSE:

@@ -44,6 +44,12 @@ def values(text: str) -> list[tuple[int, Value]]:
     return [(_line(text, match), read_value(match)) for match in matches]
 
 
+def values_in_code(text: str) -> list[tuple[int, Value]]:
+    """The values between backticks, where they stay as they are written; with their line counted from 0."""
+    spans = [match for match in _CODE_OR_VALUE.finditer(text) if match["ticks"]]
+    return [(_line(text, span), read_value(match)) for span in spans for match in VALUE.finditer(span[0])]
+
+
 def replace_values(text: str, render: Callable[[Value], str]) -> str:
     """Replace each value outside code by `render(value)`."""
     return replace(VALUE.pattern, text, lambda match: render(read_value(match)))

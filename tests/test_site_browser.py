@@ -2575,6 +2575,21 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
         ("first inference fast then slow", "the-first-inference-is-fast"),
         ("DataLoader worker is killed by signal: Killed", "dataloader-worker-pid-is-killed"),
         ("modified by an inplace operation", "one-of-the-variables-needed"),
+        ("compile keeps recompiling", "a-compiled-job-gets-slow"),
+        ("recompilation every step", "a-compiled-job-gets-slow"),
+        ("cudaMemcpyAsync takes long", "cudamemcpyasync-blocks"),
+        ("vllm tensor parallel slow", "tensor-parallel"),
+        ("gpu memory leak", "memory-grows-from-step-to-step"),
+        ("pin_memory non_blocking wrong values", "with-non_blockingtrue-the-gpu-gets"),
+        (
+            "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported "
+            "at some other API call, so the stacktrace below might be incorrect.",
+            "device-side-assert-triggered",
+        ),
+        (
+            "CUDA error: CUDA kernel errors might be asynchronously reported at some other API call",
+            "cuda-kernel-errors-might-be",
+        ),
     ],
 )
 def test_one_row_fits_and_is_the_first_that_is_found(visit, words, place):
@@ -2692,7 +2707,7 @@ PASTED = {
     "RuntimeError: CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously "
     "reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider "
     "passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.": (
-        "cuda-kernel-errors-might-be-asynchronously-reported"
+        "device-side-assert-triggered"
     ),
     'Traceback (most recent call last):\n  File "/home/me/memory/slow_copy.py", line 12, in <module>\n'
     "    step()\nRuntimeError: Expected all tensors to be on the same device, but found at least two "

@@ -27,6 +27,16 @@ const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's lo
   + "Where its lane is faint, it calls nothing of CUDA; where it is hatched, it waits for the GPU."
 const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
 
+const WAIT = " In the frame Python waits for the GPU. Behind it Python has {0} to the end of the step. "
+  + "A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?"
+
+/* How long Python works behind a frame that is one of its waits; null for other frames. Frames lie in the last step. */
+const behindWait = ({ frame, lanes }) => {
+  const calls = lanes.filter(({ cpu }) => cpu).flatMap(({ events }) => events)
+  const wait = frame && calls.find(({ start, line }) => line && Math.abs(start - frame[0]) < 1)
+  return wait ? Math.max(...calls.map(({ end }) => end)) - wait.end : null
+}
+
 /* What a timeline frames: what the next repair takes away, and at least so much that it can be seen; or its longest gap. */
 const framed = ({ frame, lanes, low, high }) => {
   if (!frame) return longestIdle(lanes)
@@ -71,6 +81,7 @@ export const play = async (place, faults, steps, url) => {
     const timeline = timelines.get(number ? fault : "all"), { lanes, us } = timeline
     const idle = longestIdle(lanes), last = Math.max(...lanes.flatMap(({ events }) => events.map(({ end }) => end)))
     const frame = framed(timeline), isOver = number === options.length
+    const behind = isOver ? null : behindWait(timeline)
     const isGap = Math.min(idle.to, frame.to) - Math.max(idle.from, frame.from) > (frame.to - frame.from) / 2
     const high = Math.ceil(last / us) * us, forms = {}  // each trace is as wide as the drawing
     for (const [name, form] of Object.entries(timeline.forms)) forms[name] = { ...form, step: 0.8 * form.step * high / timeline.high }
@@ -82,7 +93,7 @@ export const play = async (place, faults, steps, url) => {
     } })
     if (!isOver) drawing.look(frame)
     if (!isOver) told.textContent = isGap ? translated(GAP) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
-      : translated(NO_GAP)
+      : translated(NO_GAP) + (behind === null ? "" : translated(WAIT, duration(behind)))
     else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)
     else told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.", options.length, wrong)
     choices.replaceChildren()
@@ -92,6 +103,7 @@ export const play = async (place, faults, steps, url) => {
       choice.type = "button"
       choice.textContent = option.words
       choice.title = option.written
+      if (behind !== null) choice.append(document.createElement("br"), Object.assign(document.createElement("small"), { textContent: option.written }))
       choice.addEventListener("click", () => choose(number, option))
       choices.append(choice)
     }

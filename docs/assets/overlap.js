@@ -675,6 +675,8 @@
   const COMMON = new Set("a an all am and are as at be but by can did do does for from has have how i if in is it its me my no of on or so than that the this to was what when which why will with you your".split(" "))
   const askedWith = text => {
     const error = text.replace(/^.*\b(?=[A-Za-z.]*(?:Error|Exception|Warning): )/s, "")
+      // below each error of a kernel PyTorch writes the same lines
+      .replace(/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is, "$1")
     const words = wordsOf(error.replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))
     const telling = words.filter(word => !COMMON.has(word) && word.length > 1)
     return [...new Set(telling.length ? telling : words)]
@@ -682,11 +684,12 @@
 
   /* The rows that have most of the words, the best first, and whether the best has enough of them: of a few words most, of a long
      message, in which much is of the reader's own program, a third. Each word counts the more the fewer rows have it, most in a title.
-     A word of the reader's is the beginning of one of the row's. Chinese is not divided into words: where no row has
+     A word of the reader's, without its ending, is the beginning of one of the row's. Chinese is not divided into words: where no row has
      a sentence, each two of its characters are looked for. */
+  const ENDING = /(?<=.{6})(?:ing|e[sd]?|ations?)$/  // as in overlap/site/search.py
   const ranked = (rows, text) => {
     const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
-      : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/(?<=[a-z]{3})s$/, "")))
+      : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/^[a-z]+$/, word => word.replace(ENDING, "")).replace(/(?<=[a-z]{3})s$/, "")))
     const scores = new Map(rows.map(({ row }) => [row, 0])), shares = new Map(scores)
     let all = 0
     const pairs = asked => /^\p{sc=Han}{3}/u.test(asked) && !rows.some(({ title, rest }) => has(title, asked) || has(rest, asked))

@@ -367,6 +367,8 @@ const hint = () => isTouched()
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
 export const explore = async (place, url) => {
   const timelines = await fetched(url)
+  /* The panel with the most lanes in which something runs is what the picture is about: the others are compared with it. */
+  const full = timelines.map(({ lanes }) => lanes.filter(({ events }) => events.length).length), begin = full.indexOf(Math.max(...full))
   const box = document.createElement("div"), tools = document.createElement("div")
   const canvas = document.createElement("div"), told = document.createElement("p")
   box.className = "ov-explore"
@@ -403,6 +405,7 @@ export const explore = async (place, url) => {
     choice.ariaLabel = translated("Timeline")  // the text of a label has the options, too
     label.append(`${choice.ariaLabel} `, choice)
     for (const [number, { title }] of timelines.entries()) choice.add(new Option(drawnLabel(title), number))
+    choice.value = begin
     choice.addEventListener("change", () => show(Number(choice.value)))
     tools.append(label)
   }
@@ -415,6 +418,6 @@ export const explore = async (place, url) => {
   )
   box.append(tools, canvas, told)
   place.after(box)
-  show(0)
+  show(begin)
   return box
 }

@@ -44,6 +44,11 @@ _ENTRY = re.compile(r'<h\d (?:data-label="symptom" id="([^"]+)"|id="([^"]+)" tra
 _WEIGHT = 0.8
 _HAN = re.compile("[\u4e00-\u9fff]+")
 
+#: The ending of a word of a query, which leaves six letters or more; and what PyTorch writes below each error
+#: of a kernel. docs/assets/overlap.js has the same.
+ENDING = "/(?<=.{6})(?:ing|e[sd]?|ations?)$/"
+SAME = r"/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is"
+
 #: The worker of the theme's search (Material 9.7), and what it should say.
 MENDED = [
     # lunr takes two states of its index for one if their letters and numbers, run together, read the same, as
@@ -55,10 +60,11 @@ MENDED = [
     ('.join("* ")', '.map(w=>w in this.index.invertedIndex?w+"^1":w+"*").join(" ")'),
     # Each word of a query is looked for as a beginning; a number is not: 0 begins most of them.
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
-    # What half of the book's names begin with tells nothing, nor does a single digit.
+    # What half of the book's names begin with tells nothing, nor does a single digit, nor what is below each
+    # error of a kernel.
     (
         "search(e){if(e=e.replace(",
-        r'search(e){e=e.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
+        rf'search(e){{e=e.replace({SAME},"$1").replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand
@@ -71,8 +77,10 @@ MENDED = [
         "let f=he(r,Object.keys(u.metadata));",
         "let f=he(r,Object.keys(u.metadata));for(let w of lacks)w in f&&(f[w]=!1);",
     ),
-    # A word that begins none of the book's may have one letter too many, too few, wrong or in a wrong place.
-    ("e=ce(e),!e)return{items:[]}", "e=this.spelled(ce(e)),!e)return{items:[]}"),
+    # A word, but no part of a name, is looked for without its ending: recompiling finds what recompiles. What
+    # a result lacks is shown as it was typed. A word that begins none of the book's may have one letter too
+    # many, too few, wrong or in a wrong place.
+    ("e=ce(e),!e)return{items:[]}", "e=this.spelled(this.cut(ce(e),names.join('_'))),!e)return{items:[]}"),
     (
         "var de;function",
         "Object.assign(U.prototype,{"
@@ -82,6 +90,10 @@ MENDED = [
         r"w=n(t.match(/[\p{L}\d]+/gu)||[]),k=n(Object.keys(f));"
         "return k.length>1&&k.length>.75*w.length&&"
         'k.every(l=>f[l]&&w.some(s=>s.startsWith(l.replace(/s$/,""))))?9:1},'
+        r"cut(e,n){this.typed={};return e.replace(/(?<!\S)[a-z]{7,}(?=\*(?!\S))/gi,"
+        "w=>{let l=w.toLowerCase();if(n.split(/_+/).includes(l))return w;"
+        f"l=l.replace({ENDING},'');"
+        "this.typed[l]??=w;return l})},"
         r"names(e){return e.toLowerCase().match(/[a-z\d]+(?:_+[a-z\d]+)+/g)||[]},"
         r'spelled(e){if(e.split(" ").length>4)return e;let i=this.index,t=i.invertedIndex,'
         "n=w=>i.fields.reduce((s,l)=>s+Object.keys(t[w][l]||{}).length,0);"
@@ -101,7 +113,8 @@ MENDED = [
     (
         "{score:a*(1+K(g,2)),terms:f}",
         r'{score:a*(1+K(g,2))*K(h,2)*this.titled(o,f)*(han&&h>=.4&&o.includes("entry=")?4:1),'
-        r'share:h,terms:f,title:c.title.split("\u2063")[0]}',
+        "share:h,terms:Object.fromEntries(Object.entries(f).map(([l,v])=>[!v&&this.typed[l]||l,v])),"
+        r'title:c.title.split("\u2063")[0]}',
     ),
     (
         "},[]).sort((s,o)=>o.score-s.score)",

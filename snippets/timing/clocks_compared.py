@@ -112,8 +112,8 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     small = results["small"]["us"]
-    labels = {"block": "first box", "measure": "first box, calls=1"}
-    labels |= {"gpu_clock": "second box", "timer": "PyTorch's Timer"}
+    labels = {"block": "many calls, one wait", "measure": "each call, a wait"}
+    labels |= {"gpu_clock": "a full queue", "timer": "PyTorch's Timer"}
     labels |= {"do_bench": "Triton's do_bench", "events": "events, idle GPU"}
     labels |= {"unwaited": "no wait"}
     names = sorted(small, key=small.get)

@@ -15,10 +15,10 @@ marks the values that a pointer shows and the table of numbers.
   what a lane is: "python", "data", "peer" (another GPU) or "gpu"; None takes the next colour.
 
 It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictures that most snippets need;
-`sizes` are words at an axis.
+`sizes` are words at an axis, and `fitted` shortens the gaps of a profile.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from math import isfinite
@@ -271,6 +271,32 @@ def timelines(panels: Mapping[str, Iterable[Sequence]], unit: str = "µs") -> Pi
             )
         drawn.append(Panel(marks, Axis(unit), title=title))
     return Picture(drawn)
+
+
+def fitted(
+    works: Iterable[tuple[float, float]], end: float, length: float
+) -> Callable[[float], float]:
+    """Where a time of a profile stands in a step that takes `length` without a profiler.
+
+    A profiler makes launches slower, but not the kernels. So `works`, the GPU's spans
+    (start, length), keep their length, and all gaps between them, until `end`, are
+    shortened alike. If the works alone take longer than `length`, no gap is left.
+    """
+    whole: list[list[float]] = []
+    for start, long in sorted(works):
+        if whole and start <= whole[-1][1]:
+            whole[-1][1] = max(whole[-1][1], start + long)
+        else:
+            whole.append([start, start + long])
+    busy = sum(until - start for start, until in whole)
+    gap = max(0.0, length - busy) / (end - busy) if end > busy else 1.0
+    scale = length / (busy + gap * (end - busy))
+
+    def place(time: float) -> float:
+        before = sum(min(until, time) - start for start, until in whole if start < time)
+        return scale * (before + gap * (time - before))
+
+    return place
 
 
 def sizes(kib: Sequence[int]) -> dict[float, str]:

@@ -29,6 +29,7 @@ from snippets.pictures import (
     Rule,
     Spans,
     bars,
+    fitted,
     sizes,
     stacked,
     sweep,
@@ -611,3 +612,16 @@ def test_the_topmost_number_of_an_axis_does_not_touch_its_label():
     text = draw(Picture([Panel(marks, Axis("n"), Axis("GB/s", low=0.0, high=10.0))]), 504)[0]
     label, top = (float(re.search(f'y="([\\d.]+)"[^>]*>{word}<', text)[1]) for word in ("GB/s", "10"))
     assert top - label >= LINE
+
+
+def test_the_gaps_of_a_profile_are_shortened_and_its_kernels_are_not():
+    works = [(30.0, 10.0), (10.0, 10.0), (12.0, 4.0), (20.0, 2.0)]  # 22 of 40
+    place = fitted(works, end=40.0, length=31.0)
+    assert [place(at) for at in (0, 10, 22, 30, 40)] == pytest.approx([0, 5, 17, 21, 31])
+    assert fitted(works, end=40.0, length=40.0)(26.0) == pytest.approx(26), "a profile that delays nothing"
+
+
+def test_kernels_that_alone_take_longer_than_the_step_leave_no_gap():
+    place = fitted([(10.0, 10.0), (30.0, 10.0)], end=40.0, length=10.0)
+    assert [place(at) for at in (0, 10, 20, 30, 40)] == pytest.approx([0, 0, 5, 5, 10])
+    assert fitted([(0.0, 10.0)], end=10.0, length=5.0)(4.0) == pytest.approx(2), "without any gap"

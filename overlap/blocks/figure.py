@@ -17,7 +17,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_SCALED = "All else is faint. The lanes are a profile's, with longer gaps, scaled to the step's time."
+_FITTED = "All else is faint. The lanes are from a profile, with gaps shortened to the step's time."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"
@@ -81,6 +81,7 @@ class Step(FigureBlock):
 
     The body says in a line what this part is, and how long it takes. The parts are those named `strip-…`
     that `plot` of the snippet returns. It stands above the chapter's first words, and is no numbered figure.
+    `step chapter/snippet part` shows the step of another snippet.
     """
 
     kind: ClassVar[str] = "step"
@@ -90,12 +91,13 @@ class Step(FigureBlock):
         """Read the part and the line."""
         if not source.rows():
             raise source.refuse("a step needs a line", "say in its body what this chapter's part of it is")
-        return cls(source.page, source.line, _ONE_STEP, f"strip-{source.argument}", " ".join(source.rows()))
+        snippet, _, part = source.argument.rpartition(" ")
+        return cls(source.page, source.line, snippet or _ONE_STEP, f"strip-{part}", " ".join(source.rows()))
 
     def markdown(self, view: View) -> str:
         """The strip, then its line."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        timed = view.say(_SCALED)
+        timed = view.say(_FITTED)
         said = f"{self.caption} {timed}"
         return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{said}\n</div>\n'
 

@@ -28,6 +28,7 @@ from snippets.pictures import (
     Panel,
     Picture,
     Spans,
+    fitted,
     stacked,
     timelines,
 )
@@ -269,8 +270,9 @@ def plot(results: dict, ceilings: dict):
 
         `wait(rows)` gives a lane, its spans in which something waits, and for what, as
         the lane of that; `dark(rows)` from when to when these lanes are dark. The lanes
-        are from a profile, which delays some steps more than others: they are drawn as
-        long as the step takes without one, which is the time in the title.
+        are from a profile, which delays Python: kernels and copies are drawn as long as
+        there, and the gaps between so short that the step takes the time in its title,
+        which is without a profiler.
         """
         colors = {"Python": "python", "copies": "data", "GPU": "gpu"}
         colors |= {"all-reduce": "peer"}
@@ -297,12 +299,12 @@ def plot(results: dict, ceilings: dict):
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
             ms = results["ms"][name]
             longest = max(longest, ms)
+            works = [row[1:3] for row in rows if row[0] in ("compute", "copies")]
+            place = fitted(works, end, ms)
             for mark in marks:
                 if isinstance(mark, Spans):
-                    spans = mark.spans
-                    mark.spans = [
-                        (at * ms / end, long * ms / end) for at, long in spans
-                    ]
+                    spans = [(place(at), place(at + long)) for at, long in mark.spans]
+                    mark.spans = [(at, until - at) for at, until in spans]
             time = f"{title}: {ms:.1f} ms"
             panels.append(Panel(marks, title=time))
         for panel in panels:

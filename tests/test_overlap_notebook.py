@@ -8,7 +8,7 @@ nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
-from conftest import ROOT  # noqa: E402
+from conftest import ROOT, committed  # noqa: E402
 
 from overlap.blocks.pages import Pages  # noqa: E402
 from overlap.book.book import Book  # noqa: E402
@@ -51,7 +51,7 @@ def test_each_chapter_is_a_valid_notebook_with_its_outputs(notebook):
 
 
 def test_what_is_written_of_sources_is_text_in_a_notebook():
-    cell = Notebook(Pages(Book(ROOT, "never")), None).prose("{printed: 5 <ms>}: {verdict: dated} now less")
+    cell = Notebook(committed(), None).prose("{printed: 5 <ms>}: {verdict: dated} now less")
     assert cell["source"] == "5 &#60;ms&#62;: **dated** now less"
 
 

@@ -29,10 +29,9 @@ import pytest
 pytest.importorskip("mkdocs")
 playwright = pytest.importorskip("playwright.sync_api")
 
-from conftest import CHROMIUM, ROOT  # noqa: E402
+from conftest import CHROMIUM, ROOT, all_snippets  # noqa: E402
 
 from overlap.blocks.paste import Paste  # noqa: E402
-from overlap.run.snippet import discover  # noqa: E402
 from overlap.site import search as search_of_theme  # noqa: E402
 from overlap.site.squeeze import squeezed  # noqa: E402
 
@@ -1654,7 +1653,7 @@ def test_functions_to_take_home_are_listed_with_their_files(site):
     index = (site / "snippets/index.html").read_text()
     offered = [
         f"generated/downloads/{name}/{function}.py"
-        for name, snippet in discover(ROOT).items()
+        for name, snippet in all_snippets().items()
         for function in snippet.options["take"]
     ]
     assert len(offered) > 40

@@ -1223,7 +1223,8 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     assert array.gpudata == x.data_ptr() and array.base is x
     asked = []
     monkeypatch.setattr(torch, "as_tensor", lambda array, device: asked.append((array, device)) or x)
-    assert names["as_tensor"](array) is x and asked == [(array, "cuda")]
+    assert names["as_tensor"](array) is names["as_tensor"](array, 1) is x
+    assert asked == [(array, "cuda:0"), (array, "cuda:1")], "elsewhere it would be copied"
 
 
 @pytest.mark.gpu

@@ -12,5 +12,5 @@ def as_array(x):
     return GPUArray(x.shape, dtype, **memory)
 
 
-def as_tensor(array):
-    return torch.as_tensor(array, device="cuda")
+def as_tensor(array, index=0):  # the GPU of the array
+    return torch.as_tensor(array, device=f"cuda:{index}")

@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -781,3 +783,25 @@ def test_matmuls_beside_held_sms_are_compared_with_those_alone():
 def test_held_sms_are_missed(returned):
     rows = returned["rows"]
     assert rows["held"]["tflop_s"] < rows["alone"]["tflop_s"] and rows["copied"]["copied_gb_s"] > 10
+
+
+@pytest.mark.parametrize(("second", "ends"), [("send recv", False), ("recv send", True)])
+def test_two_ranks_that_both_send_first_wait_for_each_other(second, ends):
+    """What the symptoms say; each rank is a thread with a group of its own."""
+    store, limit = dist.HashStore(), timedelta(seconds=1)
+
+    def exchanged(rank, order):
+        group = dist.ProcessGroupGloo(store, rank, 2, timedelta(seconds=LIMIT_S))
+        got = torch.empty(10)
+        for call in order.split():
+            tensor = torch.full((10,), float(rank)) if call == "send" else got
+            getattr(group, call)([tensor], 1 - rank, 0).wait(limit)
+        return got[0].item()
+
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(exchanged, rank, order) for rank, order in enumerate(["send recv", second])]
+    if ends:
+        assert [rank.result() for rank in ranks] == [1.0, 0.0]
+    else:
+        said = [str(rank.exception()) for rank in ranks]
+        assert any("Timed out waiting 1000ms for send" in text for text in said) and all(said), said

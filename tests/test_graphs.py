@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import LIMIT_S, run_alone
+from conftest import LIMIT_S, TORCH, run_alone
 from fake_cuda import Graph
 from torch import fx, nn
 
@@ -554,6 +554,47 @@ def test_compilations_are_those_of_any_work_and_leave_nothing_behind(monkeypatch
     with pytest.raises(OSError, match="no file"):
         sizes_compiled.compilations(fails, batches)
     assert len(resets) == 4 and sizes_compiled.compilations(work, []) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "schedule", "graphs"),
+    [
+        (0.1, torch.optim.lr_scheduler.LambdaLR, 2),
+        (torch.tensor(0.1), torch.optim.lr_scheduler.LambdaLR, 1),
+        (torch.tensor(0.1), torch.optim.lr_scheduler.OneCycleLR, 2),
+    ],
+)
+@pytest.mark.skipif(TORCH < (2, 13), reason="older releases compile for each rate")
+def test_a_compiled_update_is_compiled_for_numbers_that_change(rate, schedule, graphs):
+    """Once more for a learning rate that is a number, and for Adam's betas, which a cycle changes."""
+    weight = nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    optimizer = torch.optim.Adam([weight], lr=rate)
+    if schedule is torch.optim.lr_scheduler.OneCycleLR:
+        scheduler = schedule(optimizer, max_lr=0.1, total_steps=20)
+    else:
+        scheduler = schedule(optimizer, lambda step: 1 / (step + 1))
+    batches = [None] * 12
+
+    def schedules():
+        for batch in batches:
+            yield batch
+            scheduler.step()
+
+    counts = sizes_compiled.compilations(lambda _: optimizer.step(), schedules())
+    assert len(counts) == len(batches) and (counts[0], counts[-1]) == (1, graphs)
+
+
+def test_a_compiled_model_saves_other_names_of_the_same_tensors():
+    model = nn.Linear(2, 2)
+    saved = torch.compile(model).state_dict()
+    assert list(saved) == ["_orig_mod.weight", "_orig_mod.bias"]
+    assert saved["_orig_mod.weight"].data_ptr() == model.state_dict()["weight"].data_ptr()
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "_orig_mod\.weight"'):
+        model.load_state_dict(saved)
+    model.load_state_dict({name.replace("_orig_mod.", ""): tensor for name, tensor in saved.items()})
+    model.compile()
+    assert list(model.state_dict()) == ["weight", "bias"]
 
 
 def test_a_new_size_is_refused_only_if_it_needs_another_graph():

@@ -11,6 +11,7 @@ from conftest import TORCH, on_ranks, run_in_small
 from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.training import (
@@ -535,6 +536,27 @@ def test_a_checkpoint_gives_the_same_weights_and_moments_in_any_arrangement(smal
     assert len(parts) == 2 and ".metadata" in sizes
     assert sum(parts) >= 12 * result["parameters"] and result["file_bytes"] >= 12 * result["parameters"]
     assert 0 < result["held_ms"] <= max(result["ms_trials"]["save_behind"])
+
+
+@pytest.mark.parametrize(
+    ("when", "reshard", "kept"),
+    [("before", None, False), ("after", None, True), ("resharded", None, False), ("after", True, False)],
+)
+def test_an_optimizer_made_after_a_forward_pass_updates_nothing(alone, when, reshard, kept):
+    """Unless the root is split again; a group of one has the same states as larger ones."""
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    fully_shard(model, mesh=DeviceMesh("cpu", [0]), reshard_after_forward=reshard)
+    x = torch.ones(1, 2)
+    if when != "before":
+        model(x)
+    if when == "resharded":
+        model.reshard()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(x).sum().backward()
+    old = model.weight.full_tensor().clone()
+    optimizer.step()
+    assert torch.equal(old, model.weight.full_tensor()) == kept
 
 
 def test_a_checkpoint_of_two_ranks_is_whole_and_loads_whole_or_not_at_all(small):

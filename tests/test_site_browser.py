@@ -2364,6 +2364,78 @@ ASKED = {
         "sharding/#checkpoints",
         "a-resumed-optimizer",
     ),
+    "Parameter not updating when FSDP2 model is used before optimizer creation": (
+        "sharding/#optimizer-after",
+        "parameters-are-not-updated",
+    ),
+    "optimizer created after forward FSDP2 parameters not updated": (
+        "sharding/#optimizer-after",
+        "parameters-are-not-updated",
+    ),
+    "PyTorch Profiler produces large trace files (~1GB) causing TensorBoard to crash": (
+        "timing/#a-first-trace",
+        "the-profilers-trace",
+    ),
+    'Unexpected key(s) in state_dict: "_orig_mod."': (
+        "graphs/#what-compiling",
+        "unexpected-keys",
+    ),
+    "prefix '_orig_mod.' gives an error while resuming the training": (
+        "",
+        "unexpected-keys",
+    ),
+    "Sudden decrease in performance after N numbers of consecutive calls to forward": (
+        "asynchrony/#how-far",
+        "the-first-inference-is-fast",
+    ),
+    "NCCL all_reduce_perf slower if P2P via PCIe is enabled": (
+        "",
+        "an-all-reduce-is-slower-with-p2p",
+    ),
+    "Capture cuda graph failed: CUDA error: capturing stream has unjoined work": (
+        "",
+        "capturing-stream-has",
+    ),
+    "RuntimeError: Pin memory thread exited unexpectedly": (
+        "",
+        "pin-memory-thread",
+    ),
+    "how to run pycuda in work thread": (
+        "pycuda/#threads",
+        "pycuda-explicit_context",
+    ),
+    "Free Memory after CUDA out of memory error": (
+        "memory/#a-snapshot",
+        "the-memory-is-not-free",
+    ),
+    "Using torch.compile, batch training step time takes long to converge when adding a LR Scheduler": (
+        "",
+        "a-compiled-optimizerstep",
+    ),
+    "Will the sequence of send and recv cause a deadlock?": (
+        "",
+        "both-ranks-call-send",
+    ),
+    "Using torch.distributed.barrier() makes the whole code hang": (
+        "training/#evaluation",
+        "the-other-ranks-hang",
+    ),
+    "NCCL WARN Bootstrap : no socket interface found": (
+        "",
+        "nccl-warn-bootstrap",
+    ),
+    "first forward takes 0.05 s, the following 0.43 s": (
+        "",
+        "the-first-inference-is-fast",
+    ),
+    "every rank uses 700 MB on GPU 0": (
+        "memory/#contexts",
+        "every-rank-also-takes",
+    ),
+    "cache_size_limit": (
+        "",
+        "a-compiled-job-gets-slow",
+    ),
 }
 
 

@@ -42,6 +42,19 @@ TWINS = [wrong_device_sync_broken, wrong_device_sync_fixed]
 UNWAITED = [unwaited_broken, unwaited_fixed]
 
 
+@pytest.mark.parametrize("option", ["with_stack", "record_shapes", "profile_memory"])
+def test_an_option_of_the_profiler_makes_its_file_larger(tmp_path, option):
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(5)])
+    sizes = []
+    for options in ({}, {option: True}):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **options) as profiler:
+            for _ in range(5):
+                model(torch.ones(2, 8)).sum().backward()
+        profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+        sizes.append((tmp_path / "trace.json").stat().st_size)
+    assert sizes[1] > 1.05 * sizes[0]
+
+
 def test_the_twins_differ_in_whom_they_wait_for(two_gpus):
     wrong_device_sync_broken.timed(two_gpus.launch)
     assert two_gpus.diary[-2:] == ["wait 0", "wait 1"], "afterwards the queues are emptied"

@@ -82,7 +82,7 @@ def main():
 """
 INDEX = """# Small
 
-The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{a/number: n}` is code. \
+The number is {a/number: n:.1f}, on two GPUs {a/number@h200-x2: n}, and `{its/number: n}` is code. \
 It said {a/hostile: said}.
 A source printed {printed: 5 <ms>}: {verdict: holds with limits} once. A widget waits for the other widget.
 
@@ -279,7 +279,7 @@ def test_a_page_has_one_machine_and_a_file_has_each(built):
         shown["h200"]["snippets"]["a/number"]["outputs"]
         != shown["h200-x2"]["snippets"]["a/number"]["outputs"]
     )
-    assert "<code>{a/number: n}</code>" in index
+    assert "<code>{its/number: n}</code>" in index
 
 
 def test_what_else_is_inserted(built):

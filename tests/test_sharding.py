@@ -11,7 +11,7 @@ from conftest import TORCH, on_ranks, run_in_small
 from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from snippets.training import (
@@ -536,6 +536,40 @@ def test_a_checkpoint_gives_the_same_weights_and_moments_in_any_arrangement(smal
     assert len(parts) == 2 and ".metadata" in sizes
     assert sum(parts) >= 12 * result["parameters"] and result["file_bytes"] >= 12 * result["parameters"]
     assert 0 < result["held_ms"] <= max(result["ms_trials"]["save_behind"])
+
+
+class Encoder(nn.Module):
+    """A network with a method beside `forward`, and with a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.register_buffer("place", torch.ones(2))
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x)
+
+    def forward(self, x: torch.Tensor, cast: bool = True) -> torch.Tensor:
+        return self.last(self.encode(x) + (self.place.to(x.dtype) if cast else self.place))
+
+
+def test_only_forward_gathers_unless_a_method_is_registered(alone):
+    model, x = Encoder(), torch.ones(1, 2)
+    expected = model.encode(x)
+    fully_shard(model, mesh=DeviceMesh("cpu", [0]))
+    with pytest.raises(RuntimeError, match=r"got mixed torch\.Tensor and DTensor"):
+        model.encode(x)
+    register_fsdp_forward_method(model, "encode")
+    torch.testing.assert_close(model.encode(x), expected)
+
+
+def test_a_policy_casts_no_buffer(alone):
+    model = Encoder()
+    fully_shard(model, mesh=DeviceMesh("cpu", [0]), mp_policy=MixedPrecisionPolicy(torch.bfloat16))
+    with pytest.raises(RuntimeError, match="must have the same dtype"):
+        model(torch.ones(1, 2), cast=False)
+    model.reshard()
+    assert model(torch.ones(1, 2)).dtype == torch.bfloat16 and model.place.dtype == torch.float32
 
 
 @pytest.mark.parametrize(

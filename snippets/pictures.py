@@ -278,9 +278,10 @@ def fitted(
 ) -> Callable[[float], float]:
     """Where a time of a profile stands in a step that takes `length` without a profiler.
 
-    A profiler makes launches slower, but not the kernels. So `works`, the GPU's spans
-    (start, length), keep their length, and all gaps between them, until `end`, are
-    shortened alike. If the works alone take longer than `length`, no gap is left.
+    It is assumed that a profiler delays launches, and no kernel (an open question of
+    the clinic). So `works`, the GPU's spans (start, length), keep their length, and all
+    gaps between them, until `end`, are shortened alike. If the works alone take longer
+    than `length`, no gap is left.
     """
     whole: list[list[float]] = []
     for start, long in sorted(works):

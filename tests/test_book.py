@@ -28,6 +28,7 @@ from overlap.book.verdict import State
 from overlap.commands.check import check
 from overlap.run import download
 from overlap.run.snippet import Snippet
+from overlap.site import search
 
 ROOT = Path(__file__).resolve().parent.parent
 SNIPPETS = all_snippets()
@@ -588,3 +589,9 @@ def test_the_package_and_the_licence_name_the_notice():
     assert {"LICENSE", "NOTICE"} <= set(project["license-files"])
     assert "NOTICE" in (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Copyright (c) 2018 Puneet Grover" in (ROOT / "NOTICE").read_text(encoding="utf-8")
+
+
+def test_both_searches_cut_a_query_alike():
+    """The head's search and the box of *Symptoms* have the same two rules."""
+    script = (ROOT / "docs/assets/overlap.js").read_text()
+    assert search.ENDING in script and search.SAME in script

@@ -21,8 +21,8 @@ from overlap.book.book import Book
 from overlap.book.statistic import duration, show
 from overlap.site.draw import NARROW, SMALL, WIDTHS, draw
 from overlap.site.pictures import Pictures
+from overlap.site.scales import log_ticks, round_step, round_ticks
 from overlap.site.scales import number as axis_number
-from overlap.site.scales import round_step
 from overlap.site.timeline import explored
 from overlap.site.trace import timelines as recorded_timelines
 from snippets.pictures import Axis, Panel, Picture, Spans, timelines
@@ -167,8 +167,9 @@ def test_numbers_durations_and_ticks_read_as_in_the_book(page):
     numbers += [random.uniform(1, 10) * 10 ** random.uniform(-3, 8) for _ in range(2000)]
     read = page.evaluate(
         """async numbers => {
-            const { duration, roundStep, tickText } = await import("./timeline.js")
-            return [window.overlapWords.shown, duration, roundStep, tickText].map(of => numbers.map(of))
+            const { duration, tickText } = await import("./timeline.js")
+            const { shown, roundStep } = window.overlapWords
+            return [shown, duration, roundStep, tickText].map(of => numbers.map(of))
         }""",
         numbers,
     )
@@ -177,6 +178,23 @@ def test_numbers_durations_and_ticks_read_as_in_the_book(page):
         assert text in {duration(number * 1e-6 * about) for about in (1 - 1e-12, 1, 1 + 1e-12)}
     assert read[2] == pytest.approx([round_step(number) for number in numbers])
     assert read[3] == [axis_number(number) for number in numbers]
+
+
+def test_scripts_and_pictures_name_the_same_numbers_of_an_axis(page):
+    timeline(page)
+    drawn = random.Random(11)
+    lows = [10.0 ** drawn.uniform(-4, 5) for _ in range(500)]
+    ends = [(low, low * 10 ** drawn.uniform(0.05, 9), drawn.randint(2, 8)) for low in lows]
+    read = page.evaluate(
+        """ends => {
+            const { roundTicks, logTicks } = window.overlapWords
+            return [roundTicks, logTicks].map(of => ends.map(end => of(...end)))
+        }""",
+        ends,
+    )
+    for rule, found in zip((round_ticks, log_ticks), read, strict=True):
+        for end, ticks in zip(ends, found, strict=True):
+            assert ticks == pytest.approx(rule(*end)), (rule.__name__, end)
 
 
 def test_a_zoomed_timeline_has_more_ticks_in_the_same_unit(page):

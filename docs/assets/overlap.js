@@ -4,7 +4,7 @@
 
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
-  const { translated, label: drawnLabel, pictured, round, shown, isSmall } = window.overlapWords  // from words.js
+  const { translated, label: drawnLabel, pictured, round, shown, roundTicks, logTicks, isSmall } = window.overlapWords  // from words.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -43,24 +43,7 @@
     return why && `${why} ${allowed}`
   }
 
-  /* Numbers for an axis, five at most: powers of ten, or 1, 2 and 5 times such where few of them are between the ends; on an even
-     scale the multiples of such a number. */
-  const ticksOf = (low, high, isLog) => {
-    const scales = [[1], [1, 2, 5]].map(factors => {
-      const ticks = []
-      for (let power = Math.floor(Math.log10(low || high)) - 1; power <= Math.log10(high); power++) {
-        ticks.push(...factors.map(factor => Number(`${factor}e${power}`)))
-      }
-      return ticks.filter(tick => tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9))
-    })
-    if (isLog) {
-      const ticks = scales[0].length > 2 ? scales[0] : scales[1], every = Math.ceil(ticks.length / 5)
-      return ticks.filter((_, place) => place % every === 0)
-    }
-    const step = Number(`1e${Math.floor(Math.log10((high - low) / 4))}`)
-    const wide = [1, 2, 5, 10].map(factor => factor * step).find(wide => (high - low) / wide <= 4.5)
-    return Array.from({ length: 6 }, (_, place) => (Math.ceil(low / wide) + place) * wide).filter(tick => tick <= high * (1 + 1e-9))
-  }
+  const ticksOf = (low, high, isLog) => isLog ? logTicks(low, high, 5) : roundTicks(low, high, 4)
   const tick = number => Number(number.toPrecision(3)).toLocaleString("en-US", { maximumFractionDigits: 9 })
   /* Beside the upright axis there is room for six digits. */
   const shortTick = number => {

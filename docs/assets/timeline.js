@@ -5,7 +5,7 @@
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 import "./words.js"
 
-const { translated, label: drawnLabel, shown, isSmall } = window.overlapWords
+const { translated, label: drawnLabel, shown, roundStep, isSmall } = window.overlapWords
 
 /* A gap is worth a button from this share of its timeline on. */
 const WORTH = 0.01
@@ -69,11 +69,7 @@ export const duration = us => {
   return `${shown(us / length)} ${unit}`
 }
 
-/* From tick to tick, as `round_step` in overlap/site/scales.py, and what a tick says, as `number` there. */
-export const roundStep = least => {
-  const power = 10 ** Math.floor(Math.log10(least))
-  return power * [1, 2, 5, 10].find(factor => least <= factor * power * (1 + 1e-9))
-}
+/* What a tick says, as `number` in overlap/site/scales.py. */
 export const tickText = number => {
   const [part, unit, digits] = Math.abs(number) >= 1e6 ? [number / 1e6, " M", 3] : [number, "", 10]
   return part.toLocaleString("en-US", { maximumSignificantDigits: digits, signDisplay: "negative" }).replace("-", "−") + unit

@@ -132,6 +132,9 @@ window.overlapWords ??= (() => {
       "one kernel, µs": "一个核函数，µs",
       "one thread, alternating": "一个线程，轮流启动",
       "formula for one thread": "一个线程的公式",
+      "launched one by one": "逐个启动",
+      "the longer of kernel and launch": "核函数与启动中较长的一个",
+      "one product on one GPU, µs": "一块 GPU 上的一次乘法，µs",
       "number of GPUs": "GPU 数量",
       "speed, times one GPU": "速度（一块 GPU 的倍数）",
       "ms (profiled: launches take longer)": "ms（分析器会让启动变慢）",
@@ -252,5 +255,24 @@ window.overlapWords ??= (() => {
   const isNarrow = () => matchMedia(`(max-width: ${window.overlapNarrow})`).matches  // from generated/machines.js
   const isSmall = ({ clientWidth }) => isNarrow() || (clientWidth > 0 && clientWidth < window.overlapSmall)
 
-  return { translated, label, pictured, noted, round, shown, isSmall, TEXTS, LABELS }
+  /* The places of an axis's numbers, as `round_step`, `round_ticks` and `log_ticks` in overlap/site/scales.py find them. */
+  const roundStep = least => {
+    const power = 10 ** Math.floor(Math.log10(least))
+    return power * [1, 2, 5, 10].find(factor => least <= factor * power * (1 + 1e-9))
+  }
+  const roundTicks = (low, high, most) => {
+    const step = roundStep((high - low) / most), first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9)
+    return Array.from({ length: last - first + 1 }, (_, place) => Number(((first + place) * step).toFixed(12)))
+  }
+  const logTicks = (low, high, most) => {
+    const factors = high < 200 * low ? [1, 2, 5] : [1], within = []
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+      within.push(...factors.map(factor => Number(`${factor}e${power}`)).filter(place => place >= low * 0.999 && place <= high * 1.001))
+    }
+    if (within.length < 2 && high < 30 * low) return roundTicks(low, high, 4)
+    const every = Math.ceil(within.length / most)
+    return within.filter((_, place) => place % every === 0)
+  }
+
+  return { translated, label, pictured, noted, round, shown, roundStep, roundTicks, logTicks, isSmall, TEXTS, LABELS }
 })()

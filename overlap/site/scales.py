@@ -88,15 +88,15 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; 1, 2 and 5 times those where there are few, or other round numbers."""
+def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Powers of ten; 1, 2 and 5 times those where there are few, about so many; or other round numbers."""
     times = (1, 2, 5) if high < 200 * low else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     places = [factor * 10.0**power for power in powers for factor in times]
     within = [place for place in places if low * 0.999 <= place <= high * 1.001]
     if len(within) < 2 and high < 30 * low:
         return round_ticks(low, high, 4)
-    return within[:: 1 + len(within) // 8]
+    return within[:: -(-len(within) // most) or 1]
 
 
 def number(value: float) -> str:

@@ -120,22 +120,34 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    """Speed-up over the length of the kernel, beside the model and the ceiling."""
+    """Speed-up over the length of the kernel, beside the model and the ceiling.
+
+    With one GPU, which cannot be faster than itself: how long one product takes.
+    """
     gpus, ms = results["visible_gpus"], results["one_ms"]["graphs"]
     kernel = [1e3 * t / p for t, p in zip(ms, results["products"], strict=True)]
-    lines = {"CUDA graphs": results["speedup"]["graphs"]}
-    lines["one thread, alternating"] = results["speedup"]["one_thread"]
     pairs = zip(kernel, results["launch_us"], strict=True)
-    model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
-    lines["formula for one thread"] = model
-    labels = {"xlabel": "one kernel, µs", "ylabel": "speed, times one GPU"}
-    picture = sweep(kernel, lines, {}, xlog=True, **labels)
+    if gpus == 1:
+        looped = zip(results["one_ms"]["one_thread"], results["products"], strict=True)
+        lines = {"CUDA graphs": kernel}
+        lines["launched one by one"] = [1e3 * ms / count for ms, count in looped]
+        lines["the longer of kernel and launch"] = [max(pair) for pair in pairs]
+        ylabel, ends = "one product on one GPU, µs", {}
+    else:
+        lines = {"CUDA graphs": results["speedup"]["graphs"]}
+        lines["one thread, alternating"] = results["speedup"]["one_thread"]
+        model = [gpus * max(k, us) / max(k, gpus * us) for k, us in pairs]
+        lines["formula for one thread"] = model
+        ylabel, ends = "speed, times one GPU", {"number of GPUs": gpus}
+    labels = {"xlabel": "one kernel, µs", "ylabel": ylabel}
+    picture = sweep(kernel, lines, {}, xlog=True, ylog=gpus == 1, **labels)
     panel = picture.panels[0]
     panel.marks[-1].dash, panel.marks[-1].dots = "1 2", False
-    panel.marks.append(Rule("y", gpus, "number of GPUs"))
     panel.x.ticks = {us: str(us) for us in (5, 10, 20, 50, 100, 200)}
-    panel.y.ticks = {n: str(n) for n in range(gpus + 1)}
-    panel.y.high = 1.1 * gpus
+    for label, limit in ends.items():
+        panel.marks.append(Rule("y", limit, label))
+        panel.y.ticks = {n: str(n) for n in range(gpus + 1)}
+        panel.y.high = 1.1 * gpus
     return picture
 
 

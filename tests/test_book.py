@@ -591,8 +591,9 @@ def test_the_package_and_the_licence_name_the_notice():
 
 
 def test_both_searches_cut_a_query_alike():
-    """The head's search and the box of *Symptoms* have the same two rules."""
+    """The head's search and the box of *Symptoms* have the same rules."""
     from overlap.site import search  # not on a GPU machine, where the tests of this file are collected too
 
     script = (ROOT / "docs/assets/overlap.js").read_text()
-    assert search.ENDING in script and search.SAME in script
+    for rule in (search.ENDING, search.SAME, search.BEFORE, search.PLACE):
+        assert rule in script

@@ -657,7 +657,7 @@
   /* What a reader asks with: of a traceback its error; no places in files; of numbers only codes, of three digits or more. */
   const COMMON = new Set("a an all am and are as at be but by can did do does for from has have how i if in is it its me my no of on or so than that the this to was what when which why will with you your".split(" "))
   const askedWith = text => {
-    const error = text.replace(/^.*\b(?=[A-Za-z.]*(?:Error|Exception|Warning): )/s, "")
+    const error = text.replace(/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s, "")
       // below each error of a kernel PyTorch writes the same lines
       .replace(/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is, "$1")
     const words = wordsOf(error.replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))

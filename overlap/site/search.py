@@ -44,10 +44,12 @@ _ENTRY = re.compile(r'<h\d (?:data-label="symptom" id="([^"]+)"|id="([^"]+)" tra
 _WEIGHT = 0.8
 _HAN = re.compile("[\u4e00-\u9fff]+")
 
-#: The ending of a word of a query, which leaves six letters or more; and what PyTorch writes below each error
-#: of a kernel. docs/assets/overlap.js has the same.
+#: The ending of a word of a query, which leaves six letters or more; what PyTorch writes below each error
+#: of a kernel; what stands before a traceback's error; a place in a file. docs/assets/overlap.js has them.
 ENDING = "/(?<=.{6})(?:ing|e[sd]?|ations?)$/"
 SAME = r"/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is"
+BEFORE = r"/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s"
+PLACE = r"""/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g"""
 
 #: The worker of the theme's search (Material 9.7), and what it should say.
 MENDED = [
@@ -56,15 +58,20 @@ MENDED = [
     ("+o.id}return", "+o.id+' '}return"),
     # A query in Chinese is cut into words of the index, and its last character was never looked at.
     ("o=s+1;o<t.length;o++)t.slice(s,o)in e", "o=s+1;o<=t.length;o++)t.slice(s,o)in e"),
+    # Nor was a last word of one character.
+    ("n[a]&&a<t.length-1&&", "n[a]&&a<t.length&&"),
     # Words of such a query are looked for as beginnings, too; one that is in the index is that word.
     ('.join("* ")', '.map(w=>w in this.index.invertedIndex?w+"^1":w+"*").join(" ")'),
     # Each word of a query is looked for as a beginning; a number is not: 0 begins most of them.
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
-    # What half of the book's names begin with tells nothing, nor does a single digit, nor what is below each
-    # error of a kernel.
+    # Of a traceback its error is looked for. What half of the book's names begin with tells nothing, nor does
+    # a single digit, nor what is below each error of a kernel. Words in quotation marks must all be there;
+    # not so those that a sentence or an error has in marks.
     (
         "search(e){if(e=e.replace(",
-        rf'search(e){{e=e.replace({SAME},"$1").replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
+        rf'search(e){{e=e.replace({BEFORE},"").replace({SAME},"$1").replace({PLACE}," ")'
+        r'.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
+        r"""/^\s*"[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "));"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand

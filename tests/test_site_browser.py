@@ -2658,6 +2658,18 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
             "device-side-assert-triggered",
         ),
         (
+            'Traceback (most recent call last):\n  File "/home/me/proj/train.py", line 87, in <module>\n'
+            "    loss.backward()\nRuntimeError: CUDA error: operation not permitted when stream is capturing",
+            "operation-not-permitted-when-stream",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "/home/me/train.py", line 8, in <module>\n'
+            "    out = net(x)\nStopIteration: Caught StopIteration in replica 0 on device 0.",
+            "stopiteration",
+        ),
+        ('the model "freeze"(stuck) when using 4 or more GPUs, NCCL_P2P_DISABLE=1', "all-ranks-are-alive"),
+        ("watchdog got stuck for 480 seconds", "processgroupnccls-watchdog"),
+        (
             "CUDA error: CUDA kernel errors might be asynchronously reported at some other API call",
             "cuda-kernel-errors-might-be",
         ),

@@ -17,7 +17,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_FITTED = "All else is faint. The lanes are from a profile, with gaps shortened to the step's time."
+_FITTED = "The rest is pale. A profiler makes a step longer, so gaps are shortened to its real time."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"

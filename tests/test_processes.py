@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import Pipe, active_children
 from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -315,6 +316,58 @@ def test_a_pools_worker_may_not_start_a_loaders_workers():
         assert pool.apply(_load_in_a_worker, [0]) == 4
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         assert executor.submit(_load_in_a_worker, 1).result(timeout=LIMIT_S) == 4
+
+
+def test_a_queue_of_fork_is_refused_by_spawn():
+    """What the symptoms quote."""
+    queue = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("spawn").Process(target=print, args=(queue,))
+    with pytest.raises(RuntimeError, match=r"^A SemLock created in a fork context is being shared with a"):
+        child.start()
+
+
+def _mapped(address):
+    """Whether this process has memory at that address."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines]
+    return any(start <= address < end for start, end in ranges)
+
+
+def test_an_array_stays_behind_when_its_tensor_moves_into_shared_memory():
+    """The tensor's memory is freed, here given back to the system; an array's own is kept."""
+    tensor = torch.ones(2**26, dtype=torch.uint8)  # so large that glibc maps it alone
+    old = tensor.numpy().ctypes.data
+    assert tensor.data_ptr() == old and _mapped(old)
+    tensor.share_memory_()
+    assert tensor.data_ptr() != old and not _mapped(old)
+
+    array = np.ones(64)
+    tensor = torch.from_numpy(array)
+    tensor.share_memory_()
+    tensor[0] = 2
+    assert (array == 1).all() and tensor[0] == 2 and tensor.data_ptr() != array.ctypes.data
+
+
+def _put_and_leave(queue, opened, leave):
+    queue.put(torch.ones(3))
+    opened.wait(LIMIT_S)
+    leave(0)
+
+
+@pytest.mark.parametrize(
+    ("leave", "error"), [(sys.exit, FileNotFoundError), (os._exit, ConnectionRefusedError)]
+)
+def test_a_tensor_of_a_sender_that_left_cannot_be_opened(leave, error):
+    """What the symptoms quote: whether the sender could take its socket with it."""
+    context = multiprocessing.get_context("spawn")
+    queue, opened = context.Queue(), context.Event()
+    child = context.Process(target=_put_and_leave, args=(queue, opened, leave))
+    child.start()
+    assert queue._poll(LIMIT_S)  # the message is in the pipe
+    opened.set()
+    child.join()
+    with pytest.raises(error):
+        queue.get(timeout=LIMIT_S)
 
 
 def test_no_grad_does_not_reach_a_thread_or_a_spawned_process():

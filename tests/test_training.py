@@ -497,6 +497,81 @@ def test_a_stack_needs_a_second_graph_where_its_input_needs_no_gradient(asks, gr
     assert ddp_compile.graphs() == {"graphs": graphs, "parts": graphs}
 
 
+class _Four(torch.nn.Module):
+    """Four layers, in a class that PyTorch has not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(600, 600) for _ in range(4)])
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize(
+    ("order", "pieces", "name"),
+    [
+        ("compile, wrap, call", 3, "_orig_mod.layers.0.weight"),
+        ("compile, call, wrap, call", 1, "_orig_mod.layers.0.weight"),
+        ("compile in place, wrap, call", 3, "layers.0.weight"),
+        ("wrap, compile in place, call", 3, "layers.0.weight"),
+    ],
+)
+def test_ddp_cuts_what_is_compiled_in_its_own_forward_pass(alone, order, pieces, name):
+    """What the section on `torch.compile` says of the order, and of saved names."""
+    torch._dynamo.reset()
+    compiled, model, x = [], _Four(), torch.randn(2, 600)
+
+    def backend(graph, example):
+        compiled.append(graph)
+        return graph
+
+    for word in order.split(", "):
+        match word:
+            case "compile":
+                model = torch.compile(model, backend=backend)
+            case "compile in place":
+                model.compile(backend=backend)
+            case "wrap":
+                model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=2)
+            case "call":
+                model(x).sum().backward()
+    assert len(compiled) == pieces and next(iter(model.module.state_dict())) == name
+
+
+def test_without_gradients_ddp_sends_buffers_once(alone, monkeypatch):
+    """The first forward pass after a step of training sends them; with gradients each does."""
+    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(3))
+    sent, x = [], torch.randn(4, 3)
+    monkeypatch.setattr(ddp, "_sync_buffers", lambda: sent.append(1))
+
+    def sends(calls):
+        sent.clear()
+        for _ in range(calls):
+            ddp(x)
+        return len(sent)
+
+    ddp(x).sum().backward()
+    ddp.eval()
+    assert sends(3) == 3
+    with torch.no_grad():
+        assert sends(3) == 1
+    with ddp.no_sync():
+        assert sends(3) == 0
+    ddp(x).sum().backward()
+    with ddp.no_sync():
+        assert sends(3) == 1
+
+
+def test_a_prefix_of_a_wrapper_is_taken_off():
+    """What the page says to those who come from `DataParallel`."""
+    state = torch.nn.DataParallel(torch.nn.Linear(2, 2)).state_dict()
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict"):
+        torch.nn.Linear(2, 2).load_state_dict(state)
+    torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+    torch.nn.Linear(2, 2).load_state_dict(state)
+
+
 def test_a_block_is_one_of_a_transformer():
     block, x = ddp_compile.Block(128), torch.randn(2, 5, 128)
     layer = nn.TransformerEncoderLayer(128, 2, 512, 0.0, "gelu", batch_first=True, norm_first=True)

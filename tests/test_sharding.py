@@ -39,7 +39,7 @@ from snippets.training.ddp_options import OPTIONS
 #: Runs the snippets of the third and later arguments one after the other, each in a process of its own, with
 #: the constants of the first; `fsdp_options` has its own in all of them, since others take its model.
 RUNNER = """
-import json, os, sys
+import gc, json, os, sys
 from functools import partial
 from importlib import import_module
 import torch
@@ -62,6 +62,11 @@ def entered(profiler):
 
 torch.profiler.profile.__enter__ = entered
 
+profiled = import_module("snippets.training.fsdp_step_profile")  # others take its functions
+for work in (profiled.gpu_steps, profiled.profiled_steps):
+    work.__defaults__ = (2,)  # trials
+
+gc.freeze()  # a collection in a child need not look at all of torch
 for name in sys.argv[3:]:
     module = modules[name]
     if child := os.fork():  # torch is imported once

@@ -278,7 +278,7 @@ def test_the_account_of_a_step_knows_what_is_hidden():
 #: Runs the snippets of the third and later arguments one after the other, with the constants of the first and
 #: a model of two layers.
 SMALL = """
-import json, os, sys
+import gc, json, os, sys
 from functools import partial
 from importlib import import_module
 import torch
@@ -303,6 +303,7 @@ modules = {name: import_module(f"snippets.training.{name}") for name in json.loa
 for name, constants in json.loads(sys.argv[1]).items():  # a snippet may use what another holds
     modules[name].take_turns = modules[name].both_orders = quick
     vars(modules[name]).update(constants)
+gc.freeze()  # a collection in a child need not look at all of torch
 for name in sys.argv[3:]:
     if child := os.fork():  # a process of its own for each, and torch is imported once
         if os.waitpid(child, 0)[1]:

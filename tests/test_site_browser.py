@@ -2570,7 +2570,7 @@ def test_what_scripts_write_is_in_the_language_of_the_page(visit):
 
 def search(page, words):
     """Put the words into the search field, all at once, and wait for results."""
-    field = page.get_by_role("textbox", name="Search")
+    field = page.locator(".md-search__input")
     field.click()
     field.fill("")
     results = page.locator(".md-search-result__item > a:first-child")
@@ -2578,6 +2578,30 @@ def search(page, words):
     page.keyboard.insert_text(words)
     results.first.wait_for(timeout=60_000)
     return results
+
+
+def test_the_search_speaks_the_language_of_the_page(visit):
+    page = visit("zh/streams/", width=1440)
+    field, told = page.get_by_role("textbox", name="搜索"), page.locator(".md-search-result__meta")
+    assert field.get_attribute("placeholder") == "搜索"
+    search(page, "锁页内存")
+    playwright.expect(told).to_have_text(re.compile(r"^找到 \d+ 条结果$"))
+    search(page, "stream stream_order wait")
+    for part in (".md-search-result__more summary div", ".md-search-result__terms"):
+        texts = page.locator(part).all_text_contents()
+        assert texts and all(re.match(r"这一页还有 \d+ 条结果$|缺少：", text) for text in texts), texts
+    field.fill("zqxzqx")
+    playwright.expect(told).to_have_text("没有找到相符的内容")
+    field.fill("")
+    playwright.expect(told).to_have_text("输入文字，开始搜索")
+    page.keyboard.press("Escape")
+    page.locator(".md-nav--primary").get_by_role("link", name="Graphs", exact=True).click()
+    page.wait_for_url("**/graphs/")
+    field = page.get_by_role("textbox", name="Search")
+    playwright.expect(field).to_have_attribute("placeholder", "Search")
+    playwright.expect(told).to_have_text("Type to start searching")
+    search(page, "matmul")
+    playwright.expect(told).to_have_text(re.compile(r"^\d+ matching documents$"))
 
 
 def test_search_finds(visit):

@@ -749,13 +749,45 @@
     if (target.textContent === "Copied to clipboard") target.textContent = translated("Copied to clipboard")
   })
 
+  /* What the theme's search says, in the language of the page; the theme keeps the language of the page that was loaded first. */
+  const FOUND = [
+    "Initializing search", "Type to start searching", "No matching documents", "1 matching document", "{0} matching documents",
+    "1 more on this page", "{0} more on this page", "Missing:",
+  ]
+  const said = new WeakMap()
+  const sayFound = () => {
+    const parts = document.querySelectorAll(".md-search-result__meta, .md-search-result__more summary div, .md-search-result__terms")
+    for (const { firstChild: text } of parts) {
+      if (text?.nodeType !== Node.TEXT_NODE) continue
+      const known = said.get(text), english = known?.own === text.data ? known.english : text.data, plain = english.trim()
+      const count = /^[\d.]+k?(?= )/.exec(plain)?.[0], form = FOUND.includes(plain) ? plain : plain.replace(count, "{0}")
+      if (!FOUND.includes(form)) continue
+      const told = translated(form, count), own = told === plain ? english : told
+      said.set(text, { own, english })
+      if (own !== text.data) text.data = own
+    }
+  }
+  const found = new MutationObserver(sayFound)
+  const nameSearch = () => {
+    const search = document.querySelector(".md-search")
+    if (!search) return
+    const field = search.querySelector(".md-search__input"), reset = search.querySelector("[type=reset]")
+    for (const part of [search, field, search.querySelector(".md-search__options")]) part.ariaLabel = translated("Search")
+    field.placeholder = translated("Search")
+    reset.ariaLabel = reset.title = translated("Clear")
+    found.observe(search.querySelector(".md-search-result"), { childList: true, subtree: true })
+    sayFound()
+  }
+
   /* What the theme and the notebook pages leave without a name or out of the keyboard's reach. */
   const mend = () => {
-    document.querySelector(".md-search")?.setAttribute("aria-label", translated("Search"))
+    nameSearch()
     /* The theme's search hears keys alone: not a mouse that pastes, a phone's menu, a voice. */
     const asked = document.querySelector(".md-search__input")
     if (asked) asked.oninput = () => asked.dispatchEvent(new KeyboardEvent("keyup"))
-    for (const link of document.querySelectorAll(".headerlink")) link.tabIndex = -1  // the contents lead there, too
+    for (const link of document.querySelectorAll(".headerlink")) {
+      Object.assign(link, { tabIndex: -1, title: translated("Permanent link") })  // the contents lead there, too
+    }
     for (const code of document.querySelectorAll("code")) code.translate = false
     for (const value of document.querySelectorAll("data")) value.tabIndex = -1  // a finger that taps it is told its note
     nameCode()

@@ -43,6 +43,16 @@ window.overlapWords ??= (() => {
       "Close all": "全部收起",
       "Code {0}": "代码 {0}",
       "Search": "搜索",
+      "Clear": "清空",
+      "Initializing search": "正在加载搜索",
+      "Type to start searching": "输入文字，开始搜索",
+      "No matching documents": "没有找到相符的内容",
+      "1 matching document": "找到 1 条结果",
+      "{0} matching documents": "找到 {0} 条结果",
+      "1 more on this page": "这一页还有 1 条结果",
+      "{0} more on this page": "这一页还有 {0} 条结果",
+      "Missing:": "缺少：",
+      "Permanent link": "本节的链接",
 
       // timeline.js: the explorer
       "Timeline": "时间线",

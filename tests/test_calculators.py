@@ -1,6 +1,9 @@
 """Calculators: each formula of a page gives what was measured, within what the page says."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT, committed
@@ -36,6 +39,7 @@ def test_every_calculator_is_held_against_recordings(formulas):
         LAUNCHES,
         CORES,
         TOKENS,
+        FSDP,
     }
 
 
@@ -47,6 +51,7 @@ BUBBLE = "per cent of a step that a GPU waits"
 EXCHANGE = "µs, about, for one all-reduce of all"
 PEAK = "GiB at the peak of the second step"
 TRANSFORMER = "GiB at the peak of a transformer's second step"
+FSDP = "GB at the peak of a step with FSDP"
 LAUNCHES = "ms a step, launched one by one"
 ALTERNATING = "times as fast as one GPU, from one thread that alternates"
 BEND = "rows and columns, from which on one thread that alternates keeps all GPUs busy"
@@ -132,6 +137,105 @@ def test_a_transformers_peak_follows_its_sizes(formulas, monkeypatch, shape):
     width, layers, _, tokens = shape
     less = 4 * width * layers * tokens if "Loss" in by or "LogSoftmax" in by else 0
     assert peak - less == pytest.approx(dry, rel=0.004)
+
+
+def fsdp_numbers(result: dict, width: int, kept: int) -> dict:
+    """What the calculator takes, of a model without a vocabulary."""
+    numbers = {"billions": result["parameters"] / 1e9, "gpus": result["ranks"], "layers": result["layers"]}
+    return numbers | {"width": width, "words": 0, "tokens": result["tokens"], "kept": kept}
+
+
+def test_a_peak_of_fsdp_is_what_was_measured(formulas):
+    found = []
+    for result in runs("training/too_large_for_one"):
+        found.append((fsdp_numbers(result, 4096, 32), result["peak_gb"]["train"]))
+    for result in runs("training/fsdp_activations"):
+        for way, kept in {"kept": 32, "twice": 2}.items():
+            found.append((fsdp_numbers(result, 4096, kept), result["gb"][way]["peak"]))
+    for result in runs("training/fsdp_options"):
+        many = result | {"tokens": result["tokens"]["many"]}
+        found.append((fsdp_numbers(many, 1536, 24), result["gb"]["bf16"]["peak"]))
+    assert len(found) >= 7
+    for numbers, peak in found:
+        assert formulas[FSDP].result(numbers) == pytest.approx(peak, rel=0.03)
+
+
+#: A step of a Llama of so many blocks, width, words, tokens and ranks, counted by PyTorch in a dry run.
+COUNTED = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from snippets.pastes.checkpointed import checkpointed
+
+LAYERS, WIDTH, WORDS, TOKENS, RANKS, TWICE = map(int, sys.argv[1:])
+HIDDEN = WIDTH * 43 // 16
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.gate, self.up = nn.Linear(WIDTH, HIDDEN), nn.Linear(WIDTH, HIDDEN)
+        self.down = nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.before(x)).unflatten(-1, (3, -1, 128)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        rows = self.between(x)
+        return x + self.down(F.silu(self.gate(rows)) * self.up(rows))
+
+
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+mesh = dist.device_mesh.init_device_mesh("cpu", (RANKS,))
+policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+with FakeTensorMode():
+    blocks = [Block() for _ in range(LAYERS)]
+    model = nn.Sequential(nn.Embedding(WORDS, WIDTH), *blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
+    parameters = sum(p.numel() for p in model.parameters())
+    if TWICE:
+        checkpointed(model, blocks)
+    for block in model[1:-2]:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    adam = torch.optim.Adam(model.parameters(), foreach=False)
+    rows = torch.randint(0, WORDS, (1, TOKENS))
+    with FSDPMemTracker(model, adam) as tracker:
+        for _ in range(2):
+            scores = model(rows).float()
+            F.cross_entropy(scores.flatten(0, 1), rows.flatten()).backward()
+            adam.step()
+            adam.zero_grad()
+            tracker.reset_mod_stats()
+    (peak,) = (each["Total"] for each in tracker.get_tracker_snapshot("peak").values())
+print(parameters, peak)
+"""
+
+
+@pytest.mark.parametrize(
+    "ranks, tokens, words, kept", [(8, 8192, 32000, 2), (8, 8192, 128256, 2), (2, 2048, 32000, 38)]
+)
+def test_a_peak_of_fsdp_is_what_pytorch_counts(formulas, tmp_path, ranks, tokens, words, kept):
+    """With a vocabulary, and where gradients make the peak; in a process of its own."""
+    pytest.importorskip("torch")
+    shape = {"layers": 16, "width": 4096, "words": words, "tokens": tokens, "gpus": ranks}
+    (tmp_path / "file.py").write_text(COUNTED)
+    command = [sys.executable, str(tmp_path / "file.py"), *map(str, shape.values()), str(int(kept == 2))]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    parameters, peak = map(int, done.stdout.split()[-2:])
+    numbers = shape | {"billions": parameters / 1e9, "kept": kept}
+    assert formulas[FSDP].result(numbers) * 1e9 == pytest.approx(peak, rel=0.05)
 
 
 def test_an_operation_has_the_share_of_its_roof_that_the_book_prints(formulas):

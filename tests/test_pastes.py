@@ -1073,6 +1073,128 @@ def test_a_model_is_split_and_built_in_parts_on_gpus(tmp_path):
     under_torchrun(2, str(write_split(tmp_path / "file.py")), "cuda", str(tmp_path / "weights"))
 
 
+#: On two ranks of the CPU: blocks are computed twice, and names in files are those of the plain model.
+CHECKPOINTED = """
+import sys
+
+import torch.distributed as dist
+from torch import nn
+
+from snippets.training.built_in_parts import built_in_parts
+from snippets.training.checkpoint_or_nothing import load, save
+
+calls = []
+
+
+class Block(nn.Linear):
+    def forward(self, x, *, times):
+        calls.append(dist.get_rank())
+        return x + times * super().forward(x).relu()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(Block(8, 8) for _ in range(2)), nn.Linear(8, 2)
+
+    def forward(self, x):
+        for block in self.layers:
+            x = block(x, times=2)
+        return self.head(x)
+
+
+def make():
+    model = Model()
+    assert checkpointed(model, model.layers) is model
+    return model
+
+
+dist.init_process_group("gloo")
+rank, mesh = dist.get_rank(), dist.device_mesh.init_device_mesh("cpu", (2,))
+torch.manual_seed(0)
+whole = Model()
+assert list(make().state_dict()) == list(whole.state_dict())
+file, folder = f"{sys.argv[1]}/weights", f"{sys.argv[1]}/saved"
+if rank == 0:
+    torch.save(whole.state_dict(), file)
+model = built_in_parts(make, lambda model: split(model, model.layers, mesh), "cpu")
+loaded(model, file)
+rows = torch.randn(8, 8)
+output = model(rows.chunk(2)[rank])
+assert len(calls) == 2
+output.float().square().mean().backward()
+assert len(calls) == 4
+whole(rows).square().mean().backward()
+for part, parameter in zip(model.parameters(), whole.parameters(), strict=True):
+    torch.testing.assert_close(part.grad.full_tensor(), parameter.grad, rtol=0.1, atol=0.02)
+adam = torch.optim.AdamW(model.parameters())
+adam.step()
+save(model, adam, folder)
+plain = Model()
+split(plain, plain.layers, mesh)
+load(plain, torch.optim.AdamW(plain.parameters()), folder)
+for mine, other in zip(plain.parameters(), model.parameters(), strict=True):
+    assert torch.equal(mine.to_local(), other.to_local())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_blocks_are_computed_twice_and_keep_their_names_in_files(tmp_path, pasted):
+    assert callable(pasted("checkpointed")["checkpointed"])
+    boxes = (Paste("", 0, name, "").code(ROOT) for name in ("split", "loaded", "checkpointed"))
+    (tmp_path / "file.py").write_text("\n".join(boxes) + "\n" + CHECKPOINTED)
+    on_ranks(2, str(tmp_path / "file.py"), str(tmp_path))
+
+
+#: Four ranks of the CPU, two pipelines of two stages; in each of two turns another part is frozen.
+STAGES = """
+import torch.distributed as dist
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from snippets.training.clip_over_meshes import new_model
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("tensor", "stages"))
+torch.manual_seed(1)
+rows = torch.randn(8, 16)
+for frozen in ([], [0]):
+    whole, model = new_model(), new_model()
+    whole[frozen[0] if frozen else 1].norm.requires_grad_(False)
+    for number in frozen:
+        whole[number].requires_grad_(False)
+    for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+        mine.requires_grad_(other.requires_grad)
+    for block in model:
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        parallelize_module(block, mesh["tensor"], plan)
+    for each in (whole, model):
+        each(rows).square().mean().backward()
+    given = [p.grad for p in whole.parameters() if p.grad is not None]
+    limit = get_total_norm(given) / 2
+    stage = rank % 2
+    norm = clip_stages(model[stage].parameters(), float(limit), mesh.get_group("stages"))
+    torch.testing.assert_close(norm, 2 * limit)
+    torch.nn.utils.clip_grad_norm_(whole.parameters(), float(limit))
+    for mine, other in zip(model[stage].parameters(), whole[stage].parameters(), strict=True):
+        assert (mine.grad is None) == (other.grad is None)
+        if other.grad is not None:
+            grad = getattr(mine.grad, "full_tensor", mine.grad.clone)()
+            torch.testing.assert_close(grad, other.grad)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_stages_are_clipped_by_one_norm_and_a_frozen_one_adds_zero(tmp_path, pasted):
+    assert callable(pasted("clip_stages")["clip_stages"])
+    code = Paste("", 0, "clip_stages", "").code(ROOT)
+    assert code.count('"cuda"') == 1
+    (tmp_path / "file.py").write_text(code.replace('"cuda"', '"cpu"') + "\n" + STAGES)
+    on_ranks(4, str(tmp_path / "file.py"))
+
+
 class Asked(Dataset):
     """Rows as dicts, which say who asked; row 9 cannot be read."""
 

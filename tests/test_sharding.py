@@ -13,6 +13,7 @@ from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DistributedSampler
 
 from snippets.training import (
     built_in_parts,
@@ -824,6 +825,21 @@ def test_one_norm_clips_over_meshes_and_stages(tmp_path, monkeypatch):
     assert list(told["norms"].values()) == pytest.approx([told["norm"]] * 2, rel=1e-5)
     one, other = told["own_norms"]
     assert (one**2 + other**2) ** 0.5 == pytest.approx(told["norm"], rel=1e-5)
+
+
+def test_each_step_has_the_same_rows_on_any_number_of_ranks():
+    """As the page says of a resumed epoch, if a step has as many rows."""
+
+    def steps(ranks: int) -> list[set[int]]:
+        rows, own = 12 // ranks, []
+        for rank in range(ranks):
+            sampler = DistributedSampler(range(103), ranks, rank, seed=5)
+            sampler.set_epoch(3)
+            own.append(list(sampler))
+        starts = range(0, 8 * rows, rows)
+        return [{row for each in own for row in each[at : at + rows]} for at in starts]
+
+    assert steps(2) == steps(3) == steps(4) and len(set.union(*steps(2))) == 96
 
 
 def test_gradients_on_no_mesh_are_clipped_as_ever():

@@ -39,7 +39,9 @@ def clip_over_meshes(
     """As `clip_grad_norm_`, if parts lie on different meshes; the norm of all gradients.
 
     All ranks call it. `stages` is the group of this rank's stages of a pipeline, which
-    share no parameter. Parameters without a gradient are left out.
+    share no parameter. Parameters without a gradient are left out. On each rank one
+    parameter at least has a gradient; for a pipeline with a frozen stage, the page has
+    `clip_stages`.
     """
     by_mesh: dict[Any, list[Tensor]] = {}
     for parameter in parameters:

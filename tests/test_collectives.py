@@ -698,6 +698,49 @@ def test_a_rank_waits_in_a_patient_group_and_not_in_a_short_one(tmp_path, monkey
     assert one["timeout_s"] == {"job": 120, "new": 1800, "patient": 7200}
 
 
+#: Rank 0 of four leaves out a call in its row of a mesh; the page's lines have set the rows' timeout.
+MESH = """
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+limit = timedelta(seconds=3)
+dist.init_process_group("gloo", timeout=limit)
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copied", "split"))
+
+
+def timeouts():
+    backends = [group._get_backend(torch.device("cpu")) for group in mesh.get_all_groups()]
+    return [each.options._timeout.total_seconds() for each in backends]
+
+
+assert timeouts() == [1800, 1800]
+dist.barrier()
+for group in mesh.get_all_groups():
+    dist.distributed_c10d._set_pg_timeout(limit, group)
+assert timeouts() == [3, 3]
+rank, start = dist.get_rank(), time.monotonic()
+if rank == 1:
+    try:
+        dist.all_reduce(torch.ones(1), group=mesh.get_group("split"))
+    except RuntimeError as error:
+        assert "Timed out" in str(error) and 2.5 <= time.monotonic() - start <= 8
+    else:
+        raise SystemExit("no error")
+elif rank == 0:
+    time.sleep(9)
+"""
+
+
+@no_gpu
+def test_groups_of_a_mesh_have_a_timeout_of_their_own_until_it_is_set(tmp_path):
+    (tmp_path / "file.py").write_text(MESH)
+    on_ranks(4, str(tmp_path / "file.py"))
+
+
 def recorded_call(number: int, state: str) -> dict:
     """A call of the flight recorder, as NCCL's watchdog writes it."""
     return {
@@ -751,6 +794,18 @@ def test_torchfrtrace_names_the_missing_rank(dumped):
         pytest.skip("no torchfrtrace beside this Python")
     said = flight_recorder.compared(dumped)
     assert re.findall(r"missing ranks: \{([\d, ]+)\}", said) == ["1"], said
+
+
+def test_torchfrtrace_needs_the_files_of_all_ranks(dumped):
+    tool = Path(sys.executable).with_name("torchfrtrace")
+    if not tool.exists():
+        pytest.skip("no torchfrtrace beside this Python")
+    (dumped / "rank_1").unlink()
+    assert "Missing dump files from ranks {1}" in flight_recorder.compared(dumped)
+    command = [str(tool), str(dumped), "--allow-incomplete-ranks"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "We cannot decide" in done.stdout + done.stderr and "missing ranks" not in done.stdout
+    assert list(flight_recorder.calls(dumped)) == ["rank_0"]
 
 
 def test_what_a_hung_job_told_is_put_together(monkeypatch, dumped, capsys):

@@ -836,6 +836,20 @@ CUT = """() => {
     .map(box => box.outerHTML.slice(0, 150))
 }"""
 
+#: Words of drawings, pictures and calculators that lie on each other, or leave their picture.
+ON_EACH_OTHER = """() => [...document.querySelectorAll(".md-content svg")].flatMap(svg => {
+  const frame = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll("text")]
+    .map(text => [text.textContent.trim(), text.getBoundingClientRect()])
+    .filter(([words, box]) => words && box.width && box.height)
+  return texts.flatMap(([words, box], place) => [
+    ...(box.right > frame.right + 3 || box.left < frame.left - 3 ? [`${words} leaves its picture`] : []),
+    ...texts.slice(place + 1).filter(([, other]) =>
+      Math.min(box.right, other.right) - Math.max(box.left, other.left) > 2
+      && Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top) > 4
+    ).map(([others]) => `${words} lies on ${others}`),
+  ])
+})"""
+
 #: Opens the sections for a second reading.
 DEEPER = "() => document.querySelectorAll('.ov-deeper, .ov-row').forEach(fold => { fold.open = true })"
 
@@ -878,6 +892,7 @@ def visits(browser, address, paths) -> dict[str, dict]:
         page.wait_for_function(ALL_IN_VIEW)
         widths = page.evaluate(WIDTHS)
         cut = page.evaluate(CUT) if not path.startswith(NOTEBOOKS) else []
+        page.wait_for_function(ALL_IN_VIEW)  # what CUT has opened
         asked = list(elsewhere)
         elsewhere = [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))]
         found[path] = {
@@ -888,6 +903,7 @@ def visits(browser, address, paths) -> dict[str, dict]:
             "widths": widths,
             "open": is_open,
             "cut": cut,
+            "on_each_other": page.evaluate(ON_EACH_OTHER),
         }
         page.close()
     context.close()
@@ -913,6 +929,10 @@ def test_nothing_is_open_that_nobody_opened(visits):
 
 def test_no_output_code_or_table_is_cut_on_a_narrow_screen(visits):
     assert {path: seen["cut"] for path, seen in visits.items() if seen["cut"]} == {}
+
+
+def test_no_words_of_a_picture_lie_on_each_other(visits):
+    assert {path: seen["on_each_other"] for path, seen in visits.items() if seen["on_each_other"]} == {}
 
 
 class Document(HTMLParser):

@@ -45,9 +45,9 @@
 
   const ticksOf = (low, high, isLog) => isLog ? logTicks(low, high, 5) : roundTicks(low, high, 4)
   const tick = number => Number(number.toPrecision(3)).toLocaleString("en-US", { maximumFractionDigits: 9 })
-  /* Beside the upright axis there is room for six digits. */
+  /* Beside the upright axis there is room for five digits. */
   const shortTick = number => {
-    if (number < 1e6) return tick(number)
+    if (number < 1e5) return tick(number)
     const [factor, power] = number.toExponential().split("e+")
     return `${factor === "1" ? "" : `${factor}·`}10${[...power].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`
   }
@@ -91,9 +91,11 @@
     const rows = ticksOf(low, high, isLog).map(value =>
       `<path d="M${left} ${down(value).toFixed(1)}H${right}"/><text x="${left - 5}" y="${(down(value) + 4).toFixed(1)}" text-anchor="end">${shortTick(value)}</text>`)
     const ends = [stops[0], stops.at(-1)], isEven = !(ends[0] > 0 && ends[1] >= 50 * ends[0])  // as stops() in calculator.py
-    const columns = ticksOf(...ends, !isEven).map(value =>
-      `<path d="M${across(value).toFixed(1)} ${bottom}v4"/><text x="${across(value).toFixed(1)}" y="${bottom + 16}" text-anchor="${across(value) > right - 18 ? "end" : "middle"}"${
-        across(value) > right - 18 ? ` dx="${Math.min(8, right + 8 - across(value)).toFixed(1)}"` : ""}>${tick(value)}</text>`)
+    const columns = ticksOf(...ends, !isEven).map(value => {
+      const x = across(value), text = tick(value), isLast = x + 3.3 * text.length > right + 8  // half of its width
+      return `<path d="M${x.toFixed(1)} ${bottom}v4"/><text x="${x.toFixed(1)}" y="${bottom + 16}" text-anchor="${isLast ? "end" : "middle"}"${
+        isLast ? ` dx="${Math.min(8, right + 8 - x).toFixed(1)}"` : ""}>${text}</text>`
+    })
     find(".ov-ticks").innerHTML = rows.join("") + columns.join("") + `<path d="M${left} ${bottom}H${right}"/>`
     place("polyline", { points: drawn.map((value, at) => `${(left + (right - left) * at / (stops.length - 1)).toFixed(1)},${down(value).toFixed(1)}`).join(" ") })
 

@@ -116,7 +116,7 @@ def plot(results: dict, ceilings: dict):
         names = {"all": "six common faults", "loader": "1: workers read ahead"}
         names |= {"copy": "2: bytes, pinned", "kernels": "3: few large kernels"}
         names |= {
-            "straggler": "4: no validation",
+            "straggler": "4: validates rarely",
             "item": "5, 6: no waits for numbers",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}

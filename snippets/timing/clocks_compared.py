@@ -128,8 +128,8 @@ def plot(results: dict, ceilings: dict):
         if counted_us >= 1000:
             length = f"{counted_us / 1e3:.0f} ms"
         marks.append(Dots(times, clocks, f"a kernel of {length}"))
-    marks.append(Rule("x", 1, "what the kernel counts"))
-    x = Axis("reading / time that the kernel counts", log=True)
+    marks.append(Rule("x", 1, "right"))
+    x = Axis("← too short · reading ÷ the kernel's own count · too long →", log=True)
     return Picture([Panel(marks, x)])
 
 

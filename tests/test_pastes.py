@@ -1147,6 +1147,64 @@ def test_blocks_are_computed_twice_and_keep_their_names_in_files(tmp_path, paste
     on_ranks(2, str(tmp_path / "file.py"), str(tmp_path))
 
 
+#: Four ranks of the CPU: layers split over two, then FSDP over the other two; attention counts its own heads.
+LAYERS = """
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.between = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.q, self.k, self.v, self.out = (nn.Linear(16, 16) for _ in range(4))
+        self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)
+
+    def forward(self, x):
+        rows = self.norm(x)
+        q, k, v = (each(rows).unflatten(-1, (-1, 4)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.between(x))))
+
+
+def new_model():
+    torch.manual_seed(0)
+    return nn.Sequential(Block(), Block())
+
+
+dist.init_process_group("gloo")
+mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+names = ["q", "k", "v", "up"], ["out", "down"]
+whole, layers, both = new_model(), new_model(), new_model()
+split_layers(layers, mesh["tensor"], *names)
+split_layers(both, mesh["tensor"], *names)
+split(both, both, mesh["data"])
+assert layers[0].q.weight.to_local().shape == (8, 16) and layers[0].out.weight.to_local().shape == (16, 8)
+assert 4 * both[1].up.weight.to_local().numel() == both[1].up.weight.numel()
+torch.manual_seed(1)
+rows = torch.randn(4, 8, 16)
+for model in (whole, layers):
+    model(rows).square().mean().backward()
+both(rows.chunk(2)[mesh["data"].get_local_rank()]).float().square().mean().backward()
+largest = max(float(p.grad.abs().max()) for p in whole.parameters())
+for model, share in ((layers, 1e-5), (both, 0.02)):  # the second computes in bf16
+    for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+        grad = getattr(mine.grad, "full_tensor", mine.grad.clone)()
+        torch.testing.assert_close(grad, other.grad, rtol=0, atol=share * largest)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_layers_are_split_and_fsdp_splits_them_again(tmp_path, pasted):
+    assert callable(pasted("split_layers")["split_layers"])
+    boxes = (Paste("", 0, name, "").code(ROOT) for name in ("split", "split_layers"))
+    (tmp_path / "file.py").write_text("\n".join(boxes) + "\n" + LAYERS)
+    on_ranks(4, str(tmp_path / "file.py"))
+
+
 #: Four ranks of the CPU, two pipelines of two stages; in each of two turns another part is frozen.
 STAGES = """
 import torch.distributed as dist

@@ -66,12 +66,12 @@ MENDED = [
     (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\d+$)/"),
     # Of a traceback its error is looked for. What half of the book's names begin with tells nothing, nor does
     # a single digit, nor what is below each error of a kernel. Words in quotation marks must all be there;
-    # not so those that a sentence or an error has in marks.
+    # not so a name in marks, nor what a sentence or an error has in marks.
     (
         "search(e){if(e=e.replace(",
         rf'search(e){{e=e.replace({BEFORE},"").replace({SAME},"$1").replace({PLACE}," ")'
         r'.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
-        r"""/^\s*"[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "));"""
+        r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "));"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand

@@ -414,6 +414,45 @@ def test_faults_are_found_in_their_order(page, folder):
     assert told.inner_text().endswith(("This is in the frame.", "The frame is elsewhere."))
 
 
+def test_behind_a_wait_the_game_says_how_the_faults_are_written(page, folder):
+    """In a frame without a gap, at whose beginning Python waits: also how long Python has after it."""
+    stages = {"all": EVENTS, "loader": EVENTS, "item": EVENTS}
+    parts = json.loads(of_parts({"faults": stages}))
+    parts["faults"][0]["frame"] = [30.0, 120.0]  # more than the gap
+    (part,) = parts["faults"][0]["lanes"][0]["parts"]
+    (wait,) = [span for span in part["spans"] if span[0] == 30.0]
+    hatched = part | {"spans": [wait], "line": "var(--ov-lane-python)"}
+    rest = part | {"spans": [span for span in part["spans"] if span != wait]}
+    for of_lane, is_told in (([rest, hatched], True), ([part], False)):
+        parts["faults"][0]["lanes"][0]["parts"] = of_lane
+        (folder / "waits.json").write_text(json.dumps(parts))
+        page.evaluate(
+            """async html => {
+            const place = document.getElementById("place")
+            document.querySelectorAll("details").forEach(each => each.remove())
+            place.insertAdjacentHTML("afterend", html)
+            const { play } = await import("./fault.js")
+            const table = id => document.getElementById(id)
+            await play(place, table("faults"), table("steps"), "waits.json?" + Math.random())
+        }""",
+            FAULTS,
+        )
+        choices = page.locator("#place .ov-tools").last.locator("button")
+        assert choices.locator("small").all_inner_texts() == (["loss.item()", "no worker"] if is_told else [])
+        assert ("10 µs" in page.locator("#place .ov-told").inner_text()) == is_told
+
+
+def test_the_fullest_panel_is_shown_first(page, folder):
+    one, all_lanes = EVENTS[:1], EVENTS
+    (folder / "panels.json").write_text(of_parts({"": {"one lane": one, "two": all_lanes, "none": one}}))
+    page.evaluate("""async () => {
+        const { explore } = await import("./timeline.js")
+        await explore(document.getElementById("place"), "panels.json")
+    }""")
+    chosen = page.get_by_label("Timeline", exact=True).evaluate("select => select.selectedOptions[0].text")
+    assert chosen == "two" and bars(page).count() == len(EVENTS)
+
+
 def test_what_is_vendored_is_small_and_names_its_licence():
     scripts = sorted(ASSETS.glob("vendor/*.js"))
     weight = sum(len(gzip.compress(script.read_bytes())) for script in scripts)

@@ -8,7 +8,8 @@ from torch.distributed.tensor.parallel import (
 
 
 def split_layers(blocks, mesh, wide, narrow):
-    plan: dict = dict.fromkeys(wide, ColwiseParallel())
+    plan: dict = {}
+    plan |= dict.fromkeys(wide, ColwiseParallel())
     plan |= dict.fromkeys(narrow, RowwiseParallel())
     for block in blocks:
         parallelize_module(block, mesh, plan)

@@ -597,3 +597,30 @@ def test_both_searches_cut_a_query_alike():
     script = (ROOT / "docs/assets/overlap.js").read_text()
     for rule in (search.ENDING, search.SAME, search.BEFORE, search.PLACE):
         assert rule in script
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (between,) = re.findall(r"\(\?<!\[A-Za-z\\d\]\)\(\?:(.*?)\)\(\?!\[", settings)
+    passed_over = {
+        word for word in re.findall(r"[a-z]+", re.sub(r"\[[A-Z](.)\]", r"\1", between).replace("an?", "a|an"))
+    }
+    (common,) = re.findall(r"COMMON = new Set\([^\"]*\"(.*?)\"", script)
+    assert common.split() == sorted(passed_over)
+
+
+def test_what_is_said_to_linters_is_shown_nowhere():
+    """Neither in the code of a page, which Python writes, nor in a whole file, which a script fetches."""
+    from overlap.blocks.snippet import FOR_TOOLS
+
+    script = (ROOT / "docs/assets/overlap.js").read_text(encoding="utf-8")
+    assert FOR_TOOLS.pattern in script
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_claims_of_a_section_about_one_snippet_stand_in_one_fence(name):
+    blocks, found = 0, set()
+    for line in (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines():
+        blocks ^= line.startswith("```")
+        if not blocks and line.startswith("#"):
+            found = set()
+        elif line.startswith("```claim "):
+            assert line not in found, f"{name}: {line} stands twice in its section"
+            found.add(line)

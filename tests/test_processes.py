@@ -363,7 +363,7 @@ def test_a_tensor_of_a_sender_that_left_cannot_be_opened(leave, error):
     queue, opened = context.Queue(), context.Event()
     child = context.Process(target=_put_and_leave, args=(queue, opened, leave))
     child.start()
-    assert queue._poll(LIMIT_S)  # the message is in the pipe
+    assert queue._poll(LIMIT_S)  # type: ignore[attr-defined]  # the message is in the pipe
     opened.set()
     child.join()
     with pytest.raises(error):

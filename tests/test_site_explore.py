@@ -167,8 +167,8 @@ def test_numbers_durations_and_ticks_read_as_in_the_book(page):
     numbers += [random.uniform(1, 10) * 10 ** random.uniform(-3, 8) for _ in range(2000)]
     read = page.evaluate(
         """async numbers => {
-            const { duration, tickText } = await import("./timeline.js")
-            const { shown, roundStep } = window.overlapWords
+            const { duration } = await import("./timeline.js")
+            const { shown, roundStep, tickText } = window.overlapWords
             return [shown, duration, roundStep, tickText].map(of => numbers.map(of))
         }""",
         numbers,
@@ -178,6 +178,10 @@ def test_numbers_durations_and_ticks_read_as_in_the_book(page):
         assert text in {duration(number * 1e-6 * about) for about in (1 - 1e-12, 1, 1 + 1e-12)}
     assert read[2] == pytest.approx([round_step(number) for number in numbers])
     assert read[3] == [axis_number(number) for number in numbers]
+    small = [random.uniform(1, 10) * 10.0**power for power in range(-12, -4) for _ in range(20)] + [2e-5, 0]
+    assert page.evaluate("numbers => numbers.map(window.overlapWords.tickText)", small) == [
+        axis_number(number) for number in small
+    ]
 
 
 def test_scripts_and_pictures_name_the_same_numbers_of_an_axis(page):

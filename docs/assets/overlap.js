@@ -4,7 +4,7 @@
 
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
-  const { translated, label: drawnLabel, pictured, round, shown, roundTicks, logTicks, isSmall } = window.overlapWords  // from words.js
+  const { translated, label: drawnLabel, pictured, round, shown, roundTicks, logTicks, tickText, isSmall } = window.overlapWords  // from words.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -44,13 +44,6 @@
   }
 
   const ticksOf = (low, high, isLog) => isLog ? logTicks(low, high, 5) : roundTicks(low, high, 4)
-  const tick = number => Number(number.toPrecision(3)).toLocaleString("en-US", { maximumFractionDigits: 9 })
-  /* Beside the upright axis there is room for five digits. */
-  const shortTick = number => {
-    if (number < 1e5) return tick(number)
-    const [factor, power] = number.toExponential().split("e+")
-    return `${factor === "1" ? "" : `${factor}·`}10${[...power].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`
-  }
 
   /* Where a curve first meets its limit, or leaves it; undefined where it does neither. */
   const meeting = (stops, valueAt, limit) => {
@@ -68,7 +61,7 @@
 
   /* The result along one input: both axes with numbers, the limit where there is one, and where the reader is. Results that span
      more than a factor of ten get a logarithmic axis: on an even one most of them would lie on the floor. */
-  const PLOT = { left: 42, right: 312, top: 26, bottom: 152 }
+  const PLOT = { left: 50, right: 312, top: 26, bottom: 152 }
   const draw = (form, inputs, numbers, result, formula) => {
     const curve = inputs.find(input => input.name === form.dataset.curve), stops = stopsOf(curve)
     const valueAt = stop => compute(formula, { ...numbers, [curve.name]: stop })
@@ -89,10 +82,10 @@
       if (text !== undefined) mark.textContent = text
     }
     const rows = ticksOf(low, high, isLog).map(value =>
-      `<path d="M${left} ${down(value).toFixed(1)}H${right}"/><text x="${left - 5}" y="${(down(value) + 4).toFixed(1)}" text-anchor="end">${shortTick(value)}</text>`)
+      `<path d="M${left} ${down(value).toFixed(1)}H${right}"/><text x="${left - 5}" y="${(down(value) + 4).toFixed(1)}" text-anchor="end">${tickText(value)}</text>`)
     const ends = [stops[0], stops.at(-1)], isEven = !(ends[0] > 0 && ends[1] >= 50 * ends[0])  // as stops() in calculator.py
     const columns = ticksOf(...ends, !isEven).map(value => {
-      const x = across(value), text = tick(value), isLast = x + 3.3 * text.length > right + 8  // half of its width
+      const x = across(value), text = tickText(value), isLast = x + 3.3 * text.length > right + 8  // half of its width
       return `<path d="M${x.toFixed(1)} ${bottom}v4"/><text x="${x.toFixed(1)}" y="${bottom + 16}" text-anchor="${isLast ? "end" : "middle"}"${
         isLast ? ` dx="${Math.min(8, right + 8 - x).toFixed(1)}"` : ""}>${text}</text>`
     })
@@ -384,7 +377,7 @@
       text.className = "highlight"
       file.append(text)
       const answer = await fetch(file.dataset.source).catch(() => null)
-      if (answer?.ok) text.append(...coloured((await answer.text()).replace(/[ \t]*# (noqa|type: ignore)[^\n]*/g, "")))
+      if (answer?.ok) text.append(...coloured((await answer.text()).replace(/[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*/g, "")))
       else text.remove()
     }
   })
@@ -657,7 +650,8 @@
     ?.flatMap(word => word.includes("_") ? [word, ...word.split(/_+/)] : [word]) ?? []
 
   /* What a reader asks with: of a traceback its error; no places in files; of numbers only codes, of three digits or more. */
-  const COMMON = new Set("a an all am and are as at be but by can did do does for from has have how i if in is it its me my no of on or so than that the this to was what when which why will with you your".split(" "))
+  const COMMON = new Set(  // as in the separator of mkdocs.yml
+    "a all am an and are as at be but by can did do does doesn don for from has have how i if in is isn it its me my no of on or s should so t than that the this to vs was what when which why will with you your".split(" "))
   const askedWith = text => {
     const error = text.replace(/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s, "")
       // below each error of a kernel PyTorch writes the same lines

@@ -5,7 +5,7 @@
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 import "./words.js"
 
-const { translated, label: drawnLabel, shown, roundStep, isSmall } = window.overlapWords
+const { translated, label: drawnLabel, shown, roundStep, tickText, isSmall } = window.overlapWords
 
 /* A gap is worth a button from this share of its timeline on. */
 const WORTH = 0.01
@@ -67,12 +67,6 @@ export const longestIdle = lanes => {
 export const duration = us => {
   const [unit, length] = [["s", 1e6], ["ms", 1e3], ["µs", 1]].find(([, length]) => !us || Math.abs(us) >= length) ?? ["ns", 1e-3]
   return `${shown(us / length)} ${unit}`
-}
-
-/* What a tick says, as `number` in overlap/site/scales.py. */
-export const tickText = number => {
-  const [part, unit, digits] = Math.abs(number) >= 1e6 ? [number / 1e6, " M", 3] : [number, "", 10]
-  return part.toLocaleString("en-US", { maximumSignificantDigits: digits, signDisplay: "negative" }).replace("-", "−") + unit
 }
 
 /* What stands in lanes of the CPU between two times: names with their share, the longest first. */

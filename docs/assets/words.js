@@ -284,5 +284,15 @@ window.overlapWords ??= (() => {
     return within.filter((_, place) => place % every === 0)
   }
 
-  return { translated, label, pictured, noted, round, shown, roundStep, roundTicks, logTicks, isSmall, TEXTS, LABELS }
+  /* What stands at such a place, as `number` there. */
+  const tickText = number => {
+    if (number && Math.abs(number) < 1e-4) {
+      const [times, power] = number.toExponential(2).split("e"), raised = power.replace("-", "⁻").replace(/\d/g, digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])
+      return `${Number(times)}×10${raised}`.replace(/^1×/, "").replace("-", "−")
+    }
+    const [part, unit, digits] = Math.abs(number) >= 1e6 ? [number / 1e6, " M", 3] : [number, "", 10]
+    return part.toLocaleString("en-US", { maximumSignificantDigits: digits, signDisplay: "negative" }).replace("-", "−") + unit
+  }
+
+  return { translated, label, pictured, noted, round, shown, roundStep, roundTicks, logTicks, tickText, isSmall, TEXTS, LABELS }
 })()

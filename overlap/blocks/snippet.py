@@ -18,8 +18,8 @@ from overlap.run.snippet import Snippet
 _OPTIONS = ("caption", "code", "output", "plot", "show")
 #: Lines of code that a page shows at once; a function that begins there is shown to its end.
 SHOWN = 18
-#: What a comment says to a linter, and not to a reader.
-_FOR_TOOLS = re.compile(r"[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*")
+#: What a comment says to a linter, and not to a reader; docs/assets/overlap.js has the same.
+FOR_TOOLS = re.compile(r"[ \t]*# (?:noqa|type: ignore|pragma:|fmt:)[^\n]*")
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class SnippetBlock(Block):
 
 def for_readers(code: str) -> str:
     """Code without what its comments say to linters."""
-    return _FOR_TOOLS.sub("", code)
+    return FOR_TOOLS.sub("", code)
 
 
 def opening(code: str) -> tuple[str, str]:

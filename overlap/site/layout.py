@@ -30,8 +30,9 @@ class Plot:
 
     panel: object
     series: list[Series]
-    #: Marks of other pictures, for which its axes have room.
+    #: Marks of other pictures, for which its axes have room, and their panels.
     beside: list = field(default_factory=list)
+    panels: list = field(default_factory=list)
     #: Texts of the y axis from top to bottom with the places of their rows; none where it has numbers.
     rows: dict[str, int] = field(default_factory=dict)
     heights: list[float] = field(default_factory=list)
@@ -132,6 +133,7 @@ class Layout:
             if len(other.panels) == len(self.plots):
                 for plot, panel in zip(self.plots, other.panels, strict=True):
                     plot.beside += panel.marks
+                    plot.panels.append(panel)
         for plot in self.plots:
             for mark in plot.panel.marks:
                 for name in _rows_of(mark):
@@ -348,8 +350,9 @@ def _extent(plot: Plot, which: str) -> tuple[float, float]:
     else:
         room = 0.04 * (high - low) or 0.5
         low, high = low - room, high + room
-    low = low if axis.low is None else axis.low
-    high = high if axis.high is None else axis.high
+    axes = [axis, *(getattr(panel, which) for panel in plot.panels)]
+    low = low if axis.low is None else min(each.low for each in axes if each.low is not None)
+    high = high if axis.high is None else max(each.high for each in axes if each.high is not None)
     if high <= low:  # one place
         high = low * 2 if axis.log else low + 1
     return low, high

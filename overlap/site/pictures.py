@@ -52,26 +52,31 @@ class Pictures:
 
     def _picture(self, recording: Recording) -> dict:
         declared, parts = self._declare(recording)
-        beside = [self._declare(other)[0] for other in self._twins(recording)]
+        others = [self._declare(other) for other in self._beside(recording)]
         try:
-            picture = _drawn(declared, beside)
+            picture = _drawn(declared, [whole for whole, _ in others])
             lines = {}
             if recorded := trace.timelines(recording.result):
                 lines = {name: explored(each, recorded) for name, each in {"": declared, **parts}.items()}
             picture["timelines"] = {name: panels for name, panels in lines.items() if panels}
             drawn = {name: part for name, part in parts.items() if not lines.get(name)}
-            picture["parts"] = {name: _drawn(part, []) for name, part in drawn.items()}
+            picture["parts"] = {
+                name: _drawn(part, [parts[name] for _, parts in others if name in parts])
+                for name, part in drawn.items()
+            }
         except Exception as error:
             raise self._problem(recording, error) from None
         return picture
 
-    def _twins(self, recording: Recording) -> list[Recording]:
-        """The recording that stands beside it on the same scale, as of a broken program and the fixed one."""
-        twin = twin_of(recording.snippet)
-        if twin not in self.book.snippets or not self.book.snippets[twin].draws:
-            return []
-        others = self.book.recordings(twin)
-        return [others[recording.machine]] if recording.machine in others else []
+    def _beside(self, recording: Recording) -> list[Recording]:
+        """What a reader puts beside it, on the same scale: other machines with as many GPUs, and its twin.
+
+        A twin is the fixed program of a broken one, or the other way round.
+        """
+        names = recording.snippet, twin_of(recording.snippet)
+        drawn = [name for name in names if name in self.book.snippets and self.book.snippets[name].draws]
+        there = [other for name in drawn for other in self.book.recordings(name).values()]
+        return [other for other in there if other.gpus == recording.gpus and other is not recording]
 
     def _declare(self, recording: Recording) -> tuple:
         """What `plot(results, ceilings)` returns for a recording: a picture, and {name: other}."""

@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT
 
 from overlap import OverlapError
+from overlap.book.book import Book
 from overlap.run.text import plain
 from overlap.site import numbers, svg
 from overlap.site.draw import _KINDS, NARROW, draw, is_wait
@@ -625,3 +626,16 @@ def test_kernels_that_alone_take_longer_than_the_step_leave_no_gap():
     place = fitted([(10.0, 10.0), (30.0, 10.0)], end=40.0, length=10.0)
     assert [place(at) for at in (0, 10, 20, 30, 40)] == pytest.approx([0, 0, 5, 5, 10])
     assert fitted([(0.0, 10.0)], end=10.0, length=5.0)(4.0) == pytest.approx(2), "without any gap"
+
+
+@pytest.mark.parametrize("name", ["machine/hbm_bandwidth", "streams/when_streams_help", "clinic/six_faults"])
+def test_machines_with_as_many_gpus_stand_on_one_scale(name):
+    """Else a reader who compares them would compare lengths of different units."""
+    book = Book(ROOT, "never")
+    pictures, recordings = Pictures(book), book.recordings(name)
+    grids = []
+    for machine in ("h200", "h100-80gb-hbm3"):
+        drawn = pictures.of(recordings[machine])
+        svgs = [part["wide"] for part in (drawn, *drawn["parts"].values()) if "wide" in part]
+        grids.append([re.findall(r"<line [^>]*--ov-grid[^>]*>", text) for text in svgs])
+    assert any(grids[0]) and grids[0] == grids[1]

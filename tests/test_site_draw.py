@@ -628,7 +628,7 @@ def test_kernels_that_alone_take_longer_than_the_step_leave_no_gap():
     assert fitted([(0.0, 10.0)], end=10.0, length=5.0)(4.0) == pytest.approx(2), "without any gap"
 
 
-@pytest.mark.parametrize("name", ["machine/hbm_bandwidth", "streams/when_streams_help", "clinic/six_faults"])
+@pytest.mark.parametrize("name", ["machine/hbm_bandwidth", "graphs/cuda_graph_capture", "clinic/six_faults"])
 def test_machines_with_as_many_gpus_stand_on_one_scale(name):
     """Else a reader who compares them would compare lengths of different units."""
     book = Book(ROOT, "never")

@@ -17,7 +17,8 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_FITTED = "The rest is pale. A profiler makes a step longer, so gaps are shortened to its real time."
+_PALE = "The rest is pale."
+_FITTED = "A profiler makes a step longer, so gaps are shortened to its real time."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"
@@ -97,8 +98,8 @@ class Step(FigureBlock):
     def markdown(self, view: View) -> str:
         """The strip, then its line."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        timed = view.say(_FITTED)
-        said = f"{self.caption} {timed}"
+        is_whole = self.part == "strip-clock"  # of the step's whole time, in which nothing stands out
+        said = " ".join([self.caption, *([] if is_whole else [view.say(_PALE)]), view.say(_FITTED)])
         return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{said}\n</div>\n'
 
     def cells(self, notebook: Notebook) -> list[dict]:

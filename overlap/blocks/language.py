@@ -12,8 +12,9 @@ _WORDS = {
     "How it was measured": "怎样测得",
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
-    "The rest is pale. A profiler makes a step longer, so gaps are shortened to its real time.": (
-        "其余部分颜色浅。各行取自性能分析器，其中的空隙已按一步的实际时间缩短。"
+    "The rest is pale.": "其余部分颜色浅。",
+    "A profiler makes a step longer, so gaps are shortened to its real time.": (
+        "各行取自性能分析器，其中的空隙已按一步的实际时间缩短。"
     ),
 }
 

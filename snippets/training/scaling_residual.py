@@ -88,7 +88,7 @@ def plot(results: dict, ceilings: dict):
     names |= {"one_gpu_part": f"one GPU, 1/{ranks} of the rows"}
     names |= {"strong": f"{ranks} GPUs, 1/{ranks} each\n(strong scaling)"}
     ideal = {
-        f"ceiling of strong scaling: 1/{ranks} of the first bar": ms["one_gpu"] / ranks
+        f"least for strong scaling: 1/{ranks} of the first bar": ms["one_gpu"] / ranks
     }
     return bars({text: ms[case] for case, text in names.items()}, ideal, "ms a step")
 

@@ -407,7 +407,9 @@ def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch):
         assert row["held_mib"] == 50 and row["holes_mib"] == [4, 6]
     assert result["gave_back"] == {"limited": 7, "unlimited": 7}
     (panel,) = allocator_settings.plot(result, {}).panels
-    ends = [mark.spans for mark in panel.marks if isinstance(mark, Spans) and mark.name == "unused ends"]
+    ends = [
+        mark.spans for mark in panel.marks if isinstance(mark, Spans) and mark.name == "unused end of a block"
+    ]
     assert ends == [[(20, 10)]] * 6, "the unused end of a result"
 
 

@@ -569,7 +569,7 @@ def test_each_calculator_is_one_click_from_their_list_and_has_a_scale(visit, wid
     page.wait_for_url("**/memory/#calculator-*")
     form = page.locator(page.evaluate("location.hash"))
     playwright.expect(form).to_be_in_viewport()
-    ticks = form.locator(".ov-ticks text[x='37']").all_text_contents()
+    ticks = form.locator(".ov-ticks text[x='45']").all_text_contents()
     scale = [float(tick.replace(",", "")) for tick in ticks]
     assert len(scale) >= 3 and scale == sorted(set(scale)) and scale[-1] > 0
 

@@ -145,7 +145,7 @@ def test_each_field_has_a_name_a_unit_and_a_slider_that_moves_it(crossover):
 
 #: The numbers of a curve's upright axis and their heights, what it says of its point, and its words.
 DRAWN = """form => {
-  const rows = [...form.querySelectorAll(".ov-ticks text[x='37']")]
+  const rows = [...form.querySelectorAll(".ov-ticks text[x='45']")]
   return {
     ticks: rows.map(row => [row.textContent, Number(row.getAttribute("y"))]),
     here: form.querySelector(".ov-yours").textContent,

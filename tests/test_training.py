@@ -520,6 +520,7 @@ class _Four(torch.nn.Module):
 )
 def test_ddp_cuts_what_is_compiled_in_its_own_forward_pass(alone, order, pieces, name):
     """What the section on `torch.compile` says of the order, and of saved names."""
+    torch._dynamo.config.optimize_ddp = True  # other tests switch it off
     torch._dynamo.reset()
     compiled, model, x = [], _Four(), torch.randn(2, 600)
 

@@ -135,7 +135,6 @@ window.overlapWords ??= (() => {
       "n (matrices of n × n)": "n（n × n 的矩阵）",
       "waiting in each step": "每一步都等待",
       "one wait at the end": "只在最后等待一次",
-      "waiting, predicted": "每步等待的预测值",
       "µs for a step": "每步的 µs",
       "1 number": "1 个数",
       "one kernel": "一个核函数",
@@ -159,7 +158,7 @@ window.overlapWords ??= (() => {
       "times as fast, in a graph": "速度的倍数，在图中",
       "from Python": "由 Python 启动",
       "in a graph": "在图中",
-      "one block": "一个线程块",
+      "long, one block": "长，一个线程块",
       "streams": "流的数量",
     },
   }
@@ -275,10 +274,11 @@ window.overlapWords ??= (() => {
     return Array.from({ length: last - first + 1 }, (_, place) => Number(((first + place) * step).toFixed(12)))
   }
   const logTicks = (low, high, most) => {
-    const factors = high < 200 * low ? [1, 2, 5] : [1], within = []
+    let within = []
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-      within.push(...factors.map(factor => Number(`${factor}e${power}`)).filter(place => place >= low * 0.999 && place <= high * 1.001))
+      within.push(...[1, 2, 5].map(factor => Number(`${factor}e${power}`)).filter(place => place >= low * 0.999 && place <= high * 1.001))
     }
+    if (high >= 200 * low || within.length > most) within = within.filter(place => /^1e/.test(place.toExponential()))
     if (within.length < 2 && high < 30 * low) return roundTicks(low, high, 4)
     const every = Math.ceil(within.length / most)
     return within.filter((_, place) => place % every === 0)

@@ -76,9 +76,8 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    us, model = results["us"], results["model_us"]
+    us = results["us"]
     columns = {"waiting in each step": us["wait"], "one wait at the end": us["ahead"]}
-    columns |= {"waiting, predicted": model["wait"]}
     values = {}
     for i, n in enumerate(results["elements"]):
         name = f"{4 * n >> 20} MiB" if n > 1 else "1 number"

@@ -189,7 +189,12 @@ def plot(results: dict, ceilings: dict):
     lanes |= {"rounded": "roundup_power2\n_divisions"}
     lanes |= {"expandable": "expandable\n_segments", "max_split": "max_split\n_size_mb"}
     lanes["emptied"] = "empty_cache()\neach batch"
-    colors = {"results": 1, "last batch": 3, "unused ends": 4, "free": "ceiling"}
+    colors = {
+        "results": 1,
+        "last batch": 3,
+        "unused end of a block": 4,
+        "free": "ceiling",
+    }
     cap, marks = results["cap_mib"], []
     for name, lane in lanes.items():
         bars = {label: [] for label in colors}
@@ -202,7 +207,7 @@ def plot(results: dict, ceilings: dict):
             else:
                 bars["results"].append((at, asked))
             if owner and asked < mib:
-                bars["unused ends"].append((at + asked, mib - asked))
+                bars["unused end of a block"].append((at + asked, mib - asked))
             at += mib
         for label, color in colors.items():
             marks.append(Spans(lane, bars[label], label, color, label == "free"))

@@ -94,7 +94,8 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     names = [name.replace("_", " ") for name in results["kernels"]]
-    names = [name.replace("bf16 mm", "bf16").replace("mm", "matmul") for name in names]
+    names = [name.replace("one block", "long, one block") for name in names]
+    names = [name.replace("mm", "matmul") for name in names]
     titles = {"eager": "times as fast,\nfrom Python"}
     titles |= {"graph": "times as fast,\nin a graph"}
     columns = [str(n) for n in results["streams"]]

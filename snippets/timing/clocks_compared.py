@@ -129,7 +129,7 @@ def plot(results: dict, ceilings: dict):
             length = f"{counted_us / 1e3:.0f} ms"
         marks.append(Dots(times, clocks, f"a kernel of {length}"))
     marks.append(Rule("x", 1, "right"))
-    x = Axis("← too short · reading ÷ the kernel's own count · too long →", log=True)
+    x = Axis("← too short · reading ÷ true time · too long →", log=True)
     return Picture([Panel(marks, x)])
 
 

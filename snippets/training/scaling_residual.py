@@ -83,10 +83,11 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     ms, ranks = results["step"]["ms"], results["ranks"]
+    speed = {way: f"{times:.2f}×" for way, times in results["speedup"].items()}
     names = {"one_gpu": "one GPU, all rows"}
-    names |= {"weak": f"{ranks} GPUs, all rows each\n(weak scaling)"}
+    names |= {"weak": f"{ranks} GPUs, all rows each\n(weak: {speed['weak']})"}
     names |= {"one_gpu_part": f"one GPU, 1/{ranks} of the rows"}
-    names |= {"strong": f"{ranks} GPUs, 1/{ranks} each\n(strong scaling)"}
+    names |= {"strong": f"{ranks} GPUs, 1/{ranks} each\n(strong: {speed['strong']})"}
     ideal = {
         f"least for strong scaling: 1/{ranks} of the first bar": ms["one_gpu"] / ranks
     }

@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from snippets.pictures import Cells, Panel, Picture
+from snippets.pictures import Axis, Cells, Panel, Picture
 from snippets.timing.benchmark import Timing
 from snippets.timing.take_turns import ratios, recorded, take_turns
 
@@ -117,7 +117,8 @@ def plot(results: dict, ceilings: dict):
             texts = [[f"{value:.0f}%" for value in row] for row in percent]
             said = f"% of the copy hidden, {stream} stream"
             cells = Cells(["to GPU", "back"], rows, percent, said, texts, within)
-            panels.append(Panel([cells], title=f"{stream} stream:\n{title}"))
+            title = f"{stream} stream:\n{title}"
+            panels.append(Panel([cells], Axis("of the copy is hidden"), title=title))
     return Picture(panels, columns=2)
 
 

@@ -328,10 +328,11 @@ def test_a_queue_of_fork_is_refused_by_spawn():
 
 #: In a process of its own: a heap that others have used may have kept room for the tensor.
 MOVED = """
+import pathlib
 import torch
 
 def mapped(address):
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
     ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines]
     return any(start <= address < end for start, end in ranges)
 

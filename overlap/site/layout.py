@@ -30,9 +30,8 @@ class Plot:
 
     panel: object
     series: list[Series]
-    #: Marks of other pictures, for which its axes have room, and their panels.
+    #: Panels of other pictures, for which its axes have room.
     beside: list = field(default_factory=list)
-    panels: list = field(default_factory=list)
     #: Texts of the y axis from top to bottom with the places of their rows; none where it has numbers.
     rows: dict[str, int] = field(default_factory=dict)
     heights: list[float] = field(default_factory=list)
@@ -54,6 +53,11 @@ class Plot:
     def marks(self, *kinds: str) -> list:
         """Its marks of these kinds."""
         return [mark for mark in self.panel.marks if kind(mark) in kinds]
+
+    @property
+    def all_marks(self) -> list:
+        """Its own and those beside it: what its axes have room for."""
+        return [mark for panel in (self.panel, *self.beside) for mark in panel.marks]
 
     def series_of(self, mark) -> Series | None:
         """What a mark says; None where it has no value."""
@@ -132,8 +136,7 @@ class Layout:
         for other in beside:
             if len(other.panels) == len(self.plots):
                 for plot, panel in zip(self.plots, other.panels, strict=True):
-                    plot.beside += panel.marks
-                    plot.panels.append(panel)
+                    plot.beside.append(panel)
         for plot in self.plots:
             for mark in plot.panel.marks:
                 for name in _rows_of(mark):
@@ -315,7 +318,7 @@ def _scale(plot: Plot) -> None:
 
 def _behind(plot: Plot) -> Iterable[tuple[float, float]]:
     """(place, width) of what stands behind bars, and of rules and points, which are not cut."""
-    for mark in [*plot.panel.marks, *plot.beside]:
+    for mark in plot.all_marks:
         match kind(mark):
             case "Bars":
                 for row, length in mark.values.items():
@@ -333,11 +336,10 @@ def _behind(plot: Plot) -> Iterable[tuple[float, float]]:
 def _extent(plot: Plot, which: str) -> tuple[float, float]:
     """The ends of an axis: those that its author gave, else those of the data with some room."""
     axis = getattr(plot.panel, which)
-    marks = [*plot.panel.marks, *plot.beside]
-    values = [value for mark in marks for value in _values(mark, which)]
+    values = [value for mark in plot.all_marks for value in _values(mark, which)]
     known = [v for v in values if v is not None and math.isfinite(v) and (v > 0 or not axis.log)]
     low, high = min(known, default=0.1 if axis.log else 0.0), max(known, default=1.0)
-    kinds = set(map(kind, marks))
+    kinds = set(map(kind, plot.all_marks))
     if axis.log:
         room = max((high / low) ** 0.04, 1.05) if high > low else 2.0
         low, high = low / (1.5 if "Bars" in kinds and which == "x" else room), high * room
@@ -350,7 +352,7 @@ def _extent(plot: Plot, which: str) -> tuple[float, float]:
     else:
         room = 0.04 * (high - low) or 0.5
         low, high = low - room, high + room
-    axes = [axis, *(getattr(panel, which) for panel in plot.panels)]
+    axes = [axis, *(getattr(panel, which) for panel in plot.beside)]
     low = low if axis.low is None else min(each.low for each in axes if each.low is not None)
     high = high if axis.high is None else max(each.high for each in axes if each.high is not None)
     if high <= low:  # one place

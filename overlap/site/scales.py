@@ -91,10 +91,11 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
 def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
     """Powers of ten; 1, 2 and 5 times those where there are few, about so many; or other round numbers."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    places = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    tens = [10.0**power for power in powers]
+    places = [factor * ten for ten in tens for factor in (1, 2, 5)]
     within = [place for place in places if low * 0.999 <= place <= high * 1.001]
     if high >= 200 * low or len(within) > most:
-        within = [place for place in within if round(math.log10(place) % 1, 9) in (0, 1)]
+        within = [place for place in within if place in tens]
     if len(within) < 2 and high < 30 * low:
         return round_ticks(low, high, 4)
     return within[:: -(-len(within) // most) or 1]

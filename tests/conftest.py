@@ -178,11 +178,16 @@ dist.destroy_process_group = end
 """
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("gpus", marks=pytest.mark.gpu(2))])
+#: Where the ranks of snippets run in small: on GPUs wherever there are two of them.
+PLACES = [
+    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.device_count() > 0, reason="on the CPU")),
+    pytest.param("gpus", marks=pytest.mark.gpu(2)),
+]
+
+
+@pytest.fixture(scope="session", params=PLACES)
 def where(request) -> str:
-    """Where the ranks of a module's snippets run in small."""
-    if request.param == "cpu" and torch.cuda.device_count() > 0:
-        pytest.skip("two ranks on the CPU")
+    """Where the ranks of snippets run in small, once for all tests, in whatever order they come."""
     return request.param
 
 

@@ -135,7 +135,7 @@ if TORCH < (2, 13):  # there gloo cannot send to its own rank, as the zero bubbl
     del SIZES["pipeline_equal_rows"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def small(where, tmp_path_factory) -> dict[str, dict]:
     """What the snippets gave in small in the first of two ranks."""
     folder, sizes = tmp_path_factory.mktemp("small"), SIZES

@@ -342,7 +342,7 @@ SIZES: dict[str, dict] = {
 GLOO = {"WAYS": {name: way for name, way in ddp_bf16.WAYS.items() if "powersgd" not in way}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def small(where, tmp_path_factory) -> list[dict]:
     """What the snippets gave in small in each of two ranks."""
     folder = tmp_path_factory.mktemp("small")

@@ -1128,6 +1128,16 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
 # Print
 
 
+def test_the_clinic_prints_no_sentence_on_the_game_that_paper_lacks(visit):
+    page = visit("clinic/")
+    sentence = page.get_by_text("longest gap first")
+    beside = page.get_by_text("The profiler makes steps longer")
+    assert sentence.is_visible() and beside.is_visible()
+    page.emulate_media(media="print")
+    assert not sentence.is_visible() and not page.locator(".ov-find-fault").is_visible()
+    assert beside.is_visible(), "a trap leads there"
+
+
 @pytest.mark.parametrize("path", ["machine/", "streams/"])
 def test_a_chapter_prints_whole(visit, path):
     page = visit(path, width=718)  # A4 without its margins

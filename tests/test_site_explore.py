@@ -455,6 +455,11 @@ def test_the_fullest_panel_is_shown_first(page, folder):
     }""")
     chosen = page.get_by_label("Timeline", exact=True).evaluate("select => select.selectedOptions[0].text")
     assert chosen == "two" and bars(page).count() == len(EVENTS)
+    assert page.locator(".ov-which").inner_text().strip() == "2 of 3", (
+        "what is shown is a part of the picture"
+    )
+    page.get_by_label("Timeline", exact=True).select_option("none")
+    assert page.locator(".ov-which").inner_text().strip() == "3 of 3"
 
 
 def test_what_is_vendored_is_small_and_names_its_licence():

@@ -381,8 +381,10 @@ export const explore = async (place, url) => {
     drawing.mark(from, to)
   })
   longest.className = "ov-first"
+  const which = document.createElement("span")  // a picture has several panels, and here is one of them
   const show = number => {
     shown = number
+    which.textContent = translated(" {0} of {1}", number + 1, timelines.length)
     drawing = draw(canvas, timelines[number], say)
     drawing.markBy(marks.ariaPressed === "true")
     const { low, high, lanes } = timelines[number], gap = longestIdle(lanes)
@@ -397,6 +399,8 @@ export const explore = async (place, url) => {
     for (const [number, { title }] of timelines.entries()) choice.add(new Option(drawnLabel(title), number))
     choice.value = begin
     choice.addEventListener("change", () => show(Number(choice.value)))
+    which.className = "ov-which"
+    label.append(which)
     tools.append(label)
   }
   tools.append(

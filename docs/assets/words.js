@@ -56,6 +56,7 @@ window.overlapWords ??= (() => {
 
       // timeline.js: the explorer
       "Timeline": "时间线",
+      " {0} of {1}": " 第 {0} 个，共 {1} 个",
       "Timeline {0}, {1} lanes.": "时间线“{0}”，共 {1} 行。",
       " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, G marks the gap behind the event, L goes from a call to what it launched.":
         "用方向键在事件之间、行之间移动，加号和减号缩放，0 显示全部，G 标出事件后面的空隙，L 从一次调用跳到它启动的工作。",
@@ -146,6 +147,7 @@ window.overlapWords ??= (() => {
       "one product on one GPU, µs": "一块 GPU 上的一次乘法，µs",
       "number of GPUs": "GPU 数量",
       "speed, times one GPU": "速度（一块 GPU 的倍数）",
+      "ms, enlarged": "ms（放大）",
       "ms (profiled: launches take longer)": "ms（分析器会让启动变慢）",
       "the CPU has launched all": "CPU 已全部启动",
       "one stream, launched from Python": "一个流，由 Python 启动",

@@ -111,15 +111,19 @@ def plot(results: dict, ceilings: dict):
         place = row["flop_per_byte"], row["tflop_s"]
         marks.append(Note(*place, text, side, dx, dy))
     most = max(row["flop_per_byte"] for row in rows.values())
-    ends = [0.1, 8 * most]
+    ends = [0.1, 3 * most]
     for roof, dash in zip(("bf16", "fp32", "tf32"), DASHES, strict=True):
         if f"{roof}_tflop_s" in ceilings and "hbm_gb_s" in ceilings:
             peak, slope = ceilings[f"{roof}_tflop_s"], ceilings["hbm_gb_s"] / 1e3
             x = [ends[0], peak / slope, ends[1]]
             y = [min(peak, slope * each) for each in x]
             look = {"dots": False, "dash": dash, "color": "ceiling"}
-            marks.append(Line(x, y, f"{roof}, roof", **look))
-    x = Axis("FLOP per byte", log=True, low=0.07, high=10 * most)
+            marks.append(Line(x, y, f"{roof} roof", **look))
+            marks.append(Note(ends[1], peak, f"{roof} roof", dx=4, color="ceiling"))
+    if "hbm_gb_s" in ceilings:
+        place = 4, 4 * ceilings["hbm_gb_s"] / 1e3
+        marks.append(Note(*place, "memory roof", "right", -8, -2, color="ceiling"))
+    x = Axis("FLOP per byte", log=True, low=0.07, high=40 * most)
     return Picture([Panel(marks, x, Axis("TFLOP/s", log=True, high=3000))])
 
 

@@ -137,7 +137,7 @@ def plot(results: dict, ceilings: dict):
         zip(map(len, branches.values()), ("MLP", "CNN", "ResNet"), strict=False)
     )
     rows = ["CPU", "CPU waits", *models.values()]
-    drawn, longest = [], max(results["ms"][way] for way in panels)
+    drawn = []
     for way, title in panels.items():
         spans, streams = {row: [] for row in rows}, {}
         timeline = results["timelines"][way]
@@ -168,13 +168,11 @@ def plot(results: dict, ceilings: dict):
             parts = [(start * scale, ms * scale) for start, ms, _ in spans[row]]
             names = [name for _, _, name in spans[row]]
             marks.append(Spans(row, parts, row, names=names))
-        drawn.append(
-            Panel(
-                marks,
-                Axis("ms", low=0.0, high=longest),
-                title=f"{title}: {results['ms'][way]:.2f} ms",
-            )
-        )
+        # graphs are so much shorter that the axis of the others would hide their lanes
+        pair = [other for other in panels if ("graph" in other) == ("graph" in way)]
+        longest = max(results["ms"][other] for other in pair)
+        axis = Axis("ms, enlarged" if "graph" in way else "ms", low=0.0, high=longest)
+        drawn.append(Panel(marks, axis, title=f"{title}: {results['ms'][way]:.2f} ms"))
     return Picture(drawn)
 
 

@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from functools import cache, partial
+from html import unescape
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -33,6 +34,7 @@ from conftest import CHROMIUM, ROOT, all_snippets  # noqa: E402
 
 from overlap.blocks.paste import Paste  # noqa: E402
 from overlap.site import search as search_of_theme  # noqa: E402
+from overlap.site.chinese import Told, labels  # noqa: E402
 from overlap.site.squeeze import squeezed  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed")
@@ -1937,6 +1939,9 @@ SEARCHED = {
     "数据并行": "glossary/#ddp",
     "多进程": "symptoms/#several-processes-on-one-gpu symptoms/#cannot-re-initialize",
     "进程池": "symptoms/#poolmap",
+    "寄存器": "zh/#terms",
+    "浮点": "zh/#terms",
+    "原子操作": "zh/#terms",
     "竞争条件": "symptoms/#results-differ-from-run-to-run_1",
     "基准测试": "symptoms/#how-do-i-time",
     "纹理": "symptoms/#pycuda-surface pycuda/",
@@ -2591,6 +2596,25 @@ def test_who_does_not_see_a_chinese_page_is_told_its_data_in_chinese(visit, name
         assert "上测得" in note and not re.search("[a-z]{2}", words.replace("ms", "")), note
         numbers = [sorted(re.findall(r"\d+(?:[.,]\d+)*", text)) for text in (note, english_notes[key])]
         assert numbers[0] == numbers[1], note
+
+
+def test_pictures_on_chinese_pages_are_told_in_chinese_before_any_script_runs(visit, site):
+    """The build tells each picture of the book in the words in which the script would."""
+    told = [site / "zh" / path.stem / "index.html" for path in (ROOT / "docs/zh").glob("*.md")]
+    chinese, english = (
+        [
+            unescape(alt)
+            for file in files
+            for alt in re.findall(r'<img src[^>]* alt="([^"]+)"', file.read_text())
+        ]
+        for files in (told, sorted(site.glob("*/index.html")))
+    )
+    assert len(chinese) > 5 and all(alt.startswith("图中的数值，") for alt in chinese)
+    page = visit("zh/streams/")
+    by_script = page.evaluate("alts => alts.map(overlapWords.pictured)", english)
+    build = Told(labels(ROOT / "docs"))
+    assert [build.picture(alt) for alt in english] == by_script
+    assert set(chinese) <= set(by_script) and len(set(by_script)) > 30
 
 
 def test_what_scripts_write_is_in_the_language_of_the_page(visit):

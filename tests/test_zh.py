@@ -12,6 +12,7 @@ from markdown.extensions.toc import slugify
 from overlap.blocks.block import Text
 from overlap.blocks.inline import cited, values
 from overlap.blocks.page import Page, parse
+from overlap.site.chinese import Told, labels
 from overlap.site.insert import reading_minutes
 from overlap.site.languages import languages
 
@@ -144,3 +145,21 @@ def test_each_text_of_a_script_is_in_the_table_of_words_with_its_values():
         places = [sorted(set(re.findall(r"{\d}", text))) for text in (english, chinese)]
         assert places[0] == places[1], english
         assert re.search("[\u3001-\u9fff，；。]", chinese), english
+
+
+def test_a_picture_is_told_in_chinese_by_the_table_of_labels():
+    known = labels(DOCS)
+    assert known["launched"] == "已启动" and labels(DOCS / "zh") == {}
+    for english, chinese in (
+        ("copies: 2.5 ms in 1 part", "拷贝：2.5 ms，共 1 段"),
+        (
+            "launched: µs for a step 3 at 1 number, 1,200 streams at 8",
+            "已启动：1 个数 时 µs for a step 3，8 时 1,200 流的数量",
+        ),
+        ("from Python 1.5, in a graph 2 streams", "由 Python 启动 1.5，在图中 2（流的数量）"),
+        ("CUDA graphs · long, 3 streams: 1 to 2", "CUDA 图 · long，3 个流：1–2"),
+        ("copies: 1; and m …", "拷贝：1；…"),
+    ):
+        told = Told(known).picture(f"What it shows. Measured on your 1 × H100. {english}")
+        assert told == f"图中的数值，在 你的 1 × H100 上测得。{chinese}"
+    assert Told(known).picture("no picture of data") == "no picture of data"

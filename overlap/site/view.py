@@ -30,7 +30,7 @@ from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
 from overlap.run import hardware
 from overlap.run.text import plain
-from overlap.site import FOLDER, layers, machines, raw, svg
+from overlap.site import FOLDER, chinese, layers, machines, raw, svg
 from overlap.site.draw import NARROW
 from overlap.site.pictures import Pictures
 from overlap.site.unbroken import unbroken
@@ -221,6 +221,12 @@ class View:
     def say(self, words: str) -> str:
         """Words of the book itself in the page's language."""
         return language.say(words, self.path)
+
+    def alt(self, told: str) -> str:
+        """The alternative text of a picture in the page's language."""
+        if not language.is_chinese(self.path):
+            return told
+        return chinese.Told(chinese.labels(self.book.docs)).picture(told)
 
     def address(self, path: str) -> str:
         """The way to a file below the root of the site; empty where there is none."""

@@ -44,6 +44,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     block          what every kind of block can do, and what it is given; text
     claim, …       one module for each kind, with its HTML in templates/; comparison: the sides of a claim;
                    strip: its dots and bound
+    entries        symptoms, terms and statements: headings to link to and to find
     kinds          all kinds; language: pages in Chinese
     page, pages    one page; all of them over a `Book`
 
@@ -58,7 +59,7 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     insert, view   a page's blocks and values as HTML in its Markdown; raw: HTML that Markdown leaves alone
     glossary       the first use of a term becomes a link
     folder         the command `build`: docs/ with everything inserted, for any builder
-    markdown       what a page's tree becomes: tables as entries (tables), evidence closed (layers)
+    layers         the sections of evidence, as rows that open
     contents       the contents in a page's margin
     search         what the theme's search reads and finds
     squeeze        a built page in fewer bytes

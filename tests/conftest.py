@@ -430,6 +430,14 @@ class SmallBook:
         """Write docs/<name>.md."""
         (self.root / f"docs/{name}.md").write_text(text)
 
+    def entries(self, file: str, **entries: dict) -> None:
+        """Write docs/<file>.toml, by the ids of its entries."""
+        lines = []
+        for name, fields in entries.items():
+            lines += [f"[{name.replace('__', '.')}]"]
+            lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
+        (self.root / f"docs/{file}.toml").write_text("\n".join(lines) + "\n")
+
     def path(self, name: str, machine: str = "cpu") -> Path:
         """Where the recording of a snippet is committed."""
         return self.root / f"docs/recordings/{machine}/{name}.json"
@@ -465,7 +473,7 @@ class SmallBook:
         pages = self.pages(execute)
         names = ["attr_list", "md_in_html", "tables", "toc", "pymdownx.details", "pymdownx.superfences"]
         inserted = insert(Site(pages, Pictures(pages.book)), path, text)
-        return markdown(inserted, extensions=[*names, "overlap.site.markdown"])
+        return markdown(inserted, extensions=names)
 
     def check(self, remarks: bool = True) -> list[str]:
         """What is wrong with it."""

@@ -59,7 +59,7 @@ def write(small_book: SmallBook, name: str, code: str) -> None:
 def test_sections_of_evidence_are_closed_rows(page):
     before, evidence = page(CHAPTER).split('id="evidence"')
     assert "<details" not in before and "A reason." in before
-    rows = re.findall(r'<details class="ov-row">\s*<summary><h2 id="(\w+)">.*?</details>', evidence, re.S)
+    rows = re.findall(r'<details class="ov-row">\s*<summary>\s*<h2 id="(\w+)">.*?</details>', evidence, re.S)
     assert rows == ["first", "second"]
     first = evidence[evidence.index("<details") : evidence.index("</details>")]
     assert '<h3 id="part">' in first and "two" in first and "three" not in first

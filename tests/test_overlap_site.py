@@ -158,10 +158,9 @@ def write_book(root: Path, template: dict) -> SmallBook:
     )
     for name, text in {"index": INDEX, "a": PAGE, "claims": "# Claims\n\n```claims\n```\n"}.items():
         book.page(name, text)
-    book.page(
-        "glossary",
-        "# Glossary\n\n## widget · 小部件 { #widget }\n\nA *thing*, of\n[some](a.md) kind.\n\nMore.\n",
-    )
+    book.page("glossary", "# Glossary\n\n```glossary\n```\n")
+    meaning = "A *thing*, of [some](a.md) kind."
+    book.entries("glossary", widget={"term": "widget", "zh": "小部件", "meaning": meaning, "also": "More."})
     (root / "docs/assets/diagrams").mkdir(parents=True)
     (root / "docs/assets/diagrams/lanes.svg").write_text("<svg>lanes</svg>")
     outputs = [
@@ -687,9 +686,9 @@ def test_a_claim_false_on_what_this_build_did_not_run_is_shown_alone(template, t
     assert 'class="ov-false" data-machine="h200"' in folds and "claim is false" not in caplog.text
 
 
-def test_the_extension_must_be_in_mkdocs_yml(template, tmp_path):
-    with pytest.raises(Abort, match=r"add overlap\.site\.markdown to markdown_extensions"):
-        build(write_book(tmp_path, template), "never", extra="markdown_extensions: [admonition]\n")
+def test_what_inserted_markdown_needs_must_be_in_mkdocs_yml(template, tmp_path):
+    with pytest.raises(Abort, match=r"add md_in_html to markdown_extensions"):
+        build(write_book(tmp_path, template), "never", extra="markdown_extensions: [attr_list]\n")
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,14 @@ class Pages(Protocol):
     def places(self) -> dict[str, Shown]:
         """By snippet, the block that links to it lead to."""
 
+    @property
+    def symptoms(self) -> dict[str, dict[str, Any]]:
+        """All symptoms by section and id."""
+
+    @property
+    def glossary(self) -> dict[str, Any]:
+        """All terms by id."""
+
 
 class View(Protocol):
     """A page while it is made: a block takes what its HTML needs, and tells what it has put there."""
@@ -292,6 +300,10 @@ class Block:
     def of_machines(self) -> Sequence[OfMachines]:
         """What in it each machine has its own of, but for values: machines' files have it, by key."""
         return ()
+
+    def entries(self, pages: Pages) -> list[str]:
+        """The ids of what in it is a result of its own for the search."""
+        return []
 
     @property
     def snippets(self) -> tuple["Shown", ...]:

@@ -7,6 +7,7 @@ notebook. To add a kind, write such a class and name it here.
 from overlap.blocks.block import Block
 from overlap.blocks.calculator import Calculator
 from overlap.blocks.claim import Claim
+from overlap.blocks.entries import Glossary, Statements, Symptoms
 from overlap.blocks.figure import Diagram, FigureBlock, Step
 from overlap.blocks.guess import Guess
 from overlap.blocks.headlines import Headlines
@@ -31,6 +32,9 @@ _CLASSES = (
     ClaimIndex,
     SnippetIndex,
     Calculators,
+    Symptoms,
+    Glossary,
+    Statements,
 )
 #: Kinds by the word that opens their fence.
 KINDS: dict[str, type[Block]] = {block.kind: block for block in _CLASSES}

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -63,16 +64,29 @@ class Page:
         """In order; what stands above the first heading, and in code, is in none of them."""
         sections: list[Section] = []
         lines = self.text.splitlines()
-        i = 0
-        while i < len(lines):
-            if fence := _FENCE.match(lines[i]):
-                i = _end(lines, i, fence["marks"])
-            elif heading := _HEADING.fullmatch(lines[i]):
-                sections.append(Section(len(heading["marks"]), heading["title"], heading["anchor"] or ""))
+        for i in outside_code(lines):
+            if section := heading(lines[i]):
+                sections.append(section)
             elif sections:
                 sections[-1].lines.append(lines[i])
-            i += 1
         return sections
+
+
+def heading(line: str) -> Section | None:
+    """The section that a line heads."""
+    match = _HEADING.fullmatch(line)
+    return Section(len(match["marks"]), match["title"], match["anchor"] or "") if match else None
+
+
+def outside_code(lines: list[str]) -> Iterator[int]:
+    """The numbers of the lines that stand in no fence."""
+    i = 0
+    while i < len(lines):
+        if fence := _FENCE.match(lines[i]):
+            i = _end(lines, i, fence["marks"])
+        else:
+            yield i
+        i += 1
 
 
 def parse(text: str, page: str) -> list[Block]:

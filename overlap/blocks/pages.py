@@ -9,6 +9,7 @@ from overlap import OverlapError
 from overlap.blocks import language
 from overlap.blocks.block import Block, OfMachines
 from overlap.blocks.claim import Claim
+from overlap.blocks.entries import Symptom, Term, glossary, symptoms
 from overlap.blocks.page import Page
 from overlap.blocks.snippet import SnippetBlock
 from overlap.book.book import Book
@@ -52,6 +53,11 @@ class Pages:
         sections = self.by_path[path].sections
         return next(("\n".join(section.lines) for section in sections if section.anchor == anchor), "")
 
+    def entries(self, path: str) -> set[str]:
+        """The ids of what on a page is a result of its own for the search."""
+        blocks = self.on(path) if path in self.by_path else ()
+        return {name for block in blocks for name in block.entries(self)}
+
     @property
     def blocks(self) -> Iterator[Block]:
         """All blocks of all pages."""
@@ -91,6 +97,16 @@ class Pages:
             claims = [block for block in page.blocks if isinstance(block, Claim)] if page else []
             found |= {claim.name: claim for claim in claims if claim.name}
         return found
+
+    @cached_property
+    def symptoms(self) -> dict[str, dict[str, Symptom]]:
+        """All symptoms by section and id."""
+        return symptoms(self.book.docs)
+
+    @cached_property
+    def glossary(self) -> dict[str, Term]:
+        """All terms by id."""
+        return glossary(self.book.docs)
 
     @cached_property
     def places(self) -> dict[str, SnippetBlock]:

@@ -17,7 +17,7 @@ from overlap.book import select
 from overlap.book.verdict import Counts
 from overlap.run import hardware
 from overlap.site.glossary import Glossary
-from overlap.site.layers import EVIDENCE
+from overlap.site.layers import EVIDENCE, folded
 from overlap.site.view import Site, View
 
 #: A mark with the end of the word before it, which may be a value or code, and the sign behind it.
@@ -52,7 +52,7 @@ def insert(site: Site, path: str, text: str) -> str:
         parts.append(f"\n\n{view.stash(_measured(view))}\n")
     if view.elsewhere:
         parts.append(f"\n\n{view.stash(view.parts)}\n")
-    return view.filled(_in_sentences(view, "\n".join(parts)))
+    return view.filled(folded(_in_sentences(view, "\n".join(parts))))
 
 
 def _in_sentences(view: View, text: str) -> str:

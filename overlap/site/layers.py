@@ -1,16 +1,22 @@
 """Two layers of a chapter: the answer, and below the heading *Evidence* one closed row for each section."""
 
-import xml.etree.ElementTree as etree
-
-from markdown.treeprocessors import Treeprocessor
-
 from overlap.blocks.block import Block
-from overlap.blocks.page import Page
+from overlap.blocks.page import Page, heading, outside_code
 
 #: The id of the heading below which sections are closed.
 EVIDENCE = "evidence"
 #: The id of a section below it that stays open: the end of the chapter.
 OPEN = "you-can-now"
+#: A row, and where it ends.
+_ROW = """
+<details class="ov-row" markdown="1">
+<summary markdown="block">
+
+{heading}
+
+</summary>
+"""
+_END = "</details>"
 
 
 def closed(blocks: list[Block]) -> set[int]:
@@ -28,29 +34,18 @@ def closed(blocks: list[Block]) -> set[int]:
     return lines
 
 
-class Layers(Treeprocessor):
-    """Each second-level section behind *Evidence* becomes a row that opens; find and links open it, too."""
+def folded(text: str) -> str:
+    """A page with each second-level section behind *Evidence* in a row that opens, as Markdown in HTML.
 
-    def run(self, root: etree.Element) -> None:
-        """Fold the sections. Headings have their ids already."""
-        children = list(root)
-        starts = [at for at, child in enumerate(children) if child.get("id") == EVIDENCE]
-        if not starts:
-            return
-        row = None
-        for child in children[starts[0] + 1 :]:
-            if child.tag == "h2":
-                row = None if child.get("id") == OPEN else self._row(root, child)
-            elif row is not None:
-                root.remove(child)
-                row.append(child)
-
-    @staticmethod
-    def _row(root: etree.Element, heading: etree.Element) -> etree.Element:
-        row = etree.Element("details", {"class": "ov-row"})
-        row.tail = "\n"
-        root[list(root).index(heading)] = row
-        for link in heading.findall("a[@class='headerlink']"):  # no link within what one clicks to open
-            heading.remove(link)
-        etree.SubElement(row, "summary").append(heading)
-        return row
+    Its heading is that of the row. Find and links open it, too.
+    """
+    lines = text.split("\n")
+    is_evidence = is_row = False
+    for i in outside_code(lines):
+        section = heading(lines[i])
+        if section and section.depth == 2:
+            end = f"\n{_END}\n\n" if is_row else ""
+            is_row = is_evidence and section.anchor != OPEN
+            is_evidence |= section.anchor == EVIDENCE
+            lines[i] = end + (_ROW.format(heading=lines[i]) if is_row else lines[i])
+    return "\n".join([*lines, "", _END, ""] if is_row else lines)

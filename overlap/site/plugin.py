@@ -23,7 +23,8 @@ from overlap.site.unbroken import unbroken
 from overlap.site.view import Site
 
 log = get_plugin_logger("overlap")
-_EXTENSION = "overlap.site.markdown"
+#: Markdown's own, by which what is inserted has Markdown in it.
+_EXTENSIONS = ("attr_list", "md_in_html")
 
 
 class OverlapConfig(base.Config):
@@ -61,8 +62,9 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
 
     def on_config(self, config):
         """Open the book."""
-        if _EXTENSION not in config.markdown_extensions:
-            raise PluginError(f"mkdocs.yml: add {_EXTENSION} to markdown_extensions; it closes the evidence")
+        for name in _EXTENSIONS:
+            if name not in config.markdown_extensions:
+                raise PluginError(f"mkdocs.yml: add {name} to markdown_extensions; closed evidence needs it")
         published = config.site_url and not self.serving
         execute = self.config.execute or ("never" if published else "auto")
         root = Path(config.config_file_path).resolve().parent
@@ -102,7 +104,7 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         navigation.lead_on(page, self.files)
         context["languages"] = languages(page.file.src_uri, navigation.urls(self.files))
         context["is_chinese"] = is_chinese(page.file.src_uri)
-        self.search.give(page)
+        self.search.give(page, self.site.pages.entries(page.file.src_uri))
 
     @event_priority(-100)
     def _behind_search(self, context, page, config, nav) -> None:

@@ -38,8 +38,6 @@ _READ = [
         (r'<details class="ov-row">\s*<summary>((?s:.*?))</summary>', r"\1"),
     )
 ]
-#: A symptom, and a term of the glossary.
-_ENTRY = re.compile(r'<h\d (?:data-label="symptom" id="([^"]+)"|id="([^"]+)" translate="no")')
 #: How much an entry weighs, which has few words, beside a page.
 _WEIGHT = 0.8
 _HAN = re.compile("[\u4e00-\u9fff]+")
@@ -138,10 +136,10 @@ class Search:
         self.entries: dict[str, set[str]] = {}
         self._content = ""
 
-    def give(self, page) -> None:
-        """Let search read a page in its own way; then `take_back`."""
+    def give(self, page, entries: set[str]) -> None:
+        """Let search read a page, with these entries, in its own way; then `take_back`."""
         self._content = page.content
-        self.entries[page.url] = entries(page.content)
+        self.entries[page.url] = entries
         page.content = readable(page.content)
 
     def take_back(self, page) -> None:
@@ -158,11 +156,6 @@ def readable(html: str) -> str:
     for pattern, words in _READ:
         html = pattern.sub(words, html)
     return html
-
-
-def entries(html: str) -> set[str]:
-    """The ids of a page's symptoms and terms."""
-    return {symptom or term for symptom, term in _ENTRY.findall(html)}
 
 
 def mend(site: Path, entries_of: dict[str, set[str]]) -> None:

@@ -120,7 +120,7 @@ def write(folder: Path, count: int, per_page: int) -> tuple[Path, Path]:
                 file.write(text if file.tell() else f"# Page {page}\n{text}")
     theme = "site_name: Bench\ntheme:\n  name: material\n  font: false\n"
     (plain / "mkdocs.yml").write_text(theme + EXTENSIONS + "plugins:\n  - search\n")
-    ours = EXTENSIONS + "  - overlap.site.markdown\nplugins:\n  - search\n  - overlap\n"
+    ours = EXTENSIONS + "plugins:\n  - search\n  - overlap\n"
     (book / "mkdocs.yml").write_text(theme + ours)
     return book, plain
 

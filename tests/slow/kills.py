@@ -143,9 +143,10 @@ class Trial:
             "index": "# Small\n",
             "a": PAGE,
             "claims": "# Claims\n\n```claims\n```\n",
-            "glossary": "# Glossary\n\n## widget\n\nA thing.\n",
+            "glossary": "# Glossary\n\n```glossary\n```\n",
         }.items():
             self.book.page(name, text)
+        self.book.entries("glossary", widget={"term": "widget", "meaning": "A thing."})
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"

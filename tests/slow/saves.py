@@ -26,7 +26,7 @@ CONFIG = """site_name: Saves
 theme: {name: material, font: false}
 plugins: [overlap]
 markdown_extensions:
-  [attr_list, pymdownx.superfences, overlap.site.markdown]
+  [attr_list, md_in_html, pymdownx.superfences]
 """
 HEADER = "# /// script\n# [tool.overlap]\n# gpus = [0]\n# timeout = 2\n# exclusive = false\n# ///\n"
 CODE = '"""A mark."""\n\n\ndef main():\n    print("printed MARK")\n    return {"ms": 1.5}\n'

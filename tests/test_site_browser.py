@@ -2618,6 +2618,18 @@ def test_pictures_on_chinese_pages_are_told_in_chinese_before_any_script_runs(vi
     assert set(chinese) <= set(by_script) and len(set(by_script)) > 30
 
 
+def test_a_term_on_a_chinese_page_shows_its_meaning_in_chinese(site):
+    files = [site / "zh/index.html", *sorted(site.glob("zh/*/index.html"))]
+    links = [
+        link
+        for file in files
+        for link in re.findall(r'<a href="[^"]*glossary/#[^>]*translate[^>]*>', file.read_text())
+    ]
+    titles = [re.search('title="([^"]*)"', link) for link in links]
+    assert len(links) > 5 and all(titles)
+    assert [title[1] for title in titles if not re.search("[\u4e00-\u9fff]", title[1])] == []
+
+
 def test_what_scripts_write_is_in_the_language_of_the_page(visit):
     page = visit("zh/streams/", width=1440)
     title = page.locator(".ov-picker-name")

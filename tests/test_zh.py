@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -10,9 +11,11 @@ pytest.importorskip("mkdocs")
 from markdown.extensions.toc import slugify
 
 from overlap.blocks.block import Text
+from overlap.blocks.entries import Term
 from overlap.blocks.inline import cited, values
 from overlap.blocks.page import Page, parse
 from overlap.site.chinese import Told, labels
+from overlap.site.glossary import Glossary
 from overlap.site.insert import reading_minutes
 from overlap.site.languages import languages
 
@@ -163,3 +166,26 @@ def test_a_picture_is_told_in_chinese_by_the_table_of_labels():
         told = Told(known).picture(f"What it shows. Measured on your 1 × H100. {english}")
         assert told == f"图中的数值，在 你的 1 × H100 上测得。{chinese}"
     assert Told(known).picture("no picture of data") == "no picture of data"
+
+
+def test_what_a_pointer_shows_of_a_term_on_a_page_in_chinese_is_chinese():
+    """In English its meaning; in Chinese that in Chinese, or else the name."""
+    terms = {
+        "widget": Term("Widget", "A *thing*.", "部件", zh_meaning="一种*东西*。"),
+        "gadget": Term("Gadget", "A tool.", "小工具"),
+        "gizmo": Term("Gizmo", "A toy."),
+    }
+    told = titles_of("zh.md", "Widget、gadget、gizmo。", terms)
+    assert told == {"Widget": "一种东西。", "gadget": "小工具", "gizmo": ""}
+    told = titles_of("a.md", "A widget and a gadget.", terms)
+    assert told == {"widget": "A thing.", "gadget": "A tool."}
+
+
+def titles_of(path: str, text: str, terms: dict[str, Term]) -> dict[str, str]:
+    """What a pointer shows of the terms in a page's text."""
+    view = SimpleNamespace(path=path, pages=SimpleNamespace(glossary=terms))
+    view.page = "{}#{}".format
+    view.put = str
+    linked = Glossary(view).linked(text)
+    found = re.findall(r'<a href="glossary.md#[^"]*"(?: title="([^"]*)")?[^>]*>([^<]*)', linked)
+    return {term: title for title, term in found}

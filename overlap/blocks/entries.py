@@ -36,12 +36,16 @@ class Symptom(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A term with its meaning; its name in Chinese; other names, and where the book measures it."""
+    """A term with its meaning; its name in Chinese; other names, and where the book measures it.
+
+    `zh_meaning` is the meaning on pages in Chinese.
+    """
 
     term: str
     meaning: str
     zh: str = ""
     also: str = ""
+    zh_meaning: str = ""
 
 
 def symptoms(docs: Path) -> dict[str, dict[str, Symptom]]:

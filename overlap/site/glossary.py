@@ -11,6 +11,7 @@ from markdown import markdown
 
 from overlap.blocks.block import HOUSE_RULES
 from overlap.blocks.inline import CODE
+from overlap.blocks.language import is_chinese
 from overlap.site.layers import EVIDENCE, OPEN
 from overlap.site.view import View
 
@@ -71,6 +72,8 @@ class Glossary:
         anchor = self._left.pop(match["term"].lower(), None)
         if anchor is None:
             return match[0]
-        title = f' title="{escape(plain(self._view.pages.glossary[anchor].meaning))}"'
+        term = self._view.pages.glossary[anchor]
+        meaning = term.zh_meaning or term.zh if is_chinese(self._view.path) else term.meaning
+        title = f' title="{escape(plain(meaning))}"' if meaning else ""
         href = self._view.page(FILE, anchor)
         return self._view.put(f'<a href="{href}"{title} translate="no">{match[0]}</a>')

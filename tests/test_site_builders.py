@@ -32,6 +32,7 @@ class Article(HTMLParser):
         self.words: list[str] = []
         self._depth = 0
         self._silent = 0
+        self._sign = False
         self.feed(page.read_text(encoding="utf-8"))
 
     @property
@@ -51,17 +52,21 @@ class Article(HTMLParser):
             self.headings.append(attributes["id"])
         if tag == "img":
             self.pictures.append(urljoin(self.address, attributes["src"]))
+        self._sign = attributes.get("class") == "headerlink"
+        if self._sign:  # MkDocs leaves it out where a heading opens what is below it
+            return
         if tag == "a" and attributes.get("href") and "md-content__button" not in attributes.get("class", ""):
             self.links.add(urljoin(self.address, attributes["href"]))
 
     def handle_endtag(self, tag):
+        self._sign &= tag != "a"
         if tag == "article":
             self._depth -= 1
         if self._depth and tag in ("script", "style", "template"):
             self._silent -= 1
 
     def handle_data(self, data):
-        if self._depth and not self._silent:
+        if self._depth and not self._silent and not self._sign:
             self.words += data.split()
 
 

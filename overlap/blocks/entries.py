@@ -107,6 +107,11 @@ class Symptoms(Block):
             raise source.refuse(f"symptoms are in docs/{SYMPTOMS}", "write ```symptoms section, and no body")
         return cls(source.page, source.line, source.argument)
 
+    @property
+    def written(self) -> str:
+        """Its fence."""
+        return f"```{self.kind} {self.section}\n```"
+
     def values_in(self, book: Book) -> list[Value]:
         """The values in its entries."""
         return _values(symptoms(book.docs).get(self.section, {}).values())
@@ -146,6 +151,11 @@ class Glossary(Block):
     """```` ```glossary ````: all terms of docs/glossary.toml."""
 
     kind: ClassVar[str] = "glossary"
+
+    @property
+    def written(self) -> str:
+        """Its fence."""
+        return f"```{self.kind}\n```"
 
     def values_in(self, book: Book) -> list[Value]:
         """The values in its entries."""
@@ -187,6 +197,11 @@ class Statements(Block):
         if len(widths) != 1 or len(source.rows()) < 3:
             raise source.refuse("statements are a table", "give its rows as many cells as it has headings")
         return cls(source.page, source.line, tuple(source.body))
+
+    @property
+    def written(self) -> str:
+        """Its fence."""
+        return "\n".join([f"```{self.kind}", *self.table, "```"])
 
     @property
     def prose(self) -> Text:

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 
 from overlap.blocks.block import Text
+from overlap.blocks.entries import Glossary, Statements, Symptoms
 from overlap.blocks.headlines import Headlines
 from overlap.blocks.inline import VALUE, values
 from overlap.blocks.page import Page
@@ -34,7 +35,7 @@ DIGEST = "{digest}"
 
 
 def unpacked() -> Path:
-    """The folder of this edition in the user's cache; made whole or not at all."""
+    """The folder of this book in the user's cache; made whole or not at all."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / f"overlap-{{DIGEST}}"
     if not folder.exists():
@@ -110,7 +111,7 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
         asked = " ".join(match[0] for match in VALUE.finditer(file.read_text(encoding="utf-8")))
         yield file.relative_to(root).as_posix(), asked.encode()
     for path, page in pages.by_path.items():
-        yield f"docs/{path}", _needed(page).encode()
+        yield f"docs/{path}", _needed(page, book).encode()
     behind = set()
     for block in pages.of_kind(Headlines):
         behind |= {row.snippet for row in block.rows}
@@ -121,8 +122,8 @@ def _files(pages: Pages) -> Iterator[tuple[str, bytes]]:
     yield SECONDS, json.dumps(_seconds(book)).encode()
 
 
-def _needed(page: Page) -> str:
-    """What measuring needs of a page: its blocks as they are, and the values in its sentences."""
+def _needed(page: Page, book: Book) -> str:
+    """What measuring needs of a page: its blocks as they are, and the values in its sentences and entries."""
     first, *others = page.blocks
     if isinstance(first, Text) and not others:  # its text lacks the code of the page, and is not in it
         return " ".join(f"{{{value}}}" for _, value in values(first.text))
@@ -132,6 +133,9 @@ def _needed(page: Page) -> str:
             asked = " ".join(f"{{{value}}}" for _, value in values(block.text))
             lines = block.text.count("\n")  # a claim keeps its line
             needed = needed.replace(block.text, asked + "\n" * lines, 1)
+        elif isinstance(block, (Symptoms, Glossary, Statements)):
+            asked = " ".join(f"{{{value}}}" for value in block.values_in(book))
+            needed = needed.replace(block.written, asked + "\n" * block.written.count("\n"), 1)
     return needed
 
 

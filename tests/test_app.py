@@ -71,7 +71,7 @@ def test_all_keeps_what_ran_beside_the_reader_and_knows_the_book(application, tm
     assert json.loads(done.stdout)["failures"] == []
     data = json.loads((tmp_path / "mine.json").read_text())
     (here,) = data["machines"].values()
-    assert data["edition"] == mine.edition(pages)
+    assert data["digest"] == mine.digest_of_book(pages)
     assert set(here["snippets"]) == set(names)
     asked = {value.key for block in pages.blocks if block.prose for _, value in values(block.prose.text)}
     assert here["values"] and set(here["values"]) <= asked

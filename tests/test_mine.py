@@ -256,18 +256,18 @@ def test_its_runs_are_imported_as_those_of_a_bundle(book, capsys):
 
 
 def test_the_edition_follows_what_is_computed_and_no_word(book, monkeypatch):
-    before = mine.edition(book.pages())
+    before = mine.digest_of_book(book.pages())
     with monkeypatch.context() as patch:
         patch.setattr(mine, "FORM", mine.FORM + 1)
-        assert mine.edition(book.pages()) != before
+        assert mine.digest_of_book(book.pages()) != before
     book.page("a", PAGE.replace("Three, at least", "At least three").replace("It counts", "They count"))
-    assert mine.edition(book.pages()) == before
+    assert mine.digest_of_book(book.pages()) == before
     for changed in (PAGE.replace("n >= 3", "n >= 2"), PAGE.replace("n:.1f", "n:.2f")):
         book.page("a", changed)
-        assert mine.edition(book.pages()) != before
+        assert mine.digest_of_book(book.pages()) != before
     book.page("a", PAGE)
     book.snippet("a/gpu", "def main():\n    return {'n': 1}\n", "gpus = [1]")
-    assert mine.edition(book.pages()) != before
+    assert mine.digest_of_book(book.pages()) != before
 
 
 def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_book):

@@ -135,6 +135,6 @@ def test_derive_is_neither_hashed_nor_in_downloads_but_in_the_edition(small_book
     before, after = (pages.book.snippet("a/one") for pages in (without, with_it))
     assert (before.digest, before.input_digests) == (after.digest, after.input_digests)
     assert download.program(after) == download.program(before)
-    assert mine.edition(without) != mine.edition(with_it)
+    assert mine.digest_of_book(without) != mine.digest_of_book(with_it)
     changed = Snippet(small_book.root, "a/one", code.replace("summed(results)", "summed([results])"))
     assert before.derive_digest == "" and changed.derive_digest != after.derive_digest

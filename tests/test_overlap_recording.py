@@ -1,6 +1,7 @@
 """Recordings and what the book makes of them: form, freshness, and how they can be wrong."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -479,3 +480,11 @@ def test_runs_on_unlike_processors_are_not_merged(small_book, template):
 def test_an_unknown_way_to_execute_is_refused(small_book):
     with pytest.raises(OverlapError, match="execute is auto or never, not 'sometimes'"):
         small_book.book("sometimes")
+
+
+def test_one_thing_has_one_word_in_the_code():
+    """A hash is a digest; a machine is no profile, but for the name of a field."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "overlap").rglob("*.py"))}
+    other = re.compile(r"fingerprint|\bedition|\bstamp|\bprofiles?\b", re.I)
+    found = {(path.name, match[0]) for path, text in texts.items() for match in other.finditer(text)}
+    assert len(texts) > 60 and found == {("hardware.py", "profile")}

@@ -650,7 +650,7 @@ def test_a_served_book_makes_what_pages_lead_to_when_it_is_asked_for(template, t
     assert str(generated) not in watched and str(book.root / "snippets") in watched
     for path, content in whole.items():
         is_there = path.endswith((".css", ".js", ".py", ".pyz", ".zip"))
-        if path != ".inputs":
+        if path != ".digest":
             assert answer(f"/book/generated/{path}") == (b"by MkDocs" if is_there else content), path
     length = len(whole["pictures/cpu/a/number-wide.svg"])
     kinds = [("Content-Type", "image/svg+xml"), ("Content-Length", str(length))]

@@ -204,7 +204,7 @@ def test_what_is_no_finished_file_of_this_edition_is_refused(visit, data, tmp_pa
     refused = {
         "{": "damaged or cut off",
         "[1]": "no mine.json that",
-        json.dumps(data | {"edition": "0" * 10}): "another edition of this book",
+        json.dumps(data | {"digest": "0" * 10}): "another edition of this book",
         json.dumps(data | {"machines": {}}): "not finished",
         json.dumps(data | {"machines": {"cpu": {"label": "CPU"}}}): "changed or damaged",
         json.dumps(data | {"lacks": []}): "changed or damaged",
@@ -222,7 +222,7 @@ def test_what_is_no_finished_file_of_this_edition_is_refused(visit, data, tmp_pa
 def test_what_is_kept_of_an_older_edition_is_not_used(visit, written):  # noqa: F811
     page = visit("check/")
     drop(page, written)
-    old = mine.edition(committed())
+    old = mine.digest_of_book(committed())
     page.evaluate(
         "old => { localStorage['overlap.mine'] = localStorage['overlap.mine'].replace(old, 'old') }", old
     )

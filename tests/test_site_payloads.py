@@ -300,9 +300,9 @@ def readers_file(site) -> dict:
             "blocks": {},
             "snippets": {name: ran | {"provenance": next(texts)} for name in names},
         }
-    edition = (site / "generated/machines.js").read_text().splitlines()[1].partition(" = ")[2]
+    digest = (site / "generated/machines.js").read_text().splitlines()[1].partition(" = ")[2]
     lacks = dict.fromkeys(names, next(texts))
-    return {"overlap": mine.FORM, "edition": json.loads(edition), "machines": machines, "lacks": lacks}
+    return {"overlap": mine.FORM, "digest": json.loads(digest), "machines": machines, "lacks": lacks}
 
 
 def test_no_payload_in_a_readers_file_acts(site, paths, visit, tmp_path):  # noqa: F811

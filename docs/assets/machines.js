@@ -25,14 +25,14 @@
     }
     const isMap = value => value !== null && typeof value === "object" && !Array.isArray(value)
     if (!Number.isInteger(data?.overlap)) throw new Error("This is no mine.json that overlap.pyz wrote.")
-    if (data.edition !== window.overlapEdition) {
+    if (data.digest !== window.overlapDigest) {
       throw new Error("The file is of another edition of this book. Download overlap.pyz again, and run it where the file is: only what has changed runs again.")
     }
     const { machines: own, lacks } = data
     if (!Object.keys(own ?? {}).length) throw new Error("The file is not finished. Repeat the command: it goes on where it was stopped.")
     const isWhole = Object.values(own).every(machine => isMap(machine) && window.overlapParts.every(part => isMap(machine[part])))
     if (!isWhole || !isMap(lacks)) throw new Error("The file was changed or damaged: parts that overlap.pyz writes are missing. Repeat the command.")
-    return { overlap: data.overlap, edition: data.edition, machines: own, lacks }
+    return { overlap: data.overlap, digest: data.digest, machines: own, lacks }
   }
 
   let mine = null, refused = ""

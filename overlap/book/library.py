@@ -56,8 +56,8 @@ class Library:
         data = read(path)
         where = path.relative_to(self.root).as_posix()
         name = f"{path.parent.name}/{path.stem}"
-        if (data["snippet"], data["profile"]) != (name, path.parent.parent.name):
-            reason = f"says it is {data['snippet']} on {data['profile']}"
+        if (data["snippet"], data[hardware.MACHINE]) != (name, path.parent.parent.name):
+            reason = f"says it is {data['snippet']} on {data[hardware.MACHINE]}"
             raise OverlapError(f"{where}: {reason}; move or remove it")
         if name not in self.snippets:
             raise OverlapError(f"{where}: there is no snippets/{name}.py; remove the recording")

@@ -7,7 +7,7 @@ from functools import cached_property
 from statistics import median
 
 from overlap.book.statistic import counted
-from overlap.run import noise
+from overlap.run import hardware, noise
 from overlap.run.recording import FRESH, OTHER, all_runs, without_raw
 from overlap.run.text import plural
 
@@ -33,7 +33,7 @@ class Recording:
     @property
     def machine(self) -> str:
         """Name of the machine."""
-        return self.data["profile"]
+        return self.data[hardware.MACHINE]
 
     @property
     def gpus(self) -> int:

@@ -3,7 +3,7 @@
 The site takes it for one more machine, `overlap import` takes its runs. It is plain JSON:
 
     overlap     the number of this form
-    edition     digest of the book: its snippets, all that pages compute, and the form
+    digest      that of the book: its snippets, all that pages compute, and the form
     machines    by machine: all that pages show of it, see `overlap.site.machines`; pictures are in there, too
     lacks       by name, why a snippet did not run
     recordings  the runs, each as in a recording
@@ -27,7 +27,7 @@ from overlap.run.recording import FRESH, bundled, grade, parse, plain_json, seal
 from overlap.run.scrub import scrubbed
 from overlap.run.snippet import Snippet
 
-#: Another number where what pages show of a machine has other parts. Scripts ask for their edition alone.
+#: Another number where what pages show of a machine has other parts. Scripts ask for their digest alone.
 FORM = 4
 NAME = "mine.json"
 
@@ -58,8 +58,8 @@ class Mine:
         here = hardware.here()
         for where, data in _recordings(path):
             name = data["snippet"]
-            if data["profile"] not in book.library.machines_here:
-                reason = f"has runs of another machine, {hardware.label(data['profile'])}"
+            if data[hardware.MACHINE] not in book.library.machines_here:
+                reason = f"has runs of another machine, {hardware.label(data[hardware.MACHINE])}"
                 raise OverlapError(f"{where}: {reason}; move it away, or start in another folder")
             if name not in book.snippets:
                 continue
@@ -69,7 +69,7 @@ class Mine:
     def put(self, data: dict) -> None:
         """Take a recording."""
         name = data["snippet"]
-        machine = data["profile"]
+        machine = data[hardware.MACHINE]
         recording = Recording(data, f"{NAME}:{machine}/{name}", is_local=False)
         self.recordings.setdefault(name, {})[machine] = recording
 
@@ -101,7 +101,7 @@ class Mine:
     def _write(self, machines: dict) -> None:
         data = {
             "overlap": FORM,
-            "edition": edition(self.pages),
+            "digest": digest_of_book(self.pages),
             "machines": machines,
             "lacks": {name: why for name, why in self.lacks.items() if name not in self.recordings},
             "recordings": [recording.data for recording in self.all_recordings],
@@ -109,7 +109,7 @@ class Mine:
         write(self.path, json.dumps(data, allow_nan=False) + "\n")
 
 
-def edition(pages: Pages) -> str:
+def digest_of_book(pages: Pages) -> str:
     """Digest of the book and the form: another file has other snippets, or lacks what pages ask for."""
     parts = [f"form {FORM}"]
     for name, snippet in pages.book.snippets.items():

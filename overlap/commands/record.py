@@ -66,7 +66,7 @@ class Recorder:
             _, data = recording.add(path_of(self.book, data), data)
         self.book.keep(snippet, gpus, data)
         self.count += 1
-        line = f"{snippet.name} on {data['profile']}: {data['run']['seconds']:.1f} s"
+        line = f"{snippet.name} on {data[hardware.MACHINE]}: {data['run']['seconds']:.1f} s"
         runs = len(recording.all_runs(data))
         if runs > 1:
             line += f", run {runs}"
@@ -109,14 +109,14 @@ def _fitting(book: Book, line: bytes, where: str) -> dict:
         what = f"no {', '.join(sorted(lacking))}" if lacking else "nothing"
         raise OverlapError(f"its result has {what}; record it again")
     machine = recording.machine_of(book.root, data["machine"])
-    if machine != data["profile"]:  # it was recorded where the book's processor was not known
-        data = recording.sealed(data | {"profile": machine})
+    if machine != data[hardware.MACHINE]:  # it was recorded where the book's processor was not known
+        data = recording.sealed(data | {hardware.MACHINE: machine})
     return data
 
 
 def path_of(book: Book, data: dict) -> Path:
     """Where a recording stands in the book."""
-    return book.docs / "recordings" / data["profile"] / f"{data['snippet']}.json"
+    return book.docs / "recordings" / data[hardware.MACHINE] / f"{data['snippet']}.json"
 
 
 def take(book: Book, line: bytes, where: str) -> str:
@@ -136,10 +136,10 @@ def take(book: Book, line: bytes, where: str) -> str:
         kind = "another run"
     else:
         kind = f"replaced ({old['run']['started']} before)"
-    text = f"{kind}: {data['snippet']} on {data['profile']}, {data['run']['started']}"
+    text = f"{kind}: {data['snippet']} on {data[hardware.MACHINE]}, {data['run']['started']}"
     if count > 1:
         text += f", {count} runs"
-    if data["profile"].startswith("cpu-"):
+    if data[hardware.MACHINE].startswith("cpu-"):
         text += " (not the book's processor and number of cores)"
     return text
 

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from overlap.run.text import plural
 
+#: The field of a recording's file that has the machine's name: a name from when a machine was a profile here.
+#: Its field `machine` has what is known of the machine.
+MACHINE = "profile"
 _PACKAGES = ("torch", "numpy", "triton", "pycuda")
 #: What a recording says of a GPU, in numbers: PyTorch's attribute and its unit; the field of nvidia-smi.
 #: A new one has to stand in `schema.Gpu`, too.

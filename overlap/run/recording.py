@@ -79,7 +79,7 @@ def merged(old: dict, new: dict) -> dict:
 
 def _comparable(old: dict, new: dict) -> bool:
     """Whether both are of the same code, on such a machine, with as many processes and the same releases."""
-    for key in ("snippet", "profile", "source", "inputs"):
+    for key in ("snippet", hardware.MACHINE, "source", "inputs"):
         if old[key] != new[key]:
             return False
     for key in ("cpu", "cores"):
@@ -236,7 +236,7 @@ class Bundle:
         """The digests of its runs of this snippet, as its code is now, on such a machine."""
         digests = set()
         for data in self.recordings:
-            of_snippet = (data["snippet"], data["profile"]) == (snippet.name, machine)
+            of_snippet = (data["snippet"], data[hardware.MACHINE]) == (snippet.name, machine)
             if of_snippet and _is_of(data, snippet):
                 digests |= run_digests(data)
         return digests
@@ -276,7 +276,7 @@ def grade(data: dict, snippet: Snippet, here: dict, machines_here: list[str]) ->
         return CODE
     if not _is_of(data, snippet):
         return CODE
-    if data["profile"] not in machines_here:
+    if data[hardware.MACHINE] not in machines_here:
         return OTHER
     for name, version in here["versions"].items():
         recorded = data["software"][name]

@@ -181,7 +181,7 @@ class Runner:
         data = {
             "schema": recording.SCHEMA,
             "snippet": snippet.name,
-            "profile": recording.machine_of(self.root, here["machine"]),
+            hardware.MACHINE: recording.machine_of(self.root, here["machine"]),
             "source": {"path": snippet.path, "sha256": snippet.digest},
             "inputs": snippet.input_digests,
             "run": {

@@ -141,7 +141,7 @@ class Recording(Other):
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     snippet: Annotated[str, _matching(snippet.NAME)]
-    profile: Text
+    machine_name: Annotated[Text, Field(alias=hardware.MACHINE)]
     source: Source
     inputs: dict[Path, Digest]
     outputs: list[Output]
@@ -159,8 +159,9 @@ class Recording(Other):
             machines = [hardware.name_of(names)]
             if not names:
                 machines.append(hardware.cpu_name(run.machine.cpu, run.machine.cores))
-            if self.profile not in machines:
-                raise ValueError(f"profile is {self.profile!r}, but a run is of {' or '.join(machines)}")
+            if self.machine_name not in machines:
+                known = " or ".join(machines)
+                raise ValueError(f"{hardware.MACHINE} is {self.machine_name!r}, but a run is of {known}")
         return self
 
 

@@ -25,7 +25,7 @@ from overlap.site.pictures import Pictures
 from overlap.site.view import Site
 
 #: In the folder of generated files: the digest of what the files there were made from.
-_STAMP = ".inputs"
+_DIGEST = ".digest"
 #: The pages of the last build, with everything inserted.
 _PAGES = f"{CACHE}/pages"
 
@@ -50,15 +50,15 @@ def prepare(site: Site) -> int:
     who builds.
     """
     ran = site.book.run()
-    stamp = site.book.docs / FOLDER / _STAMP
+    last = site.book.docs / FOLDER / _DIGEST
     inputs = _inputs(site)
-    site.unchanged = stamp.exists() and stamp.read_text() == inputs
+    site.unchanged = last.exists() and last.read_text() == inputs
     if site.unchanged:
         return ran
     if problems := [*check(site.pages, remarks=False), *site.pictures.problems()]:
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
     generate(site, Files(site).all())
-    write(stamp, inputs)
+    write(last, inputs)
     return ran
 
 
@@ -81,9 +81,9 @@ def inserted(site: Site, path: str, text: str) -> str:
 
 
 def generate(site: Site, files: Iterable[tuple[str, bytes]]) -> None:
-    """Write these files; what is no longer made goes, and first the stamp and inserted pages."""
+    """Write these files; what is no longer made goes, and first their digest and the inserted pages."""
     folder = site.book.docs / FOLDER
-    (folder / _STAMP).unlink(missing_ok=True)
+    (folder / _DIGEST).unlink(missing_ok=True)
     shutil.rmtree(site.book.root / _PAGES, ignore_errors=True)
     made = set()
     for path, content in files:

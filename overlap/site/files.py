@@ -17,7 +17,7 @@ from overlap.blocks.pages import Pages
 from overlap.book.book import Book
 from overlap.book.recording import Recording
 from overlap.book.verdict import DECISIVE, MARKS
-from overlap.commands.mine import edition
+from overlap.commands.mine import digest_of_book
 from overlap.run import download
 from overlap.run.text import plural
 from overlap.site import app, colors, machines, svg, trace
@@ -109,7 +109,7 @@ def _downloads(book: Book) -> dict[str, str]:
 
 def _script(pages: Pages) -> str:
     """What scripts of pages know of the book."""
-    names = {"overlapMachines": pages.book.machines(), "overlapEdition": edition(pages)}
+    names = {"overlapMachines": pages.book.machines(), "overlapDigest": digest_of_book(pages)}
     names |= {"overlapParts": machines.PARTS, "overlapNarrow": NARROW, "overlapSmall": SMALL}
     names |= {"overlapMarks": MARKS, "overlapDecisive": [state.word for state in DECISIVE]}
     names |= {"overlapNoRate": NO_RATE.for_scripts}

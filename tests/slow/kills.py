@@ -224,7 +224,7 @@ class Trial:
         found += [
             f"checkout: {path.relative_to(self.root)}"
             for path in inside
-            if (path.name.startswith(".") and path.name != ".inputs") or path.suffix == ".tmp"
+            if (path.name.startswith(".") and path.name != ".digest") or path.suffix == ".tmp"
         ]
         for path in self.root.glob(".cache/overlap/runs/*.json"):
             try:

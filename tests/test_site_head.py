@@ -15,11 +15,24 @@ from mkdocs.config import load_config  # noqa: E402
 from mkdocs.utils.meta import get_data  # noqa: E402
 
 from overlap.book.book import Book  # noqa: E402
-from overlap.site import svg  # noqa: E402
+from overlap.site import build, svg  # noqa: E402
 from overlap.site.pictures import Pictures  # noqa: E402
+from overlap.site.view import Site  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # MkDocs and its plugins warn of their own future
 
+#: A program with a second picture.
+FAULTS = """
+from snippets.pictures import bars
+
+
+def main():
+    return {"n": 3}
+
+
+def plot(results, ceilings):
+    return bars(results, {}, "ms"), {"steps": bars(results, {}, "ms")}
+"""
 CONFIG = f"""INHERIT: {ROOT}/mkdocs.yml
 site_name: Small
 extra_css: []
@@ -99,10 +112,21 @@ def test_each_page_of_the_book_has_a_description_of_its_own():
         assert not set(description) & set('"<>{}`*'), name
 
 
-def test_the_readmes_picture_is_the_first_pages():
+def test_a_build_writes_the_readmes_picture(small_book, template):
+    small_book.snippet("clinic/six_faults", FAULTS)
+    small_book.commit("clinic/six_faults", template, {"n": 3}, gpus=1)
+    site = Site(small_book.pages("never"), Pictures(small_book.book("never")))
+    picture = small_book.root / "docs/assets/first-page.svg"
+    assert build.show_in_readme(site) and "<svg" in picture.read_text()
+    assert not build.show_in_readme(site)
+    picture.write_text("another")
+    assert build.show_in_readme(site) and "<svg" in picture.read_text()
+
+
+def test_the_readme_shows_the_picture_that_the_last_build_wrote():
     book = Book(ROOT, "never")
     picture = Pictures(book).of(book.recordings("clinic/six_faults")["h200"])["parts"]["steps"]
     made = (ROOT / "docs/assets/first-page.svg").read_text(encoding="utf-8")
-    assert made == svg.in_file(picture["wide"]), "docs/contributing.md says how it is made"
+    assert made == svg.in_file(picture["wide"]), "build the book, and commit what it has written"
     first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:20]
     assert any("](docs/assets/first-page.svg)" in line for line in first_screen)

@@ -18,7 +18,7 @@ from overlap.book.local_runs import CACHE
 from overlap.cache import digest, write
 from overlap.commands.check import check
 from overlap.run import hardware
-from overlap.site import FOLDER
+from overlap.site import FOLDER, svg
 from overlap.site.files import Files
 from overlap.site.insert import insert
 from overlap.site.pictures import Pictures
@@ -26,6 +26,9 @@ from overlap.site.view import Site
 
 #: In the folder of generated files: the digest of what the files there were made from.
 _DIGEST = ".digest"
+#: The picture of the README, on a machine, and its file: a README shows only what is committed.
+_README = "clinic/six_faults", "h200", "steps"
+_README_FILE = "assets/first-page.svg"
 #: The pages of the last build, with everything inserted.
 _PAGES = f"{CACHE}/pages"
 
@@ -58,8 +61,26 @@ def prepare(site: Site) -> int:
     if problems := [*check(site.pages, remarks=False), *site.pictures.problems()]:
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
     generate(site, Files(site).all())
-    write(last, inputs)
+    # the README's picture lies among the files that all is made from
+    write(last, _inputs(site) if show_in_readme(site) else inputs)
     return ran
+
+
+def show_in_readme(site: Site) -> bool:
+    """Write the picture that the README shows, which is that of the first page; whether it was another."""
+    snippet, machine, part = _README
+    recording = (
+        site.book.as_committed.recordings(snippet).get(machine) if snippet in site.book.snippets else None
+    )
+    parts = site.pictures.of(recording).get("parts", {}) if recording else {}
+    if part not in parts:
+        return False
+    picture = svg.in_file(parts[part]["wide"]).encode()
+    file = site.book.docs / _README_FILE
+    is_other = not file.exists() or file.read_bytes() != picture
+    if is_other:
+        write(file, picture)
+    return is_other
 
 
 def inserted(site: Site, path: str, text: str) -> str:

@@ -558,7 +558,7 @@ def credits_of_notice() -> dict[str, list[str]]:
         if line.startswith("After "):
             line_of = line
         elif line.startswith("    snippets/"):
-            credits[line.strip()] = [line_of]
+            credits.setdefault(line.strip(), []).append(line_of)
     return credits
 
 

@@ -32,6 +32,7 @@ from snippets.machine import (
     device_card,
     eight_bit_matmul,
     env_report,
+    every_call,
     first_uses,
     four_a_thread,
     hbm_bandwidth,
@@ -1019,6 +1020,50 @@ def test_cells_run_one_after_the_other_and_show_their_last_line_error_and_warnin
     assert derived == told | {"failed": ["y"], "warned": ["f()"]}
     with pytest.raises(RuntimeError, match="ended early"):
         as_printed.in_one_process([("import os; os._exit(1)", "")])
+
+
+def test_an_entry_is_told_with_what_it_prints_warns_or_lacks(monkeypatch):
+    """Names are of a space; what a process prints from C, or forks, disturbs nothing."""
+    entry = every_call.entry
+    entries = [
+        entry("x", "rows = 3\nprint('said')\nrows", "said\n3"),
+        entry("y", "rows", "3", space="other"),
+        entry("old", "import warnings\nwarnings.warn('old', FutureWarning)", timed=True),
+        entry("c", "import os\nos.system('echo from C')"),
+        entry("nine", "1", needs=9),
+        entry("gone", "1", pycuda=True),
+    ]
+    monkeypatch.setattr(every_call, "find_spec", lambda name: None)
+    x, y, old, c, nine, gone = rows = every_call.in_one_process(entries)
+    assert (x["now"], c["now"]) == ("said\n3", "0")
+    assert y["error"] == "NameError: name 'rows' is not defined"
+    assert old["warned"] == ["FutureWarning: old"] and old["seconds"] > 0
+    assert (nine["lacks"], gone["lacks"]) == ("needs 9 GPUs", "needs pycuda")
+    derived = every_call.derive({"entries": {row["key"]: row for row in rows}})
+    assert (derived["same"], derived["other"], derived["printed_then"]) == (["x"], ["y"], 2)
+    assert (derived["failed"], derived["not_run"]) == (["y"], ["nine", "gone"])
+    assert derived["now"]["x"] == "said 3" and derived["now"]["old"].endswith(" s")
+
+
+def test_a_process_of_entries_that_ends_or_hangs_is_told_and_ended():
+    with pytest.raises(RuntimeError, match="ended early, with 1"):
+        every_call.in_one_process([every_call.entry("end", "import os; os._exit(1)")])
+    hang = "from multiprocessing import Process\nimport time\n"
+    hang += "Process(target=time.sleep, args=(60,)).start()\ntime.sleep(60)"
+    with pytest.raises(RuntimeError, match="ended early, with -9"):
+        every_call.in_one_process([every_call.entry("hang", hang)], limit_s=2)
+
+
+def test_the_entries_have_names_of_their_own_and_those_of_the_processor_run():
+    groups = (every_call.part_1, every_call.articles, every_call.workers, every_call.kernels)
+    entries = [entry for group in groups for entry in group()]
+    assert len({entry["key"] for entry in entries}) == len(entries)
+    for entry in entries:
+        compile(entry["code"], entry["key"], "exec")
+    words = {"memory_cached()", "FloatTensor((100., 100.))", "get_device_name", "is_cuda", "normal_"}
+    assert all(any(word in entry["code"] for entry in entries) for word in words)
+    (fancy,) = [entry for entry in entries if entry["key"] == "fancy_func"]
+    assert every_call.in_one_process([fancy])[0]["now"] == fancy["then"]
 
 
 def test_a_function_is_right_wrong_or_told_with_the_compilers_line():

@@ -586,18 +586,20 @@ def main() -> dict:
     return {"entries": {row["key"]: row for row in rows}}
 
 
-def told_now(row: dict) -> str:
-    """What an entry printed, in one line; where time is its subject, the time."""
-    if row["lacks"] or row["error"]:
-        return row["lacks"] or row["error"]
-    text = " ".join(row["now"].split())
-    if row["timed"] and "sec" not in text:
-        return f"{row['seconds']:.4f} s"
-    return text or "nothing"
-
-
 def derive(results: dict) -> dict:
-    """Of each entry what a table says; how many print the same now, and which not."""
+    """Of each entry what a table says; how many print the same now, and which not.
+
+    What an entry printed is one short line; where time is its subject, it is the time.
+    """
+    from textwrap import shorten
+
+    def told_now(row: dict) -> str:
+        text = row["lacks"] or row["error"]
+        if not text and row["timed"] and "sec" not in row["now"]:
+            return f"{row['seconds']:.4f} s"
+        text = text or " ".join(row["now"].split())
+        return shorten(text, 60, placeholder=" …") or "nothing"
+
     rows = results["entries"]
     ran = {key: row for key, row in rows.items() if not row["lacks"]}
     told = {k: row for k, row in ran.items() if row["then"] and not row["timed"]}
@@ -605,7 +607,7 @@ def derive(results: dict) -> dict:
     return {
         "now": {key: told_now(row) for key, row in rows.items()},
         "warns": {
-            key: "; ".join(row["warned"]) or ("–" if row["lacks"] else "no")
+            key: shorten("; ".join(row["warned"]), 120, placeholder=" …") or "–"
             for key, row in rows.items()
         },
         "printed_then": len(told),

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy", "pycuda>=2026.1"]
 # [tool.overlap]
 # gpus = [0, 1, 4]
-# missing = { 4 = "not recorded yet" }
+# missing = { 0 = "not recorded yet", 4 = "not recorded yet" }
 # timeout = 240
 # ///
 """Every call and block of the five articles: what it printed, prints now, and warns.
@@ -586,26 +586,29 @@ def main() -> dict:
     return {"entries": {row["key"]: row for row in rows}}
 
 
+def told_now(row: dict) -> str:
+    """What an entry printed, in one line; where time is its subject, the time."""
+    if row["lacks"] or row["error"]:
+        return row["lacks"] or row["error"]
+    text = " ".join(row["now"].split())
+    if row["timed"] and "sec" not in text:
+        return f"{row['seconds']:.4f} s"
+    return text or "nothing"
+
+
 def derive(results: dict) -> dict:
-    """Of each entry what a table says; how many print the same now, and which not.
-
-    What an entry printed is one short line; where time is its subject, it is the time.
-    """
+    """Of each entry what a table says; how many print the same now, and which not."""
     from textwrap import shorten
-
-    def told_now(row: dict) -> str:
-        text = row["lacks"] or row["error"]
-        if not text and row["timed"] and "sec" not in row["now"]:
-            return f"{row['seconds']:.4f} s"
-        text = text or " ".join(row["now"].split())
-        return shorten(text, 60, placeholder=" …") or "nothing"
 
     rows = results["entries"]
     ran = {key: row for key, row in rows.items() if not row["lacks"]}
     told = {k: row for k, row in ran.items() if row["then"] and not row["timed"]}
     same = [k for k, r in told.items() if r["then"].split() == r["now"].split()]
     return {
-        "now": {key: told_now(row) for key, row in rows.items()},
+        "now": {
+            key: shorten(told_now(row).rstrip(":"), 60, placeholder=" …")
+            for key, row in rows.items()
+        },
         "warns": {
             key: shorten("; ".join(row["warned"]), 120, placeholder=" …") or "–"
             for key, row in rows.items()

@@ -6,8 +6,10 @@ import pickle
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -742,6 +744,102 @@ elif rank == 0:
 def test_groups_of_a_mesh_have_a_timeout_of_their_own_until_it_is_set(tmp_path):
     (tmp_path / "file.py").write_text(MESH)
     on_ranks(4, str(tmp_path / "file.py"))
+
+
+#: Options of each dimension, as the page says; the job's own timeout stays.
+OVERRIDE = """
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+
+def options():
+    new = dist.ProcessGroupGloo._Options()
+    new._timeout = timedelta(seconds=5)
+    return new
+
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=99))
+given = {"copied": options(), "split": options()}
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copied", "split"), backend_override=given)
+for group, seconds in [(dist.group.WORLD, 99), *((group, 5) for group in mesh.get_all_groups())]:
+    assert group._get_backend(torch.device("cpu")).options._timeout.total_seconds() == seconds
+    number = torch.ones(1)
+    dist.all_reduce(number, group=group)
+    assert number.item() == group.size()
+dist.barrier()
+"""
+
+
+@no_gpu
+def test_a_mesh_takes_the_timeout_of_its_options(tmp_path):
+    (tmp_path / "file.py").write_text(OVERRIDE)
+    on_ranks(4, str(tmp_path / "file.py"))
+
+
+#: The page's loop, with a `train` that fails in the first start of one case, and a `save` of its own.
+STEPS = """
+import os, signal, sys, time
+
+import torch
+import torch.distributed as dist
+
+folder, fails = sys.argv[1], sys.argv[2] == "fails"
+dist.init_process_group("gloo")
+rank, steps = dist.get_rank(), 6 if fails else 1000
+first = int(open(f"{folder}/step").read()) + 1 if os.path.exists(f"{folder}/step") else 0
+torch.Tensor.cuda = torch.Tensor.clone
+open(f"{folder}/{rank}", "a").write(f"{first} ")
+
+
+def train(step):
+    time.sleep(0.02)
+    if fails and step == 3 and rank == 1 and first == 0:
+        raise ValueError("in the first start")
+    if fails and step == 1:
+        save(step)
+
+
+def save(step):
+    if rank == 0:
+        open(f"{folder}/step", "w").write(str(step))
+
+
+LINES
+open(f"{folder}/{rank}", "a").write(f"{step} ")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@no_gpu
+@pytest.mark.parametrize("how", ["fails", "ends"])
+def test_a_job_goes_on_from_its_last_step_and_stops_together(tmp_path, how):
+    page = (ROOT / "docs/collectives.md").read_text()
+    lines = page[page.index("asked = torch.zeros(1)") :].partition("```")[0]
+    (tmp_path / "file.py").write_text(STEPS.replace("LINES", lines))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, "--max-restarts=1", str(tmp_path / "file.py"), str(tmp_path), how]
+    environment = os.environ | {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"
+    }  # else ranks may take old addresses
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environment, **quiet) as job:
+        begun = [tmp_path / "0", tmp_path / "1"]
+        while how == "ends" and job.poll() is None and not all(path.exists() for path in begun):
+            time.sleep(0.1)
+        if how == "ends":
+            time.sleep(1)
+            job.send_signal(signal.SIGTERM)
+        code = job.wait(timeout=LIMIT_S)
+    told = [path.read_text().split() for path in begun]
+    if how == "fails":
+        assert code == 0 and told == [["0", "2", "5"]] * 2
+    else:
+        assert code != 0 and told[0] == told[1] and told[0][0] == "0" and 0 <= int(told[0][1]) < 999
+        assert (tmp_path / "step").read_text() == told[0][1]
 
 
 def recorded_call(number: int, state: str) -> dict:

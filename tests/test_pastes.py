@@ -1205,6 +1205,100 @@ def test_layers_are_split_and_fsdp_splits_them_again(tmp_path, pasted):
     on_ranks(4, str(tmp_path / "file.py"))
 
 
+#: Two ranks of the CPU with a half of each layer: the masks of a dropout between the halves, and behind them.
+MASKS = """
+import torch.distributed as dist
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(8, 64), nn.Linear(64, 8), nn.Dropout(0.5)
+
+    def forward(self, x, inside):
+        wide = self.up(x) + 9  # nothing is zero by itself
+        self.wide = self.drop(wide) if inside else wide
+        out = self.down(self.wide)
+        return out if inside else self.drop(out)
+
+
+dist.init_process_group("gloo")
+mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+torch.manual_seed(0)
+whole, halves = Block(), Block()
+halves.load_state_dict(whole.state_dict())
+split_layers([halves], mesh, ["up"], ["down"])
+for inside in (True, False):
+    outputs = []
+    for model in (whole, halves):
+        torch.manual_seed(1)  # the same on both ranks
+        outputs.append(model(torch.ones(4, 8), inside).detach())
+    assert torch.allclose(*outputs, atol=1e-4) == (not inside)
+    masks = [None, None]
+    dist.all_gather_object(masks, (halves.wide == 0).tolist())
+    assert masks[0] == masks[1]
+    assert inside == any(any(row) for row in masks[0])
+try:
+    split_layers([Block()], mesh, ["up"], ["dwon"])
+except AttributeError as error:
+    assert "dwon" in str(error)
+else:
+    raise AssertionError("a layer that is not there was split")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_halves_of_a_layer_have_one_mask_and_a_wrong_name_is_refused(tmp_path, pasted):
+    code = Paste("", 0, "split_layers", "").code(ROOT)
+    (tmp_path / "file.py").write_text("import torch\n" + code + "\n" + MASKS)
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
+#: Three ranks of the CPU, each with a stage: two steps, and the whole model in one process.
+PIPELINE = """
+import copy
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+whole = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3)))
+rows, targets = torch.randn(12, 8), torch.randn(12, 8)
+stage = copy.deepcopy(whole[rank])
+step = pipeline(stage, dist.group.WORLD, 4, F.mse_loss)
+for model in (whole, stage):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for _ in range(2):
+        optimizer.zero_grad()
+        if model is whole:
+            loss = F.mse_loss(whole(rows), targets)
+            loss.backward()
+        else:
+            losses = step(rows, targets)
+        optimizer.step()
+for mine, other in zip(stage.parameters(), whole[rank].parameters(), strict=True):
+    torch.testing.assert_close(mine, other)
+assert len(losses) == (4 if rank == 2 else 0)
+if losses:
+    torch.testing.assert_close(sum(losses) / 4, loss.detach())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_stages_train_as_the_whole_model_does(tmp_path, pasted):
+    assert callable(pasted("pipeline")["pipeline"])
+    code = Paste("", 0, "pipeline", "").code(ROOT)
+    (tmp_path / "file.py").write_text(code + "\n" + PIPELINE)
+    on_ranks(3, str(tmp_path / "file.py"))
+
+
 #: Four ranks of the CPU, two pipelines of two stages; in each of two turns another part is frozen.
 STAGES = """
 import torch.distributed as dist

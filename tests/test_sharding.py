@@ -827,6 +827,132 @@ def test_one_norm_clips_over_meshes_and_stages(tmp_path, monkeypatch):
     assert (one**2 + other**2) ** 0.5 == pytest.approx(told["norm"], rel=1e-5)
 
 
+#: Two ranks of the CPU, each with a layer of its own of one group: what gradients they get. Then float16.
+BRANCHES = """
+import copy, json, os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+
+    def forward(self, x, way, number):
+        y = (self.b if number else self.a)(x)
+        return y + 0 * sum(p.sum() for p in self.parameters()) if way == "zeros" else y
+
+told = {}
+for way in ("nothing", "zeros", "option"):
+    torch.manual_seed(0)
+    whole, x = Two(), torch.ones(2, 4)
+    model = fully_shard(copy.deepcopy(whole), mesh=mesh)
+    if way == "option":
+        if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+            continue
+        model.set_reduce_scatter_unused_params(True)
+    model(x * (rank + 1), way, rank).sum().backward()
+    for number in range(2):
+        (whole(x * (number + 1), "zeros", number).sum() / 2).backward()
+    pairs = zip(model.named_parameters(), whole.parameters(), strict=True)
+    off = {}
+    for (name, mine), other in pairs:
+        off[name] = None if mine.grad is None else float((mine.grad.full_tensor() - other.grad).abs().max())
+    told[way] = [None] * 2
+    dist.all_gather_object(told[way], off)
+
+half = MixedPrecisionPolicy(torch.float16, reduce_dtype=torch.float32)
+model = fully_shard(nn.Linear(4, 4), mesh=mesh, mp_policy=half)
+optimizer, scaler = torch.optim.SGD(model.parameters()), torch.amp.GradScaler("cpu", init_scale=1024.0)
+told["scaler"] = []
+for overflow in (False, True):
+    old = model.weight.to_local().detach().clone()
+    scaler.scale(model(torch.ones(1, 4)).float().mean()).backward()
+    if overflow and rank:
+        model.weight.grad.to_local().fill_(torch.inf)  # in the part of one rank
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    both = [None] * 2
+    dist.all_gather_object(both, (scaler.get_scale(), torch.equal(old, model.weight.to_local())))
+    told["scaler"].append(both)
+if rank == 0:
+    open(os.environ["TOLD"], "w").write(json.dumps(told))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("branches")
+    (folder / "runner.py").write_text(BRANCHES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOLD", str(folder / "told"))
+        on_ranks(2, str(folder / "runner.py"))
+    return json.loads((folder / "told").read_text())
+
+
+def test_a_layer_that_one_rank_uses_gets_anothers_gradient(branches):
+    """In one group of FSDP, silently: each rank also lacks the gradient of the layer that it did not use."""
+    first, second = branches["nothing"]
+    assert first["b.weight"] is None and second["a.weight"] is None
+    assert min(first["a.weight"], second["b.weight"]) >= 0.5
+
+
+@pytest.mark.parametrize("way", ["zeros", "option"])
+def test_layers_that_only_some_ranks_use_get_their_gradients(branches, way):
+    if way not in branches:
+        pytest.skip("this PyTorch has no set_reduce_scatter_unused_params")
+    assert branches[way] == [{"a.weight": 0.0, "b.weight": 0.0}] * 2
+
+
+def test_an_overflow_in_one_ranks_part_is_skipped_by_all(branches):
+    assert branches["scaler"] == [[[1024.0, False]] * 2, [[512.0, True]] * 2]
+
+
+def test_a_split_model_is_not_copied_but_its_parts_are_averaged(alone):
+    """An average of the weights, as the page writes it, beside PyTorch's of the whole model."""
+    whole, model = nn.Linear(3, 3), nn.Linear(3, 3)
+    model.load_state_dict(whole.state_dict())
+    fully_shard(model, mesh=DeviceMesh("cpu", [0]))
+    with pytest.raises(AssertionError, match="FSDP does not support deepcopy"):
+        torch.optim.swa_utils.AveragedModel(model)
+    averaged = torch.optim.swa_utils.AveragedModel(
+        whole, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    )
+    averaged.update_parameters(whole)
+    ema = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for each in (whole, model):
+        torch.optim.SGD(each.parameters(), lr=1.0)
+        each(torch.ones(1, 3)).sum().backward()
+        torch.optim.SGD(each.parameters(), lr=1.0).step()
+    for name, p in model.named_parameters():
+        ema[name].lerp_(p.detach(), 0.1)
+    averaged.update_parameters(whole)
+    for name, expected in averaged.module.named_parameters():
+        torch.testing.assert_close(ema[name].full_tensor(), expected.detach())
+
+
+def test_one_group_has_one_type_unless_the_others_are_frozen(alone):
+    for frozen in (True, False):
+        model = nn.Sequential(nn.Linear(2, 2, dtype=torch.bfloat16), nn.Linear(2, 2))
+        model[0].requires_grad_(not frozen)
+        policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+        fully_shard(model, mesh=DeviceMesh("cpu", [0]), mp_policy=policy)
+        if frozen:
+            assert model(torch.ones(1, 2)).dtype == torch.bfloat16
+        else:
+            with pytest.raises(AssertionError, match="FSDP expects uniform original parameter dtype"):
+                model(torch.ones(1, 2))
+
+
 def test_each_step_has_the_same_rows_on_any_number_of_ranks():
     """As the page says of a resumed epoch, if a step has as many rows."""
 

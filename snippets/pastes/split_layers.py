@@ -8,8 +8,8 @@ from torch.distributed.tensor.parallel import (
 
 
 def split_layers(blocks, mesh, wide, narrow):
-    plan: dict = {}
-    plan |= dict.fromkeys(wide, ColwiseParallel())
-    plan |= dict.fromkeys(narrow, RowwiseParallel())
     for block in blocks:
-        parallelize_module(block, mesh, plan)
+        for name in wide:  # a name that the block lacks is an error
+            parallelize_module(block.get_submodule(name), mesh, ColwiseParallel())
+        for name in narrow:
+            parallelize_module(block.get_submodule(name), mesh, RowwiseParallel())

@@ -11,7 +11,6 @@ from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.book.local_runs import CACHE
 from overlap.cache import write
-from overlap.commands.check import check
 from overlap.run.runner import Runner
 from overlap.site import FOLDER
 from overlap.site.build import generate
@@ -25,7 +24,8 @@ class Background:
     The first build shows the recordings. A thread then runs what this machine can run, and lets MkDocs
     build again by writing `signal_file`, which it watches. A snippet that is new, or was edited later, runs
     at once, before its page is built. One that failed in the thread does not run again until it is edited:
-    its page shows the recording. What pages only lead to is made when a reader asks for it.
+    its page shows the recording. What pages only lead to is made when a reader asks for it, and what is wrong
+    with it is told then. All that is not in order tell `overlap check` and a build.
     """
 
     def __init__(self, root: Path, execute: str):
@@ -62,9 +62,8 @@ class Background:
             site.status = f"{runs}. The others are recordings; it is built again when all have run."
 
     def show(self, site: Site) -> None:
-        """Lead to what a finished build leads to; then tell what is not in order, for which no page waits."""
+        """Lead to what a finished build leads to."""
         self._files = site.later
-        threading.Thread(target=_tell_problems, args=[site], daemon=True).start()
 
     def join(self, server, docs: Path) -> None:
         """Let a server of MkDocs answer with what is made then.
@@ -127,11 +126,6 @@ class Background:
 
     def _build_again(self) -> None:
         write(self.signal_file, f"{time.time()}\n")
-
-
-def _tell_problems(site: Site) -> None:
-    for problem in [*check(site.pages, remarks=False), *site.pictures.problems()]:
-        _tell(problem)
 
 
 def _tell(problem: object) -> None:

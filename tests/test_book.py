@@ -412,7 +412,7 @@ def on_a_cpu_with(pages, name: str, result: dict) -> str:
 
 
 def test_a_claim_is_no_program(pages):
-    long = [claim.where for claim in pages.of_kind(Claim) if len(claim.expression) > 150]
+    long = [claim.where for claim in pages.of_kind(Claim) if len(claim.conditioned) > 150]
     assert not long, "name what it compares in derive(results) of its snippet"
 
 

@@ -267,7 +267,7 @@ def derive(results: dict) -> dict:
         shares[name] = last / first
     latest = results["latest"]
     return {
-        "last_waits_at_most": max(shares["more_rows"], shares["slow_loader"]),
+        "last_waits": max(shares["more_rows"], shares["slow_loader"]),
         "named": {name: [row["rank"], row["part"]] for name, row in latest.items()},
         "cured_late": latest["cured"]["late_ms"] / results["ms"]["cured"],
     }

@@ -115,8 +115,21 @@ def derive(results: dict) -> dict:
         1e3 * ms / products
         for ms, products in zip(one["graphs"], results["products"], strict=True)
     ]
-    launches = zip(results["n"], results["launch_us"], strict=True)
-    return {"off_model": off, "kernel_us": kernel_us, "launch_at": dict(launches)}
+    launch_at = dict(zip(results["n"], results["launch_us"], strict=True))
+    gpus, ratios = results["visible_gpus"], []
+    speedups = zip(
+        results["speedup"]["one_thread"], kernel_us, results["launch_us"], strict=True
+    )
+    for speedup, kernel, launch in speedups:
+        predicted = gpus * max(kernel, launch) / max(kernel, gpus * launch)
+        ratios.append(max(speedup / predicted, predicted / speedup))
+    return {
+        "off_model": off,
+        "kernel_us": kernel_us,
+        "launch_at": launch_at,
+        "other_launch_us": max(launch_at[n] for n in (128, 1024, 2048)),
+        "off_two_times": ratios,
+    }
 
 
 def plot(results: dict, ceilings: dict):

@@ -108,6 +108,14 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How far the gain of one GPU first is from what was predicted."""
+    gains = results["predicted"].items()
+    return {
+        "off": {way: abs(results["speedup"][way] / gain - 1) for way, gain in gains}
+    }
+
+
 def plot(results: dict, ceilings: dict):
     calls, fewer = results["calls"], results["fewer"]
     names = {"one_gpu_first": f"all {calls:,} for one GPU first"}

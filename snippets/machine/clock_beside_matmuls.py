@@ -160,8 +160,10 @@ def derive(results: dict) -> dict:
         "rises_after_120": row["after_mhz"] / row["mhz"],
         "off_with_120": {
             "rate_alone": abs(row["tflop_s"] / row["alone_tflop_s"] - 1),
-            "driver": abs(row["mhz"] / row["nvml_mhz"] - 1),
-            "driver_alone": abs(row["mhz"] / row["alone_nvml_mhz"] - 1),
+            "drivers": max(
+                abs(row["mhz"] / row[name] - 1)
+                for name in ("nvml_mhz", "alone_nvml_mhz")
+            ),
         },
         "off_alone": [abs(each["mhz"] / each["alone_nvml_mhz"] - 1) for each in beside],
     }

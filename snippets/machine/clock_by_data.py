@@ -74,9 +74,15 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """FLOP per clock of the whole GPU, for each share of zeros."""
+    """FLOP per clock of the whole GPU by share of zeros; whether zeros raise the clock."""
     rates = zip(results["tflop_s"], results["mhz"], strict=True)
-    return {"flop_per_clock": [1e6 * tflop_s / mhz for tflop_s, mhz in rates]}
+    per_clock = [1e6 * tflop_s / mhz for tflop_s, mhz in rates]
+    mhz = results["mhz"]
+    return {
+        "flop_per_clock": per_clock,
+        "most_of_least": max(per_clock) / min(per_clock),
+        "rises": mhz[0] <= 0.95 * mhz[3] <= 0.99 * mhz[-1],
+    }
 
 
 def plot(results: dict, ceilings: dict):

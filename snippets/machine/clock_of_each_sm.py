@@ -149,10 +149,12 @@ def derive(results: dict) -> dict:
     """How clocks differ between SMs, and from the driver's; what counting beside costs."""
     cases = [results["random"], results["zeros"]]
     beside = [results["beside_random"], results["beside_zeros"]]
+    of_driver = [row["middle_mhz"] / row["nvml_mhz"] for row in cases]
     return {
-        "most_of_least": [row["most_mhz"] / row["least_mhz"] for row in cases],
-        "of_driver": [row["middle_mhz"] / row["nvml_mhz"] for row in cases],
-        "off_driver": [abs(row["middle_mhz"] / row["nvml_mhz"] - 1) for row in cases],
+        "counted": results["random"]["counted_sms"],
+        "uneven": max(row["most_mhz"] / row["least_mhz"] for row in cases),
+        "least_of": min(of_driver),
+        "most_off": max(abs(share - 1) for share in of_driver),
         "both_of_alone": [row["both_ms"] / row["alone_ms"] for row in beside],
         "counted_beside": [row["counted_sms"] for row in beside],
     }

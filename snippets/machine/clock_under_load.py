@@ -113,6 +113,7 @@ def derive(results: dict) -> dict:
         "held_down_by_others": max(random[name] for name in names.split()),
         "held_down_by_power": random["power_limit"],
         "long_mhz": long["mhz"],
+        "long_tflop_s": long["tflop_s"],
         "long_watt": long["watt"],
     }
 

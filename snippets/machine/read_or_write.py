@@ -85,7 +85,7 @@ def derive(results: dict) -> dict:
     own, add = gb_s["write: zeros, own kernel"], gb_s["two reads, one write: add"]
     scattered = gb_s["write: scattered bits"]
     rates = {
-        "least_write_gb_s": min(write, gb_s["write: zero_"]),
+        "write_gb_s": min(write, gb_s["write: zero_"]),
         "most_read_gb_s": max(read, gb_s["read: amax"]),
         "most_half_gb_s": max(
             gb_s["half and half: copy_"], gb_s["half and half, in place: neg_"]
@@ -95,9 +95,9 @@ def derive(results: dict) -> dict:
     }
     return rates | {
         "writes_off": [abs(scattered / own - 1), abs(own / write - 1)],
-        "write_of_read": rates["least_write_gb_s"] / rates["most_read_gb_s"],
-        "half_of_turns": rates["most_half_gb_s"] / rates["half_in_turn_gb_s"],
-        "add_of_turns": add / rates["add_in_turn_gb_s"],
+        "write_of_read": rates["write_gb_s"] / rates["most_read_gb_s"],
+        "half_turns": rates["most_half_gb_s"] / rates["half_in_turn_gb_s"],
+        "add_turns": add / rates["add_in_turn_gb_s"],
         "add_of_half": add / gb_s["half and half: copy_"],
     }
 

@@ -62,9 +62,10 @@ def derive(results: dict) -> dict:
     """How far the profiler is from a line through its first time; what clocks add."""
     us, mhz = results["us"]["profiler"], results["lines"]["profiler"]["mhz"]
     cycles = results["cycles"]
-    lines = results["lines"].items()
+    adds = {clock: line["adds_us"] for clock, line in results["lines"].items()}
     return {
-        "adds": {clock: line["adds_us"] for clock, line in lines},
+        "adds": adds,
+        "graph_off": abs(adds["graph"] - adds["profiler"]),
         "off_line_us": [
             abs(each - us[0] - count / mhz)
             for each, count in zip(us, cycles, strict=True)

@@ -144,12 +144,13 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """What ways send, and how far gradients differ, in shares of autocast's."""
+    """What ways send, and how far gradients differ, in shares of autocast's; most gain."""
     shares = {}
     for key, name in (("sent_gb", "sends"), ("differ", "differs")):
         of = results[key]["autocast"]
         shares[name] = {way: value / of for way, value in results[key].items()}
-    return shares
+    hooks = ("autocast_bf16_hook", "tf32_bf16_hook", "autocast_powersgd")
+    return shares | {"most_gain": max(results["gain"][way] for way in hooks)}
 
 
 def plot(results: dict, ceilings: dict):

@@ -222,6 +222,7 @@ def derive(results: dict) -> dict:
     derived = {
         "gains": [way["gain"] for way in ways.values()],
         "parts": {name: way["parts"] for name, way in ways.items()},
+        "block_graphs": [ways["blocks"]["graphs"], ways["blocks_unsplit"]["parts"]],
         "reduces": ways["after"]["gpu"]["ms"]["nccl_kernels"],
         "most_error": max(way["error"] for way in ways.values()),
         "recompiles": sum(way["recompiles"] for way in ways.values()),

@@ -100,6 +100,11 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How long late steps take, in shares of the first ones."""
+    return {"slower": results["late_ms"] / results["first_ms"]}
+
+
 def plot(results: dict, ceilings: dict):
     meter = results["meter"]
     panels = []

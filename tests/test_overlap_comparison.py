@@ -1,8 +1,10 @@
 """A thin claim is named."""
 
+import ast
+
 import pytest
 
-from overlap.blocks.comparison import compared, is_close, sides
+from overlap.blocks.comparison import compared, is_close, named, sides, unit
 from overlap.book.limits import most
 
 #: Expressions over several runs, what the runs gave, and which comparisons are close.
@@ -32,3 +34,47 @@ def test_most_runs_are_more_than_half_of_them():
     votes = {runs: [most([1] * true + [0] * (runs - true)) for true in range(runs + 1)] for runs in (4, 5)}
     assert votes == {4: [False] * 3 + [True] * 2, 5: [False] * 3 + [True] * 3}
     assert sides("a > 1", [{"a": 0}, {"a": 2}]) == "a = 0, not > 1"
+
+
+#: Expressions, how they read, and their units.
+READ = {
+    "ms.item": ("item", "ms"),
+    "large.us.unwaited - small.us.unwaited": ("large unwaited − small unwaited", "µs"),
+    "2 * queue.blocked_us": ("2 × queue blocked", "µs"),
+    "max(a.first_s, b.first_s) / 2": ("max(a first, b first) ÷ 2", "s"),
+    "(ms.a + ms.b) / ms.a": ("(a + b) ÷ a", ""),
+    "ms.a - (ms.b - ms.c)": ("a − (b − c)", "ms"),
+    "ms.a * gpus": ("a × gpus", ""),
+    'gb_s["shared memory"][-1]': ("shared memory[-1]", "GB/s"),
+    "us": ("us", "µs"),
+    "us[3:]": ("us[3:]", "µs"),
+    "ways.decode_tokens_s": ("ways decode tokens", "tokens/s"),
+    "images_per_s.workers_4": ("images workers 4", "images/s"),
+    "ms.a + mib.b": ("a + b", ""),
+    "len(ms.a)": ("len(a)", ""),
+    "flop_per_byte": ("flop per byte", ""),
+    "[row.ms for row in rows]": ("[row.ms for row in rows]", ""),
+}
+
+
+@pytest.mark.parametrize("expression", READ)
+def test_an_expression_reads_as_words_with_the_unit_that_its_keys_tell(expression):
+    node = ast.parse(expression, mode="eval").body
+    assert (named(node), unit(node)) == READ[expression]
+
+
+#: Comparisons and what a reader is told of them.
+TOLD = {
+    "ms.all >= 2.5 * ms.item": "all = 92 ms ≥ 2.5 × item (25.6 ms) = 64 ms",
+    "queue.blocked_us >= 6000": "queue blocked = 7,000 µs ≥ 6,000 µs",
+    "ms.all >= 100": "all = 92 ms, not ≥ 100 ms",
+    "gain <= 0.5": "gain = 0.4 ≤ 0.5",
+    "flags == [1, 2]": "flags = [1, 2] == [1, 2]",
+    f"max({', '.join(['ms.item'] * 12)}) <= 90": "25.6 ms ≤ 90 ms",  # too long for words
+}
+
+
+@pytest.mark.parametrize("expression", TOLD)
+def test_a_comparison_is_told_with_words_and_units(expression):
+    scope = {"ms": {"all": 92, "item": 25.6}, "queue": {"blocked_us": 7000}, "gain": 0.4, "flags": [1, 2]}
+    assert sides(expression, [scope]) == TOLD[expression]

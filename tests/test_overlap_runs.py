@@ -186,10 +186,14 @@ def test_another_snippets_result_is_that_of_the_same_host(book, template):
 
 
 CLAIMS = {
-    "us >= 60": (State.HOLDS, "us = 80 ≥ 60", 3),
-    "us >= 70": (State.HOLDS, "us = 80 ≥ 70 · true in 2 of 3 runs", 2),
-    "us >= 90": (State.FALSE, "us = 80, not ≥ 90 · true in 1 of 3 runs", 1),
-    "us >= 60\nlimit: us of ceiling.sms": (State.HOLDS, "us = 80 ≥ 60 · 80 of 132: 61%", 3),
+    "us >= 60": (State.HOLDS, "us = 80 µs ≥ 60 µs", 3),
+    "us >= 70": (State.HOLDS, "us = 80 µs ≥ 70 µs · true in 2 of 3 runs", 2),
+    "us >= 90": (State.FALSE, "us = 80 µs, not ≥ 90 µs · true in 1 of 3 runs", 1),
+    "us >= 60\nlimit: us of ceiling.sms": (
+        State.HOLDS,
+        "us = 80 µs ≥ 60 µs · us = 80 µs of ceiling sms = 132: 61%",
+        3,
+    ),
 }
 
 

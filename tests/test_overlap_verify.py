@@ -381,7 +381,7 @@ def test_json_is_strict_and_complete(bench, capsys):
     assert set(copy) == set(product) == set(launch) and product["bound_by"] == "arithmetic"
     states = {claim["line"]: (claim["page"], claim["machine"], claim["state"]) for claim in found["claims"]}
     assert states == {9: ("a.md", "h200", "false"), 14: ("a.md", "h200", "holds"), 19: ("a.md", None, "open")}
-    assert found["claims"][0]["figures"].startswith("gb_s = 27.1, not ≥ 50")
+    assert found["claims"][0]["figures"].startswith("gb_s = 27.1 GB/s, not ≥ 50 GB/s")
     assert found["diagnosis"] == [{"fact": "the GPU uses 8 of its 16 PCIe lanes", "explains": ["copy"]}]
 
 

@@ -10,15 +10,15 @@ from typing import ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.blocks import strip
 from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
-from overlap.blocks.comparison import compared, is_close, sides
+from overlap.blocks.comparison import compared, is_close, side, sides
 from overlap.blocks.inline import cited, values
 from overlap.book.book import Book
 from overlap.book.ceiling import clocked
 from overlap.book.condition import speaks_of
-from overlap.book.expression import Undecided, evaluate, over, over_some, parse
+from overlap.book.expression import Undecided, evaluate, over, parse
 from overlap.book.limits import ABOVE, SPREADS, most
 from overlap.book.recording import Recording, busy
-from overlap.book.statistic import is_number, middle, show
+from overlap.book.statistic import is_number, middle
 from overlap.book.value import key
 from overlap.book.verdict import State, Tally, Verdict
 
@@ -52,12 +52,12 @@ class Limit(NamedTuple):
         return most(share > highest for share in self.shares(scopes))
 
     def figures(self, scopes: list[dict]) -> str:
-        """`4 of 132: 3%`."""
-        value = show(middle(over_some(self.value, scopes)))
+        """`blocks = 4 of ceiling sms = 132: 3%`."""
+        value = side(self.value, scopes)
         shares = self.shares(scopes)
         if not shares:
             return f"{value} of a ceiling that is not known"
-        text = f"{value} of {show(middle(over_some(self.ceiling, scopes)))}: {middle(shares):.0%}"
+        text = f"{value} of {side(self.ceiling, scopes)}: {middle(shares):.0%}"
         return f"{text} — beats its ceiling" if self.is_beaten(scopes) else text
 
 

@@ -3,12 +3,13 @@
 import ast
 import math
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from overlap.book.expression import COMPARISONS, evaluate, over, parse
+from overlap.book.expression import COMPARISONS, evaluate, over, over_some, parse
 from overlap.book.limits import SPREADS, most
 from overlap.book.statistic import is_number, middle, show
 
@@ -16,7 +17,16 @@ from overlap.book.statistic import is_number, middle, show
 ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _SIGNS = COMPARISONS | {ast.GtE: "≥", ast.LtE: "≤", ast.NotEq: "≠", ast.In: "in", ast.NotIn: "not in"}
 #: A side that has more characters is not written out before its value.
-_LONGEST_SIDE = 40
+_LONGEST_SIDE = 60
+#: Units as keys are written, and as people write them.
+_UNITS = {"s": "s", "seconds": "s", "ms": "ms", "us": "µs", "ns": "ns", "w": "W", "mhz": "MHz"}
+_UNITS |= {"percent": "%"}
+_UNITS |= {"bytes": "bytes", "kib": "KiB", "mib": "MiB", "gib": "GiB", "mb": "MB", "gb": "GB"}
+_UNITS |= {"gb_s": "GB/s", "gflop_s": "GFLOP/s", "tflop_s": "TFLOP/s"}
+_RATE = re.compile(r"(?:.*_)?([a-z]+)(?:_per_s|(?<=tokens)_s|(?<=requests)_s)")
+#: What calls give in the unit of what they are given.
+_KEEPS_UNIT = {"abs", "max", "min", "median", "round", "sorted", "sum"}
+_BINARY = {ast.Add: ("+", 1), ast.Sub: ("−", 1), ast.Mult: ("×", 2), ast.Div: ("÷", 2)}
 
 
 class Comparison(NamedTuple):
@@ -48,6 +58,11 @@ def sides(expression: str, scopes: Sequence[Mapping]) -> str:
     node = _tree(expression)
     parts = node.values if isinstance(node, ast.BoolOp) else [node]
     return ", ".join(_sides(part, scopes) for part in parts)
+
+
+def side(expression: str, scopes: Sequence[Mapping]) -> str:
+    """What an expression gives, with its words and its unit."""
+    return _side(_tree(expression), scopes, "")
 
 
 @lru_cache(maxsize=1024)  # for each machine
@@ -90,23 +105,120 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, ast.AST]]:
 def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
     if not isinstance(node, ast.Compare):
         return f"{ast.unparse(node)}: {_value(node, scopes)}"
-    text = _side(node.left, scopes)
-    for left, sign, right in _pairs(node):
+    units = [unit(side) for side in (node.left, *node.comparators)]
+    unit_of_all = next(filter(None, units), "")  # a number alone has that of what it is compared with
+    text = _side(node.left, scopes, units[0] or unit_of_all)
+    for (left, sign, right), own in zip(_pairs(node), units[1:], strict=True):
         source = ast.unparse(ast.Compare(left, [sign], [right]))
         is_true = most(evaluate(source, scope) for scope in scopes)
         text += " " if is_true else ", not "
-        text += f"{_SIGNS[type(sign)]} {_side(right, scopes)}"
+        text += f"{_SIGNS[type(sign)]} {_side(right, scopes, own or unit_of_all)}"
     return text
 
 
-def _side(node: ast.AST, scopes: Sequence[Mapping]) -> str:
-    source = ast.unparse(node)
-    value = _value(node, scopes)
-    if isinstance(node, (ast.Constant, ast.UnaryOp)) or len(source) > _LONGEST_SIDE:
+def _side(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> str:
+    """`loader = 63.9 ms`, `2.5 × item (25.6 ms) = 63.9 ms`; of a number, and of what is long, the value."""
+    is_literal = not any(isinstance(part, ast.Name) for part in ast.walk(node))
+    value = _value(node, scopes, unit_of_it if is_literal else unit(node))
+    if is_literal:
         return value
-    return f"{source} = {value}"
+    factor, quantity = factored(node)
+    name = named(quantity)
+    name = name if len(name) <= _LONGEST_SIDE else ""
+    if factor is not None:
+        of_one = _value(quantity, scopes, unit(quantity))
+        name = f"{show(factor)} × {name} ({of_one})" if name else f"{show(factor)} × {of_one}"
+    return f"{name} = {value}" if name else value
 
 
-def _value(node: ast.AST, scopes: Sequence[Mapping]) -> str:
+def _value(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str = "") -> str:
     source = ast.unparse(node)
-    return show(middle([evaluate(source, scope) for scope in scopes]))
+    value = middle(over_some(source, scopes))
+    return f"{show(value)} {unit_of_it}" if unit_of_it and is_number(value) else show(value)
+
+
+def factored(node: ast.AST) -> tuple[float | None, ast.AST]:
+    """`3 * a` as 3 and `a`; anything else has no factor."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        for number, rest in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(number, ast.Constant) and isinstance(number.value, int | float):
+                return number.value, rest
+    return None, node
+
+
+def unit(node: ast.AST) -> str:
+    """The unit of an expression as its keys tell it, `µs` of `us.eager - us.graph`; else empty."""
+    match node:
+        case ast.Name(id=key) | ast.Attribute(attr=key):
+            whole = unit(node.value) if isinstance(node, ast.Attribute) else ""
+            return _of_key(key)[1] or whole
+        case ast.Subscript():
+            return unit(node.value)
+        case ast.Call(func=ast.Name(id=name)) if name in _KEEPS_UNIT:
+            return _common(node.args)
+        case ast.List() | ast.Tuple():
+            return _common(node.elts)
+        case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub()):
+            return _common([left, right])
+        case ast.BinOp(left=left, right=ast.Constant(), op=ast.Mult() | ast.Div()):
+            return unit(left)
+        case ast.BinOp(left=ast.Constant(), right=right, op=ast.Mult()):
+            return unit(right)
+    return ""
+
+
+def _common(nodes: Sequence[ast.AST]) -> str:
+    """The unit that all of them have, but for plain numbers."""
+    units = {unit(node) for node in nodes if not isinstance(node, ast.Constant)}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _of_key(key: str) -> tuple[str, str]:
+    """A key as words, and its unit: `blocked_us` is blocked, in µs."""
+    if rate := _RATE.fullmatch(key):
+        return key.removesuffix("_s").removesuffix("_per").replace("_", " "), f"{rate[1]}/s"
+    for suffix in sorted(_UNITS, key=len, reverse=True):
+        if key == suffix or key.endswith(f"_{suffix}"):
+            return key.removesuffix(suffix).strip("_").replace("_", " "), _UNITS[suffix]
+    return key.replace("_", " "), ""
+
+
+def named(node: ast.AST) -> str:
+    """An expression as it reads: `ms.item / ms.all_at_once` as `item ÷ all at once`."""
+    return _named(node)[0]
+
+
+def _named(node: ast.AST) -> tuple[str, int]:
+    """With it how closely it binds; the code where it is no arithmetic of keys."""
+    match node:
+        case ast.Name() | ast.Attribute():
+            return _path(node) or ast.unparse(node), 3
+        case ast.Subscript(value=value, slice=ast.Constant(value=str())):
+            return _path(node) or ast.unparse(node), 3
+        case ast.Subscript(value=value, slice=place):
+            return f"{named(value)}[{ast.unparse(place)}]", 3
+        case ast.Call(func=ast.Name(id=name), keywords=[]):
+            return f"{name}({', '.join(map(named, node.args))})", 3
+        case ast.BinOp(left=left, right=right, op=op) if type(op) in _BINARY:
+            sign, binds = _BINARY[type(op)]
+            (first, closely), (second, closely_too) = _named(left), _named(right)
+            first = f"({first})" if closely < binds else first
+            second = f"({second})" if closely_too <= binds else second
+            return f"{first} {sign} {second}", binds
+        case ast.Constant(value=int() | float() as number):
+            return show(number), 3
+        case ast.List() | ast.Tuple():
+            return ast.unparse(node), 3
+    return ast.unparse(node), 0
+
+
+def _path(node: ast.AST) -> str:
+    """The words of keys that lead to a value, without their units; empty if nothing else is there."""
+    match node:
+        case ast.Name(id=key):
+            return _of_key(key)[0]
+        case ast.Attribute(value=value, attr=key):
+            return f"{_path(value)} {_of_key(key)[0]}".strip()
+        case ast.Subscript(value=value, slice=ast.Constant(value=str() as key)):
+            return f"{_path(value)} {key}".strip()
+    return named(node)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from overlap.blocks.comparison import ORDERS, compared
+from overlap.blocks.comparison import ORDERS, compared, factored, named, unit
 from overlap.book.statistic import middle, show
 from overlap.run.hardware import label
 
@@ -38,6 +38,11 @@ class Strip:
         return round(_MARGIN + share * (WIDTH - 2 * _MARGIN), 1)
 
     @property
+    def name(self) -> str:
+        """What the dots are, in words."""
+        return named(_tree(self.source))
+
+    @property
     def words(self) -> str:
         """`a: at most 1.05. 1 × H200: 0.92; 1 × H100: 1.1, not so.`"""
         bounds = " and ".join(f"{_WORDS[sign]} {show(bound)}" for sign, bound in self.bounds)
@@ -53,7 +58,7 @@ class Strip:
         """Of each bound: its place, its text, and which end of the text stands there."""
         for sign, bound in self.bounds:
             x = self.x(bound)
-            text = f"{_SIGNS[sign]} {show(bound)}"
+            text = f"{_SIGNS[sign]} {show(bound)} {unit(_tree(self.source))}".strip()
             room = 4 * len(text)
             anchor = "middle"
             if x < room:
@@ -81,10 +86,11 @@ def strips(expression: str, by_machine: Mapping[str, Sequence[dict]]) -> list[St
             source, bound = ast.unparse(left), rights[0]
             values = lefts
             if not _is_constant(right):
-                factor, unit = _factored(right)
+                factor, quantity = factored(right)
+                factor = 1 if factor is None else factor
                 if min(*lefts, *rights) <= 0 or factor <= 0:
                     continue
-                source, bound = ast.unparse(ast.BinOp(left, ast.Div(), unit)), factor
+                source, bound = ast.unparse(ast.BinOp(left, ast.Div(), quantity)), factor
                 values = [factor * a / b for a, b in zip(lefts, rights, strict=True)]
             strip = by_source.setdefault(source, Strip(source))
             strip.values[machine] = middle(values)
@@ -100,12 +106,3 @@ def _tree(source: str) -> ast.AST:
 
 def _is_constant(node: ast.AST) -> bool:
     return not any(isinstance(part, ast.Name) for part in ast.walk(node))
-
-
-def _factored(node: ast.AST) -> tuple[float, ast.AST]:
-    """`3 * a` as 3 and `a`; anything else has the factor 1."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        for number, rest in ((node.left, node.right), (node.right, node.left)):
-            if isinstance(number, ast.Constant) and isinstance(number.value, int | float):
-                return number.value, rest
-    return 1, node

@@ -71,6 +71,17 @@ def test_a_loop_that_loads_needs_one_core(formulas):
         assert formulas[CORES].result(numbers) == pytest.approx(0.8, abs=0.2)
 
 
+def test_a_loaders_calculator_says_what_is_the_limit(formulas):
+    numbers = {"rate": 2000, "image": 4.0, "have": 16}
+    (said,) = formulas[CORES].said(numbers)
+    assert (
+        said.startswith("The GPUs are the limit, if you start 8 workers or more") and "4,000 images" in said
+    )
+    (said,) = formulas[CORES].said(numbers | {"have": 4})
+    assert said.startswith("The loader is the limit: your cores load at most 1,000 images a second")
+    assert "to 2 ms, or get 4 more cores" in said
+
+
 def test_no_step_makes_more_tokens_than_memory_allows(formulas):
     for file in sorted(ROOT.glob("docs/recordings/h*/graphs/decode_sizes.json")):
         recording = json.loads(file.read_text())
@@ -112,11 +123,69 @@ def test_peaks_are_where_the_rule_puts_them(formulas):
             assert formulas[PEAK].result(shape) * 2**30 == pytest.approx(shape["peak"], rel=0.001)
 
 
+#: What each recorded case is to the calculator, where it knows the loss.
+CASES = {"fp32": {"format": 0, "twice": 0}, "bf16": {"format": 1, "twice": 0}}
+CASES |= {"recomputed": {"format": 1, "twice": 3}}
+
+
 def test_a_transformers_peak_is_what_was_measured(formulas):
+    calculator = formulas[TRANSFORMER]
+    found = []
     for result in runs("memory/peak_predicted"):
-        shape = {"width": 1024, "layers": 4, "words": 16384, "tokens": 8192}
-        peak = formulas[TRANSFORMER].result(shape) * 2**30
-        assert peak == pytest.approx(result["cases"][0]["measured"], rel=0.002)
+        shape = {"width": 1024, "layers": 4, "words": 16384, "tokens": 8192, "gpu": 80}
+        for case in (case for case in result["cases"] if case["case"] in CASES):
+            numbers = shape | CASES[case["case"]]
+            assert calculator.result(numbers) * 2**30 == pytest.approx(case["measured"], rel=0.002), case
+            assert not any("Not confirmed" in sentence for sentence in calculator.said(numbers))
+            found.append(case["case"])
+    assert set(found) == set(CASES)
+
+
+def test_what_no_run_confirms_is_called_so(formulas):
+    shape = {"width": 1024, "layers": 4, "words": 16384, "tokens": 8192, "gpu": 80}
+    confirmed = [(case["format"], case["twice"] > 0) for case in CASES.values()]
+    for number in range(4):
+        for twice in (0, 4):
+            said = formulas[TRANSFORMER].said(shape | {"format": number, "twice": twice})
+            assert any("Not confirmed" in each for each in said) != ((number, twice > 0) in confirmed)
+
+
+@pytest.mark.parametrize("words", [512, 8192])
+@pytest.mark.parametrize(("number", "twice"), [(0, 2), (1, 2), (2, 0), (2, 2)])
+def test_other_numbers_and_blocks_computed_twice_follow_a_dry_run(formulas, number, twice, words):
+    """On a CPU: there attention keeps one activation less, and autocast's loss two bytes a score more."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.checkpoint import checkpoint_sequential
+
+    from snippets.memory import peak_predicted
+
+    width, layers, tokens = 256, 2, 4096
+
+    def step() -> None:
+        torch.set_default_dtype(torch.bfloat16 if number == 2 else torch.float32)
+        try:
+            blocks = [torch.nn.TransformerEncoderLayer(width, 8, 4 * width, 0) for _ in range(layers)]
+            net, x = torch.nn.Sequential(*blocks, torch.nn.Linear(width, words)), torch.randn(1024, 4, width)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        targets = torch.arange(tokens) % words
+        optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16, enabled=number == 1):
+                y = checkpoint_sequential(net, twice + 1, x, False, preserve_rng_state=False)
+                loss = torch.nn.functional.cross_entropy(y.flatten(0, 1), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    dry, by = peak_predicted.predicted(step, "cpu")
+    shape = {"width": width, "layers": layers, "words": words, "tokens": tokens}
+    peak = formulas[TRANSFORMER].result(shape | {"format": number, "twice": twice}) * 2**30
+    if "Softmax" in by:
+        peak += (
+            2 * words * tokens if number == 1 else -4 * tokens * width * (layers - twice) / (1 + number / 2)
+        )
+    assert peak == pytest.approx(dry, rel=0.03)
 
 
 @pytest.mark.parametrize("shape", [(512, 6, 8192, 4096), (1024, 4, 16384, 1024)])
@@ -133,7 +202,8 @@ def test_a_transformers_peak_follows_its_sizes(formulas, monkeypatch, shape):
         monkeypatch.setattr(peak_predicted, name, size)
     dry, by = peak_predicted.predicted(lambda: peak_predicted.two_steps(device="cpu"), "cpu")
     names = ["width", "layers", "words", "tokens"]
-    peak = formulas[TRANSFORMER].result(dict(zip(names, shape, strict=True))) * 2**30
+    numbers = dict(zip(names, shape, strict=True)) | {"format": 0, "twice": 0}
+    peak = formulas[TRANSFORMER].result(numbers) * 2**30
     width, layers, _, tokens = shape
     less = 4 * width * layers * tokens if "Loss" in by or "LogSoftmax" in by else 0
     assert peak - less == pytest.approx(dry, rel=0.004)

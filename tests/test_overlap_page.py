@@ -593,6 +593,8 @@ BAD_CALCULATORS = {
     ): "`sum(launch)` cannot be computed by a page; write plain arithmetic",
     CALCULATOR.replace("max(launch, 2)", "other"): "name 'other' is not defined; there are gpus, launch",
     f"{CALCULATOR}\nlimit = sum(gpus) | all": "`sum(gpus)` cannot be computed by a page",
+    f"{CALCULATOR}\nsay = gpus > 1 | {{sum(gpus)}}": "`sum(gpus)` cannot be computed by a page",
+    f"{CALCULATOR}\nsay = lost > 1 | So.": "name 'lost' is not defined",
     f"{CALCULATOR}\nlimit = gpus - 4 | all": "its limit is not above 0 on cpu; mend the limit",
     CALCULATOR.replace("max(launch, 2)", "(0 - launch)"): "the result falls to -4 on cpu; narrow the bounds",
 }
@@ -617,6 +619,21 @@ def test_a_calculator_may_have_a_limit(measured):
     assert measured.check() == []
     (found,) = (block for block in pages.blocks if isinstance(block, Calculator))
     assert (found.limit, found.limit_label) == ("2 * gpus", "busy") and found.formula != found.limit
+
+
+def test_a_calculator_may_have_choices_parts_and_sentences(measured):
+    rows = ["way = one of plain; fast | the way", "let half = gpus / (2 - way)", "limit = gpus | all"]
+    rows += ["say = result > limit | Wait: {result - limit} more.", "say = way == 1 | It is fast."]
+    measured.page("a", f"```calculator a/b\n{CALCULATOR}\n{chr(10).join(rows)}\n```\n")
+    pages = measured.pages()
+    assert measured.check() == []
+    (found,) = (block for block in pages.blocks if isinstance(block, Calculator))
+    assert found.inputs[-1].choices == ("plain", "fast") and found.inputs[-1].step(0) == 1
+    assert found.lets == (("half", "gpus / (2 - way)"),)
+    result = found.result({"launch": 9, "gpus": 4, "way": 1})
+    assert found.said({"launch": 9, "gpus": 4, "way": 1})[-1] == "It is fast."
+    waits = found.said({"launch": 9, "gpus": 4, "way": 0})
+    assert waits == ([f"Wait: {result - 4:.3g} more."] if result > 4 else [])
 
 
 @pytest.mark.parametrize("body", BAD_CALCULATORS)

@@ -207,3 +207,28 @@ def test_a_curves_words_stay_within_their_form_at_every_bound(visit):  # noqa: F
             form.evaluate(RESULTS, [start | numbers])
             assert form.evaluate(ASTRAY) == [], (block.label, numbers)
         form.owner_frame().page.close()
+
+
+def test_a_verdict_is_of_the_numbers_typed_in_and_says_what_is_wrong_with_one(loader):
+    verdict = "form => form.querySelector('.ov-verdict').textContent"
+    loader.evaluate(RESULTS, [{"rate": 2000, "image": 4, "have": 4}])
+    assert loader.evaluate(verdict).startswith(
+        "The loader is the limit: your cores load at most 1,000 images"
+    )
+    loader.evaluate(RESULTS, [{"have": 16}])
+    assert loader.evaluate(verdict).startswith("The GPUs are the limit, if you start 8 workers or more")
+    loader.evaluate(RESULTS, [{"have": 0}])
+    assert (
+        loader.evaluate(verdict) == "No verdict: have: 0 is too small. Enter a whole number from 1 to 1,000."
+    )
+
+
+def test_a_choice_is_a_number_of_the_formula(visit):  # noqa: F811
+    (block,) = (block for block in calculators() if any(item.choices for item in block.inputs))
+    form = form_of(visit, block)
+    assert "Not confirmed" not in form.query_selector(".ov-verdict").text_content()
+    form.query_selector("select").select_option("bf16 weights and moments")
+    start = next(iter(block.starts(committed().book).values())) | {"format": 2}
+    assert form.evaluate("form => form.elements.format.value") == "2"
+    assert read(form.query_selector("output").text_content()) == read(show(block.result(start)))
+    assert "Not confirmed by a run here" in form.query_selector(".ov-verdict").text_content()

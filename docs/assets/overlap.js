@@ -18,6 +18,7 @@
     if (!Array.isArray(term)) return term
     const [kind, ...terms] = term
     if (kind === "name") return numbers[terms[0]]
+    if (kind === "let") return compute(terms[2], { ...numbers, [terms[0]]: compute(terms[1], numbers) })
     if (kind === "if") return compute(compute(terms[0], numbers) ? terms[1] : terms[2], numbers)
     return OPERATIONS[kind](...terms.map(each => compute(each, numbers)))
   }
@@ -114,11 +115,26 @@
         : translated(side < 0 ? "The curve does not reach it." : side ? "The whole curve is above it." : "The curve lies on it."))
   }
 
+  /* What the calculator says of the numbers, in sentences; of a number that is not allowed, that it cannot. */
+  const judge = (form, numbers, result, why) => {
+    const line = form.querySelector(".ov-verdict")
+    if (!line) return
+    const known = { ...numbers, result, limit: form.dataset.limit ? compute(JSON.parse(form.dataset.limit), numbers) : NaN }
+    const said = why ? [translated("No verdict: {0}", why)] : JSON.parse(form.dataset.says).filter(([condition]) => compute(condition, known))
+      .map(([, parts]) => parts.map((part, at) => at % 2 ? shown(compute(part, known)) : part).join(""))
+    line.classList.toggle("ov-none", Boolean(why))
+    if (line.textContent !== said.join(" ")) line.textContent = said.join(" ")
+  }
+
   const calculate = form => {
     const inputs = [...form.querySelectorAll("[type=number]")]
+    let first = ""
     for (const input of inputs) {
       const why = amiss(input), line = part(input, ".ov-amiss")
       if (line.textContent !== why) line.textContent = why
+      first ||= why && `${input.name}: ${why}`
+      const choice = part(input, "select")
+      if (choice && !why) choice.value = Math.round(input.valueAsNumber)
       input.ariaInvalid = String(Boolean(why))
       if (!why) part(input, "[type=range]").value = placeOf(input.valueAsNumber, stopsOf(input))
     }
@@ -126,6 +142,7 @@
     const numbers = Object.fromEntries(inputs.map(input => [input.name, input.valueAsNumber]))
     const result = form.checkValidity() ? compute(formula, numbers) : NaN
     form.querySelector(".ov-last").hidden = Number.isFinite(result)
+    judge(form, numbers, result, first)
     if (!Number.isFinite(result)) return
     form.querySelector("output").textContent = shown(result)
 
@@ -139,6 +156,15 @@
       const slider = part(input, "[type=range]")
       if (input.disabled) {
         input.disabled = slider.disabled = false
+        const choice = part(input, "select")
+        if (choice) {
+          choice.disabled = false
+          choice.addEventListener("input", event => {
+            event.stopPropagation()  // the form would set the choice back to the number
+            input.value = choice.value
+            input.dispatchEvent(new Event("input", { bubbles: true }))
+          })
+        }
         slider.addEventListener("input", () => {
           const stop = stopsOf(input)[slider.value]
           input.value = input.step === "1" ? Math.round(stop) : stop

@@ -20,6 +20,7 @@ window.overlapWords ??= (() => {
 
       // overlap.js: calculators, guesses, buttons
       "This is not a number.": "这不是数字。",
+      "No verdict: {0}": "无法判断：{0}",
       "This field is empty.": "这里还没有填。",
       "{0} is too small.": "{0} 太小。",
       "{0} is too large.": "{0} 太大。",

@@ -16,11 +16,16 @@ from overlap.book.value import Value, key
 
 _FORM = (
     "write `name = value | low to high | label, unit` for an input, `name = formula | label` for the result, "
-    "`limit = formula | label` for a line across the curve, `curve: name`"
+    "`limit = formula | label` for a line across the curve, `say = condition | sentence`, "
+    "`let name = formula`, `curve: name`"
 )
 _NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
 _INPUT = re.compile(rf"([a-z]\w*)\s*=\s*([^|]+?)\s*\|\s*{_NUMBER} to {_NUMBER}\s*\|\s*([^|]+?)")
+_LET = re.compile(r"let ([a-z]\w*)\s*=\s*([^|]+)")
+_CHOICE = re.compile(r"([a-z]\w*)\s*=\s*one of ([^|]+?)\s*\|\s*([^|]+?)")
 _RESULT = re.compile(r"[a-z]\w*\s*=\s*([^|]+?)\s*\|\s*([^|]+?)")
+#: A formula in a sentence.
+_IN_SENTENCE = re.compile(r"\{([^{}]+)\}")
 #: The stops of a slider, which are the points of the curve, too.
 _STOPS = 65
 
@@ -34,6 +39,7 @@ class Input(NamedTuple):
     high: float
     label: str
     unit: str
+    choices: tuple[str, ...] = ()  # what 0, 1 … mean, where only these are allowed
 
     def stops(self) -> list[float]:
         """Numbers from `low` to `high`: by factors where the way is long, by steps where it is short."""
@@ -54,10 +60,13 @@ class Input(NamedTuple):
 class Calculator(Block):
     """```` ```calculator chapter/snippet ````: inputs, the result, and `curve: name` of an input.
 
-    Along this input the results are drawn. What follows the last comma of an input's label is its unit.
-    A line `limit = formula | label` says what the result is to be compared with, as a GPU's memory: it is
-    drawn across the curve, and the page says where they meet. The page computes and draws:
-    `docs/assets/overlap.js` reads both formulas as data.
+    Along this input the results are drawn. What follows the last comma of an input's label is its unit. A
+    line `limit = formula | label` says what the result is to be compared with, as a GPU's memory: it is
+    drawn across the curve, and the page says where they meet. A line `name = one of this; that | label` is
+    an input that is 0 for the first, and so on; `let name = formula` names a part of the result's formula.
+    A line `say = condition | sentence` stands below the result where its condition is true; both it and the
+    formulas in its `{}` know the inputs, `result` and `limit`. The page computes and draws:
+    `docs/assets/overlap.js` reads all formulas as data.
     """
 
     inputs: tuple[Input, ...]
@@ -66,6 +75,8 @@ class Calculator(Block):
     curve: str
     limit: str = ""
     limit_label: str = ""
+    says: tuple[tuple[str, str], ...] = ()
+    lets: tuple[tuple[str, str], ...] = ()
 
     kind: ClassVar[str] = "calculator"
 
@@ -74,16 +85,27 @@ class Calculator(Block):
         """Read inputs, result and curve."""
         inputs: dict[str, Input] = {}
         formula = label = limit = limit_label = ""
+        says: list[tuple[str, str]] = []
+        lets: list[tuple[str, str]] = []
         options, rows = source.options("curve")
         curve = options.get("curve", "")
         for row in rows:
-            if match := _INPUT.fullmatch(row):
+            if match := _LET.fullmatch(row):
+                lets.append((match[1], match[2].strip()))
+            elif match := _CHOICE.fullmatch(row):
+                name, choices, title = match.groups()
+                value = Value(source.snippet, None, "0 * 1", "")
+                named = tuple(choice.strip() for choice in choices.split(";"))
+                inputs[name] = Input(name, value, 0.0, float(len(named) - 1), title, "", named)
+            elif match := _INPUT.fullmatch(row):
                 name, start, low, high, title = match.groups()
                 value = Value(source.snippet, None, start, "")
                 label_of, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
                 inputs[name] = Input(name, value, float(low), float(high), label_of, unit)
             elif (match := _RESULT.fullmatch(row)) and row.split()[0] == "limit":
                 limit, limit_label = match.groups()
+            elif match and row.split()[0] == "say":
+                says.append((match[1], match[2]))
             elif match:
                 formula, label = match.groups()
             else:
@@ -91,12 +113,22 @@ class Calculator(Block):
         if not formula or curve not in inputs:
             raise source.refuse("a calculator needs inputs, one result, and a curve along an input", _FORM)
         try:
-            as_json(formula)
+            _whole(lets, formula)
             as_json(limit or "0")
+            _sentences(says)
         except OverlapError as error:
             raise source.refuse(str(error), "mend the formula") from None
         return cls(
-            source.page, source.line, tuple(inputs.values()), formula, label, curve, limit, limit_label
+            source.page,
+            source.line,
+            tuple(inputs.values()),
+            formula,
+            label,
+            curve,
+            limit,
+            limit_label,
+            tuple(says),
+            tuple(lets),
         )
 
     @property
@@ -138,7 +170,16 @@ class Calculator(Block):
 
     def result(self, numbers: dict[str, float]) -> float:
         """The formula at these inputs."""
+        for name, part in self.lets:
+            numbers = numbers | {name: evaluate(part, numbers)}
         return evaluate(self.formula, numbers)
+
+    def said(self, numbers: dict[str, float]) -> list[str]:
+        """The sentences that are true at these inputs."""
+        limit = {"limit": evaluate(self.limit, numbers)} if self.limit else {}
+        known = numbers | limit | {"result": self.result(numbers)}
+        true = [text for condition, text in self.says if evaluate(condition, known)]
+        return [_IN_SENTENCE.sub(lambda match: show(evaluate(match[1], known)), text) for text in true]
 
     def check(self, pages: Pages) -> Iterator[str]:
         """Whether each machine's numbers lie within the bounds and give results along the curve."""
@@ -153,6 +194,7 @@ class Calculator(Block):
             least = min(self.results(numbers))
             if least < 0:
                 yield f"{self.where}: the result falls to {show(least)} on {machine}; narrow the bounds"
+            self.said(numbers)
             if self.limit and not evaluate(self.limit, numbers) > 0:
                 yield f"{self.where}: its limit is not above 0 on {machine}; mend the limit"
 
@@ -172,16 +214,18 @@ class Calculator(Block):
         return view.render(
             read_template("calculator"),
             key=self.key,
-            formula=json.dumps(as_json(self.formula)),
+            formula=json.dumps(_whole(self.lets, self.formula)),
             limit=json.dumps(as_json(self.limit)) if self.limit else "",
             limit_label=self.limit_label,
+            says=json.dumps(_sentences(self.says)) if self.says else "",
+            said=self.said(start),
             curve=self._axis,
             inputs=self.inputs,
             started=json.dumps(start),
             start=start,
             result=show(self.result(start)),
             text=self.label,
-            rule=self.formula,
+            rules=[*(f"{name} = {part}" for name, part in self.lets), self.formula],
         )
 
     def cells(self, notebook: Notebook) -> list[dict]:
@@ -191,12 +235,19 @@ class Calculator(Block):
         rows = []
         for item in self.inputs:
             label = f"{item.label}, {item.unit}" if item.unit else item.label
+            if item.choices:
+                label += ": " + ", ".join(f"{at} for {name}" for at, name in enumerate(item.choices))
             rows.append(f"{item.name} = {start[item.name]:.4g}  # {label}")
+        rows += [f"{name} = {part}" for name, part in self.lets]
         text = ""
-        for formula, label in ((self.formula, self.label), (self.limit, self.limit_label)):
+        limit = evaluate(self.limit, start) if self.limit else 0
+        results = (self.formula, self.result(start), self.label), (self.limit, limit, self.limit_label)
+        for formula, result, label in results:
             if formula:
                 rows.append(f"print(f'{{{formula}:.3g}}', {label!r})")
-                text += f"{show(evaluate(formula, start))} {label}\n"
+                text += f"{show(result)} {label}\n"
+        text += "".join(f"{sentence}\n" for sentence in self.said(start))
+        rows += [f"print({sentence!r})" for sentence in self.said(start)]
         output = {"output_type": "stream", "name": "stdout", "text": text}
         return [notebook.code("\n".join(rows), [output], [])]
 
@@ -204,3 +255,20 @@ class Calculator(Block):
 def _rounded(number):
     """A number as a field shows it: whole ones as they are, others to four digits."""
     return float(f"{number:.4g}") if isinstance(number, float) else number
+
+
+def _whole(lets, formula: str) -> list:
+    """A formula with its named parts, as a page computes it: `["let", name, part, formula]`."""
+    whole = as_json(formula)
+    for name, part in reversed(lets):
+        whole = ["let", name, as_json(part), whole]
+    return whole
+
+
+def _sentences(says) -> list[list]:
+    """Conditions and sentences as a page computes them: `[condition, ["Use ", formula, " cores."]]`."""
+    rows = []
+    for condition, text in says:
+        parts = [as_json(part) if at % 2 else part for at, part in enumerate(_IN_SENTENCE.split(text))]
+        rows.append([as_json(condition), parts])
+    return rows

@@ -594,7 +594,7 @@ def test_both_searches_cut_a_query_alike():
     """The head's search and the box of *Symptoms* have the same rules."""
     from overlap.site import search  # not on a GPU machine, where the tests of this file are collected too
 
-    script = (ROOT / "docs/assets/overlap.js").read_text()
+    script = (ROOT / "docs/assets/rank.js").read_text()
     for rule in (search.ENDING, search.SAME, search.BEFORE, search.PLACE):
         assert rule in script
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

@@ -2751,6 +2751,14 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
 @pytest.mark.parametrize(
     ("words", "place"),
     [
+        ("my training is slow", "my-training-step-is-slow"),
+        ("my step is slow", "my-training-step-is-slow"),
+        ("ddp not faster", "ddp-scales-badly"),
+        ("time a kernel", "how-do-i-time-gpu-code"),
+        ("copy to gpu async", "the-copy-does-not-overlap"),
+        ("multiprocessing cuda", "cannot-re-initialize"),
+        ("LoRA", "does-a-7b-model-fit"),
+        ("QLoRA 7B 24 GB", "does-a-7b-model-fit"),
         ("memory grows every iteration", "memory-grows-from-step-to-step"),
         ("first inference fast then slow", "the-first-inference-is-fast"),
         ("DataLoader worker is killed by signal: Killed", "dataloader-worker-pid-is-killed"),
@@ -2786,6 +2794,18 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
 )
 def test_one_row_fits_and_is_the_first_that_is_found(visit, words, place):
     assert f"entry={place}" in search(visit(""), words).first.get_attribute("href")
+
+
+def test_search_and_the_box_of_symptoms_have_one_order(visit):
+    words = "my training is slow"
+    page = visit("symptoms/", rows=False)
+    page.get_by_role("searchbox", name="Words of what you see").fill(words)
+    in_box = page.locator(".ov-symptom h3:visible").evaluate_all("all => all.map(({ id }) => id)")
+    found = search(page, words).evaluate_all(
+        "all => all.map(({ href }) => new URL(href).searchParams.get('entry'))"
+    )
+    both = [row for row in found if row in in_box]
+    assert len(both) > 5 and both == [row for row in in_box if row in both]
 
 
 def test_search_hears_what_is_pasted_without_a_key(visit):

@@ -200,7 +200,8 @@ def made(book: SmallBook, template: dict):
         (book.root / "docs/assets" / script.name).write_text(script.read_text())
     nav = ", ".join(f"{name}.md" for name in ["index", *pages, "claims", "snippets", "a", "glossary"])
     extra = (
-        "extra_javascript: [generated/machines.js, assets/words.js, assets/machines.js, assets/overlap.js]\n"
+        "extra_javascript: [generated/machines.js, assets/words.js, assets/machines.js, assets/rank.js, "
+        "assets/overlap.js]\n"
         f"nav: [{nav}]\n"
     )
     return build(book, "never", extra=extra, notebook_page="c_00")

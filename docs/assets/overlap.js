@@ -5,6 +5,7 @@
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
   const { translated, label: drawnLabel, pictured, round, shown, roundTicks, logTicks, tickText, isSmall } = window.overlapWords  // from words.js
+  const { askedWith, rowOf, ranked } = window.overlapRank  // from rank.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
   const OPERATIONS = {
@@ -671,49 +672,6 @@
     return group
   }
 
-  /* A text as words: a name as pin_memory, and each of its parts. */
-  const wordsOf = text => text.toLowerCase().match(/\p{sc=Han}+|[a-z\d]+(?:_+[a-z\d]+)*/gu)
-    ?.flatMap(word => word.includes("_") ? [word, ...word.split(/_+/)] : [word]) ?? []
-
-  /* What a reader asks with: of a traceback its error; no places in files; of numbers only codes, of three digits or more. */
-  const COMMON = new Set(  // as in the separator of mkdocs.yml
-    "a all am an and are as at be but by can did do does doesn don for from has have how i if in is isn it its me my no of on or s should so t than that the this to vs was what when which why will with you your".split(" "))
-  const askedWith = text => {
-    const error = text.replace(/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s, "")
-      // below each error of a kernel PyTorch writes the same lines
-      .replace(/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is, "$1")
-    const words = wordsOf(error.replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))
-    const telling = words.filter(word => !COMMON.has(word) && word.length > 1)
-    return [...new Set(telling.length ? telling : words)]
-  }
-
-  /* The rows that have most of the words, the best first, and whether the best has enough of them: of a few words most, of a long
-     message, in which much is of the reader's own program, a third. Each word counts the more the fewer rows have it, most in a title.
-     A word of the reader's, without its ending, is the beginning of one of the row's. Chinese is not divided into words: where no row has
-     a sentence, each two of its characters are looked for. */
-  const ENDING = /(?<=.{6})(?:ing|e[sd]?|ations?)$/  // as in overlap/site/search.py
-  const ranked = (rows, text) => {
-    const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
-      : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/^[a-z]+$/, word => word.replace(ENDING, "")).replace(/(?<=[a-z]{3})s$/, "")))
-    const scores = new Map(rows.map(({ row }) => [row, 0])), shares = new Map(scores)
-    let all = 0
-    const pairs = asked => /^\p{sc=Han}{3}/u.test(asked) && !rows.some(({ title, rest }) => has(title, asked) || has(rest, asked))
-      ? [...asked].slice(1).map((last, i) => [...asked][i] + last) : [asked]
-    for (const asked of new Set(askedWith(text).flatMap(pairs))) {
-      const parts = rows.map(({ title, rest }) => has(title, asked) ? 1.5 : has(rest, asked) ? 1 : 0)
-      const weight = Math.log(1 + rows.length / Math.max(1, parts.filter(Boolean).length))
-      all += weight
-      rows.forEach(({ row }, i) => {
-        if (!parts[i]) return
-        scores.set(row, scores.get(row) + parts[i] * weight)
-        shares.set(row, shares.get(row) + weight)
-      })
-    }
-    const sorted = [...scores].sort((one, other) => other[1] - one[1]), [first, best] = sorted[0], share = shares.get(first) / all
-    const known = share >= 0.6 || share >= 0.3 && best >= 20
-    return { known, chosen: sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row).slice(0, known ? undefined : 3) }
-  }
-
   /* The theme's search with these words. */
   const seek = text => {
     const field = document.querySelector(".md-search__input"), toggle = document.querySelector("#__search")
@@ -729,8 +687,8 @@
     if (!lists.length || document.querySelector(".ov-filters")) return
     const kept = lists.map(list => [...list.children]), all = kept.flat()
     const rows = all.map(row => {
-      const [title, ...rest] = [...row.children].map(({ textContent }) => wordsOf(textContent))
-      return { row, title, rest: rest.flat() }
+      const [title, ...rest] = [...row.children].map(({ textContent }) => textContent)
+      return rowOf(row, title, rest.join(" "))
     })
     const groups = narrow.matches ? lists.map(closed) : []
     const heads = lists.map((list, i) => groups[i] ?? list.previousElementSibling)

@@ -43,7 +43,7 @@ _WEIGHT = 0.8
 _HAN = re.compile("[\u4e00-\u9fff]+")
 
 #: The ending of a word of a query, which leaves six letters or more; what PyTorch writes below each error
-#: of a kernel; what stands before a traceback's error; a place in a file. docs/assets/overlap.js has them.
+#: of a kernel; what stands before a traceback's error; a place in a file. docs/assets/rank.js has them.
 ENDING = "/(?<=.{6})(?:ing|e[sd]?|ations?)$/"
 SAME = r"/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is"
 BEFORE = r"/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s"
@@ -67,7 +67,7 @@ MENDED = [
     # not so a name in marks, nor what a sentence or an error has in marks.
     (
         "search(e){if(e=e.replace(",
-        rf'search(e){{e=e.replace({BEFORE},"").replace({SAME},"$1").replace({PLACE}," ")'
+        rf'search(e){{let asked=e;e=e.replace({BEFORE},"").replace({SAME},"$1").replace({PLACE}," ")'
         r'.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
         r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "));"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
@@ -84,11 +84,18 @@ MENDED = [
     ),
     # A word, but no part of a name, is looked for without its ending: recompiling finds what recompiles. What
     # a result lacks is shown as it was typed. A word that begins none of the book's may have one letter too
-    # many, too few, wrong or in a wrong place.
+    # many, too few, wrong or in a wrong place. A site without *Symptoms* has no rank.js.
     ("e=ce(e),!e)return{items:[]}", "e=this.spelled(this.cut(ce(e),names.join('_'))),!e)return{items:[]}"),
     (
         "var de;function",
         "Object.assign(U.prototype,{"
+        "rows(){return this.known??=[...this.map].filter(([row])=>row.startsWith('symptoms/?entry='))"
+        ".map(([row,{title,text}])=>"
+        "overlapRank.rowOf(row,...[title,text].map(l=>l.replace(/<[^>]*>/g,' '))))},"
+        "ranked(e,s){let o='symptoms/?entry=',u=s.filter(a=>a.location.startsWith(o));"
+        r"if(!globalThis.overlapRank||/\p{sc=Han}/u.test(e))return s;"
+        "let{scores:c}=overlapRank.ranked(this.rows(),e);u.sort((a,l)=>c.get(l.location)-c.get(a.location));"
+        "return s.map(a=>a.location.startsWith(o)?u.shift():a)},"
         r'has(c,w){return RegExp(w.replace(/_+/g,"[^a-z\\d]*"),"i").test(c.title+" "+c.text)},'
         r'titled(o,f){let t=this.map.get(o).title.split("\u2063")[0].replace(/<[^>]*>/g,"").toLowerCase(),'
         r"n=l=>[...new Set(l)].filter(s=>/^[a-z\d]/.test(s)&&lunr.stopWordFilter(s)),"
@@ -123,8 +130,10 @@ MENDED = [
     ),
     (
         "},[]).sort((s,o)=>o.score-s.score)",
-        "},[]).filter((s,o,u)=>(s.share||!names.length)&&2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score)",
+        "},[]).filter((s,o,u)=>(s.share||!names.length)&&2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score))",
     ),
+    # Symptoms keep their places among the results, and stand in them as the box of *Symptoms* scores them.
+    ("n=this.index.search(e).reduce(", "n=this.ranked(asked,this.index.search(e).reduce("),
 ]
 
 
@@ -163,8 +172,11 @@ def mend(site: Path, entries_of: dict[str, set[str]]) -> None:
 
     The theme shows one result for a page, and hides its other sections. `entries_of`: ids by page address.
     """
+    rank = site / "assets/rank.js"
     for worker in site.glob("assets/javascripts/workers/search.*.js"):
         text = worker.read_text(encoding="utf-8")
+        if rank.exists() and "overlapRank" not in text:
+            text = rank.read_text(encoding="utf-8") + text
         for wrong, right in MENDED:
             if wrong not in text and right not in text:
                 log.info(f"{worker.name}: the theme's search has changed: {wrong!r} is not there")

@@ -1,0 +1,59 @@
+/* Which symptoms fit a reader's words best: for the box of *Symptoms*, and for the search, into whose worker overlap/site/search.py
+   copies this file. So both put the same row first. */
+
+globalThis.overlapRank ??= (() => {
+  /* A text as words: a name as pin_memory, and each of its parts. */
+  const wordsOf = text => text.toLowerCase().match(/\p{sc=Han}+|[a-z\d]+(?:_+[a-z\d]+)*/gu)
+    ?.flatMap(word => word.includes("_") ? [word, ...word.split(/_+/)] : [word]) ?? []
+
+  /* What a reader asks with: of a traceback its error; no places in files; of numbers only codes, of three digits or more. */
+  const COMMON = new Set(  // as in the separator of mkdocs.yml
+    "a all am an and are as at be but by can did do does doesn don for from has have how i if in is isn it its me my no of on or s should so t than that the this to vs was what when which why will with you your".split(" "))
+  const telling = words => words.filter(word => !COMMON.has(word) && word.length > 1)
+  const askedWith = text => {
+    const error = text.replace(/^.*\b(?!ChildFailedError)(?=[A-Za-z.]*(?:Error|Exception|Warning|StopIteration): )/s, "")
+      // below each error of a kernel PyTorch writes the same lines
+      .replace(/(CUDA error: .*?\S)\s*(?:Search for .cudaError|CUDA kernel errors might be).*/is, "$1")
+    const words = wordsOf(error.replace(/"?(?:[\w.~-]*[/\\])+[\w.-]*\.\w+"?(?::\d+)?/g, " ")).filter(word => !/^\d{0,2}$|^\d+[a-z]+\d|^0x/.test(word))
+    return [...new Set(telling(words).length ? telling(words) : words)]
+  }
+
+  /* A row of symptoms, of which readers see the first part of the title; behind it are other words for it. */
+  const rowOf = (row, title, rest) => ({
+    row, shown: wordsOf(title.split(/ · |\u2063/)[0]), title: wordsOf(title), rest: wordsOf(rest),
+    items: new Set(title.split(/[,;:?·\u2063]/).map(item => telling(wordsOf(item)).join(" "))),
+  })
+
+  /* Scores of all rows; those that have most of the words, the best first, and whether the best has enough: of a few words most, of a
+     long message, in which much is of the reader's own program, a third. Each word counts the more the fewer rows have it, most in a title.
+     A word of the reader's, without its ending, is the beginning of one of the row's. It counts a little more if it is that word, and if
+     readers see it there. A row that has just these words as one of its names comes before others. Chinese is not divided into words: where
+     no row has a sentence, each two of its characters are looked for. */
+  const ENDING = /(?<=.{6})(?:ing|e[sd]?|ations?)$/  // as in overlap/site/search.py
+  const ranked = (rows, text) => {
+    const has = (words, asked) => /\p{sc=Han}/u.test(asked) ? words.some(word => word.includes(asked))
+      : /^\d/.test(asked) ? words.includes(asked) : words.some(word => word.startsWith(asked.replace(/^[a-z]+$/, word => word.replace(ENDING, "")).replace(/(?<=[a-z]{3})s$/, "")))
+    const phrase = telling(wordsOf(text)).join(" ")
+    const scores = new Map(rows.map(({ row, items }) => [row, phrase && items.has(phrase) ? 1 : 0]))
+    const shares = new Map(rows.map(({ row }) => [row, 0]))
+    let all = 0
+    const pairs = asked => /^\p{sc=Han}{3}/u.test(asked) && !rows.some(({ title, rest }) => has(title, asked) || has(rest, asked))
+      ? [...asked].slice(1).map((last, i) => [...asked][i] + last) : [asked]
+    for (const asked of new Set(askedWith(text).flatMap(pairs))) {
+      const itself = words => words.includes(asked) || words.includes(`${asked}s`)
+      const parts = rows.map(({ shown, title, rest }) => has(title, asked) ? 1.5 + 0.1 * itself(title) + 0.1 * itself(shown) : has(rest, asked) ? 1 : 0)
+      const weight = Math.log(1 + rows.length / Math.max(1, parts.filter(Boolean).length))
+      all += weight
+      rows.forEach(({ row }, i) => {
+        if (!parts[i]) return
+        scores.set(row, scores.get(row) + parts[i] * weight)
+        shares.set(row, shares.get(row) + weight)
+      })
+    }
+    const sorted = [...scores].sort((one, other) => other[1] - one[1]), [first, best] = sorted[0], share = shares.get(first) / all
+    const known = share >= 0.6 || share >= 0.3 && best >= 20
+    return { known, scores, chosen: sorted.filter(([, score], i) => score > (i < 5 ? 0.25 : 0.5) * best).map(([row]) => row).slice(0, known ? undefined : 3) }
+  }
+
+  return { askedWith, rowOf, ranked }
+})()

@@ -180,7 +180,7 @@ def plot(results: dict, ceilings: dict):
             first, last = small_kernels(step)["GPU"]
             at, ms = first, last - first
         elif fault == "straggler" and results["ranks"] > 1:
-            ((_, alone, _),) = for_others(step)
+            (_, alone, _), _ = for_others(step)
             at, ms = longest_of(alone)
         elif fault == "straggler":  # the last kernels of the step
             compute = {key: results["account"][key]["compute"] for key in order[3:5]}
@@ -224,9 +224,16 @@ def plot(results: dict, ceilings: dict):
                     Spans("Python", spans[kind], words, color, light=waits, names=names)
                 )
             for kind, (lane, color) in lanes.items():
-                names = [lane] * len(spans[kind])
+                waits = awaited(spans[kind]) if kind == "all-reduce" else []
+                works = without(spans[kind], waits)
+                names = [lane] * len(works)
                 if names:
-                    marks.append(Spans(lane, spans[kind], lane, color, names=names))
+                    marks.append(Spans(lane, works, lane, color, names=names))
+                told, names = "waits for a rank", [f"{lane}, waits"] * len(waits)
+                if names:
+                    marks.append(
+                        Spans(lane, waits, told, color, light=True, names=names)
+                    )
             if title != faults[-1]:
                 frame = framed(title, rows)
                 if title in ("all", "loader"):
@@ -283,14 +290,16 @@ def plot(results: dict, ceilings: dict):
             rows = last_step(results["timelines"][name])
             closing = [row for row in rows if row[0] == "CPU waits"][-2:]
             rows = [row for row in rows if row not in closing]
-            marks, meant = [], dark(rows)
+            marks, meant, waits = [], dark(rows), wait(rows)
             for lane, spans in lanes_of(rows).items():
+                for waits_in, waiting, _ in waits:
+                    spans = without(spans, waiting) if waits_in == lane else spans
                 begin, end = meant.get(lane, (0.0, 0.0))
                 pale = between(spans, 0.0, begin) + between(spans, end, 1e9)
                 color = colors[lane]
                 marks.append(Spans(lane, pale, lane, color, light=True))
                 marks.append(Spans(lane, between(spans, begin, end), lane, color))
-            for lane, spans, cause in wait(rows):
+            for lane, spans, cause in waits:
                 marks.append(Spans(lane, spans, words[cause], cause, light=True))
             for lane in meant:
                 if lane not in lanes_of(rows):
@@ -326,9 +335,28 @@ def plot(results: dict, ceilings: dict):
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
         return [("Python", waits, "gpu")]
 
+    def awaited(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Where an all-reduce waits for a rank: all but its last part.
+
+        It has this part, too, where no rank is late: as long as the longest there.
+        """
+        rows = results["timelines"]["straggler"]
+        own = max(
+            (us / 1e3 for lane, _, us, _ in rows if lane == "all-reduce"), default=0
+        )
+        return [(start, ms - own) for start, ms in spans if ms > 2 * own]
+
+    def without(spans: list, waits: list) -> list[tuple[float, float]]:
+        """The parts of spans in which nothing waits."""
+        for begin, ms in waits:
+            before, after = between(spans, 0.0, begin), between(spans, begin + ms, 1e9)
+            spans = before + after
+        return spans
+
     def for_others(rows: list[list[Any]]) -> list[tuple]:
-        """Where an all-reduce runs, and nothing else."""
+        """Where an all-reduce waits for a rank; where it runs, and nothing else."""
         there = lanes_of(rows)
+        exchanges = [row[1:3] for row in rows if row[0] == "all-reduce"]
         alone = []
         for start, ms in there.get("all-reduce", []):
             begin, end = start, start + ms
@@ -337,7 +365,8 @@ def plot(results: dict, ceilings: dict):
                     alone.append((begin, at - begin))
                     begin = max(begin, at + long)
             alone.append((begin, end - begin))
-        return [("GPU", [(at, ms) for at, ms in alone if ms > 0], "peer")]
+        on_gpu = [(at, ms) for at, ms in alone if ms > 0]
+        return [("GPU", on_gpu, "peer"), ("all-reduce", awaited(exchanges), "peer")]
 
     def until_work(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "copies"), (0.0, first_ms(rows)))

@@ -3,6 +3,7 @@
 import itertools
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -306,6 +307,7 @@ SMALL: dict[str, Any] = {
 SMALL_RANKS = """
 import json, os, sys
 from functools import partial
+from pathlib import Path
 from snippets.clinic import rank_by_rank as module
 from snippets.timing.take_turns import take_turns
 
@@ -517,6 +519,21 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert picture.panels[-1].title == "healthy: 42 ms, profiled 100"
     marks = [mark for mark in picture.panels[0].marks if getattr(mark, "name", "") == "compute waits"]
     assert [mark.spans for mark in marks] == [[(0, pytest.approx(80))]]  # ms
+
+
+def test_an_all_reduce_that_waits_for_a_rank_is_hatched_but_for_its_own_part():
+    """What no rank that is late has: more than twice the longest all-reduce of a healthy step."""
+    path = Path(__file__).parents[1] / "docs/recordings/h200-x2/clinic/six_faults.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["result"]
+    _, parts = six_faults.plot(results, {})
+    late, equal = parts["strip-straggler"].panels
+    for panel, hatched_ms in ((late, 20.0), (equal, 0.0)):
+        ms = {"all-reduce": 0.0, "the GPU waits for another GPU": 0.0}
+        for mark in panel.marks:
+            if getattr(mark, "row", "") == "all-reduce":
+                ms[mark.name] += sum(ms for _, ms in mark.spans)
+        assert 0 < ms["all-reduce"] < 3, "what it sends"
+        assert ms["the GPU waits for another GPU"] >= hatched_ms
 
 
 def test_larger_batches_make_fewer_steps_unless_epochs_grow(monkeypatch, capsys):

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 import weakref
 from copy import deepcopy
 from functools import partial
@@ -21,6 +22,7 @@ from snippets.graphs import (
     block_autotuned,
     blocks_compiled,
     capture_beside_threads,
+    capture_on_wrong_gpu,
     capture_refused,
     compile_by_depth,
     compile_cold_start,
@@ -234,6 +236,56 @@ def test_a_capture_refuses_what_waits(returned):
     errors = returned["errors"]
     assert "captur" in errors["item"] and "capturable" in errors["adam"]
     assert errors["nonzero"] and errors["from_list"] and not errors["clip"]
+
+
+@pytest.mark.parametrize("case", ["large", "device", "stream", "stream, second"])
+def test_a_graph_of_another_gpu_is_called_with_two_numbers(case, two_gpus, monkeypatch):
+    monkeypatch.setattr(capture_on_wrong_gpu, "LARGE", 4)
+    monkeypatch.setattr(capture_on_wrong_gpu, "LARGE_GRAPH", partial(capture_on_wrong_gpu.graphed, 4))
+    row = capture_on_wrong_gpu.outcome(capture_on_wrong_gpu.CASES[case])
+    assert row["found"] == [11.0, 15.0] and row["right"] and row["says"] == row["after"] == ""
+    assert capture_on_wrong_gpu.word(row | {"exit": 0}) == "right"
+
+
+def test_a_graph_that_misses_its_gpu_is_told_from_one_that_fails(two_gpus):
+    def empty():
+        warnings.warn("The CUDA Graph is empty. Wrong device? (Triggered internally at x.cpp)", stacklevel=1)
+        return lambda number: torch.full((2,), 3.0)
+
+    def fails():
+        raise RuntimeError("CUDA error: not permitted\nmore")
+
+    def fails_late():
+        return lambda number: fails()
+
+    def half_right():
+        return lambda number: torch.full((2,), 11.0)
+
+    outcome, word = capture_on_wrong_gpu.outcome, capture_on_wrong_gpu.word
+    rows = [outcome(case) | {"exit": 0} for case in (empty, fails, fails_late, half_right)]
+    assert rows[0]["warning"] == "The CUDA Graph is empty. Wrong device?" and rows[0]["found"] == [3.0, 3.0]
+    assert rows[1]["says"] == "RuntimeError: CUDA error: not permitted" and rows[1]["found"] == []
+    assert [*map(word, rows)] == [
+        "empty graph",
+        "error in the capture",
+        "error in the replay",
+        "wrong numbers",
+    ]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there is a second GPU")
+def test_a_process_that_cannot_capture_has_an_exit_code():
+    row = capture_on_wrong_gpu.in_a_child("small")
+    assert row["exit"] == 1 and "Error" in row["end"]
+    assert capture_on_wrong_gpu.word(row) == "exit code 1"
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("graphs/capture_on_wrong_gpu")
+def test_a_capture_in_a_stream_of_its_gpu_is_right(returned):
+    words = returned["cases"]
+    assert words["stream"]["word"] == words["stream, second"]["word"] == words["device"]["word"] == "right"
+    assert words["small"]["word"] != "right" != words["large"]["word"]
 
 
 def test_graphed_step_trains_on_its_warm_up_and_on_each_batch(gpu):

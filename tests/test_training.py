@@ -16,6 +16,7 @@ import torch.distributed as dist
 from conftest import on_ranks, run_alone, run_in_small, under_torchrun
 from torch import nn
 
+from snippets.timing.take_turns import take_turns
 from snippets.training import (
     accumulate_no_sync,
     bits_told,
@@ -34,6 +35,7 @@ from snippets.training import (
     ddp_parameters,
     ddp_search,
     ddp_timeline,
+    deterministic_fill,
     dp_vs_ddp,
     forgetful_threads,
     gradient_buckets,
@@ -45,6 +47,7 @@ from snippets.training import (
     scaling_residual,
     seed_per_rank,
     steps_for_seconds,
+    wrapped_then_channels_last,
 )
 
 
@@ -196,6 +199,81 @@ def test_a_memory_format_chosen_after_wrapping_spoils_the_first_gradients(alone)
     assert not torch.allclose(first, true, rtol=0.1, atol=1e-3)
     torch.testing.assert_close(first.flatten().sort().values, true.flatten().sort().values)
     torch.testing.assert_close(second, true)
+
+
+def test_each_way_to_wrap_has_its_error_in_each_step():
+    result = run_alone("training/wrapped_then_channels_last", ranks=2, STEPS=3, ROWS=2)
+    derived = wrapped_then_channels_last.derive(result)
+    assert result["ranks"] == 2 and len(result["parameters"]) == 6
+    for way in ("before", "before, view"):
+        assert derived["first"][way] < 1e-4 and not derived["warned"][way]
+    assert derived["first"]["after"] > 0.1 and derived["wrong_steps"]["after"] == [1]
+    assert derived["numbers"]["after"] < 1e-4 and derived["warned"]["after"]
+    first = result["ways"]["after"]["by_layer"][0]
+    assert max(first[:3:2]) > 0.1 and max(first[1], *first[3:]) < 1e-4  # two weights of 3 × 3, no other
+
+
+def test_numbers_in_other_places_are_the_same_in_order():
+    a, b = torch.randn(3, 4), torch.randn(2)
+    there = [a.T.reshape(3, 4), b]
+    assert ddp_equality.farthest(there, [a, b]) > 0
+    in_order = wrapped_then_channels_last.in_order
+    assert ddp_equality.farthest(in_order(there), in_order([a, b])) == 0
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("training/wrapped_then_channels_last", ranks=2, STEPS=2)
+def test_a_format_chosen_before_wrapping_gives_right_gradients_on_two_gpus(returned):
+    derived = wrapped_then_channels_last.derive(returned)
+    assert derived["first"]["before"] < 1e-4 and max(derived["later"].values()) < 1e-4
+
+
+def test_new_memory_is_filled_in_one_setting_only():
+    for name, strict in {"off": False, "unfilled": True, "filled": True}.items():
+        with deterministic_fill.setting(name):
+            assert torch.are_deterministic_algorithms_enabled() is strict
+            found = {
+                call: deterministic_fill.content(new, "cpu") for call, new in deterministic_fill.NEW.items()
+            }
+        filled = [("largest" if "integers" in call else "nan") for call in found]
+        assert ([*found.values()] == filled) is (name == "filled"), found
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.utils.deterministic.fill_uninitialized_memory
+
+
+def test_the_price_of_filling_is_a_ratio_and_no_bit(monkeypatch, capsys):
+    small = {"ROWS": 4, "WIDTH": 4, "IMAGES": 2, "SIDE": 4, "LAYERS": 1, "PASSES": 2, "STEPS": 2}
+    for name, value in small.items():
+        monkeypatch.setattr(deterministic_fill, name, value)
+    monkeypatch.setattr(deterministic_fill, "take_turns", lambda works, **how: take_turns(works, 0, 2, 1))
+    monkeypatch.setattr(deterministic_fill, "networks", dict)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    result = json.loads(json.dumps(deterministic_fill.main()))
+    assert set(result["networks"]) == {"dense block", "into new buffers"}
+    derived = deterministic_fill.derive(result)
+    assert derived["same"] and min(derived["price"].values()) > 0 and derived["added"] == {}
+    for row in result["networks"].values():
+        row["fills"] = {"filled": {"count": 9, "ms": 2.5}, "unfilled": {"count": 4, "ms": 1.0}}
+    derived = deterministic_fill.derive(result)
+    assert derived["added"]["dense block"] == 5 and derived["filling_ms"]["dense block"] == 1.5
+    assert "a step; deterministic" in capsys.readouterr().out
+    assert deterministic_fill.plot(result, {})
+
+
+def test_what_is_written_into_buffers_is_what_it_got_and_what_it_gives(monkeypatch):
+    monkeypatch.setattr(deterministic_fill, "WIDTH", 3)
+    monkeypatch.setattr(deterministic_fill, "PASSES", 2)
+    net, x = deterministic_fill.IntoBuffers(), torch.randn(5, 3)
+    torch.testing.assert_close(net(x), torch.cat([x, x.relu()], 1))
+
+
+@pytest.mark.gpu
+def test_filling_adds_kernels_on_a_gpu():
+    result = run_alone("training/deterministic_fill", quick=True, ROWS=64, WIDTH=64, LAYERS=2, STEPS=2)
+    derived = deterministic_fill.derive(result)
+    assert derived["added"]["into new buffers"] >= deterministic_fill.PASSES and derived["same"]
+    assert result["content"]["filled"]["torch.empty"] == "nan" != result["content"]["unfilled"]["torch.empty"]
 
 
 def test_farthest_finds_one_wrong_entry():

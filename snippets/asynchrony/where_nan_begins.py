@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [0, 1]
 # take = ["first_not_finite"]
-# [tool.overlap.missing]
-# 1 = "not recorded yet"
 # ///
 """A loss or its gradient is NaN: what anomaly detection finds, and what a hook finds."""
 

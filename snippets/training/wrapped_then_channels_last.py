@@ -105,6 +105,9 @@ def derive(results: dict) -> dict:
         "numbers": {way: row["off_in_order"][0] for way, row in ways.items()},
         "later": {way: max(row["off"][1:]) for way, row in ways.items()},
         "warned": {way: any(row["warned"]) for way, row in ways.items()},
+        "says": {
+            way: "yes" if any(row["warned"]) else "no" for way, row in ways.items()
+        },
         "wrong_steps": {
             way: [n for n, off in enumerate(row["off"], 1) if off > 1e-3]
             for way, row in ways.items()

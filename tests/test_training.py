@@ -253,6 +253,7 @@ def test_the_price_of_filling_is_a_ratio_and_no_bit(monkeypatch, capsys):
     assert set(result["networks"]) == {"dense block", "into new buffers"}
     derived = deterministic_fill.derive(result)
     assert derived["same"] and min(derived["price"].values()) > 0 and derived["added"] == {}
+    assert derived["filled_in"] == ["filled"] and derived["unfilled_in"] == ["off", "unfilled"]
     for row in result["networks"].values():
         row["fills"] = {"filled": {"count": 9, "ms": 2.5}, "unfilled": {"count": 4, "ms": 1.0}}
     derived = deterministic_fill.derive(result)

@@ -197,6 +197,16 @@ def derive(results: dict) -> dict:
         "filling_ms": filling_ms,
         "same": same,
         "algorithms": algorithms,
+        "filled_in": [
+            name
+            for name, row in results["content"].items()
+            if "other" not in row.values()
+        ],
+        "unfilled_in": [
+            name
+            for name, row in results["content"].items()
+            if set(row.values()) == {"other"}
+        ],
     }
 
 

@@ -205,10 +205,13 @@ def test_each_way_to_wrap_has_its_error_in_each_step():
     result = run_alone("training/wrapped_then_channels_last", ranks=2, STEPS=3, ROWS=2)
     derived = wrapped_then_channels_last.derive(result)
     assert result["ranks"] == 2 and len(result["parameters"]) == 6
-    for way in ("before", "before, view"):
+    for way in ("before", "before, view", "before, search"):
         assert derived["first"][way] < 1e-4 and not derived["warned"][way]
     assert derived["first"]["after"] > 0.1 and derived["wrong_steps"]["after"] == [1]
     assert derived["numbers"]["after"] < 1e-4 and derived["warned"]["after"]
+    assert derived["wrong_steps"]["after, search"] == [1, 2, 3]  # its buckets are never made anew
+    assert derived["wrong_steps"]["after, view"] == derived["wrong_steps"]["after, search, view"] == []
+    assert derived["wrong_steps"]["after, static"] == [1, 2]
     first = result["ways"]["after"]["by_layer"][0]
     assert max(first[:3:2]) > 0.1 and max(first[1], *first[3:]) < 1e-4  # two weights of 3 × 3, no other
 
@@ -225,7 +228,8 @@ def test_numbers_in_other_places_are_the_same_in_order():
 @pytest.mark.program("training/wrapped_then_channels_last", ranks=2, STEPS=2)
 def test_a_format_chosen_before_wrapping_gives_right_gradients_on_two_gpus(returned):
     derived = wrapped_then_channels_last.derive(returned)
-    assert derived["first"]["before"] < 1e-4 and max(derived["later"].values()) < 1e-4
+    for way in ("before", "before, view", "before, search"):
+        assert max(derived["first"][way], derived["later"][way]) < 1e-4
 
 
 def test_new_memory_is_filled_in_one_setting_only():

@@ -22,10 +22,8 @@ from torch import Tensor, nn
 
 from snippets.graphs.capture_beside_threads import error_of
 
-SMALL, LARGE = (
-    2**10,
-    2**24,
-)  # elements: in a block with others, or in memory of their own
+# elements: in a block with others, or in memory of their own
+SMALL, LARGE = 2**10, 2**24
 WIDTH = 64
 GPU = torch.device("cuda", 1)
 
@@ -96,6 +94,12 @@ def in_device(make: Callable[..., Callable[[float], Tensor]]):
     return make(where=torch.cuda.device(GPU))
 
 
+def anew(make: Callable[[], Callable[[float], Tensor]]):
+    """With a new capture stream, of the GPU that is current then (not documented)."""
+    torch.cuda.graph.default_capture_stream = None
+    return make()
+
+
 SMALL_GRAPH, LARGE_GRAPH = partial(graphed, SMALL), partial(graphed, LARGE)
 #: each in a process of its own, where GPU 0 is current
 CASES: dict[str, Callable[[], Callable[[float], Tensor]]] = {
@@ -106,6 +110,12 @@ CASES: dict[str, Callable[[], Callable[[float], Tensor]]] = {
     "callables, device": lambda: in_device(callable_of),
     "device, second": lambda: after_another(partial(in_device, SMALL_GRAPH)),
     "callables, device, second": lambda: after_another(partial(in_device, callable_of)),
+    "device, second, anew": lambda: after_another(
+        partial(anew, partial(in_device, SMALL_GRAPH))
+    ),
+    "callables, device, second, anew": lambda: after_another(
+        partial(anew, partial(in_device, callable_of))
+    ),
     "stream": lambda: on_stream(nullcontext()),
     "stream, second": lambda: after_another(partial(on_stream, nullcontext())),
 }
@@ -166,7 +176,7 @@ def main() -> dict:
         rows = dict(zip(CASES, pool.map(in_a_child, CASES), strict=True))
     for name, row in rows.items():
         row["word"] = word(row)
-        print(f"{name:27}{row['word']:22}{row.get('found', '')}")
+        print(f"{name:33}{row['word']:22}{row.get('found', '')}")
         for key in ("says", "replay_says", "warning", "after"):
             if row.get(key):
                 print(f"    {key}: {row[key][:90]}")

@@ -29,6 +29,13 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "after": ("after", {}),
     "before, view": ("before", {"gradient_as_bucket_view": True}),
     "after, view": ("after", {"gradient_as_bucket_view": True}),
+    "before, search": ("before", {"find_unused_parameters": True}),
+    "after, search": ("after", {"find_unused_parameters": True}),
+    "after, search, view": (
+        "after",
+        {"find_unused_parameters": True, "gradient_as_bucket_view": True},
+    ),
+    "after, static": ("after", {"static_graph": True}),
 }
 
 
@@ -91,7 +98,7 @@ def main() -> dict:
         if dist.get_rank() == 0:
             off = "".join(f"{share:10.1e}" for share in ways[way]["off"])
             warned = "warned" if any(ways[way]["warned"]) else "no warning"
-            print(f"{way:14}{off}   {warned}")
+            print(f"{way:20}{off}   {warned}")
     torch.set_warn_always(False)
     dist.destroy_process_group()
     return {"ranks": ranks, "ways": ways, "parameters": names}

@@ -241,7 +241,8 @@ def test_a_capture_refuses_what_waits(returned):
 @pytest.mark.parametrize("case", ["large", "device", "device, second, anew", "stream", "stream, second"])
 def test_a_graph_of_another_gpu_is_called_with_two_numbers(case, two_gpus, monkeypatch):
     monkeypatch.setattr(capture_on_wrong_gpu, "LARGE", 4)
-    monkeypatch.setattr(torch.cuda.graph, "default_capture_stream", None, raising=False)
+    # a function, which can have an attribute, as the class that it stands for
+    monkeypatch.setattr(torch.cuda, "graph", partial(torch.cuda.graph))
     monkeypatch.setattr(capture_on_wrong_gpu, "LARGE_GRAPH", partial(capture_on_wrong_gpu.graphed, 4))
     row = capture_on_wrong_gpu.outcome(capture_on_wrong_gpu.CASES[case])
     assert row["found"] == [11.0, 15.0] and row["right"] and row["says"] == row["after"] == ""

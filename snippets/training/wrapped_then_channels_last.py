@@ -6,6 +6,7 @@
 # launcher = "torchrun"
 # ranks = 2
 # exclusive = false
+# missing = { 0 = "not recorded yet" }
 # timeout = 120
 # ///
 """A model becomes `channels_last` before or after DDP wraps it: are its gradients right?"""
@@ -105,20 +106,28 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """By way: the first step's error, that of its numbers in order, and the later ones'."""
+    """By way: how far its steps are off, which of them are wrong, and whether DDP warns."""
     ways = results["ways"]
+    off = {way: row["off"] for way, row in ways.items()}
+    warned = {way: any(row["warned"]) for way, row in ways.items()}
+    wrong = {
+        way: [step for step, share in enumerate(shares, 1) if share > 1e-3]
+        for way, shares in off.items()
+    }
+    words = {way: " and ".join(map(str, steps)) for way, steps in wrong.items()}
+    for way, steps in wrong.items():
+        if not steps:
+            words[way] = "none"
+        if len(steps) == len(off[way]):
+            words[way] = "all"
     return {
-        "first": {way: row["off"][0] for way, row in ways.items()},
+        "first": {way: shares[0] for way, shares in off.items()},
+        "last": {way: shares[-1] for way, shares in off.items()},
         "numbers": {way: row["off_in_order"][0] for way, row in ways.items()},
-        "later": {way: max(row["off"][1:]) for way, row in ways.items()},
-        "warned": {way: any(row["warned"]) for way, row in ways.items()},
-        "says": {
-            way: "yes" if any(row["warned"]) else "no" for way, row in ways.items()
-        },
-        "wrong_steps": {
-            way: [n for n, off in enumerate(row["off"], 1) if off > 1e-3]
-            for way, row in ways.items()
-        },
+        "warned": warned,
+        "says": {way: "yes" if told else "no" for way, told in warned.items()},
+        "wrong_steps": wrong,
+        "steps": words,
     }
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils import deterministic
 
 from snippets.pictures import bars
-from snippets.timing.benchmark import Timing, wall_clock
+from snippets.timing.benchmark import wall_clock
 from snippets.timing.lanes import is_on_gpu, profiled
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.models import Dense
@@ -180,11 +180,9 @@ def main() -> dict:
 def derive(results: dict) -> dict:
     """By network: how long the filling takes of a step, and how many fills it adds."""
     rows = results["networks"]
-    price, least, most, added, filling_ms, price_ms = {}, {}, {}, {}, {}, {}
+    price, added, filling_ms, price_ms = {}, {}, {}, {}
     for net, row in rows.items():
-        turns = row["ms_trials"]
-        slower = ratios(Timing(turns["filled"]), Timing(turns["unfilled"]))
-        price[net], least[net], most[net] = median(slower), min(slower), max(slower)
+        price[net] = row["slower"]["filled"] / row["slower"]["unfilled"]
         price_ms[net] = row["ms"]["filled"] - row["ms"]["unfilled"]
         if "fills" in row:
             kernels = row["fills"]
@@ -194,9 +192,6 @@ def derive(results: dict) -> dict:
     algorithms = {net: row["slower"]["unfilled"] for net, row in rows.items()}
     return {
         "price": price,
-        "least": least,
-        "most": most,
-        "in_each_trial": sorted(net for net, ratio in least.items() if ratio > 1),
         "price_ms": price_ms,
         "added": added,
         "filling_ms": filling_ms,

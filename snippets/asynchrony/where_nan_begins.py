@@ -3,6 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [0, 1]
+# few = { cpu = "two runs; on a CPU it measures nothing" }
 # take = ["first_not_finite"]
 # ///
 """A loss or its gradient is NaN: what anomaly detection finds, and what a hook finds."""

@@ -66,6 +66,23 @@ def test_sections_of_evidence_are_closed_rows(page):
     assert "four" in evidence.rpartition("</details>")[2]
 
 
+def test_a_heading_in_code_is_no_row_and_code_in_a_row_stays_code(page):
+    fenced = "```text\n## Not one\n<details>\n```\n"
+    made = page(CHAPTER.replace("one\n", f"{fenced}\n!!! note\n\n    More.\n", 1))
+    assert made.count('<details class="ov-row">') == made.count("</details>") == 2
+    assert "## Not one\n&lt;details&gt;" in made
+
+
+def test_no_template_has_what_ends_a_paragraph_within_one():
+    """Markdown in HTML ends it there: what stands in a row would come apart."""
+    ends = r"<(?:output|div|form|details|figure|ul|ol|table|pre|svg|progress|canvas|h[1-6])\b"
+    templates = sorted((ROOT / "overlap").glob("*/templates/*.html"))
+    assert len(templates) > 20
+    for path in templates:
+        for paragraph in re.findall(r"<p\b(?:(?!</p>).)*", path.read_text(encoding="utf-8"), re.S):
+            assert not re.search(ends, paragraph), path
+
+
 def test_blocks_between_evidence_and_the_end_are_in_rows():
     parts = CHAPTER.replace("A reason.", "```snippet a/b\n```").replace("one\n", "```snippet a/c\n```\n")
     blocks: list[Any] = parse(parts.replace("four\n", "```snippet a/d\n```\n"), "one.md")

@@ -1,6 +1,7 @@
 """The machine chapter: ceilings and what is reached of them, launches, and what a GPU says of itself."""
 
 import ctypes
+import gc
 import os
 import re
 import sys
@@ -39,6 +40,7 @@ from snippets.machine import (
     host_numbers,
     is_cuda_there,
     kernel_from_source,
+    kernel_libraries,
     latency_ladder,
     launch_cost,
     loading_modes,
@@ -51,18 +53,22 @@ from snippets.machine import (
     pycuda_contexts,
     pycuda_errors,
     pycuda_exit,
+    pycuda_first,
     pycuda_gradient,
     pycuda_graph,
     pycuda_handles,
     pycuda_kernel,
     pycuda_kernel_broken,
+    pycuda_leaks,
     pycuda_memory,
+    pycuda_occupancy,
     pycuda_resources,
     pycuda_stream,
     pycuda_stream_kept,
     pycuda_threads,
     pycuda_transfers,
     pycuda_two_gpus,
+    pycuda_which_gpu,
     read_or_write,
     small_copy,
     small_kernels,
@@ -1285,3 +1291,180 @@ def test_the_hosts_numbers_are_positive_and_its_own_network_answers(monkeypatch,
     monkeypatch.setattr(threading, "Process", threading.Thread, raising=False)
     network = host_numbers.of_the_network()
     assert network["us"] > 0 and network["gb_s"] > 0
+
+
+# pycuda: other libraries, what memory and contexts cost, occupancy
+
+
+class Doubles(kernel_libraries.Compiled):
+    """A library whose kernel PyTorch runs; where no stream is named, in the default one."""
+
+    def kernel(self, source: str):
+        return lambda out, a: torch.mul(a, 2, out=out)
+
+    def told(self, kernel, out, a):
+        kernel(out, a)
+
+    def untold(self, kernel, out, a):
+        def launch():
+            with torch.cuda.stream(torch.cuda.default_stream()):
+                kernel(out, a)
+
+        return launch
+
+    def passes(self, kernel, out, a):
+        return {"tensor": lambda: kernel(out, a), "number": lambda: kernel(out, 1 / 0)}
+
+
+@pytest.fixture
+def doubles(monkeypatch):
+    """This library for the one of PyTorch's, and few elements, on a GPU that works late."""
+    monkeypatch.setitem(kernel_libraries.LIBRARIES, "compile_kernel", Doubles)
+    monkeypatch.setattr(kernel_libraries, "LARGE", 1000)
+    with imitated(late=True) as gpu:
+        yield gpu
+
+
+def test_a_librarys_launch_is_in_order_and_in_the_graph_if_it_is_told_the_stream(doubles):
+    row = kernel_libraries.probe("compile_kernel")
+    assert row["wrong"] == {"told": 0, "untold": 1000} and row["graph"]["replays"] == [5, 7]
+    assert row["graph"]["during"] == 0 and row["graph"]["call"] == row["graph"]["capture"] == ""
+    assert row["passed"]["tensor"] == {"says": "", "right": kernel_libraries.SMALL}
+    assert row["passed"]["number"] == {"says": "ZeroDivisionError: division by zero", "right": 0}
+
+
+def test_a_librarys_kernels_are_timed_until_they_ran(doubles):
+    row = kernel_libraries.ready("compile_kernel")
+    assert set(row) == {"import_ms", "first_ms", "ms"} and min(row.values()) >= 0
+
+
+def test_a_library_that_is_not_there_is_told_and_the_others_are_measured(doubles, monkeypatch, capsys):
+    for name in ("cupy", "cuda.core"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(kernel_libraries, "in_a_process", lambda work, *args: work(*args))
+    monkeypatch.delitem(kernel_libraries.LIBRARIES, "pycuda")
+    monkeypatch.setattr(
+        kernel_libraries, "both_orders", lambda works, **how: {name: Timing([1e-6]) for name in works}
+    )
+    result = kernel_libraries.main()
+    assert "ModuleNotFoundError" in result["rows"]["CuPy"]["missing"]
+    assert "ModuleNotFoundError" in result["rows"]["cuda.core"]["missing"]
+    assert set(result["launch"]["us"]) == {"torch", "compile_kernel"}
+    printed = capsys.readouterr().out
+    assert printed.count("missing: ") == 2 and "compile_kernel      launched in  1.00 µs" in printed
+
+
+def test_pytorchs_stream_is_told_by_the_protocol():
+    handle = kernel_libraries.StreamHandle(SimpleNamespace(cuda_stream=7))
+    assert handle.__cuda_stream__() == (0, 7)
+    assert kernel_libraries.blocks_for(torch.empty(257)) == 2
+
+
+def test_the_least_of_four_numbers_is_what_an_sm_holds():
+    of = dict(zip(pycuda_occupancy.LIMITS, [32, 2048, 65536, 233_472, 1024], strict=True))
+    for threads, registers, shared, blocks in (
+        (64, 10, 0, 32),
+        (96, 10, 0, 21),
+        (256, 100, 0, 2),
+        (64, 10, 20_000, 11),
+    ):
+        assert pycuda_occupancy.blocks_at_most(of, threads, registers, shared) == blocks
+
+
+def test_the_driver_writes_to_its_first_argument_or_says_why_not():
+    def written(value, number):
+        value._obj.value = number
+        return number > 8
+
+    assert pycuda_occupancy.asked(written, 7) == 7
+    with pytest.raises(RuntimeError, match="written: error True"):
+        pycuda_occupancy.asked(written, 9)
+
+
+def test_steps_of_processes_become_medians_or_how_they_died():
+    flags = {"torch_in_the_first": True, "thread_in_the_same": False, "wrong": 0, "waited_ms": 1.0}
+    rows = [{"ms": {"torch": ms}, "mib": {"torch": 4}} | flags for ms in (1, 5, 2)]
+    row = pycuda_first.medians(rows)
+    assert row["ms"] == {"torch": 2} and row["ms_trials"] == {"torch": [1, 5, 2]}
+    assert row["thread_in_the_same"] == [False] * 3
+    assert pycuda_first.medians([*rows, {"died": -6}]) == {"died": -6}
+    for steps in pycuda_first.ORDERS.values():
+        assert set(steps) <= set(pycuda_first.STEPS) == set(pycuda_first.LINES)
+        compile("; ".join(pycuda_first.LINES[step] for step in steps), "steps", "exec")
+
+
+def test_memory_taken_is_read_after_each_drop(pycuda, monkeypatch):
+    free = iter([2**40, 2**40 - 2**28, 2**40 - 2**28, 2**40])
+    monkeypatch.setattr(pycuda_leaks, "array_of", lambda elements: object())
+    monkeypatch.setattr(pycuda_leaks, "free_mib", lambda: next(free) / 2**20)
+    monkeypatch.setattr(torch, "ones", lambda *args, **how: None)
+    row = pycuda_leaks.taken("mem_alloc, kept")
+    assert row == {"mib": 256, "collected_mib": 256, "cleared_mib": 0} and pycuda.stack == []
+    assert gc.isenabled()
+
+
+def test_a_refused_allocation_is_counted_with_what_it_says(pycuda, monkeypatch):
+    free = iter([1000.0, 232.0])
+    monkeypatch.setattr(pycuda_leaks, "free_mib", lambda: next(free))
+    monkeypatch.setattr(torch, "ones", lambda *args, **how: None)
+    row = pycuda_leaks.refused()
+    assert row["lost_mib"] == 768 == row["calls"] * pycuda_leaks.MIB
+    assert "invalid device context" in row["says"]
+
+
+def test_each_way_to_choose_a_gpu_runs_in_a_process(pycuda, monkeypatch, capsys):
+    asked = []
+    row = {"before": 0, "pycuda": 1}
+    monkeypatch.setattr(pycuda_which_gpu, "in_a_process", lambda work, *case: asked.append(case) or row)
+    assert set(pycuda_which_gpu.main()["rows"]) == set(pycuda_which_gpu.CASES)
+    assert ("1", None) in asked and (None, 1) in asked
+    assert "CUDA_DEVICE=1: before 0, pycuda 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_the_formula_for_blocks_on_an_sm_agrees_with_the_driver(real_pycuda):
+    torch.ones(1, device="cuda")
+    of = pycuda_occupancy.limits()
+    for name in pycuda_occupancy.KERNELS:
+        for row in pycuda_occupancy.by_the_driver(name):
+            formula = pycuda_occupancy.blocks_at_most(
+                of, row["threads"], row["registers"], row["shared_bytes"]
+            )
+            assert row["driver"] <= formula, (name, row)
+            if name == "small":
+                assert row["driver"] == formula, "its threads limit it, which have no unit"
+
+
+@pytest.mark.gpu
+def test_an_array_takes_pytorchs_memory_and_gives_it_back(real_pycuda):
+    from pycuda import driver, gpuarray
+
+    text = (ROOT / "docs/pycuda.md").read_text()
+    code = re.search(r"```python\n(class TorchMemory.*?)```", text, re.S)[1]
+    with pycuda_context.torch_context():
+        shared = torch.cuda.Stream()
+        before = torch.cuda.memory_allocated()
+        names = {"torch": torch, "driver": driver, "gpuarray": gpuarray, "shared": shared}
+        exec(compile(code, "docs/pycuda.md", "exec"), names)
+        array = names["array"]
+        assert torch.cuda.memory_allocated() - before == 4096 == array.nbytes
+        array.fill(3)
+        assert array.get().tolist() == [3] * 1024
+        assert (
+            torch.as_tensor(array, device="cuda").data_ptr()
+            == int(array.gpudata)
+            == array.gpudata.kept.data_ptr()
+        )
+        del array, names["array"]
+        gc.collect()
+        assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", list(kernel_libraries.LIBRARIES))
+def test_each_library_doubles_a_tensor_in_pytorchs_stream(name, real_pycuda):
+    why = kernel_libraries.missing(name)["missing"]
+    if why:
+        pytest.skip(why)
+    row = kernel_libraries.probe(name)
+    assert row["wrong"] == {"told": 0, "untold": 1000} and row["graph"]["replays"] == [5, 7]

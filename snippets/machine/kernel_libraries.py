@@ -283,6 +283,7 @@ def ready(name: str) -> dict:
 def wrong_elements(library: Compiled, kernel, how: str) -> int:
     """PyTorch fills `a` late with threes, the kernel doubles: how many are not six?"""
     out, a = torch.zeros(2, LARGE, device="cuda")
+    torch.cuda.synchronize()
     with torch.cuda.stream(library.stream()):
         launch = {
             "told": lambda: library.told(kernel, out, a),

@@ -94,8 +94,9 @@ def taken(name: str) -> dict:
         gc.collect()
         collected = before - free_mib()
         objects.clear()
-        row = {"mib": after, "collected_mib": collected}
-        return row | {"cleared_mib": before - free_mib()}
+        cleared = before - free_mib()
+    gc.enable()
+    return {"mib": after, "collected_mib": collected, "cleared_mib": cleared}
 
 
 def refused() -> dict:

@@ -391,7 +391,6 @@ def of_processes(name: str) -> dict:
 
 
 def main() -> dict:
-    pycuda_driver()  # says so if pycuda is missing
     rows: dict[str, dict] = {}
     for name in LIBRARIES:
         why = in_a_process(missing, name)
@@ -422,6 +421,29 @@ def main() -> dict:
     protocol = hasattr(torch.cuda.Stream, "__cuda_stream__")
     result = {"elements": {"small": SMALL, "large": LARGE}, "rows": rows}
     return result | {"launch": launch, "torch_stream_has_protocol": protocol}
+
+
+def derive(results: dict) -> dict:
+    """Libraries whose launches are in order, too early without a stream, in a graph.
+
+    `takes` are the ways to pass a tensor by which all elements are right.
+    """
+    small = results["elements"]["small"]
+    names: dict[str, list[str]] = {"in_order": [], "early": [], "in_graph": []}
+    takes = {}
+    for name, row in results["rows"].items():
+        if "wrong" not in row:
+            continue
+        if row["wrong"]["told"] == 0:
+            names["in_order"].append(name)
+        if row["wrong"]["untold"] > 0:
+            names["early"].append(name)
+        if row["graph"]["during"] == 0 and row["graph"]["replays"] == [5, 7]:
+            names["in_graph"].append(name)
+        takes[name] = [
+            way for way in row["passed"] if row["passed"][way]["right"] == small
+        ]
+    return names | {"takes": takes}
 
 
 if __name__ == "__main__":

@@ -139,5 +139,14 @@ def main() -> dict:
     return {"limits": of, "rows": rows}
 
 
+def derive(results: dict) -> dict:
+    """In how many rows the formula is the driver's number, and in which it is smaller."""
+    rows = results["rows"]
+    return {
+        "same": sum(row["formula"] == row["driver"] for row in rows),
+        "smaller": [row for row in rows if row["formula"] < row["driver"]],
+    }
+
+
 if __name__ == "__main__":
     main()

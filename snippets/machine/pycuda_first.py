@@ -92,6 +92,7 @@ def take_steps(order: str, pipe) -> None:
         pipe.recv()
     last = {"context": current_context(), "thread": context_of_a_thread()}
     beside_a_thread()  # warm up
+    time.sleep(2)  # what its thread launched has ended, in whichever context
     pipe.send(last | beside_a_thread())
     pipe.recv()
 

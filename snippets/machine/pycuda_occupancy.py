@@ -26,6 +26,25 @@ extern "C" __global__ void shared(float *x, int n)
     __syncthreads();
     for (int i = threadIdx.x; i < 5000; i += blockDim.x) x[i] = tile[4999 - i] * n;
 }
+extern "C" __global__ void odd(float *x, int n)
+{
+    __shared__ float tile[3177];  // with the reserved bytes no multiple of 128
+    for (int i = threadIdx.x; i < 3177; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 3177; i += blockDim.x) x[i] = tile[3176 - i] * n;
+}
+extern "C" __global__ void __launch_bounds__(512, 3) bounded(float *x, int n)
+{
+    float v[90];
+    #pragma unroll
+    for (int i = 0; i < 90; i++) v[i] = x[i * n + threadIdx.x];
+    for (int k = 0; k < n; k++) {
+        #pragma unroll
+        for (int i = 0; i < 90; i++) v[i] = v[i] * v[(i + 1) % 90] + k;
+    }
+    #pragma unroll
+    for (int i = 0; i < 90; i++) x[i * n + threadIdx.x] = v[i];
+}
 extern "C" __global__ void registers(float *x, int n)
 {
     float v[90];
@@ -39,7 +58,7 @@ extern "C" __global__ void registers(float *x, int n)
     for (int i = 0; i < 90; i++) x[i * n + threadIdx.x] = v[i];
 }
 """
-KERNELS = ["small", "shared", "registers"]
+KERNELS = ["small", "shared", "odd", "bounded", "registers"]
 THREADS = [64, 96, 256, 512]
 #: Their numbers in the driver's header.
 SHARED_SIZE_BYTES, NUM_REGS = 1, 4

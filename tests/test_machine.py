@@ -54,6 +54,7 @@ from snippets.machine import (
     pycuda_errors,
     pycuda_exit,
     pycuda_first,
+    pycuda_first_kernel,
     pycuda_gradient,
     pycuda_graph,
     pycuda_handles,
@@ -1468,3 +1469,28 @@ def test_each_library_doubles_a_tensor_in_pytorchs_stream(name, real_pycuda):
         pytest.skip(why)
     row = kernel_libraries.probe(name)
     assert row["wrong"] == {"told": 0, "untold": 1000} and row["graph"]["replays"] == [5, 7]
+
+
+def test_a_kernel_loaded_at_the_import_and_one_loaded_at_last_are_launched(monkeypatch):
+    launched = []
+
+    def loaded(source):
+        number = len(launched)
+        launched.append(None)
+        return lambda *args, **shape: launched.append(number) or shape["grid"]
+
+    monkeypatch.setattr(pycuda_first_kernel, "ELEMENTS", 1000)
+    monkeypatch.setattr(pycuda_first_kernel, "by_pycuda", loaded)
+    monkeypatch.setattr(pycuda_first_kernel, "waited_ms", lambda: 50.0)
+    monkeypatch.setattr(pycuda_first_kernel, "pycuda_driver", lambda: None)
+    contexts = iter([5, 7])
+    monkeypatch.setattr(pycuda_first_kernel, "current_context", lambda: next(contexts))
+    for step in pycuda_first.STEPS:
+        monkeypatch.setitem(pycuda_first.STEPS, step, lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None, raising=False)
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device: zeros(*shape))
+    row = pycuda_first_kernel.kernels("autoinit, torch")
+    assert row["import_is_current"] is False and launched == [None, None, 1, 0]
+    assert row["kernels"] == {name: {"says": "", "wrong": 1000} for name in ("late", "early")}

@@ -426,7 +426,9 @@ def main() -> dict:
 def derive(results: dict) -> dict:
     """Libraries whose launches are in order, too early without a stream, in a graph.
 
-    `takes` are the ways to pass a tensor by which all elements are right.
+    `takes` are the ways to pass a tensor by which all elements are right; `ran_ms` is the
+    time of the import and the first kernel, `kept_us` of a launch with all made before;
+    `to_torch` is that in launches of `torch.mul`.
     """
     small = results["elements"]["small"]
     names: dict[str, list[str]] = {"in_order": [], "early": [], "in_graph": []}
@@ -443,7 +445,21 @@ def derive(results: dict) -> dict:
         takes[name] = [
             way for way in row["passed"] if row["passed"][way]["right"] == small
         ]
-    return names | {"takes": takes}
+    short = {"core": "cuda.core", "cupy": "CuPy", "pycuda": "pycuda"}
+    short["torch"] = "compile_kernel"
+    rows, us = results["rows"], results["launch"].get("us", {})
+    ran_ms = {
+        key: rows[name]["import_ms"] + rows[name]["first_ms"]
+        for key, name in short.items()
+        if "first_ms" in rows.get(name, {})
+    }
+    kept = {"core": "cuda.core, kept", "cupy": "CuPy, kept"}
+    kept |= {"pycuda": "pycuda, prepared", "torch": "compile_kernel"}
+    kept_us = {key: us[way] for key, way in kept.items() if way in us}
+    ways = kept | {"anew": "CuPy"}
+    to_torch = {key: us[way] / us["torch"] for key, way in ways.items() if way in us}
+    times = {"ran_ms": ran_ms, "kept_us": kept_us, "to_torch": to_torch}
+    return names | {"takes": takes} | times
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 300
+# few = { h200 = "not recorded again yet" }
 # ///
 """pycuda's imports before PyTorch's first use of the GPU, or after it; more contexts."""
 
@@ -246,6 +247,27 @@ def main() -> dict:
     for name, us in push.get("us", {}).items():
         print(f"{name:20}{us:6.2f} µs")
     return {"elements": ELEMENTS, "orders": orders, "ends": ends, "push": push} | more
+
+
+def derive(results: dict) -> dict:
+    """Orders in which nothing is read early, or PyTorch is in the first step's context.
+
+    `apart` are those in which two threads of PyTorch work in two contexts; the MiB of
+    contexts are the least of one's own, and all of those that were retained.
+    """
+    rows = {name: row for name, row in results["orders"].items() if "wrong" in row}
+    own = results["own_contexts"].get("rows", [])
+    kept = results["retained"].get("rows", [])
+    return {
+        "in_order": [name for name in rows if max(rows[name]["wrong"]) == 0],
+        "in_the_first": [
+            name for name in rows if all(rows[name]["torch_in_the_first"])
+        ],
+        "apart": [name for name in rows if not any(rows[name]["thread_in_the_same"])],
+        "own_mib": min([row["mib"] for row in own], default=0),
+        "retained_mib": sum(row["mib"] for row in kept),
+        "one_context": all(row["same"] for row in kept),
+    }
 
 
 if __name__ == "__main__":

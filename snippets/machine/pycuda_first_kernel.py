@@ -89,5 +89,21 @@ def main() -> dict:
     return {"elements": ELEMENTS, "orders": orders}
 
 
+def derive(results: dict) -> dict:
+    """Orders in which an early kernel fails each time, or one of each kind is right."""
+    names: dict[str, list[str]] = {"fails": [], "early_right": [], "late_right": []}
+    for order, rows in results["orders"].items():
+        kernels = [row.get("kernels", {}) for row in rows]
+        early, late = (
+            [each.get(when) for each in kernels] for when in ("early", "late")
+        )
+        if all(kernel and kernel["says"] for kernel in early):
+            names["fails"].append(order)
+        for key, loaded in (("early_right", early), ("late_right", late)):
+            if all(kernel and kernel["wrong"] == 0 for kernel in loaded):
+                names[key].append(order)
+    return names
+
+
 if __name__ == "__main__":
     main()

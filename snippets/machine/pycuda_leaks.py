@@ -132,5 +132,14 @@ def main() -> dict:
     return {"size_mib": MIB, "rows": rows, "refused": outside}
 
 
+def derive(results: dict) -> dict:
+    """Cases whose memory is free at once, and those that keep some without their objects."""
+    rows = {name: row for name, row in results["rows"].items() if "mib" in row}
+    return {
+        "free_at_once": [name for name in rows if rows[name]["mib"] <= 4],
+        "keeps": [name for name in rows if rows[name]["cleared_mib"] > 4],
+    }
+
+
 if __name__ == "__main__":
     main()

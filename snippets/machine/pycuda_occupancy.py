@@ -159,9 +159,18 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """In how many rows the formula is the driver's number, and in which it is smaller."""
+    """In how many rows the formula is the driver's number, and in which it is smaller.
+
+    `above` is the most by which it is larger, of all and of the kernel `small`.
+    """
     rows = results["rows"]
+    above = {
+        key: max(row["formula"] - row["driver"] for row in rows if row["kernel"] in of)
+        for key, of in (("most", KERNELS), ("small", ["small"]))
+    }
     return {
+        "above": above,
+        "core_differs": [row for row in rows if row["cuda_core"] != row["driver"]],
         "same": sum(row["formula"] == row["driver"] for row in rows),
         "smaller": [row for row in rows if row["formula"] < row["driver"]],
     }

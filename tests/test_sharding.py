@@ -19,7 +19,9 @@ from snippets.training import (
     built_in_parts,
     checkpoint_or_nothing,
     clip_over_meshes,
+    compile_unprofiled,
     compiled_and_split,
+    context_parallel,
     fsdp_account,
     fsdp_activations,
     fsdp_beside_ddp,
@@ -47,6 +49,7 @@ import torch
 import torch.distributed as dist
 from snippets.timing import take_turns as turns
 
+exec(os.environ.get("LENT", ""))
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 sizes = json.loads(sys.argv[1])
 modules = {name: import_module(f"snippets.training.{name}") for name in sizes}
@@ -78,11 +81,36 @@ for name in sys.argv[3:]:
     dist.init_process_group = partial(dist.init_process_group, store=store, rank=rank, world_size=ranks)
     vars(modules["fsdp_options"]).update(sizes["fsdp_options"])
     vars(module).update(sizes[name])
-    module.take_turns = quick
+    module.take_turns = module.both_orders = quick
     with open(f"{sys.argv[2]}/{name}.{rank}", "w") as file:
         json.dump(module.main() | {"diary": diary}, file, allow_nan=False)
     sys.stdout.flush()
     os._exit(0)
+"""
+#: Context parallel knows the kernels of GPUs alone. Lends it the CPU's, by the same functions.
+LENT = """
+import torch
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.experimental._context_parallel import _attention as ring
+
+flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+def whole(mesh, tensors):
+    return tuple(DTensor.from_local(each, mesh, [Shard(2)], run_check=False) for each in tensors)
+
+def forward(op, args, options):
+    mesh, causal = args[0].device_mesh, options.get("is_causal", (*args, 0.0, False)[4])
+    local = [each.to_local() for each in args[:3]]
+    return whole(mesh, ring._templated_ring_attention(mesh.get_group(), 2, flash, *local, is_causal=causal))
+
+def backward(op, args, options):
+    mesh, names = args[0].device_mesh, ("grad_out", "query", "key", "value", "out", "logsumexp")
+    local = {name: each.to_local() for name, each in zip(names, args)}
+    local |= {"grad_out_name": "grad_out", "dropout_p": 0.0, "is_causal": args[7]}
+    return whole(mesh, ring._templated_ring_attention_backward(mesh.get_group(), 2, back, **local))
+
+ring.custom_ops |= {flash: forward, back: backward}
 """
 CPU = torch.device("cpu")
 SMALL = {"LAYERS": 4, "WIDTH": 128, "TOKENS": 16}
@@ -127,6 +155,21 @@ SIZES: dict[str, dict] = {
         "STEPS": 1,
         "BACKEND": "eager",
     },
+    "compile_unprofiled": {
+        "LAYERS": 3,
+        "WIDTH": 256,
+        "ROWS": 2,
+        "TOKENS": 4,
+        "STEPS": 1,
+        "BACKEND": "aot_eager",
+    },
+    "context_parallel": {
+        "HEADS": 2,
+        "HEAD": 16,
+        "TOKENS": {"short": 256, "long": 512},
+        "STEPS": {"short": 1, "long": 1},
+        "CHECKED": 128,
+    },
     "pipeline_equal_rows": {"WIDTH": 16, "ROWS": 4, "CHECKED_ROWS": 4, "MICRO_BATCHES": [1, 2, 4]},
 }
 #: It profiles its steps before it times them: what it prints does not use those times.
@@ -143,7 +186,9 @@ def small(where, tmp_path_factory) -> dict[str, dict]:
         two_blocks = too_large_for_one.STATE_BYTES * 2 * (12 * 64**2 + 13 * 64)
         full = {"FULL": two_blocks / torch.cuda.get_device_properties(0).total_memory}
         sizes = SIZES | {"too_large_for_one": SIZES["too_large_for_one"] | full}
-    run_in_small(RUNNER, sizes, folder, where)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LENT", LENT if where == "cpu" else "")
+        run_in_small(RUNNER, sizes, folder, where)
     return {name: json.loads((folder / f"{name}.0").read_text()) for name in SIZES}
 
 
@@ -184,6 +229,48 @@ def test_compiled_and_split_blocks_learn_as_one_device(small):
     assert result["graphs"]["ddp"] == result["graphs"]["fsdp"] == 0
     assert min(result["graphs"]["ddp_compiled"], result["graphs"]["fsdp_compiled"]) >= 1
     assert compiled_and_split.plot(result, {})
+
+
+def test_compiled_ways_are_timed_beside_ddp_without_a_profile(small):
+    result = small["compile_unprofiled"]
+    assert "profile" not in result["diary"] and result["diary"].count("time") == len(result["ways"])
+    assert {name: way["parts"] for name, way in result["ways"].items()} == {
+        "after": 2,
+        "unsplit": 1,
+        "blocks": 4,
+        "blocks_unsplit": 2,
+    }
+    derived = compile_unprofiled.derive(result)
+    assert derived["most_error"] < 1e-3 and derived["recompiles"] == 0 and len(derived["gains"]) == 4
+    assert compile_unprofiled.plot(result, {})
+
+
+def test_tokens_on_two_ranks_give_the_attention_of_one(small):
+    result = small["context_parallel"]
+    assert "profile" not in result["diary"]
+    assert max(result["transformer_error"][way] for way in context_parallel.WAYS) < 1e-4
+    assert result["transformer_error"]["alone"] > 0.1, "a rank that exchanges nothing is wrong"
+    for length in ("short", "long"):
+        assert max(result[length]["error"][way] for way in context_parallel.WAYS) < 0.02
+        for name in ("attention", "transformer"):
+            assert set(result[length][name]["ms"]) == {"one_gpu", *context_parallel.WAYS}
+    if min(result["long"]["transformer"]["gb"].values()) > 0:  # on GPUs
+        assert context_parallel.derive(result)["most_off"] < 0.02
+        assert context_parallel.plot(result, {})
+
+
+def test_a_balanced_rank_has_tokens_of_the_head_and_the_tail():
+    x = torch.arange(8).view(1, 8)
+    parts = [context_parallel.tokens_of(x, 1, "balanced", rank, 2).tolist() for rank in (0, 1)]
+    assert parts == [[[0, 1, 6, 7]], [[2, 3, 4, 5]]]
+    assert context_parallel.tokens_of(x, 1, "in_order", 1, 2).tolist() == [[4, 5, 6, 7]]
+
+
+def test_a_nan_is_no_small_error():
+    good = [torch.ones(2)]
+    assert context_parallel.off(good, good) == 0
+    with pytest.raises(AssertionError, match="NaN"):
+        context_parallel.off([torch.tensor([1.0, float("nan")])], good)
 
 
 def test_a_large_model_in_parts_trains_as_the_whole_one(small):

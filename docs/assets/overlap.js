@@ -16,9 +16,9 @@
     round,
   }
   const compute = (term, numbers) => {
+    if (typeof term === "string") return numbers[term]
     if (!Array.isArray(term)) return term
     const [kind, ...terms] = term
-    if (kind === "name") return numbers[terms[0]]
     if (kind === "let") return compute(terms[2], { ...numbers, [terms[0]]: compute(terms[1], numbers) })
     if (kind === "if") return compute(compute(terms[0], numbers) ? terms[1] : terms[2], numbers)
     return OPERATIONS[kind](...terms.map(each => compute(each, numbers)))

@@ -214,14 +214,14 @@ class Calculator(Block):
         return view.render(
             read_template("calculator"),
             key=self.key,
-            formula=json.dumps(_whole(self.lets, self.formula)),
-            limit=json.dumps(as_json(self.limit)) if self.limit else "",
+            formula=_compact(_whole(self.lets, self.formula)),
+            limit=_compact(as_json(self.limit)) if self.limit else "",
             limit_label=self.limit_label,
-            says=json.dumps(_sentences(self.says)) if self.says else "",
+            says=_compact(_sentences(self.says)) if self.says else "",
             said=self.said(start),
             curve=self._axis,
             inputs=self.inputs,
-            started=json.dumps(start),
+            started=_compact(start),
             start=start,
             result=show(self.result(start)),
             text=self.label,
@@ -257,12 +257,17 @@ def _rounded(number):
     return float(f"{number:.4g}") if isinstance(number, float) else number
 
 
-def _whole(lets, formula: str) -> list:
+def _whole(lets, formula: str) -> list | str | float:
     """A formula with its named parts, as a page computes it: `["let", name, part, formula]`."""
     whole = as_json(formula)
     for name, part in reversed(lets):
         whole = ["let", name, as_json(part), whole]
     return whole
+
+
+def _compact(data) -> str:
+    """JSON without spaces: in an attribute of a page, where each quotation mark takes six bytes."""
+    return json.dumps(data, separators=(",", ":"))
 
 
 def _sentences(says) -> list[list]:

@@ -177,8 +177,8 @@ def over_some(expression: str, scopes: Sequence[Mapping]) -> list:
     return over(expression, scopes) or [evaluate(expression, scopes[0])]
 
 
-def as_json(expression: str) -> list:
-    """A formula over numbers as nested lists that a script can compute: `["+", 1, ["name", "x"]]`.
+def as_json(expression: str) -> list | str | float:
+    """A formula over numbers as nested lists for a script: `["+", 1, "x"]`, where text is a name.
 
     Numbers, names, arithmetic, one comparison, `a if b else c`, abs and round of one number, max and min of
     several; nothing else.
@@ -190,7 +190,7 @@ def as_json(expression: str) -> list:
             case ast.Constant(int() | float() as number):
                 return number
             case ast.Name(name):
-                return ["name", name]
+                return name
             case ast.UnaryOp(ast.USub(), inner):
                 return ["-", 0, convert(inner)]
             case ast.BinOp(left, operator, right):

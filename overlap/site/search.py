@@ -93,7 +93,7 @@ MENDED = [
         ".map(([row,{title,text}])=>"
         "overlapRank.rowOf(row,...[title,text].map(l=>l.replace(/<[^>]*>/g,' '))))},"
         "ranked(e,s){let o='symptoms/?entry=',u=s.filter(a=>a.location.startsWith(o));"
-        r"if(!globalThis.overlapRank||/\p{sc=Han}/u.test(e))return s;"
+        r"if(!globalThis.overlapRank||u.length<2||/\p{sc=Han}/u.test(e))return s;"
         "let{scores:c}=overlapRank.ranked(this.rows(),e);u.sort((a,l)=>c.get(l.location)-c.get(a.location));"
         "return s.map(a=>a.location.startsWith(o)?u.shift():a)},"
         r'has(c,w){return RegExp(w.replace(/_+/g,"[^a-z\\d]*"),"i").test(c.title+" "+c.text)},'

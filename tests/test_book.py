@@ -488,6 +488,23 @@ def test_each_chapter_says_its_answer_first(page, pages):
     assert len(text.split()) <= 1000
 
 
+def test_a_link_that_promises_a_calculator_leads_to_its_form():
+    """At most twelve lines above it, and no other section between: the first field is then on the screen."""
+    links = [
+        (path, *link)
+        for path in sorted((ROOT / "docs").glob("*.md"))
+        for link in re.findall(r"\[Calculators?: [^]]+\]\(([\w.]*)#([\w-]+)\)", path.read_text())
+    ]
+    assert len(links) >= 7
+    for path, page, anchor in links:
+        text = (path.parent / page if page else path).read_text()
+        place = re.search(rf'<a id="{anchor}">|\{{ #{anchor}\b', text)
+        assert place, f"{path.name}: no anchor {anchor}"
+        behind = text[place.end() :].partition("\n```calculator ")[0]
+        near = behind.count("\n") <= 12 and not re.search(r"^#|^```", behind, re.M)
+        assert near, f"{path.name}: {anchor} is far above its calculator"
+
+
 @pytest.mark.parametrize("page", sorted({*PAGES} - {"clinic", "first_steps", "machine", "memory", "pycuda"}))
 def test_behind_the_answer_stands_its_part_of_the_step(page, pages):
     """In one line, with how long the step takes with the fault and without, where it is one of the six."""

@@ -118,7 +118,7 @@ def plot(results: dict, ceilings: dict):
             said = f"% of the copy hidden, {stream} stream"
             cells = Cells(["to GPU", "back"], rows, percent, said, texts, within)
             title = f"{stream} stream:\n{title}"
-            panels.append(Panel([cells], Axis("of the copy is hidden"), title=title))
+            panels.append(Panel([cells], Axis(), title=title))
     return Picture(panels, columns=2)
 
 

@@ -217,7 +217,7 @@ class Statements(Block):
         for name, statement, *cells in rows:
             title, attributes = f"{name} · {statement}", ""
             if is_chinese(self.page):
-                title, attributes = f'{name} · <span lang="zh">{statement}</span>', f"data-toc-label={name}"
+                title, attributes = f'{name} · <span lang="zh">{statement}</span>', f'data-toc-label="{name}"'
             fields = dict(zip(headings[2:], cells, strict=True))
             parts.append(_in_list(name.lower(), headings[1], title, fields, attributes))
         return _listed("ov-symptoms ov-statements", parts)
@@ -229,8 +229,8 @@ class Statements(Block):
 
 def _in_list(anchor: str, label: str, title: str, fields: dict[str, str], attributes: str = "") -> str:
     """An entry of a list: its heading, and a paragraph for each field."""
-    name = anchor.replace("_", r"\_")  # two of them would begin strong words
-    heading = f'### {title} {{ #{name} data-label="{label}" {attributes} }}'
+    # As HTML: in Markdown two underscores of a name would begin strong words.
+    heading = f'<h3 id="{anchor}" data-label="{label}" {attributes} markdown="span">{title}</h3>'
     paragraphs = [f'{text}\n{{: data-label="{column}" }}' for column, text in fields.items()]
     text = "\n\n".join([heading, *paragraphs])
     return f'<div class="ov-symptom" markdown="1">\n\n{text}\n\n</div>'

@@ -1133,7 +1133,7 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
 
 def test_the_clinic_prints_no_sentence_on_the_game_that_paper_lacks(visit):
     page = visit("clinic/")
-    sentence = page.get_by_text("longest gap first")
+    sentence = page.get_by_text("beginning with the longest gap")
     beside = page.get_by_text("The profiler makes steps longer")
     assert sentence.is_visible() and beside.is_visible()
     page.emulate_media(media="print")
@@ -1218,6 +1218,26 @@ def test_a_timeline_opens_in_the_place_of_its_picture_and_closes(visit, path, la
     figure.get_by_role("button", name="Close").click()
     assert still.count() == 1
     assert page.evaluate("document.activeElement.innerText") == "Explore this timeline"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_timeline_opens_where_the_reader_looks_and_closes_to_where_he_was(visit, width):
+    page = visit("streams/", width=width, rows=False)
+    figure = page.locator(".ov-summary .ov-figure[data-timelines]").first
+    figure.scroll_into_view_if_needed()
+    explore = figure.get_by_role("button", name="Explore this timeline")
+    explore.evaluate("button => scrollBy(0, button.getBoundingClientRect().top - 600)")
+    before = page.evaluate("scrollY")
+    explore.click()
+    figure.locator(".ov-timeline").wait_for()
+    page.wait_for_timeout(300)
+    header = page.locator(".md-header").bounding_box()
+    tools, canvas = (figure.locator(f".ov-explore {part}").first.bounding_box() for part in (".ov-tools", ".ov-timeline"))
+    assert header["y"] + header["height"] <= tools["y"] < canvas["y"], "not under the header"
+    assert canvas["y"] + canvas["height"] <= 900
+    figure.get_by_role("button", name="Close").click()
+    page.wait_for_timeout(300)
+    assert abs(page.evaluate("scrollY") - before) <= 2
 
 
 def test_what_explores_timelines_is_fetched_for_the_game_or_where_a_reader_asks(visits):

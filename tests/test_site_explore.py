@@ -242,7 +242,7 @@ def test_a_launch_and_its_kernel_are_linked(page):
     assert told(page).startswith("stream 7: <b>add</b>")
     drawing.click(position=at(drawing, 50, 0))
     page.keyboard.press("l")
-    assert told(page) == "The recording does not say what belongs to this."
+    assert told(page) == "No link between calls and kernels is recorded here."
 
 
 def test_a_timeline_without_launches_says_so(page):
@@ -401,11 +401,11 @@ def test_faults_are_found_in_their_order(page, folder):
     assert "The dashed frame is what the next repair takes away" in told.inner_text()
     assert verdict.inner_text() == (
         "Yes: nobody reads (no worker). What the trace showed: the GPU is empty. "
-        "Without it a step takes 50 ms instead of 90. More in Moving data."
+        "Repaired, a step takes 50 ms instead of 90. More in Moving data."
     )
-    assert title.inner_text() == "1 of 2 taken out: 50 ms a step" and bars(page).count() == 4
+    assert title.inner_text() == "1 of 2 faults repaired: 50 ms a step" and bars(page).count() == 4
     page.keyboard.press("Enter")  # the next choice has the focus
-    assert title.inner_text() == "2 of 2 taken out: 25 ms a step" and bars(page).count() == 2
+    assert title.inner_text() == "2 of 2 faults repaired: 25 ms a step" and bars(page).count() == 2
     assert page.locator("#place .ov-tools").last.locator("button").count() == 0
     assert page.locator("#place .ov-told").inner_text().endswith("2 faults, with 1 wrong choice.")
     assert page.locator(".ov-target").count() == 0

@@ -39,7 +39,7 @@ const behindWait = ({ frame, lanes }) => {
 
 /* What a timeline frames: what the next repair takes away, and at least so much that it can be seen; or its longest gap. */
 const framed = ({ frame, lanes, low, high }) => {
-  if (!frame) return longestIdle(lanes)
+  if (!frame) return longestIdle(lanes.filter(({ name }) => name !== "copies"))
   const [from, length] = frame
   return { from, to: from + Math.max(length, (high - low) / 500) }
 }
@@ -76,10 +76,10 @@ export const play = async (place, faults, steps, url) => {
   const show = number => {
     const { fault, ms } = stages[number]
     again.hidden = !number
-    title.textContent = number ? translated("{0} of {1} taken out: {2} ms a step", number, options.length, ms)
+    title.textContent = number ? translated("{0} of {1} faults repaired: {2} ms a step", number, options.length, ms)
       : translated("All faults: {0} ms a step", ms)
     const timeline = timelines.get(number ? fault : "all"), { lanes, us } = timeline
-    const idle = longestIdle(lanes), last = Math.max(...lanes.flatMap(({ events }) => events.map(({ end }) => end)))
+    const idle = longestIdle(lanes.filter(({ name }) => name !== "copies")), last = Math.max(...lanes.flatMap(({ events }) => events.map(({ end }) => end)))
     const frame = framed(timeline), isOver = number === options.length
     const behind = isOver ? null : behindWait(timeline)
     const isGap = Math.min(idle.to, frame.to) - Math.max(idle.from, frame.from) > (frame.to - frame.from) / 2
@@ -117,7 +117,7 @@ export const play = async (place, faults, steps, url) => {
       return
     }
     cured.add(fault)
-    verdict.textContent = translated("Yes: {0} ({1}). What the trace showed: {2}. Without it a step takes {3} ms instead of {4}. ",
+    verdict.textContent = translated("Yes: {0} ({1}). What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ",
       words, written, next.hint, next.ms, stages[number].ms)
     if (more) verdict.append(translated("More in "), more.cloneNode(true), translated("."))
     show(number + 1)

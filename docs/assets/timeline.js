@@ -313,7 +313,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     "+": () => scale(2), "=": () => scale(2), "-": () => scale(0.5), 0: reset,
     l: () => {
       const [other] = chosen ? partnersOf(chosen) : []
-      other ? choose(other) : say(translated("The recording does not say what belongs to this."))
+      other ? choose(other) : say(translated("No link between calls and kernels is recorded here."))
     },
     g: () => {
       if (!chosen) return walk(1)
@@ -407,6 +407,7 @@ export const explore = async (place, url) => {
     ...zooming(() => drawing), marks,
     button("Close", "Close the timeline", () => {
       box.remove()
+      box.dispatchEvent(new Event("closed"))
       place.querySelector("button")?.focus({ preventScroll: true })
     }),
   )

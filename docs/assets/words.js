@@ -90,13 +90,13 @@ window.overlapWords ??= (() => {
       "{0}, {1}, from {2} on.": "{0}，持续 {1}，从 {2} 开始。",
       ", ": "，",
       "There is no gap behind this event.": "这个事件后面没有空隙。",
-      "The recording does not say what belongs to this.": "记录没有说明与它对应的是什么。",
+      "No link between calls and kernels is recorded here.": "这里没有记录调用与内核的对应关系。",
 
       // fault.js: the clinic's game
       "Start again": "重新开始",
       "Put all faults back": "恢复所有故障",
       "All faults: {0} ms a step": "全部故障：每步 {0} ms",
-      "{0} of {1} taken out: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
+      "{0} of {1} faults repaired: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
       " Here the GPU is idle for longest.": "GPU 空闲最久的就是这里。",
       " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
       "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is pale, Python makes no CUDA call; where it is hatched, it waits for the GPU.":
@@ -113,7 +113,7 @@ window.overlapWords ??= (() => {
       "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
       "Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.":
         "对，这个故障也存在：{0}（{1}）。但请先排除另一个：看看虚线框里。",
-      "Yes: {0} ({1}). What the trace showed: {2}. Without it a step takes {3} ms instead of {4}. ":
+      "Yes: {0} ({1}). What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ":
         "对：{0}（{1}）。从记录中可以看到：{2}。排除之后，每步的时间从 {4} ms 变为 {3} ms。",
       "More in ": "详见",
       ".": "。",

@@ -101,13 +101,25 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """Of a step with `item()`: when the GPU ends, and how long it computes."""
+    """Of a step with `item()`: when the GPU ends, and how long it computes.
+
+    And of small kernels in the last step that has them: the share of the GPU's idle time.
+    """
     if "timelines" not in results:
         return {}
     events = results["timelines"]["item"]
     on_gpu = [start + us for lane, start, us, *_ in events if "CPU" not in lane]
     computing = [us for lane, _, us, *_ in events if lane == "compute"]
-    return {"item_ms": {"ends": max(on_gpu) / 2e3, "computes": sum(computing) / 2e3}}
+    found = {"item_ms": {"ends": max(on_gpu) / 2e3, "computes": sum(computing) / 2e3}}
+    rows = sorted(results["timelines"]["copy"], key=lambda row: row[1])
+    copies = sorted((row for row in rows if row[0] == "copies"), key=lambda row: row[2])
+    sent = max(start for _, start, *_ in copies[-2:])  # the longest send pixels
+    kernels = [row for row in rows if row[0] == "compute" and row[1] >= sent]
+    large = min(start for _, start, us, *_ in kernels if us >= 1000)
+    small = [(start, us) for _, start, us, *_ in kernels if start < large]
+    span = sum(small[-1]) - small[0][0]
+    found["small_kernels"] = {"idle": 1 - sum(us for _, us in small) / span}
+    return found
 
 
 def plot(results: dict, ceilings: dict):
@@ -169,8 +181,12 @@ def plot(results: dict, ceilings: dict):
         on_gpu = sorted(
             (start / 1e3, us / 1e3) for lane, start, us, _ in rows if "CPU" not in lane
         )
-        if fault in ("loader", "copy"):
+        if fault == "loader":
             return longest_of(gaps_between(on_gpu))
+        if fault == "copy":  # up to the kernel that has waited for it
+            kernels = [row[1:3] for row in rows if row[0] == "compute"]
+            gaps = gaps_between(sorted((at / 1e3, us / 1e3) for at, us in kernels))
+            return longest_of(gaps)
         step = last_step(rows)
         ends = max(start + ms for lane, start, ms, _ in step if "CPU" not in lane)
         begin = max(map(sum, on_gpu)) - ends

@@ -1232,7 +1232,9 @@ def test_a_timeline_opens_where_the_reader_looks_and_closes_to_where_he_was(visi
     figure.locator(".ov-timeline").wait_for()
     page.wait_for_timeout(300)
     header = page.locator(".md-header").bounding_box()
-    tools, canvas = (figure.locator(f".ov-explore {part}").first.bounding_box() for part in (".ov-tools", ".ov-timeline"))
+    tools, canvas = (
+        figure.locator(f".ov-explore {part}").first.bounding_box() for part in (".ov-tools", ".ov-timeline")
+    )
     assert header["y"] + header["height"] <= tools["y"] < canvas["y"], "not under the header"
     assert canvas["y"] + canvas["height"] <= 900
     figure.get_by_role("button", name="Close").click()

@@ -121,7 +121,7 @@ def test_a_value_and_the_line_below_an_output_say_how_many_runs_were_disturbed(b
     )
     assert statistics(book, "{a/b: us}")["h200"].note == "70 to 200, 3 runs on one host, 1 of them disturbed"
     recorded = book.book().recordings("a/b")["h200"]
-    assert recorded.runs_in_words == "3 runs on one host, 1 of them disturbed, typically 162% apart"
+    assert recorded.runs_in_words == "3 runs on one host, 1 of them disturbed; the runs differ by about 162%"
 
 
 @pytest.mark.parametrize(

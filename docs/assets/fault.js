@@ -27,7 +27,7 @@ const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's lo
   + "Where its lane is pale, Python makes no CUDA call; where it is hatched, it waits for the GPU."
 const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
 
-const WAIT = " In the frame Python waits for the GPU. Behind it Python has {0} to the end of the step. "
+const WAIT = " In the frame Python waits for the GPU. After the frame, {0} of the step are left. "
   + "A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?"
 
 /* How long Python works behind a frame that is one of its waits; null for other frames. Frames lie in the last step. */

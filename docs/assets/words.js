@@ -103,7 +103,7 @@ window.overlapWords ??= (() => {
         "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行颜色浅的地方没有调用 CUDA；有斜线的地方在等待 GPU。",
       "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?":
         "现在 GPU 没有长的空隙了。虚线框里是下一次修复会去掉的部分。它是什么？",
-      " In the frame Python waits for the GPU. Behind it Python has {0} to the end of the step. A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?":
+      " In the frame Python waits for the GPU. After the frame, {0} of the step are left. A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?":
         "虚线框里 Python 在等待 GPU；此后到这一步结束，Python 还要 {0}。一步依次是：前向传播、损失、反向传播、优化器。下面每一行代码，是什么时候需要它的数的？",
       " This is in the frame.": "这就在虚线框里。",
       " The frame is elsewhere.": "虚线框在别处。",

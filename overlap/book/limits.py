@@ -15,7 +15,7 @@ ABOVE = 1.03
 #: A claim must hold when what it compares moves by this many interquartile ranges over the runs.
 SPREADS = 3
 
-BY_NAME = {"near": NEAR, "far": FAR, "above": ABOVE, "spreads": SPREADS}
+BY_NAME = {"near": NEAR, "far": FAR, "above": ABOVE, "spreads": SPREADS, "slower": round(1 / NEAR, 2)}
 
 
 def most(runs: Iterable) -> bool:

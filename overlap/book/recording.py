@@ -62,7 +62,7 @@ class Recording:
 
     @property
     def runs_in_words(self) -> str:
-        """`3 runs on one host, 1 of them disturbed, typically 4% apart`; nothing of a single calm one."""
+        """`3 runs on one host, 1 disturbed; the runs differ by about 4%`; nothing of a single calm one."""
         other_work = disturbed(self.runs)
         if len(self.runs) == 1:
             return "disturbed" if other_work else ""
@@ -70,12 +70,12 @@ class Recording:
 
     @property
     def _spread_in_words(self) -> str:
-        """`, typically 4% apart`; nothing where no number differs."""
+        """`; the runs differ by about 4%`; nothing where no number differs."""
         apart = spread(self.runs)
         if apart is None:
             return ""
         digits = 0 if apart >= 0.01 else 1
-        return f", typically {apart:.{digits}%} apart"
+        return f"; the runs differ by about {apart:.{digits}%}"
 
     @cached_property
     def grade(self) -> str:

@@ -1198,6 +1198,46 @@ dist.destroy_process_group()
 """
 
 
+#: What is counted in two ranks: all-reduces of two blocks in both passes, with plain and replicated norms.
+COUNTED = """
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import PrepareModuleOutput
+
+dist.init_process_group("gloo")
+mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+rows = torch.ones(2, 8, 16).cumsum(1)
+whole = new_model()
+whole(rows).square().mean().backward()
+for replicated in (False, True):
+    model, counts = new_model(), []
+    split_layers(model, mesh, ["q", "k", "v", "up"], ["out", "down"])
+    for block in model if replicated else []:
+        same = {"output_layouts": Replicate(), "desired_output_layouts": Replicate()}
+        parallelize_module(block.norm, mesh, PrepareModuleOutput(**same, use_local_output=False))
+    with CommDebugMode() as forward:
+        loss = model(rows).square().mean()
+    with CommDebugMode() as backward:
+        loss.backward()
+    counts = [mode.get_total_counts() // len(model) for mode in (forward, backward)]
+    assert counts == [2, 2 if replicated else 4], counts
+    for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+        grad = getattr(mine.grad, "full_tensor", mine.grad.clone)()
+        torch.testing.assert_close(grad, other.grad, rtol=1e-4, atol=1e-5)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="two ranks on the CPU")
+def test_a_split_block_sums_twice_forward_and_four_times_backward_or_twice(tmp_path):
+    """In `split_layers`: q, k and v each sum their input's gradient, unless they share a replicated one."""
+    code = Paste("", 0, "split_layers", "").code(ROOT)
+    model = LAYERS[: LAYERS.index("dist.init_process_group")]
+    (tmp_path / "file.py").write_text("import torch\n" + code + "\n" + model + COUNTED)
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
 def test_layers_are_split_and_fsdp_splits_them_again(tmp_path, pasted):
     assert callable(pasted("split_layers")["split_layers"])
     boxes = (Paste("", 0, name, "").code(ROOT) for name in ("split", "split_layers"))
@@ -1287,6 +1327,20 @@ for mine, other in zip(stage.parameters(), whole[rank].parameters(), strict=True
 assert len(losses) == (4 if rank == 2 else 0)
 if losses:
     torch.testing.assert_close(sum(losses) / 4, loss.detach())
+for model in (whole, stage):  # gradients are added, and validation adds none
+    model.zero_grad()
+    for part in (slice(6), slice(6, 12)):
+        more, expected = (rows.roll(1, 0), targets) if part.start else (rows, targets)
+        if model is whole:
+            F.mse_loss(whole(more), expected).backward()
+        else:
+            step(more, expected)
+            with torch.no_grad():
+                losses = step(more, expected, train=False)
+for mine, other in zip(stage.parameters(), whole[rank].parameters(), strict=True):
+    torch.testing.assert_close(mine.grad, other.grad)
+if losses:
+    torch.testing.assert_close(sum(losses) / 4, F.mse_loss(whole(more), expected).detach())
 dist.barrier()
 dist.destroy_process_group()
 """

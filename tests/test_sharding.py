@@ -1027,6 +1027,30 @@ def test_a_split_model_is_not_copied_but_its_parts_are_averaged(alone):
         torch.testing.assert_close(ema[name].full_tensor(), expected.detach())
 
 
+@pytest.mark.parametrize("resharded", [True, False])
+def test_averaged_weights_are_copied_in_and_back_after_a_reshard(alone, resharded):
+    """After a forward pass alone the next one uses the root's gathered weights, without an error."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), torch.ones(1, 2)
+    fully_shard(model[0], mesh=DeviceMesh("cpu", [0]))
+    fully_shard(model, mesh=DeviceMesh("cpu", [0]))
+    parts = list(model.parameters())
+    kept, averaged = [p.detach().clone() for p in parts], [torch.ones_like(p.detach()) for p in parts]
+    outputs = []
+    with torch.no_grad():
+        before = model(x)
+        for weights in (averaged, kept):
+            if resharded:
+                model.reshard()
+            for p, weight in zip(parts, weights, strict=True):
+                p.copy_(weight)
+            outputs.append(model(x))
+        model.reshard()
+        torch.testing.assert_close(model(x), before)
+    right = [torch.allclose(*each) for each in zip(outputs, (torch.full((1, 2), 7.0), before), strict=True)]
+    assert right == ([True, True] if resharded else [False, True])
+
+
 def test_one_group_has_one_type_unless_the_others_are_frozen(alone):
     for frozen in (True, False):
         model = nn.Sequential(nn.Linear(2, 2, dtype=torch.bfloat16), nn.Linear(2, 2))

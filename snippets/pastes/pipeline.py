@@ -3,16 +3,16 @@
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 
-def pipeline(stage, group, micro_batches, loss_of):
+def pipeline(stage, group, m, loss_of):
     device = next(stage.parameters()).device
     part = PipelineStage(stage, group.rank(), group.size(), device, group=group)
-    schedule = Schedule1F1B(part, micro_batches, loss_fn=loss_of)
+    schedule = Schedule1F1B(part, m, lambda *a: loss_of(*a) / m, scale_grads=False)
 
-    def step(rows, targets):
+    def step(rows, targets, train=True):
         losses = []
-        inputs = [rows] if part.is_first else []
         given = {"target": targets, "losses": losses} if part.is_last else {}
-        schedule.step(*inputs, **given)  # forward and backward passes of all parts
-        return [loss.detach() for loss in losses]
+        work = schedule.step if train else schedule.eval
+        work(*[rows] * part.is_first, **given)  # m micro-batches, and their gradients
+        return [loss.detach() * m for loss in losses]
 
     return step

@@ -108,6 +108,8 @@ class Spans:
     light: bool = False
     #: A thin line between neighbours.
     apart: bool = False
+    #: Only a line around each part: time in which nothing of the lane was recorded.
+    hollow: bool = False
     #: What each part is, as the call or the kernel: by these a reader explores a timeline.
     names: Sequence[str] = ()
 

@@ -24,7 +24,7 @@ export const game = (faults, steps) => ({
 })
 
 const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
-  + "Where its lane is pale, Python makes no CUDA call; where it is hatched, it waits for the GPU."
+  + "Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU."
 const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
 
 const WAIT = " In the frame Python waits for the GPU. After the frame, {0} of the step are left. "

@@ -17,8 +17,8 @@ const SVG = "http://www.w3.org/2000/svg"
 export const read = timeline => ({
   ...timeline,
   lanes: timeline.lanes.map(lane => {
-    const spans = lane.parts.flatMap(({ fill, light, line, spans }) => spans.map(([start, length, name, launch]) =>
-      ({ start, end: start + length, name, launch, fill, light, line })))
+    const spans = lane.parts.flatMap(({ fill, light, line, outline, spans }) => spans.map(([start, length, name, launch]) =>
+      ({ start, end: start + length, name, launch, fill, light, line, outline })))
     spans.sort((a, b) => a.start - b.start)
     return { ...lane, events: spans.filter(({ name }) => name), empty: spans.filter(({ name }) => !name) }
   }),
@@ -171,8 +171,8 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
       const beside = { x: left - 6, y: middle + 3.5 + apart * (place - (shown.length - 1) / 2), class: "ov-lane" }
       element("text", beside, svg).textContent = line
     })
-    const bar = ({ start, end, fill, line }) => element("rect", {
-      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: thick, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? fill}`,
+    const bar = ({ start, end, fill, line, outline }) => element("rect", {
+      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: thick, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? outline ?? fill}`,
     }, moving)
     lane.empty.forEach(bar)
     return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }
@@ -189,10 +189,9 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     for (const { lane, bars, middle } of rows) {
       for (const { name, start, end, light } of bars.filter(event => event.name !== lane.name)) {
         const from = Math.max(view.applyX(at(start)), 0), to = Math.min(view.applyX(at(end)), room)
-        const letters = Math.floor((to - from - 6) / LETTER)
-        if (letters < 4 || to < 0 || from > room) continue
-        const text = short(name), shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text
-        element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = shown
+        const text = short(name)
+        if (text.length * LETTER > to - from - 6) continue  // a name is written whole, or not at all
+        element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = text
       }
     }
     ticks.replaceChildren()

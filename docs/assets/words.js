@@ -99,8 +99,8 @@ window.overlapWords ??= (() => {
       "{0} of {1} faults repaired: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
       " Here the GPU is idle for longest.": "GPU 空闲最久的就是这里。",
       " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
-      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is pale, Python makes no CUDA call; where it is hatched, it waits for the GPU.":
-        "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行颜色浅的地方没有调用 CUDA；有斜线的地方在等待 GPU。",
+      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU.":
+        "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行只有外框的地方没有调用 CUDA；有斜线的地方在等待 GPU。",
       "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?":
         "现在 GPU 没有长的空隙了。虚线框里是下一次修复会去掉的部分。它是什么？",
       " In the frame Python waits for the GPU. After the frame, {0} of the step are left. A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?":

@@ -295,7 +295,7 @@ class Drawing:
         if not series:
             return
         widths = sorted(plot.x(start + length) - plot.x(start) for start, length, *_ in series.rows)
-        is_lined = is_wait(mark) or (self._is_lined(mark) and widths[len(widths) // 2] >= _LINED)
+        is_lined = is_wait(mark) or is_hollow(mark) or (self._is_lined(mark) and widths[len(widths) // 2] >= _LINED)
         inset = 0.5 if is_lined else 0.0  # half of the line around it
         top = plot.row(mark.row) - plot.lane / 2
         high, lane = _p(top + inset), _p(plot.lane - 2 * inset)
@@ -395,7 +395,7 @@ class Drawing:
 
     def fill(self, plot: Plot, mark) -> str:
         """What parts of a row are filled with."""
-        return _fill(self.color(plot, mark), is_light(mark))
+        return _PAPER if is_hollow(mark) else _fill(self.color(plot, mark), is_light(mark))
 
     def filled(self, plot: Plot, mark) -> str:
         """The style of parts of a row."""
@@ -404,7 +404,7 @@ class Drawing:
 
     def _is_lined(self, mark) -> bool:
         """Whether parts of a row have a line around them: pale grey alone is hard to see."""
-        return is_wait(mark) or (mark.light and mark.color == "ceiling")
+        return is_wait(mark) or is_hollow(mark) or (mark.light and mark.color == "ceiling")
 
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
         """A straight line."""
@@ -555,9 +555,14 @@ def _all_inside(plot: Plot) -> bool:
     return has_room and any(_is_struck(plot, end + 4, wide) for end, wide in places)
 
 
+def is_hollow(mark) -> bool:
+    """Whether parts of a row are only lines around them; the picture of another book may not know of any."""
+    return getattr(mark, "hollow", False)
+
+
 def is_light(mark) -> bool:
     """Whether parts of a row are pale: also those in which somebody waits."""
-    return mark.light or is_wait(mark)
+    return mark.light or is_hollow(mark) or is_wait(mark)
 
 
 def is_wait(mark) -> bool:

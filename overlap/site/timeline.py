@@ -7,7 +7,8 @@ A timeline has
     us            the µs of one unit of its axis; all other times are in µs
     low, high     the ends of the axis
     lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
-                  letters on it are dark, `line`, the colour of its hatch where somebody waits, and `spans`:
+                  letters on it are dark, `line`, the colour of its hatch where somebody waits, or `outline`, that
+                  of a line around parts that are not filled, and `spans`:
                   [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
     frame         [start, length] of what the clinic's game frames: spans of that name; or None
@@ -19,7 +20,7 @@ A timeline has
 
 from collections.abc import Iterable
 
-from overlap.site.draw import HATCH, WIDTHS, Drawing, is_light, is_wait
+from overlap.site.draw import HATCH, WIDTHS, Drawing, is_hollow, is_light, is_wait
 from overlap.site.layout import Layout, Plot
 from overlap.site.numbers import unit_of
 from overlap.site.scales import LINE
@@ -93,6 +94,8 @@ def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) ->
         part = {"fill": drawing.fill(plot, mark), "light": is_light(mark), "spans": spans}
         if is_wait(mark):
             part["line"] = drawing.color(plot, mark)
+        elif is_hollow(mark):
+            part["outline"] = drawing.color(plot, mark)
         lanes[mark.row]["parts"].append(part)
         named += [span for span in spans if span[2]]
     _number_launches(named, recorded)

@@ -230,7 +230,7 @@ def plot(results: dict, ceilings: dict):
                     spans[kind].append((start / 1e3, us / 1e3))
             python = sorted(span for kind in calls for span in spans[kind])
             marks: list[Any] = [
-                Spans("Python", gaps_between(python), "Python", "python", light=True)
+                Spans("Python", gaps_between(python), "Python", "python", hollow=True)
             ]
             for kind, words in calls.items():
                 waits = kind == "CPU waits"
@@ -292,7 +292,7 @@ def plot(results: dict, ceilings: dict):
         """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
 
         `wait(rows)` gives a lane, its spans in which something waits, and for what, as
-        the lane of that; `dark(rows)` from when to when these lanes are dark. The lanes
+        the lane of that, or in which Python reads; `dark(rows)` from when to when these lanes are dark. The lanes
         are from a profile, which delays Python: kernels and copies are drawn as long as
         there, and the gaps between so short that the step takes the time in its title,
         which is without a profiler.
@@ -316,7 +316,12 @@ def plot(results: dict, ceilings: dict):
                 marks.append(Spans(lane, pale, lane, color, light=True))
                 marks.append(Spans(lane, between(spans, begin, end), lane, color))
             for lane, spans, cause in waits:
-                marks.append(Spans(lane, spans, words[cause], cause, light=True))
+                reads = cause == "python"
+                word = "reads" if reads else words[cause]
+                mark = Spans(lane, spans, word, cause, light=not reads, hollow=reads)
+                marks.append(mark)
+                if reads:
+                    marks.append(Note(0.0, lane, "reads", dx=4))
             for lane in meant:
                 if lane not in lanes_of(rows):
                     marks.append(Spans(lane, [], lane, colors[lane]))
@@ -346,6 +351,12 @@ def plot(results: dict, ceilings: dict):
 
     def for_data(rows: list[list[Any]]) -> list[tuple]:
         return [("GPU", [(0.0, first_ms(rows))], "data")]
+
+    def for_reading(rows: list[list[Any]]) -> list[tuple]:
+        """As for data; until it calls CUDA, the process that trains reads."""
+        (first, _), *_ = lanes_of(rows).get("Python", [(0.0, 0.0)])
+        reads = [(0.0, first)] if first >= 1 else []
+        return [*for_data(rows), *([("Python", reads, "python")] if reads else [])]
 
     def for_numbers(rows: list[list[Any]]) -> list[tuple]:
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
@@ -395,14 +406,14 @@ def plot(results: dict, ceilings: dict):
 
     def strips() -> dict[str, Any]:
         """By part of the step: with its fault and without, or the healthy step."""
-        alone = ("nobody reads ahead", "all", for_data, until_work)
+        alone = ("nobody reads ahead", "all", for_reading, until_work)
         ahead = ("workers do", "loader", for_data, until_work)
         floats = ("pageable floats", "loader", for_data, until_work)
         sent = ("pinned bytes", "copy", for_data, until_work)
         small = ("many small kernels", "copy", no_wait, small_kernels)
         large = ("few large kernels", "kernels", no_wait, small_kernels)
         late = ("one rank comes late", "kernels", for_others, whole("all-reduce"))
-        equal = ("no rank is late", "straggler", for_others, whole("all-reduce"))
+        equal = ("on time", "straggler", for_others, whole("all-reduce"))
         asks = ("Python asks for numbers", "straggler", for_numbers, whole())
         healthy = ("it asks for none", "item", for_numbers, whole())
         drawn = {

@@ -6,8 +6,6 @@
 # ///
 """Three counters: what tensors hold, what PyTorch keeps, what the GPU has in use."""
 
-from itertools import pairwise
-
 import torch
 
 from snippets.pictures import stacked
@@ -74,12 +72,10 @@ def plot(results: dict, ceilings: dict):
         more = [now - end for now, end in zip(mib, ends, strict=True)]
         parts[label], ends = dict(zip(names, more, strict=True)), mib
     texts = {name: f"{end:,.0f}" for name, end in zip(names, ends, strict=True)}
-    for before, now in pairwise(zip(names, ends, strict=True)):
-        if now[1] == before[1]:
-            texts[now[0]] = "as before"
     picture = stacked(parts, "MiB in use on the GPU", texts)
-    outside = picture.panels[0].marks[-1]
-    outside.color, outside.light = "ceiling", True
+    _, cache, outside = picture.panels[0].marks
+    cache.color, cache.light = "ceiling", True
+    outside.color, outside.light = 7, True
     return picture
 
 

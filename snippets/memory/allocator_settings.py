@@ -191,7 +191,7 @@ def plot(results: dict, ceilings: dict):
     lanes["emptied"] = "empty_cache()\neach batch"
     colors = {
         "results": 1,
-        "last batch": 3,
+        "last batch (its result did not fit)": 3,
         "unused end of a block": 4,
         "free": "ceiling",
     }
@@ -203,7 +203,7 @@ def plot(results: dict, ceilings: dict):
             if not owner:
                 bars["free"].append((at, mib))
             elif owner == "batch_of":
-                bars["last batch"].append((at, asked))
+                bars["last batch (its result did not fit)"].append((at, asked))
             else:
                 bars["results"].append((at, asked))
             if owner and asked < mib:

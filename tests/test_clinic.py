@@ -505,7 +505,9 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
         assert panel.x.high == with_fault.x.high, "equal times are equally long"
     (reads,) = [mark for mark in with_fault.marks if getattr(mark, "name", "") == "reads"]
     assert reads.row == "Python" and reads.hollow and not reads.light, "pale is what is not meant"
-    assert reads.spans[0][0] == 0 < reads.spans[0][1] <= 42 - 20, "until its first call; then the GPU has work"
+    assert reads.spans[0][0] == 0 < reads.spans[0][1] <= 42 - 20, (
+        "until its first call; then the GPU has work"
+    )
     assert not [mark for mark in without.marks if getattr(mark, "name", "") == "reads"]
     (step,) = parts["strip-Python"].panels
     looks = {(mark.row, mark.light) for mark in step.marks if getattr(mark, "spans", ())}

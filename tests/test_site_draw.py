@@ -597,9 +597,12 @@ def test_thin_pale_parts_have_no_line_around_them():
 
 def test_hollow_parts_are_only_a_line_however_thin():
     for wide in (50.0, 2.0):
-        spans = [Spans("a", [(0.0, wide)], "reads", "python", hollow=True), Spans("a", [(wide, 400.0)], "used")]
+        spans = [
+            Spans("a", [(0.0, wide)], "reads", "python", hollow=True),
+            Spans("a", [(wide, 400.0)], "used"),
+        ]
         text = draw(Picture([Panel(spans, Axis("ms"))]), 504)[0]
-        assert re.search(r'<path [^>]*style="fill:var\(--ov-paper\);stroke:var\(--ov-series-5\)"', text)
+        assert 'style="fill:var(--ov-paper);stroke:var(--ov-series-5)"/>' in text
 
 
 def test_dots_in_rows_have_a_line_that_leads_to_their_name():

@@ -295,7 +295,8 @@ class Drawing:
         if not series:
             return
         widths = sorted(plot.x(start + length) - plot.x(start) for start, length, *_ in series.rows)
-        is_lined = is_wait(mark) or is_hollow(mark) or (self._is_lined(mark) and widths[len(widths) // 2] >= _LINED)
+        is_wide = widths[len(widths) // 2] >= _LINED
+        is_lined = is_wait(mark) or is_hollow(mark) or (self._is_lined(mark) and is_wide)
         inset = 0.5 if is_lined else 0.0  # half of the line around it
         top = plot.row(mark.row) - plot.lane / 2
         high, lane = _p(top + inset), _p(plot.lane - 2 * inset)

@@ -7,8 +7,8 @@ A timeline has
     us            the µs of one unit of its axis; all other times are in µs
     low, high     the ends of the axis
     lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
-                  letters on it are dark, `line`, the colour of its hatch where somebody waits, or `outline`, that
-                  of a line around parts that are not filled, and `spans`:
+                  letters on it are dark, `line`, the colour of its hatch where somebody waits, or `outline`,
+                  that of a line around parts that are not filled, and `spans`:
                   [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
     frame         [start, length] of what the clinic's game frames: spans of that name; or None

@@ -292,8 +292,9 @@ def plot(results: dict, ceilings: dict):
         """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
 
         `wait(rows)` gives a lane, its spans in which something waits, and for what, as
-        the lane of that, or in which Python reads; `dark(rows)` from when to when these lanes are dark. The lanes
-        are from a profile, which delays Python: kernels and copies are drawn as long as
+        the lane of that, or in which Python reads; `dark(rows)` from when to when these
+        lanes are dark. The lanes are from a profile, which delays Python:
+        kernels and copies are drawn as long as
         there, and the gaps between so short that the step takes the time in its title,
         which is without a profiler.
         """

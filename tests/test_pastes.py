@@ -1545,9 +1545,14 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     names, x = pasted("gpu_array"), torch.arange(6.0).view(2, 3).as_subclass(on_gpu)
     array = names["as_array"](x)
     assert (array.shape, array.dtype) == ((2, 3), "float32")
-    for wrong in (x.T, torch.ones(2)):
-        with pytest.raises(RuntimeError, match="not contiguous, or not on a GPU"):
+    conjugate = torch.ones(2, dtype=torch.complex64).conj().as_subclass(on_gpu)
+    negative = torch._neg_view(torch.ones(2)).as_subclass(on_gpu)
+    assert conjugate.is_contiguous() and negative.is_contiguous(), "this tells nothing of the sign"
+    for wrong in (x.T, torch.ones(2), conjugate, negative):
+        with pytest.raises(RuntimeError, match="contiguous, a conjugate or negative view, or not on a GPU"):
             names["as_array"](wrong)
+    for right in (conjugate.resolve_conj(), negative.resolve_neg()):
+        assert names["as_array"](right).base is right
     assert array.gpudata == x.data_ptr() and array.base is x
     asked = []
     monkeypatch.setattr(torch, "as_tensor", lambda array, device: asked.append((array, device)) or x)

@@ -5,8 +5,9 @@ from pycuda.gpuarray import GPUArray
 
 
 def as_array(x):
-    right = x.is_cuda and x.is_contiguous()
-    torch._check(right, lambda: "not contiguous, or not on a GPU")
+    right = x.is_cuda and x.is_contiguous() and not (x.is_conj() or x.is_neg())
+    reason = "not contiguous, a conjugate or negative view, or not on a GPU"
+    torch._check(right, lambda: reason)
     dtype = str(x.dtype).removeprefix("torch.")
     memory = {"gpudata": x.data_ptr(), "base": x}  # kept
     return GPUArray(x.shape, dtype, **memory)

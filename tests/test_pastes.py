@@ -777,7 +777,7 @@ def test_a_split_model_is_told_before_the_forward_pass_which_part_is_the_last(pa
 
     pairs = zip(torch.ones(3, 2, 4), torch.ones(3, 2, 1), strict=True)
     pasted("accumulate_split")["accumulate_split"](Model(4, 1), torch.nn.functional.mse_loss, pairs)
-    assert told == [*[False, False, "forward"] * 2, True, True, "forward"]
+    assert told == [*[False, False, "forward"] * 2, True, True, "forward", True, True]
 
 
 #: Each of two ranks has its own rows, in parts of unequal size.
@@ -814,6 +814,22 @@ for turn in (1, 2):  # all is set as it was for the next batch
     assert called == ["reduce_scatter"]
     for parameter, grad in zip(model.parameters(), expected):
         torch.testing.assert_close(parameter.grad.full_tensor(), grad)
+
+
+def bad(output, target):
+    raise ZeroDivisionError
+
+
+raising = iter([mse, bad])
+try:
+    accumulate_split(model, lambda *pair: next(raising)(*pair), [(x[rank], y[rank])] * 3)
+except ZeroDivisionError:
+    pass
+mse(model(x[rank]), y[rank]).backward()  # FSDP kept what the first part had
+model.zero_grad()
+mse(model(x[rank]), y[rank]).backward()
+for parameter, grad in zip(model.parameters(), expected):
+    torch.testing.assert_close(parameter.grad.full_tensor(), grad)
 dist.destroy_process_group()
 """
 
@@ -1138,6 +1154,13 @@ for mine, other in zip(plain.parameters(), model.parameters(), strict=True):
 dist.barrier()
 dist.destroy_process_group()
 """
+
+
+def test_only_modules_within_the_model_can_be_computed_again(pasted):
+    model = torch.nn.ModuleDict({"0": torch.nn.Linear(2, 2)})
+    for blocks in (model, ["0"], [model], [torch.nn.Linear(2, 2)]):
+        with pytest.raises(ValueError, match="within the model"):
+            pasted("checkpointed")["checkpointed"](model, blocks)
 
 
 def test_blocks_are_computed_twice_and_keep_their_names_in_files(tmp_path, pasted):

@@ -7,5 +7,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 
 def checkpointed(model, blocks):
     chosen = set(blocks)
+    if not chosen <= set(model.modules()) - {model}:
+        raise ValueError("blocks: modules within the model")
     apply_activation_checkpointing(model, check_fn=lambda module: module in chosen)
     return model

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -825,7 +826,7 @@ def test_a_job_goes_on_from_its_last_step_and_stops_together(tmp_path, how):
     environment = os.environ | {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"
     }  # else ranks may take old addresses
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env=environment, **quiet) as job:
         begun = [tmp_path / "0", tmp_path / "1"]
         while how == "ends" and job.poll() is None and not all(path.exists() for path in begun):

@@ -361,7 +361,7 @@ def test_a_page_shows_whole_functions_before_it_folds(name):
 def test_a_page_shows_code_output_and_claims_of_its_machine(page, folds):
     text = re.sub(r"<[^>]+>", "", page + folds)
     assert "def times(n: int)" in text and "def main" not in text
-    assert "n = 4 ≥ 3 · 4 of 132: 3%" in text and "n = 5 ≥ 3" not in text
+    assert "n = 4 ≥ 3 · n = 4 of ceiling sms = 132: 3%" in text and "n = 5 ≥ 3" not in text
     assert "holds on 2 of 2 machines" in text, "the others are counted"
     assert "<svg" in page and "n &lt; 9" in page and "time &amp; tide" in page
     assert page.count('data-machine="h200" data-machines="cpu h200 h200-x2"') == 2
@@ -400,7 +400,7 @@ def test_what_a_reader_can_take_home(built):
     assert re.search(r'href="\.\./a/#claim-a-number-[0-9a-f]{6}">Three, <em>at least</em>', claims)
     rows = re.findall(r'data-machine="([^"]+)" data-note="([^"]+)".*?ov-unseen">(\w+)', claims, re.S)
     assert rows == [
-        ("h200", "1 × H200: n = 4 ≥ 3 · 4 of 132: 3%", "holds"),
+        ("h200", "1 × H200: n = 4 ≥ 3 · n = 4 of ceiling sms = 132: 3%", "holds"),
         ("h200-x2", "2 × H200: n = 5 ≥ 3 · 5 of 132: 4%", "holds"),
         ("cpu", "CPU: n = 3 ≥ 2", "holds"),
         ("h200", "1 × H200: n = 4 ≥ 2", "holds"),

@@ -401,7 +401,7 @@ def test_what_a_reader_can_take_home(built):
     rows = re.findall(r'data-machine="([^"]+)" data-note="([^"]+)".*?ov-unseen">(\w+)', claims, re.S)
     assert rows == [
         ("h200", "1 × H200: n = 4 ≥ 3 · n = 4 of ceiling sms = 132: 3%", "holds"),
-        ("h200-x2", "2 × H200: n = 5 ≥ 3 · 5 of 132: 4%", "holds"),
+        ("h200-x2", "2 × H200: n = 5 ≥ 3 · n = 5 of ceiling sms = 132: 4%", "holds"),
         ("cpu", "CPU: n = 3 ≥ 2", "holds"),
         ("h200", "1 × H200: n = 4 ≥ 2", "holds"),
         ("h200-x2", "2 × H200: n = 5 ≥ 2", "holds"),

@@ -2012,7 +2012,7 @@ SEARCHED = {
     "memory leak": "symptoms/#memory-grows",
     "why is my first iteration slow": "symptoms/#the-first-cuda-call",
     "tensor parallel or pipeline parallel": "symptoms/#tensor-parallel glossary/#tensor-parallel",
-    "bf16 vs fp16": "language_model/#precisions glossary/#mixed-precision glossary/#tensor-core",
+    "bf16 vs fp16": "symptoms/#why-is-bf16 language_model/#precisions glossary/#mixed-precision",
     "non blocking": "symptoms/#non_blocking",
     "pin memory": "symptoms/#pin_memory",
     "cuda graph": "glossary/#cuda-graph graphs/",

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -242,7 +243,8 @@ def _listed(names: str, parts: list[str]) -> str:
 
 
 def _values(entries: Iterable[tuple]) -> list[Value]:
-    return [value for entry in entries for text in _texts(entry) for _, value in inline.values(text)]
+    texts = chain.from_iterable(map(_texts, entries))
+    return [value for text in texts for _, value in inline.values(text)]
 
 
 def _texts(entry: tuple) -> list[str]:

@@ -84,7 +84,7 @@ def passes(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def shared(model: nn.Module, x: Tensor, dim: int, mesh: DeviceMesh) -> list[Tensor]:
-    """The same of this rank's tokens; dim: that of tokens in x, which all ranks have.
+    """Outputs and gradients of this rank's tokens; x is the whole sequence, its tokens in dimension dim.
 
     Weights' gradients are those of all tokens if the model is wrapped in DDP.
     """

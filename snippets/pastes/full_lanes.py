@@ -1,16 +1,16 @@
 """The share of `steps` in which each lane is full; in Memcpy and nccl, the CPU's part of it counts, too."""
 
-from torch.profiler import profile
+from torch.profiler import profile, record_function
 
 
 def full_lanes(steps):
-    with profile(acc_events=True) as profiled:
+    with profile(acc_events=True) as profiled, record_function("steps"):
         steps()
-    full = {lane: set() for lane in ("DataLoader", "nccl", "Memcpy", "CUDA", "CPU")}
-    for e in profiled.events():
-        lane = next((lane for lane in full if lane in e.name), e.device_type.name)
-        if lane == "DataLoader" or not e.is_user_annotation:
-            us = range(int(e.time_range.start), int(e.time_range.end))
-            full.setdefault(lane, set()).update(us)
-    ran = sorted(set().union(*full.values())) or [0]
-    return {lane: f"{len(full[lane]) / (ran[-1] - ran[0] + 1):.0%}" for lane in full}
+    us, ends = {"steps": 0, "DataLoader": 0, "nccl": 0, "Memcpy": 0, "CUDA": 0}, {}
+    for e in sorted(profiled.events(), key=lambda e: e.time_range.start):
+        lane = next((lane for lane in us if lane in e.name), e.device_type.name)
+        if lane in ("steps", "DataLoader") or not e.is_user_annotation:
+            start = max(e.time_range.start, ends.get(lane, 0))  # no moment counts twice
+            ends[lane] = max(e.time_range.end, start)
+            us[lane] = us.get(lane, 0) + ends[lane] - start
+    return {lane: f"{full / us['steps']:.0%}" for lane, full in list(us.items())[1:]}

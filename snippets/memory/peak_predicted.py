@@ -65,8 +65,9 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
 
     `work` makes its model, optimizer and data itself: AssertionError for a real tensor
     from outside, DataDependentOutputException for what reads a value, as `.item()`
-    does, and DynamicOutputShapeException for a size that depends on values, as that of
-    `nonzero`. Say `foreach=True` (or `fused=True`) to the optimizer: its default on a
+    does, DynamicOutputShapeException for a size that depends on values, as that of
+    `nonzero`, and NotImplementedError for a sparse tensor, which has no storage to
+    count, as the gradient of `Embedding(sparse=True)`. Say `foreach=True` (or `fused=True`) to the optimizer: its default on a
     GPU is another for fake tensors.
 
     For "cuda" it needs a PyTorch that was built with CUDA, and for a backward pass a

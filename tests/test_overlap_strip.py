@@ -1,5 +1,7 @@
 """The strip of dots of a claim: which comparisons have one, where its dots and bounds lie, what it says."""
 
+from itertools import pairwise
+
 import pytest
 
 from overlap.blocks.strip import WIDTH, strips
@@ -15,8 +17,8 @@ def test_dots_are_medians_of_runs_and_lie_on_the_side_of_the_bound_that_they_are
     (strip,) = strips("a <= 1.05", RUNS)
     assert strip.values == {"h100-80gb-hbm3": 0.98, "h200-x2": 1.2}
     assert strip.words == "a: at most 1.05. 1 × H100: 0.98; 2 × H200: 1.2, not so."
-    ((bound, text, _),) = strip.lines()
-    assert text == "≤ 1.05"
+    (bound,) = strip.lines
+    assert [text for _, text, _ in strip.limits] == ["≤ 1.05"]
     assert 0 < strip.x(0.98) < bound < strip.x(1.2) < WIDTH
     share = (bound - strip.x(0.98)) / (strip.x(1.2) - strip.x(0.98))
     assert share == pytest.approx((1.05 - 0.98) / (1.2 - 0.98), abs=0.001)
@@ -46,5 +48,33 @@ def test_bounds_and_values_in_words(expression):
 
 def test_a_text_at_an_end_stays_in_the_picture():
     for expression, anchor in (("a >= 0.1", "start"), ("a <= 9", "end"), ("a <= 1.09", "middle")):
-        ((_, _, actual),) = next(iter(strips(expression, RUNS))).lines()
-        assert actual == anchor
+        (strip,) = strips(expression, RUNS)
+        assert [text.anchor for text in strip.limits] == [anchor]
+        assert all(text.span[0] >= 0 and text.span[1] <= WIDTH for text in (*strip.limits, *strip.ends))
+
+
+#: Expressions, and the texts under their dots and over their bounds.
+TEXTS = {
+    "us <= 30": (["9 µs", "21 µs"], ["≤ 30 µs"]),
+    "us <= 900": (["9–21 µs"], ["≤ 900 µs"]),
+    "us >= 3 * us_of_one": (["3", "7"], ["≥ 3"]),
+    "count == 4": None,
+    "count <= 40": (["4"], ["≤ 40"]),
+    "0 < us < 900": (["9–21 µs"], ["> 0 µs", "< 900 µs"]),
+    "0.1 < us < 0.2": (["9 µs", "21 µs"], ["> 0.1 µs, < 0.2 µs"]),
+}
+
+
+@pytest.mark.parametrize("expression", TEXTS)
+def test_the_outermost_dots_and_the_bounds_have_numbers_with_their_unit_and_room(expression):
+    runs = {
+        "h100-80gb-hbm3": [{"us": 9, "us_of_one": 3, "count": 4}],
+        "h200-x2": [{"us": 21, "us_of_one": 3, "count": 4}],
+    }
+    drawn = strips(expression, runs)
+    assert bool(drawn) == bool(TEXTS[expression])
+    for strip in drawn:
+        rows = strip.ends, strip.limits
+        assert tuple([text.text for text in row] for row in rows) == TEXTS[expression]
+        for row in rows:
+            assert all(first.span[1] < second.span[0] for first, second in pairwise(row))

@@ -1,21 +1,42 @@
-"""A strip of dots under a claim's sentence: what each machine gave, and the bound as a dashed line."""
+"""A strip of dots under a claim's sentence: what each machine gave, and the bound as a dashed line.
+
+Above the line stand the bounds, below it the least and the greatest of the dots.
+"""
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from overlap.blocks.comparison import ORDERS, compared, factored, named, unit
 from overlap.book.statistic import middle, show
 from overlap.run.hardware import label
 
-WIDTH, HEIGHT = 220, 30
+WIDTH, HEIGHT = 300, 46
 #: A claim shows at most this many.
 MOST = 3
-#: The line that dots lie on, and how far it stays away from both ends.
-AXIS, _MARGIN = 21, 8
+#: The line that dots lie on, the feet of the texts above and below it, and how far dots stay from both ends.
+AXIS, ABOVE, BELOW, _MARGIN = 24, 11, 44, 8
+#: How wide a character is, and how far texts stay apart, in px.
+_CHARACTER, _GAP = 7, 8
 _WORDS = {">": "more than", ">=": "at least", "<": "less than", "<=": "at most"}
 _SIGNS = {">": ">", ">=": "≥", "<": "<", "<=": "≤"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+
+
+class Text(NamedTuple):
+    """A text of the strip: its place, in px from the left, and which end of it stands there."""
+
+    x: float
+    text: str
+    anchor: str
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """From where to where it reaches, in px."""
+        width = _CHARACTER * len(self.text)
+        left = {"start": self.x, "middle": self.x - width / 2, "end": self.x - width}[self.anchor]
+        return left, left + width
 
 
 @dataclass
@@ -54,18 +75,36 @@ class Strip:
         text = f"{label(machine)}: {show(self.values[machine])}"
         return text if self.holds(machine) else f"{text}, not so"
 
-    def lines(self) -> Iterator[tuple[float, str, str]]:
-        """Of each bound: its place, its text, and which end of the text stands there."""
-        for sign, bound in self.bounds:
-            x = self.x(bound)
-            text = f"{_SIGNS[sign]} {show(bound)} {unit(_tree(self.source))}".strip()
-            room = 4 * len(text)
-            anchor = "middle"
-            if x < room:
-                anchor = "start"
-            elif x > WIDTH - room:
-                anchor = "end"
-            yield x, text, anchor
+    @property
+    def lines(self) -> list[float]:
+        """Where the bounds stand."""
+        return [self.x(bound) for _, bound in self.bounds]
+
+    @property
+    def limits(self) -> list[Text]:
+        """The texts of the bounds: `≥ 2 ms`."""
+        texts = [_placed(self.x(bound), f"{_SIGNS[sign]} {self._text(bound)}") for sign, bound in self.bounds]
+        texts.sort(key=lambda text: text.x)
+        if any(map(_meet, texts, texts[1:])):
+            middle_of_all = (texts[0].x + texts[-1].x) / 2
+            return [_placed(middle_of_all, ", ".join(text.text for text in texts))]
+        return texts
+
+    @property
+    def ends(self) -> list[Text]:
+        """The texts of the least and the greatest dot: of one, if they read the same or have no room."""
+        low, high = min(self.values.values()), max(self.values.values())
+        first, last = _placed(self.x(low), self._text(low)), _placed(self.x(high), self._text(high))
+        middle_of_both = (self.x(low) + self.x(high)) / 2
+        if first.text == last.text:
+            return [_placed(middle_of_both, first.text)]
+        if _meet(first, last):
+            return [_placed(middle_of_both, f"{show(low)}–{last.text}")]
+        return [first, last]
+
+    def _text(self, number: float) -> str:
+        """A number with the unit of the quantity, if it has one."""
+        return f"{show(number)} {unit(_tree(self.source))}".strip()
 
 
 def strips(expression: str, by_machine: Mapping[str, Sequence[dict]]) -> list[Strip]:
@@ -98,6 +137,22 @@ def strips(expression: str, by_machine: Mapping[str, Sequence[dict]]) -> list[St
                 strip.bounds.append((sign, bound))
     whole = [strip for strip in by_source.values() if len(strip.values) == len(by_machine)]
     return whole[:MOST]
+
+
+def _placed(x: float, text: str) -> Text:
+    """In the middle over its mark, unless it would leave the picture."""
+    half = _CHARACTER * len(text) / 2
+    anchor = "middle"
+    if x < half:
+        anchor = "start"
+    elif x > WIDTH - half:
+        anchor = "end"
+    return Text(round(x, 1), text, anchor)
+
+
+def _meet(first: Text, second: Text) -> bool:
+    """Whether two texts of a row, from the left, have less than a gap between them."""
+    return first.span[1] + _GAP > second.span[0]
 
 
 def _tree(source: str) -> ast.AST:

@@ -67,8 +67,8 @@ def predicted(work: Callable[[], object], device: str = "cuda") -> tuple[int, st
     from outside, DataDependentOutputException for what reads a value, as `.item()`
     does, DynamicOutputShapeException for a size that depends on values, as that of
     `nonzero`, and NotImplementedError for a sparse tensor, which has no storage to
-    count, as the gradient of `Embedding(sparse=True)`. Say `foreach=True` (or `fused=True`) to the optimizer: its default on a
-    GPU is another for fake tensors.
+    count, as the gradient of `Embedding(sparse=True)`. Say `foreach=True` (or
+    `fused=True`) to the optimizer: its default on a GPU is another for fake tensors.
 
     For "cuda" it needs a PyTorch that was built with CUDA, and for a backward pass a
     GPU of any size. Without these PyTorch raises a RuntimeError, or in attention aborts

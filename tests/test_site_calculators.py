@@ -232,3 +232,22 @@ def test_a_choice_is_a_number_of_the_formula(visit):  # noqa: F811
     assert form.evaluate("form => form.elements.format.value") == "2"
     assert read(form.query_selector("output").text_content()) == read(show(block.result(start)))
     assert "Not confirmed by a run here" in form.query_selector(".ov-verdict").text_content()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_result_is_in_view_with_the_first_field_and_the_last(visit, width):  # noqa: F811
+    block = max(calculators(), key=lambda each: len(each.inputs))
+    form = form_of(visit, block, width=width)
+    form.owner_frame().page.set_viewport_size({"width": width, "height": 520})  # as with a keyboard on it
+    shows = """([form, at]) => {
+        const fields = form.querySelectorAll(".ov-input"), field = fields[at ? fields.length - 1 : 0]
+        field.scrollIntoView({ behavior: "instant", block: at ? "end" : "start" })
+        scrollBy({ top: at ? 120 : -120, behavior: "instant" })
+        const result = form.querySelector("output").getBoundingClientRect()
+        const place = field.getBoundingClientRect()
+        const bar = document.querySelector(".md-header").getBoundingClientRect().bottom
+        return [result, place].every(({ top, bottom }) => top >= bar && bottom <= innerHeight)
+            && (result.left >= place.right || result.top >= place.bottom)
+    }"""
+    for at in (0, 1):
+        assert form.evaluate(f"form => ({shows})([form, {at}])")

@@ -35,7 +35,7 @@ EVENTS: list[list[Any]] = [
     ["CPU", 0.0, 10.0, "cudaLaunchKernel"],
     ["CPU", 30.0, 40.0, "decode"],
     ["CPU", 72.0, 8.0, "cudaLaunchKernel"],
-    ["stream 7", 12.0, 8.0, "multiply"],
+    ["stream 7", 12.0, 8.0, "void at::native::vectorized_elementwise_kernel<4, at::native"],
     ["stream 7", 80.0, 20.0, "<b>add</b>"],
 ]
 #: Where the lanes are drawn, at the width of the page of the tests.
@@ -230,6 +230,33 @@ def test_a_bar_says_its_name_as_text(page):
     assert told(page).startswith("stream 7: <b>add</b>, 20 µs, from 80 µs on.")
 
 
+#: Names as they are recorded, and as they read.
+NAMES = {
+    "void at::native::vectorized_elementwise_kernel<4, at::native": "elementwise",
+    "void at::native::(anonymous namespace)::CatArrayBatchedCopy_": "cat",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_ali": "matmul",
+    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nch": "convolution",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsSto": "NCCL all-reduce",
+    "triton_poi_fused_addmm_relu_0": "fused: addmm relu",
+    "Memcpy HtoD (Pinned -> Device)": "copy to the GPU",
+    "void at::native::bitonicSort<int>(int*)": "bitonicSort",
+    "aten::add": "add",
+    "cudaLaunchKernel": "cudaLaunchKernel",
+    "stream 7": "stream 7",
+}
+
+
+def test_a_kernel_has_a_readable_name_and_tells_the_recorded_one(page):
+    readable = page.evaluate("async names => names.map((await import('/timeline.js')).readable)", list(NAMES))
+    assert readable == list(NAMES.values())
+    drawing = timeline(page)
+    drawing.click(position=at(drawing, 15, 1))
+    recorded = f"{EVENTS[3][3]}…"
+    assert told(page).startswith("stream 7: elementwise, 8 µs, from 12 µs on.")
+    assert told(page).endswith(f"\nRecorded name: {recorded}")
+    assert drawing.locator("title").all_text_contents().count(recorded) == 1
+
+
 def test_a_launch_and_its_kernel_are_linked(page):
     drawing = timeline(page)
     drawing.click(position=at(drawing, 90, 1))
@@ -280,7 +307,7 @@ def test_all_of_a_timeline_is_reached_by_keyboard(page):
     drawing.focus()
     steps = {
         "ArrowRight": "CPU: cudaLaunchKernel, 10 µs, from 0 s on.",
-        "ArrowDown": "stream 7: multiply, 8 µs, from 12 µs on.",
+        "ArrowDown": "stream 7: elementwise, 8 µs, from 12 µs on.",
         "g": "60 µs: the GPU is idle",
     }
     for key, sentence in steps.items():
@@ -490,7 +517,7 @@ def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_pic
             style = f'style="fill:{part["fill"]}'
             assert style + (f';stroke:{part["line"]}"' if "line" in part else '"') in drawn
     (works, waits) = lanes[2]["parts"]
-    assert works["spans"][0] == [12, 8, "multiply", None] and not works["light"]
+    assert works["spans"][0] == [12, 8, EVENTS[3][3], None] and not works["light"]
     assert waits["spans"] == [[20, 60, "", None]] and waits["light"]
 
 

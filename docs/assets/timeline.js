@@ -33,6 +33,43 @@ export const fetched = async (url, part = "") => {
 
 const isCpu = lane => lane.cpu
 
+/* What kernels do, by what their recorded names have in them; the first that fits. */
+const KERNELS = [
+  [/^Memcpy HtoD/, () => translated("copy to the GPU")],
+  [/^Memcpy DtoH/, () => translated("copy to the CPU")],
+  [/^Memcpy DtoD/, () => translated("copy on the GPU")],
+  [/^Memcpy PtoP/, () => translated("copy between GPUs")],
+  [/^Memset/, () => translated("fill of memory")],
+  [/^ncclDevKernel_([A-Z][A-Za-z]+)/, (_, name) => `NCCL ${name.replace(/(?<=[a-z])(?=[A-Z])/g, "-").toLowerCase()}`],
+  [/^triton_[a-z]+_fused_(.+?)_?\d*$/, (_, names) => translated("fused: {0}", names.split("_").filter(Boolean).join(" "))],
+  [/[dw]grad/, () => translated("convolution, backward")],
+  [/fprop|convolve|conv\dd/i, () => translated("convolution")],
+  [/splitk_?reduce/i, () => translated("matmul: sum of its parts")],
+  [/gemv/i, () => translated("matrix times vector")],
+  [/gemm|nvjet|cutlass/i, () => translated("matmul")],
+  [/multi_tensor_apply/, () => translated("elementwise, on many tensors")],
+  [/softmax/i, () => "softmax"],
+  [/CatArray/, () => "cat"],
+  [/average_pool/, () => translated("average pooling")],
+  [/reduce_kernel|DeviceReduce/, () => translated("reduction")],
+  [/spin_kernel/, () => translated("a kernel that only takes time")],
+  [/index_elementwise/, () => translated("indexing")],
+  [/elementwise_kernel/, () => translated("elementwise")],
+]
+
+/* A recorded name as one reads it: what a kernel does, else its function, without where it stands in the code and its types. */
+export const readable = name => {
+  for (const [pattern, put] of KERNELS) {
+    const match = pattern.exec(name)
+    if (match) return put(...match)
+  }
+  if (!/^void |::/.test(name)) return name
+  return name.replace(/^void |\(anonymous namespace\)::|(?:\w+::)+(?=\w)/g, "").replace(/(?<=\w)[<(].*/, "")
+}
+
+/* The name as it was recorded, where the readable one differs; recordings cut names at 60 characters. */
+const whole = name => readable(name) === name ? "" : name.length === 60 ? `${name}…` : name
+
 /* How much of [from, to] the events cover; events may overlap. */
 export const busy = (events, from, to) => {
   let covered = 0, reached = from
@@ -86,10 +123,10 @@ export const meanwhile = (lanes, from, to) => {
 export const launched = (event, partners) => {
   if (!partners.length) return ""
   const [other] = partners
-  if (!isCpu(event.lane)) return translated(" Launched by {0}, {1} before.", other.name, duration(event.start - other.start))
+  if (!isCpu(event.lane)) return translated(" Launched by {0}, {1} before.", readable(other.name), duration(event.start - other.start))
   const later = duration(other.start - event.start)
   if (partners.length > 1) return translated(" Launches {0} kernels; the first, which starts {1} later.", partners.length, later)
-  return translated(" Launches {0}, which starts {1} later.", other.name, later)
+  return translated(" Launches {0}, which starts {1} later.", readable(other.name), later)
 }
 
 /* A marked stretch in words: its length, how busy each lane of the GPU was, what the CPU did. Recordings have the CPU's calls
@@ -99,7 +136,7 @@ export const describe = (lanes, from, to) => {
     .map(lane => [lane.name, Math.round(100 * busy(lane.events, from, to) / (to - from))]).filter(([, percent]) => percent)
   const gpu = working.length ? working.map(([name, percent]) => translated("{0} is busy for {1}%", drawnLabel(name), percent)).join(translated(", "))
     : translated("the GPU is idle")
-  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${drawnLabel(name)} ${duration(us)}`).join(translated(", "))
+  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${drawnLabel(readable(name))} ${duration(us)}`).join(translated(", "))
   const recorded = lanes.filter(isCpu).flatMap(lane => lane.events).sort((a, b) => a.start - b.start)
   const rest = to - from - busy(recorded, from, to), unnamed = translated("Python, PyTorch or the loader")
   const between = rest > (to - from) / 100 ? translated("; the rest, {0}, is in no recorded call: {1}", duration(rest), unnamed) : ""
@@ -128,9 +165,6 @@ export const button = (text, title, act) => {
 
 const KEYS = " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, "
   + "G marks the gap behind the event, L goes from a call to what it launched."
-
-/* What a bar says of a kernel: its function, without where it stands in the code and for which types it was made. */
-const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::/g, "").replace(/(?<=\w)[<(].*/, "")
 
 /* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked. */
 export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, target = null } = {}) => {
@@ -174,8 +208,13 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     const bar = ({ start, end, fill, line, outline }) => element("rect", {
       x: at(start), y, width: Math.max(at(end) - at(start), 0), height: thick, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? outline ?? fill}`,
     }, moving)
+    const titled = event => {
+      const drawn = bar(event)
+      element("title", {}, drawn).textContent = event.name === lane.name ? named : whole(event.name) || event.name
+      return drawn
+    }
     lane.empty.forEach(bar)
-    return { lane, bars: lane.events.map(event => ({ ...event, bar: bar(event), lane })), middle }
+    return { lane, bars: lane.events.map(event => ({ ...event, bar: titled(event), lane })), middle }
   })
   const links = element("g", { class: "ov-links" }, moving)
   if (target) element("rect", { class: "ov-target", x: at(target.from), width: at(target.to) - at(target.from), y: 0, height: bottom }, moving)
@@ -189,7 +228,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     for (const { lane, bars, middle } of rows) {
       for (const { name, start, end, light } of bars.filter(event => event.name !== lane.name)) {
         const from = Math.max(view.applyX(at(start)), 0), to = Math.min(view.applyX(at(end)), room)
-        const text = short(name)
+        const text = readable(name)
         if (text.length * LETTER > to - from - 6) continue  // a name is written whole, or not at all
         element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = text
       }
@@ -262,8 +301,9 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
     event.bar.classList.add("ov-at")
     link(event)
     bring(event)
-    const lane = drawnLabel(event.lane.name), name = event.name === event.lane.name ? lane : `${lane}: ${event.name}`
-    say(translated("{0}, {1}, from {2} on.", name, duration(event.end - event.start), duration(event.start)) + launched(event, partnersOf(event)))
+    const lane = drawnLabel(event.lane.name), name = event.name === event.lane.name ? lane : `${lane}: ${readable(event.name)}`
+    const recorded = whole(event.name), told = translated("{0}, {1}, from {2} on.", name, duration(event.end - event.start), duration(event.start))
+    say(told + launched(event, partnersOf(event)) + (recorded && `\n${translated("Recorded name: {0}", recorded)}`))
   }
 
   const positionOf = event => {

@@ -259,18 +259,20 @@ def over_sizes(
 def timelines(panels: Mapping[str, Iterable[Sequence]], unit: str = "µs") -> Picture:
     """A panel for each title, of rows [lane, start, duration, name]; a lane is a row, the CPU on top.
 
-    Without a name nothing ran there, and the row is drawn only.
+    "CPU waits" is drawn in the row of "CPU", where there is one. Without a name nothing ran
+    there, and the row is drawn only.
     """
     drawn = []
     for title, events in panels.items():
         rows = list(events)
         marks: list[Mark] = []
-        for lane in sorted({row[0] for row in rows}):
+        lanes = sorted({row[0] for row in rows})
+        for lane in lanes:
             here = [row for row in rows if row[0] == lane]
             names = [row[3] for row in here if len(row) > 3]
-            marks.append(
-                Spans(lane, [(row[1], row[2]) for row in here], lane, names=names)
-            )
+            own = lane.removesuffix(" waits")
+            spans = [(row[1], row[2]) for row in here]
+            marks.append(Spans(own if own in lanes else lane, spans, lane, names=names))
         drawn.append(Panel(marks, Axis(unit), title=title))
     return Picture(drawn)
 

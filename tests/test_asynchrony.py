@@ -246,8 +246,8 @@ def test_trace_main_names_launches_and_kernels_by_their_line(gpu, monkeypatch):
     assert (result["waits"], result["gpu_events_for_text"]) == (2, 1)
     (panel,) = dependency_trace.plot(result, {}).panels
     work = ["1. earlier work", "2. x * y", "3. + 2", "4. text of z"]
-    lanes = ["CPU", "CPU waits", *(f"GPU: {each}" for each in work)]
-    assert [spans.row for spans in panel.marks] == lanes
+    lanes = ["CPU", "CPU", *(f"GPU: {each}" for each in work)]
+    assert [spans.row for spans in panel.marks] == lanes, "it waits in its own lane"
 
 
 def test_a_step_waits_or_does_not(gpu):

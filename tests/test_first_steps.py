@@ -304,5 +304,5 @@ def test_a_timeline_of_streams_has_a_lane_for_each():
     lanes = [
         list(dict.fromkeys(mark.row for mark in panel.marks if isinstance(mark, Spans))) for panel in panels
     ]
-    assert lanes[0] == lanes[1] == ["CPU", "CPU waits", "GPU, stream 7"]
-    assert lanes[2] == ["CPU", "CPU waits", *(f"GPU, stream {n}" for n in (13, 17, 21))]
+    assert lanes[0] == lanes[1] == ["CPU", "GPU, stream 7"]
+    assert lanes[2] == ["CPU", *(f"GPU, stream {n}" for n in (13, 17, 21))]

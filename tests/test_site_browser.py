@@ -1847,6 +1847,10 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "GPU idle between epochs": "symptoms/#the-first-batch-of-each-epoch",
+    "GPU utilization drops to 0 between epochs": "symptoms/#the-first-batch-of-each-epoch",
+    "out of memory after hours": "symptoms/#memory-grows",
+    "multi node nccl timeout": "symptoms/#watchdog-caught",
     "is my GPU healthy": "check/ symptoms/#is-my-gpu-fast",
     "is my GPU broken": "check/ symptoms/#is-my-gpu-fast",
     "is my GPU slow": "check/ symptoms/#is-my-gpu-fast",

@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from snippets.pictures import bars
+from snippets.pictures import stacked
 from snippets.timing.kernel_time import gpu_clock
 from snippets.timing.take_turns import ratios, take_turns
 
@@ -77,12 +77,14 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     us = results["us"]
-    columns = {"waiting in each step": us["wait"], "one wait at the end": us["ahead"]}
-    values = {}
-    for i, n in enumerate(results["elements"]):
-        name = f"{4 * n >> 20} MiB" if n > 1 else "1 number"
-        values[name] = {series: column[i] for series, column in columns.items()}
-    return bars(values, {}, "µs for a step", log=True)
+    names = [f"{4 * n >> 20} MiB" if n > 1 else "1 number" for n in results["elements"]]
+    ahead = dict(zip(names, us["ahead"], strict=True))
+    more = [max(0.0, w - a) for w, a in zip(us["wait"], us["ahead"], strict=True)]
+    parts = {"without a wait": ahead}
+    parts["more, if Python waits"] = dict(zip(names, more, strict=True))
+    picture = stacked(parts, "µs for a step")
+    picture.panels[0].marks[1].color = "gpu"  # for which it waits
+    return picture
 
 
 if __name__ == "__main__":

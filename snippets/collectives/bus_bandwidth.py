@@ -96,6 +96,7 @@ def plot(results: dict, ceilings: dict):
         limits["NVLink, one way"] = ceilings["nvlink_gb_s"]
     kib = [size // 2**10 for size in results["bytes"]]
     labels = {"xlabel": "size of the tensor", "ylabel": "bus bandwidth, GB/s"}
+    alone = over_sizes(kib, {"all-reduce": lines["all-reduce"]}, limits, **labels)
     picture = over_sizes(kib, lines, limits, **labels)
     dashes = iter(("1 2", "6 2 1 2", "2 4", "9 3"))
     for line in picture.panels[0].marks:
@@ -103,7 +104,7 @@ def plot(results: dict, ceilings: dict):
             line.color = 1
         elif line.name in lines:
             line.color, line.dots, line.dash = "muted", False, next(dashes)
-    return picture
+    return picture, {"all_reduce": alone}
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def plot(results: dict, ceilings: dict):
                 lane = f"GPU, {lane}"
                 seen += 1
             elif "Synchronize" in name:
-                lane = what = "CPU waits"
+                what = "CPU waits"
             spans.setdefault((lane, what), {})[start / 1e3, us / 1e3] = name
         marks = []
         for (lane, what), names in sorted(spans.items()):

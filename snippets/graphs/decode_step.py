@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from snippets.graphs.hybridize_now import handed_over
 from snippets.graphs.language_model import LanguageModel, parameters
 from snippets.graphs.static_cache import Growing, Static, generate
-from snippets.pictures import Note, bars, three
+from snippets.pictures import Axis, Bars, Note, Panel, Picture, three
 from snippets.timing.benchmark import wall_clock
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
@@ -267,7 +267,12 @@ def plot(results: dict, ceilings: dict):
         us = results[part].get("us", {})
         if way in us:
             rates[label] = 1e6 / us[way]
-    picture = bars(rates, {}, unit="tokens per second")
+    ways = {"a launch for each kernel": {}, "one launch for a token": {}}
+    for label, rate in rates.items():
+        graph = "graph" in label or "reduce" in label
+        ways[list(ways)[graph]][label] = rate
+    marks = [Bars(of, name, dict.fromkeys(of, 0.0)) for name, of in ways.items()]
+    picture = Picture([Panel(marks, Axis("tokens per second"))])
     if ceilings and rates:
         # the ceiling is so far away that an axis up to it would leave the bars short
         least = sum(results["uncompiled"]["bytes"].values())

@@ -66,7 +66,7 @@ def plot(results: dict, ceilings: dict):
         rates[names[key]] = [row["tflop_s"] for row in rows.values()]
         if f"{key}_tflop_s" in ceilings:
             limits[f"{names[key]}, ceiling"] = ceilings[f"{key}_tflop_s"]
-    labels = {"xlabel": "n", "ylabel": "TFLOP/s"}
+    labels = {"xlabel": "n of a matmul, n × n", "ylabel": "TFLOP/s"}
     picture = sweep(n, rates, limits, xlog=True, ylog=True, **labels)
     panel = picture.panels[0]
     for label, limit in limits.items():

@@ -102,11 +102,13 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     rows = results["rows"]
-    labels = {"array": "array, pickled", "shared": "tensor, shared"}
-    lines = {label: [row["us"][n] for row in rows] for n, label in labels.items()}
-    copy = {"one copy in memory": [row["us"]["copy"] for row in rows]}
+    labels = {"array": "array, all its bytes", "shared": "shared tensor, a handle"}
+    lines = {label: [row["us"][n] / 1e3 for row in rows] for n, label in labels.items()}
+    copy = {
+        "for comparison: one copy in memory": [row["us"]["copy"] / 1e3 for row in rows]
+    }
     kib = [row["kib"] for row in rows]
-    axes = {"xlabel": "size of the message", "ylabel": "one send, µs"}
+    axes = {"xlabel": "size of the message", "ylabel": "one send, ms"}
     return over_sizes(kib, lines, copy, **axes)
 
 

@@ -125,10 +125,10 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    panels = {"serial": "one stream, launched from Python"}
-    panels |= {"forked": "three streams, launched from Python"}
-    panels |= {"serial_graph": "one stream, in a CUDA graph"}
-    panels |= {"forked_graph": "three streams, in a CUDA graph"}
+    panels = {"serial": "from Python, one stream"}
+    panels |= {"forked": "from Python, three streams"}
+    panels |= {"serial_graph": "CUDA graph, one stream"}
+    panels |= {"forked_graph": "CUDA graph, three streams"}
     branches = {}  # lanes of the forked run, in order
     for lane, _, _, name in results["timelines"]["forked"]:
         if lane != "CPU" and "CatArray" not in name:
@@ -167,13 +167,16 @@ def plot(results: dict, ceilings: dict):
         for row in rows:
             parts = [(start * scale, ms * scale) for start, ms, _ in spans[row]]
             names = [name for _, _, name in spans[row]]
-            marks.append(Spans(row, parts, row, names=names))
+            lane = "CPU" if row == "CPU waits" else row
+            marks.append(Spans(lane, parts, row, names=names))
         # graphs are so much shorter that the axis of the others would hide their lanes
         pair = [other for other in panels if ("graph" in other) == ("graph" in way)]
         longest = max(results["ms"][other] for other in pair)
-        axis = Axis("ms, enlarged" if "graph" in way else "ms", low=0.0, high=longest)
-        drawn.append(Panel(marks, axis, title=f"{title}: {results['ms'][way]:.2f} ms"))
-    return Picture(drawn)
+        unit = "ms (a larger scale)" if "graph" in way else "ms"
+        axis = Axis(unit, low=0.0, high=longest)
+        title = f"{title}: {results['ms'][way]:.2f} ms"
+        drawn.append(Panel(marks, axis, title=title))
+    return Picture(drawn, columns=2)
 
 
 if __name__ == "__main__":

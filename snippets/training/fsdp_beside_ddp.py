@@ -153,7 +153,8 @@ def plot(results: dict, ceilings: dict):
                 else:
                     values[name] = results["gb"][precision][way]["peak"]
             marks.append(Bars(values, title.replace("\n", " ")))
-        panels.append(Panel(marks, Axis(unit)))
+        title = "time of a step" if unit == "ms a step" else "memory"
+        panels.append(Panel(marks, Axis(unit), title=title))
     return Picture(panels)
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from snippets.pictures import bars
+from snippets.pictures import Axis, Bars, Panel, Picture, Rule
 from snippets.timing.take_turns import ratios, recorded, take_turns
 from snippets.training.ddp_timeline import account, timelines_of
 from snippets.training.dp_vs_ddp import mlp, slowest_rank, step
@@ -83,15 +83,23 @@ def main() -> dict:
 
 def plot(results: dict, ceilings: dict):
     ms, ranks = results["step"]["ms"], results["ranks"]
-    speed = {way: f"{times:.2f}×" for way, times in results["speedup"].items()}
-    names = {"one_gpu": "one GPU, all rows"}
-    names |= {"weak": f"{ranks} GPUs, all rows each\n(weak: {speed['weak']})"}
-    names |= {"one_gpu_part": f"one GPU, 1/{ranks} of the rows"}
-    names |= {"strong": f"{ranks} GPUs, 1/{ranks} each\n(strong: {speed['strong']})"}
-    ideal = {
-        f"least for strong scaling: 1/{ranks} of the first bar": ms["one_gpu"] / ranks
-    }
-    return bars({text: ms[case] for case, text in names.items()}, ideal, "ms a step")
+    part = f"1/{ranks} of the rows"
+    titles = {"weak": "weak: as many rows on each GPU"}
+    titles |= {"strong": "strong: as many rows in total"}
+    rows = {"weak": {"one GPU, all rows": "one_gpu"}}
+    rows["weak"][f"{ranks} GPUs, all rows on each"] = "weak"
+    rows["strong"] = {"one GPU, all rows": "one_gpu"}
+    rows["strong"] |= {f"{ranks} GPUs, {part} on each": "strong"}
+    rows["strong"] |= {f"one GPU, {part}": "one_gpu_part"}
+    best = {"weak": ms["one_gpu"], "strong": ms["one_gpu"] / ranks}
+    panels = []
+    for way, title in titles.items():
+        lengths = {text: ms[case] for text, case in rows[way].items()}
+        marks = [Bars(lengths, "ms a step"), Rule("x", best[way], "perfect scaling")]
+        x = Axis("ms a step", low=0.0, high=1.1 * max(ms.values()))
+        speed = f"{results['speedup'][way]:.2f} times the speed of one"
+        panels.append(Panel(marks, x, title=f"{title}: {speed}"))
+    return Picture(panels)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ def plot(results: dict, ceilings: dict):
             texts = [[f"{value:.0f}%" for value in row] for row in percent]
             said = f"% of the copy hidden, {stream} stream"
             cells = Cells(["to GPU", "back"], rows, percent, said, texts, within)
-            title = f"{stream} stream:\n{title}"
+            where = "one stream" if stream == "same" else "a side stream"
+            title = f"{where}: {title},\nshare of the copy that is hidden"
             panels.append(Panel([cells], Axis(), title=title))
     return Picture(panels, columns=2)
 

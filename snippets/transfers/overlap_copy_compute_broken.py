@@ -64,7 +64,7 @@ def plot(results: dict, ceilings: dict):
     events = []
     for lane, start, us, name in results["events"]:
         if lane != "CPU":
-            lane = "copies" if "Memcpy" in name else "compute"
+            lane = "copies" if "Memcpy" in name else "GPU"
         elif "Synchronize" in name:
             lane = "CPU waits"
         events.append([lane, start / 1e3, us / 1e3, name])

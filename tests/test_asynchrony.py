@@ -357,8 +357,8 @@ def test_both_launches_are_back_before_the_gpu_begins():
 
 @pytest.mark.gpu
 def test_the_launch_queue_is_finite():
-    us = run_ahead.launch_us()
-    assert 500 <= us.index(max(us)) <= 1400
+    # a median of rounds: in one, the machine may hold up a launch for longer than the queue does
+    assert 500 <= run_ahead.main()["queue"]["accepted"] <= 1400
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@
 # [tool.overlap]
 # gpus = [1]
 # timeout = 300
-# few = { h200 = "not recorded again yet" }
 # ///
 """pycuda's imports before PyTorch's first use of the GPU, or after it; more contexts."""
 

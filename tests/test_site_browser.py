@@ -2738,6 +2738,35 @@ def test_search_finds(visit):
     assert lost == {}
 
 
+def quoted_errors() -> dict[str, set[str]]:
+    """What rows of symptoms quote, of three words or more, and which rows; below their titles, too."""
+    rows = {}
+    for section in tomllib.loads((ROOT / "docs/symptoms.toml").read_text()).values():
+        for name, row in section.items():
+            for text in [row["symptom"], *row.get("also", [])]:
+                for error in re.findall("`([^`]+)`", text):
+                    if len(error.split()) >= 3:
+                        rows.setdefault(error, set()).add(name)
+    return rows
+
+
+def test_each_error_that_a_row_quotes_leads_to_the_row_when_it_is_pasted(visit):
+    page = visit("")
+    errors = quoted_errors()
+    assert len(errors) > 150
+    lost = {}
+    for error, rows in errors.items():
+        search(page, error)
+        links = page.locator(".md-search-result__item").evaluate_all(
+            """items => items.slice(0, 2)
+              .map(item => [...item.children].filter(part => part.matches("a")).at(-1))
+              .map(link => new URL(link.href).searchParams.get("entry"))"""
+        )
+        if not rows & set(links):
+            lost[error] = links
+    assert lost == {}
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 def test_the_words_of_public_questions_find_a_right_place_in_the_box(visit, width):
     page = visit("symptoms/", width=width, rows=False)
@@ -2864,6 +2893,12 @@ CHINESE = {
     "数据加载慢": "the-gpu-is-idle-between-batches",
     "单机多卡": "two-gpus-take-twice-as-long",
     "多流": "cuda-streams-do-not-run",
+    "总线错误": "dataloader-worker-is-killed-by-signal-bus-error",
+    "打开的文件过多": "too-many-open-files",
+    "每个 epoch 开始 很慢": "the-first-batch-of-each-epoch",
+    "固定内存 两倍": "pinned-memory-takes-up-to-twice",
+    "私有池": "cuda-out-of-memory_1",
+    "分组查询注意力": "the-key-value-cache",
 }
 
 

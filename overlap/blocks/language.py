@@ -13,7 +13,7 @@ _WORDS = {
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
     "The rest is pale.": "其余部分颜色浅。",
-    "The profiler makes the step longer. We shortened gaps to its real length.": (
+    "Drawn from a profile, its gaps shortened to the real time of the step.": (
         "各行取自性能分析器，其中的空隙已按一步的实际时间缩短。"
     ),
 }

@@ -118,7 +118,7 @@ def plot(results: dict, ceilings: dict):
             said = f"% of the copy hidden, {stream} stream"
             cells = Cells(["to GPU", "back"], rows, percent, said, texts, within)
             where = "one stream" if stream == "same" else "a side stream"
-            title = f"{where}: {title},\nshare of the copy that is hidden"
+            title = f"{where}:\n{title}"
             panels.append(Panel([cells], Axis(), title=title))
     return Picture(panels, columns=2)
 

@@ -2524,6 +2524,23 @@ ASKED = {
 }
 
 
+def test_the_words_of_a_drawing_are_within_it(visit):
+    """On a phone they are as large as elsewhere, and the shapes are not."""
+    pages = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if "```diagram" in path.read_text())
+    assert "machine" in pages
+    outside = {}
+    for name in pages:
+        drawings = visit(f"{name}/", width=390, idle=True).locator(".ov-diagram svg")
+        outside[name] = drawings.evaluate_all("""drawings => drawings.flatMap(drawing => {
+            const { x, y, width, height } = drawing.viewBox.baseVal
+            return [...drawing.querySelectorAll("text")].filter(text => {
+                const box = text.getBBox(), [right, bottom] = [box.x + box.width, box.y + box.height]
+                return box.width && (box.x < x - 1 || right > x + width + 1 || bottom > y + height + 2)
+            }).map(text => text.textContent)
+        })""")
+    assert {name: words for name, words in outside.items() if words} == {}
+
+
 def test_a_phones_menu_shows_all_groups_at_once(visit):
     page = visit("transfers/", width=390)
     page.locator(".md-header__button[for=__drawer]").click()

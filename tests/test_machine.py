@@ -1049,7 +1049,7 @@ def test_an_entry_is_told_with_what_it_prints_warns_or_lacks(monkeypatch):
     derived = every_call.derive({"entries": {row["key"]: row for row in rows}})
     assert (derived["same"], derived["other"], derived["printed_then"]) == (["x"], ["y"], 2)
     assert (derived["failed"], derived["not_run"]) == (["y"], ["nine", "gone"])
-    assert derived["now"]["x"] == "said 3" and derived["now"]["old"].endswith(" s")
+    assert derived["says"]["x"] == "said 3" and derived["says"]["old"].endswith(" s ⚠ FutureWarning: old")
 
 
 def test_a_process_of_entries_that_ends_or_hangs_is_told_and_ended():

@@ -600,19 +600,18 @@ def derive(results: dict) -> dict:
     """Of each entry what a table says; how many print the same now, and which not."""
     from textwrap import shorten
 
+    def says(row: dict) -> str:
+        """What it prints, and after a sign what it warns."""
+        text = shorten(told_now(row).rstrip(":"), 60, placeholder=" …")
+        warned = shorten("; ".join(row["warned"]), 120, placeholder=" …")
+        return f"{text} ⚠ {warned}" if warned else text
+
     rows = results["entries"]
     ran = {key: row for key, row in rows.items() if not row["lacks"]}
     told = {k: row for k, row in ran.items() if row["then"] and not row["timed"]}
     same = [k for k, r in told.items() if r["then"].split() == r["now"].split()]
     return {
-        "now": {
-            key: shorten(told_now(row).rstrip(":"), 60, placeholder=" …")
-            for key, row in rows.items()
-        },
-        "warns": {
-            key: shorten("; ".join(row["warned"]), 120, placeholder=" …") or "–"
-            for key, row in rows.items()
-        },
+        "says": {key: says(row) for key, row in rows.items()},
         "printed_then": len(told),
         "same": same,
         "other": [key for key in told if key not in same],

@@ -390,7 +390,7 @@ FAULTS = """<details><table id="faults"><thead><tr><th>fault</th><th>written</th
 <tr><td><code>item</code><br>a number</td><td>loss.item()</td></tr></tbody></table>
 <table id="steps"><thead><tr><th>out</th><th>ms</th><th>hint</th></tr></thead><tbody>
 <tr><td>nothing</td><td>90</td><td></td></tr><tr><td><code>loader</code><br>nobody reads</td><td>50</td>
-<td>the GPU is empty</td></tr>
+<td>the GPU is empty: <strong>data</strong></td></tr>
 <tr><td>item</td><td>25</td><td>the CPU waits</td></tr></tbody></table></details>"""
 
 
@@ -427,10 +427,15 @@ def test_faults_are_found_in_their_order(page, folder):
     told = page.locator("#place .ov-told")
     assert "The dashed frame is what the next repair takes away" in told.inner_text()
     assert verdict.inner_text() == (
-        "Yes: nobody reads (no worker). What the trace showed: the GPU is empty. "
+        "Yes: nobody reads (no worker). What the trace showed: the GPU is empty (the limit: data). "
         "Repaired, a step takes 50 ms instead of 90. More in Moving data."
     )
+    assert told.inner_text().endswith("So look for a fault that adds work.")
+    above = "() => document.querySelector('.ov-verdict').nextElementSibling.className"
+    assert page.evaluate(above) == "ov-fault-title", "it tells of the trace before"
     assert title.inner_text() == "1 of 2 faults repaired: 50 ms a step" and bars(page).count() == 4
+    label = drawing.get_attribute("aria-label")
+    assert label.startswith("Timeline 1 of 2 faults repaired") and "loader" not in label
     page.keyboard.press("Enter")  # the next choice has the focus
     assert title.inner_text() == "2 of 2 faults repaired: 25 ms a step" and bars(page).count() == 2
     assert page.locator("#place .ov-tools").last.locator("button").count() == 0

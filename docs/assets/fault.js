@@ -20,15 +20,22 @@ export const game = (faults, steps) => ({
   options: [...faults.tBodies[0].rows].map(row =>
     ({ ...named(row.cells[0]), written: cells(row)[1], more: [...row.querySelectorAll("a[href]")].at(-1) }))
     .sort((a, b) => a.words.localeCompare(b.words, "en")),
-  stages: [...steps.tBodies[0].rows].map(row => ({ fault: named(row.cells[0]).fault, ms: cells(row)[1], hint: cells(row).at(-1) })),
+  stages: [...steps.tBodies[0].rows].map(row => {
+    const hint = cells(row).at(-1), limit = [...row.cells].at(-1).querySelector("strong")?.textContent
+    const told = limit ? hint.replace(`: ${limit}`, translated(" (the limit: {0})", limit)) : hint
+    return { fault: named(row.cells[0]).fault, ms: cells(row)[1], hint: told }
+  }),
 })
 
 const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
   + "Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU."
 const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
 
+const WORK = " It does not begin where Python waits for the GPU (hatched). So look for a fault that adds work."
 const WAIT = " In the frame Python waits for the GPU. After the frame, {0} of the step are left. "
   + "A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?"
+const LAST = "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left."
+const NEAR = " (The timeline is enlarged: Reset shows both steps.)"
 
 /* How long Python works behind a frame that is one of its waits; null for other frames. Frames lie in the last step. */
 const behindWait = ({ frame, lanes }) => {
@@ -85,15 +92,17 @@ export const play = async (place, faults, steps, url) => {
     const isGap = Math.min(idle.to, frame.to) - Math.max(idle.from, frame.from) > (frame.to - frame.from) / 2
     const high = Math.ceil(last / us) * us, forms = {}  // each trace is as wide as the drawing
     for (const [name, form] of Object.entries(timeline.forms)) forms[name] = { ...form, step: 0.8 * form.step * high / timeline.high }
-    drawing = draw(canvas, { ...timeline, high, forms }, text => { told.textContent = text }, { target: isOver ? null : frame, marked: (from, to) => {
+    const near = high / (frame.to - frame.from) > 25  // as `look` decides
+    drawing = draw(canvas, { ...timeline, title: title.textContent, high, forms }, text => { told.textContent = text }, { target: isOver ? null : frame, marked: (from, to) => {
       if (isOver) return
       const isThere = Math.min(to, frame.to) - Math.max(from, frame.from) > (frame.to - frame.from) / 2
       if (isGap) told.textContent += isThere ? translated(" Here the GPU is idle for longest.") : translated(" The GPU is idle for longest elsewhere: {0}.", duration(idle.to - idle.from))
       else told.textContent += isThere ? translated(" This is in the frame.") : translated(" The frame is elsewhere.")
     } })
     if (!isOver) drawing.look(frame)
-    if (!isOver) told.textContent = isGap ? translated(GAP) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
-      : translated(NO_GAP) + (behind === null ? "" : translated(WAIT, duration(behind)))
+    if (!isOver && isGap) told.textContent = translated(GAP) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
+    else if (!isOver && behind !== null && number === options.length - 1) told.textContent = translated(LAST, duration(behind)) + (near ? translated(NEAR) : "")
+    else if (!isOver) told.textContent = translated(NO_GAP) + (behind === null ? translated(WORK) : translated(WAIT, duration(behind))) + (near ? translated(NEAR) : "")
     else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)
     else told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.", options.length, wrong)
     choices.replaceChildren()
@@ -113,10 +122,12 @@ export const play = async (place, faults, steps, url) => {
     const next = stages[number + 1]
     if (fault !== next.fault) {
       wrong += 1
+      place.append(verdict)  // below what was chosen
       verdict.textContent = translated("Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.", words, written)
       return
     }
     cured.add(fault)
+    place.prepend(verdict)  // it tells of the trace before
     verdict.textContent = translated("Yes: {0} ({1}). What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ",
       words, written, next.hint, next.ms, stages[number].ms)
     if (more) verdict.append(translated("More in "), more.cloneNode(true), translated("."))

@@ -76,8 +76,12 @@ def plot(results: dict, ceilings: dict):
     picture = sweep(sizes, series, floor, xlog=True, ylog=True, **labels)
     panel, launch, (*_, n, last) = picture.panels[0], results["launch_us"], sizes
     panel.y.low = launch / 5
-    finished = Note(n, rows[-2]["finish_us"], "finished", "right", dx=-8, color=1)
-    panel.marks += [finished, Note(last, launch, "launched", "right", dy=-10, color=2)]
+    panel.marks[0].color, panel.marks[1].color = "gpu", "python"
+    finished = Note(n, rows[-2]["finish_us"], "finished", "right", dx=-8, color="gpu")
+    panel.marks += [
+        finished,
+        Note(last, launch, "launched", "right", dy=-10, color="python"),
+    ]
     for label, (*_, least) in floor.items():
         # the line has a third of a launch at this n
         n = last * (launch / 3 / least) ** (1 / 3)

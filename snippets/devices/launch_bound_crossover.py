@@ -156,6 +156,8 @@ def plot(results: dict, ceilings: dict):
     picture = sweep(kernel, lines, {}, xlog=True, ylog=gpus == 1, **labels)
     panel = picture.panels[0]
     panel.marks[-1].dash, panel.marks[-1].dots = "1 2", False
+    for line, color in zip(panel.marks, (2, 1, 3), strict=True):  # a graph is orange
+        line.color = color
     panel.x.ticks = {us: str(us) for us in (5, 10, 20, 50, 100, 200)}
     for label, limit in ends.items():
         panel.marks.append(Rule("y", limit, label))

@@ -100,8 +100,8 @@ def plot(results: dict, ceilings: dict):
     for workers, ms in results["step_ms"].items():
         steps["1 worker" if workers == "1" else f"{workers} workers"] = ms
     alone = results["alone_ms"]
-    limits = {"a step alone, GPU rested": alone["rested_step"]}
-    limits["a step alone, GPU never pauses"] = alone["step"]
+    limits = {"a step alone, if the GPU rests": alone["rested_step"]}
+    limits["a step alone, if it never rests"] = alone["step"]
     return bars(steps, limits, "ms per iteration")
 
 

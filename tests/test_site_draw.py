@@ -157,6 +157,8 @@ def test_a_text_stands_in_its_bar_where_a_line_would_strike_it_behind_and_covers
     inside, *looks = place({"a": 9.9}, {"limit": 10.0})
     assert looks == [True, False] and inside < behind - text_width("9.90")
     assert place({"a": 9.9}, {"limit": 10.0, "half": 9.6})[1:] == (False, True)
+    beside, *looks = place({"a": 9.9, "b": 12.0}, {"limit": 9.92})
+    assert looks == [False, False] and beside > place({"a": 9.9, "b": 12.0}, {})[0] + 1
     assert (
         'height="12" style="fill:var(--ov-paper)"'
         in draw(bars({"a": 9.9}, {"b": 10.0}, "ms", log=True), 504)[0]

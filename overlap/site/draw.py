@@ -225,9 +225,10 @@ class Drawing:
             self.box(begin, y, max(end - begin, 4), thick, told(series, [told_row]))
 
     def _text_of_bar(self, plot: Plot, mark, text: str, begin: float, end: float, y: float) -> None:
-        """A text behind a bar; if a rule would strike it there, at the end of the bar, or on paper."""
+        """A text behind a bar, and a rule there; if a rule would strike it, inside the bar, or on paper."""
         wide = text_width(text)
         x, style = end + (6 if plot.x.log else 4), ""
+        x = max([x, *(place + 5 for place in _upright(plot) if end <= place < x - 2)])
         if _is_struck(plot, x, wide) or _all_inside(plot):
             inside = end - wide - 4
             has_room = inside > begin and not _is_struck(plot, inside, wide)
@@ -534,8 +535,12 @@ def _fill(color: str, light: bool) -> str:
 
 def _is_struck(plot: Plot, x: float, wide: float) -> bool:
     """Whether an upright rule goes through a text that begins at x."""
-    rules = [rule for rule in plot.marks("Rule") if rule.axis == "x" and plot.x.shows(rule.at)]
-    return any(x - 2 <= plot.x(rule.at) <= x + wide + 2 for rule in rules)
+    return any(x - 2 <= place <= x + wide + 2 for place in _upright(plot))
+
+
+def _upright(plot: Plot) -> list[float]:
+    """Where upright rules stand."""
+    return [plot.x(rule.at) for rule in plot.marks("Rule") if rule.axis == "x" and plot.x.shows(rule.at)]
 
 
 def _is_hatched(plot: Plot, note) -> bool:

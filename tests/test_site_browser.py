@@ -1103,7 +1103,9 @@ WHOLE = """<div><p>a <b>b</b></p>
   <p>j</p></details><table><thead><tr><th>k</th><th></th></tr></thead>
   <tbody><tr><td>l</td><td></td></tr><tr><td colspan="2"><p>m</p></td></tr></tbody></table><p>n</p>o
   <p><code>&lt;/p&gt;</code></p><pre><code></li><li>
-    p</code></pre><a><p>q</p></a></div>"""
+    p</code></pre><a><p>q</p></a><a class="md-nav__link" href="#r"><span class="md-ellipsis">r</span></a>
+  <svg><text>s</text>
+  <text>t</text></svg></div>"""
 
 
 def test_a_browser_adds_what_is_left_out_of_a_page(visit):

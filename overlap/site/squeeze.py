@@ -10,12 +10,14 @@ import re
 _IN_MENU = re.compile(
     r'\s+(?=<span class="md-ellipsis">|(?:</span>\s*)?</a>\s*</li>)|(?<=<span class="md-ellipsis">)\s+'
 )
+#: Classes of the menu and of the contents, which need no quotes: there are some hundred on each page.
+_CLASS = re.compile(r' class="(md-(?:ellipsis|nav__\w+))"(?=[ >])')
 _FOR_SEARCH = re.compile(r"(?<=[\w\"]) data-search-exclude(?:=\"[^\"]*\")?(?=[^<>]*>)")
 _IN_ROW = re.compile(r'<a class="headerlink"[^>]*>[^<]*</a>(?=</h2>\s*</summary>)')
 _CORNER = re.compile(r"(<thead>\s*<tr>\s*)<th></th>")
 _CODE = r"(?P<code><(?P<tag>pre|script|textarea)\b.*?</(?P=tag)>)"
-#: Tags at which a line ends anyhow.
-_BLOCK = r"</?(?:nav|ul|ol|li|p|div|h[1-6]|details|summary|figure|table|thead|tbody|tr|t[hd])\b"
+#: Tags at which a line ends anyhow, and the words of a drawing.
+_BLOCK = r"</?(?:nav|ul|ol|li|p|div|h[1-6]|details|summary|figure|table|thead|tbody|tr|t[hd]|text)\b"
 #: Blank space around the ends of lines; code keeps its own.
 _INDENTED = re.compile(rf"{_CODE}|\s*\n\s*(?P<block>(?={_BLOCK}))?", re.S)
 #: Ends of elements that HTML leaves to what follows: another one, or the end of what they are in.
@@ -32,7 +34,7 @@ _ENDING = re.compile(rf"{_CODE}|{'|'.join(_ENDS)}", re.S)
 def squeezed(html: str) -> str:
     """The page as it is published."""
     html = _IN_ROW.sub("", _CORNER.sub(r"\1<td></td>", html))
-    html = _INDENTED.sub(_shorter, _IN_MENU.sub("", _FOR_SEARCH.sub("", html)))
+    html = _INDENTED.sub(_shorter, _CLASS.sub(r" class=\1", _IN_MENU.sub("", _FOR_SEARCH.sub("", html))))
     return _ENDING.sub(lambda match: match["code"] or "", html)
 
 

@@ -1854,6 +1854,9 @@ TIMED_OUT = (
 #: What a person types: the section that stands among the first two; several words for one that is on two
 #: pages.
 SEARCHED = {
+    "why does resuming use more GPU memory": "memory/#resume symptoms/#training-fits",
+    "how does a paged KV cache work": "language_model/#serving symptoms/#the-key-value-cache",
+    "when should I use vLLM instead of my own loop": "language_model/#serving symptoms/#how-do-i-get-more",
     "GPU idle between epochs": "symptoms/#the-first-batch-of-each-epoch",
     "GPU utilization drops to 0 between epochs": "symptoms/#the-first-batch-of-each-epoch",
     "out of memory after hours": "symptoms/#memory-grows",
@@ -2918,6 +2921,10 @@ CHINESE = {
     "固定内存 两倍": "pinned-memory-takes-up-to-twice",
     "私有池": "cuda-out-of-memory_1",
     "分组查询注意力": "the-key-value-cache",
+    "几个 worker 合适": "the-gpu-waits-for-the-dataloader",
+    "首个 token 慢": "the-first-token-takes-long",
+    "什么时候 用 vLLM": "how-do-i-get-more-tokens-per-second",
+    "冻结 参数 DDP": "expected-to-have-finished-reduction",
 }
 
 

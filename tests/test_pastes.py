@@ -1,6 +1,7 @@
 """Each box of lines to paste, run as a reader runs it: alone in a name space."""
 
 import ast
+import ctypes
 import gc
 import os
 import pickle
@@ -1333,6 +1334,7 @@ def test_halves_of_a_layer_have_one_mask_and_a_wrong_name_is_refused(tmp_path, p
 #: Three ranks of the CPU, each with a stage: two steps, and the whole model in one process.
 PIPELINE = """
 import copy
+import ctypes
 
 import torch
 import torch.distributed as dist
@@ -1658,6 +1660,60 @@ def test_a_kernel_of_ones_own_doubles_in_pytorchs_stream(pasted):
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(50_000_000)
         assert bool((twice_(x.fill_(3)) == 6).all())
+
+
+@pytest.mark.parametrize(("elements", "blocks"), [(0, 1), (256, 1), (257, 2)])
+def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes(
+    elements, blocks, pasted, monkeypatch
+):
+    calls = []
+
+    class Device:
+        def __init__(self, number):
+            self.number = number
+
+        def set_current(self):
+            calls.append(("current", self.number))
+
+    compiled = SimpleNamespace(get_kernel=lambda name: name)
+    core = SimpleNamespace(
+        Device=Device,
+        LaunchConfig=lambda grid, block: (grid, block),
+        Program=lambda code, kind: SimpleNamespace(compile=lambda to: compiled),
+        Stream=SimpleNamespace(from_handle=lambda handle: ("stream", handle)),
+        launch=lambda *passed: calls.append(passed),
+    )
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=core))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
+    twice_ = pasted("core_kernel")["twice_"]
+    with pytest.raises(AssertionError):
+        twice_(torch.ones(elements))  # its address is one of the CPU
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    x = torch.ones(elements)
+    twice_(x)
+    *passed, size = calls[1]
+    assert calls[0] == ("current", 1)
+    assert passed == [("stream", 77), (blocks, 256), "twice", x.data_ptr()]
+    assert size.value == elements and ctypes.sizeof(size) == 8
+    for wrong in (x.double(), torch.ones(4, 4).T[:2]):
+        with pytest.raises(AssertionError):
+            twice_(wrong)
+    assert len(calls) == 2
+
+
+@pytest.mark.gpu
+def test_a_kernel_by_cuda_core_doubles_in_pytorchs_stream(pasted):
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    twice_, x = pasted("core_kernel")["twice_"], torch.zeros(10_000_001, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(50_000_000)
+        x.fill_(3)
+        twice_(x)
+        assert bool((x == 6).all())
+    twice_(torch.ones(0, device="cuda"))
+    torch.cuda.synchronize()
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ from overlap.run.snippet import PASTES
 #: Lines of code that a reader copies without thinking twice; empty ones are not counted.
 MOST_LINES = 12
 #: What a box may import beside the standard library.
-PACKAGES = {"torch", "pycuda"}
+PACKAGES = {"torch", "pycuda", "cuda"}
 
 
 @dataclass(frozen=True)

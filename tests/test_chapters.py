@@ -11,7 +11,7 @@ from fake_cuda import imitated
 from torch import nn
 
 from overlap.book.statistic import is_number
-from overlap.site.draw import draw
+from overlap.site.draw import placed
 
 SNIPPETS = all_snippets()
 CEILINGS = {
@@ -254,7 +254,7 @@ def drawn(picture) -> int:
     """
     if isinstance(picture, tuple):
         return sum(map(drawn, [picture[0], *picture[1].values()]))
-    assert all(panel.marks for panel in picture.panels) and draw(picture, 504)
+    assert all(panel.marks for panel in picture.panels) and placed(picture, 504).svg
     return sum(len(panel.marks) for panel in picture.panels)
 
 

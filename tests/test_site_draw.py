@@ -12,7 +12,7 @@ from overlap import OverlapError
 from overlap.book.book import Book
 from overlap.run.text import plain
 from overlap.site import numbers, svg
-from overlap.site.draw import _KINDS, NARROW, draw, is_wait
+from overlap.site.draw import _KINDS, NARROW, is_wait, placed
 from overlap.site.layout import Layout, _values
 from overlap.site.pictures import Pictures, typical
 from overlap.site.scales import LINE, Scale, log_ticks, number, round_ticks, text_width, wrapped
@@ -48,6 +48,12 @@ EVERY_MARK = Picture(
         Panel([Cells(["1", "2"], ["x"], [[1.0, 2.0]], "times", [["1.0", "2.0"]])], Axis("streams")),
     ]
 )
+
+
+def draw(picture, width: int, beside=()) -> tuple[str, int, int]:
+    """Its SVG, width and height."""
+    drawing = placed(picture, width, beside)
+    return drawing.svg, drawing.width, drawing.height
 
 
 #: Of each mark one that stands alone at 500 along x, or at 600 along y, or both.
@@ -448,10 +454,13 @@ def test_a_page_asks_for_a_picture_and_what_cannot_be_drawn_is_named(small_book,
     pictures = Pictures(small_book.book("never"))
     recording = pictures.book.recordings("a/line")["cpu"]
     picture = pictures.of(recording)
-    assert picture["sizes"]["narrow"][0] == 266 and picture["wide"] != picture["narrow"]
+    assert picture["sizes"]["narrow"][0] == 266 and pictures.svg(recording, "", "wide") != pictures.svg(recording, "", "narrow")
     assert picture["tables"][0]["series"] == [{"name": "measured", "points": [[0, 1], [1, 3]]}]
     assert pictures.of(recording) is picture and pictures.problems() == []
-    assert Pictures(small_book.book("never")).of(recording) == picture, "the same bytes each time"
+    again = Pictures(small_book.book("never"))
+    for variant in ("wide", "narrow"):
+        same = again.svg(recording, "", variant) == pictures.svg(recording, "", variant)
+        assert same, "the same bytes each time"
     small_book.snippet("a/line", PLOT.replace('results["n"]', 'results["m"]'))
     broken = Pictures(small_book.book("never"))
     (problem,) = broken.problems()
@@ -647,7 +656,7 @@ def test_machines_with_as_many_gpus_stand_on_one_scale(name):
     pictures, recordings = Pictures(book), book.recordings(name)
     grids = []
     for machine in ("h200", "h100-80gb-hbm3"):
-        drawn = pictures.of(recordings[machine])
-        svgs = [part["wide"] for part in (drawn, *drawn["parts"].values()) if "wide" in part]
+        parts = ("", *pictures.of(recordings[machine])["parts"])
+        svgs = [pictures.svg(recordings[machine], part, "wide") for part in parts]
         grids.append([re.findall(r"<line [^>]*--ov-grid[^>]*>", text) for text in svgs])
     assert any(grids[0]) and grids[0] == grids[1]

@@ -19,7 +19,7 @@ from conftest import CHROMIUM, ROOT
 
 from overlap.book.book import Book
 from overlap.book.statistic import duration, show
-from overlap.site.draw import NARROW, SMALL, WIDTHS, draw
+from overlap.site.draw import NARROW, SMALL, WIDTHS, placed
 from overlap.site.pictures import Pictures
 from overlap.site.scales import log_ticks, round_step, round_ticks
 from overlap.site.scales import number as axis_number
@@ -132,7 +132,7 @@ def test_a_timeline_begins_as_its_picture(page, width, room, form):
     page.set_viewport_size({"width": width, "height": 700})
     page.add_style_tag(content=f"body {{ max-width: {room}px }}")
     drawing = timeline(page)
-    svg, *_ = draw(timelines({"": EVENTS}), WIDTHS[form])
+    svg = placed(timelines({"": EVENTS}), WIDTHS[form]).svg
     words = drawing.locator(".ov-lane, .ov-middle").all_text_contents()
     assert sorted(words) == sorted(re.findall(r"<text[^>]*>(.*?)</text>", svg))
     filled = [bar.get_attribute("style").split(";")[0].replace(" ", "") for bar in bars(page).all()]
@@ -509,7 +509,7 @@ def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_pic
     picture = timelines({"a step": [["CPU waits", 0.01, 0.02, "cudaDeviceSynchronize"], *rows]}, "ms")
     picture.panels[0].marks.append(Spans("stream 7", [(0.02, 0.06)], "waits", light=True))
     (timeline,) = explored(picture, {"other": EVENTS[:2], "step": EVENTS})
-    drawn, wide, _ = draw(picture, WIDTHS["wide"])
+    drawn, wide = placed(picture, WIDTHS["wide"]).svg, WIDTHS["wide"]
     lanes = timeline["lanes"]
     assert [lane["name"] for lane in lanes] == ["CPU", "stream 7"], "the CPU waits in its own lane"
     assert [lane["cpu"] for lane in lanes] == [True, False]
@@ -550,7 +550,7 @@ def test_each_recorded_timeline_of_the_book_can_be_explored():
     for name in pictures.book.snippets:
         recording = pictures.book.recordings(name).get("h200")
         if recording and recorded_timelines(recording.result):
-            (timeline, *_) = pictures.of(recording)["timelines"][""]
+            (timeline, *_) = pictures.timelines(recording)[""]
             parts = [part for lane in timeline["lanes"] for part in lane["parts"]]
             spans = [span for part in parts for span in part["spans"]]
             assert any(name for _, _, name, _ in spans), name

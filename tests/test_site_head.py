@@ -125,8 +125,8 @@ def test_a_build_writes_the_readmes_picture(small_book, template):
 
 def test_the_readme_shows_the_picture_that_the_last_build_wrote():
     book = Book(ROOT, "never")
-    picture = Pictures(book).of(book.recordings("clinic/six_faults")["h200"])["parts"]["steps"]
+    picture = Pictures(book).svg(book.recordings("clinic/six_faults")["h200"], "steps", "wide")
     made = (ROOT / "docs/assets/first-page.svg").read_text(encoding="utf-8")
-    assert made == svg.in_file(picture["wide"]), "build the book, and commit what it has written"
+    assert made == svg.in_file(picture), "build the book, and commit what it has written"
     first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:20]
     assert any("](docs/assets/first-page.svg)" in line for line in first_screen)

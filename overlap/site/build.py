@@ -75,7 +75,7 @@ def show_in_readme(site: Site) -> bool:
     parts = site.pictures.of(recording).get("parts", {}) if recording else {}
     if part not in parts:
         return False
-    picture = svg.in_file(parts[part]["wide"]).encode()
+    picture = svg.in_file(site.pictures.svg(recording, part, "wide")).encode()
     file = site.book.docs / _README_FILE
     is_other = not file.exists() or file.read_bytes() != picture
     if is_other:

@@ -8,6 +8,7 @@ with its words.
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -49,8 +50,8 @@ _ANCHORS = {"left": "start", "right": "end", "center": "middle"}
 Place = tuple[float, float]
 
 
-def draw(picture, width: int, beside: Iterable = ()) -> tuple[str, int, int]:
-    """SVG of a `snippets.pictures.Picture`, its width and its height in pixels.
+def placed(picture, width: int, beside: Iterable = ()) -> "Drawing":
+    """A `snippets.pictures.Picture` on a page so wide, before it is drawn.
 
     Its axes have room for what others show that stand `beside` it, on the same scales.
     """
@@ -58,11 +59,11 @@ def draw(picture, width: int, beside: Iterable = ()) -> tuple[str, int, int]:
         raise OverlapError(f"must return a Picture of snippets/pictures.py, not {type(picture).__name__}")
     if not picture.panels or not all(panel.marks for panel in picture.panels):
         raise OverlapError("returned a picture with an empty panel; give each panel a mark")
-    return Drawing(picture, Layout(picture, width, beside)).svg()
+    return Drawing(picture, Layout(picture, width, beside))
 
 
 class Drawing:
-    """A picture while it is drawn."""
+    """A picture whose panels have their places, below its legend; `width` and `height` are in pixels."""
 
     def __init__(self, picture, layout: Layout):
         self.picture = picture
@@ -72,24 +73,22 @@ class Drawing:
         self.parts: list[str] = []
         self.over: list[str] = []  # texts of bars, which lie over the rules that lie over bars
         self.boxes: list[str] = []
+        self._end = layout.place(self._legend())
+        self.height = round(self._end)
 
-    def place(self) -> tuple[int, float]:
-        """Find where all stands, below the legend; width and height."""
-        return self.width, self.layout.place(self._legend())
-
-    def svg(self) -> tuple[str, int, int]:
-        """The text, and its size."""
-        _, height = self.place()
+    @cached_property
+    def svg(self) -> str:
+        """The text."""
         for plot in self.layout.plots:
             self._axes(plot)
             for mark in sorted(plot.panel.marks, key=lambda mark: _KINDS[kind(mark)].depth):
                 _KINDS[kind(mark)].draw(self, plot, mark)
             self.parts += self.over
             self.over.clear()
-        size = f"0 0 {self.width} {height:.0f}"
+        size = f"0 0 {self.width} {self._end:.0f}"
         opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" style="{_ROOT}">'
         boxes = f'<g style="fill:transparent">{"".join(self.boxes)}</g>'
-        return f"{opening}{''.join(self.parts)}{boxes}</svg>", self.width, round(height)
+        return f"{opening}{''.join(self.parts)}{boxes}</svg>"
 
     # Legend
 

@@ -134,13 +134,13 @@ def _of_run(pictures: Pictures, recording: Recording) -> Iterator[tuple[str, str
     if trace.timelines(recording.result):
         yield f"traces/{place}.json", trace.chrome_trace(recording.result)
     picture = pictures.of(recording)
-    if lines := picture.get("timelines"):
+    if lines := pictures.timelines(recording):
         yield f"timelines/{place}.json", json.dumps(lines, ensure_ascii=False, separators=(",", ":"))
     for variant in picture.get("sizes", {}):
-        yield f"pictures/{place}-{variant}.svg", svg.in_file(picture[variant])
+        yield f"pictures/{place}-{variant}.svg", svg.in_file(pictures.svg(recording, "", variant))
     for part, drawn in picture.get("parts", {}).items():
         for variant in drawn["sizes"]:
-            yield f"pictures/{place}-{part}-{variant}.svg", svg.in_file(drawn[variant])
+            yield f"pictures/{place}-{part}-{variant}.svg", svg.in_file(pictures.svg(recording, part, variant))
 
 
 _README = """\

@@ -67,7 +67,7 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
     label = whose + hardware.label(recording.machine)
     is_timeline = bool(trace.timelines(recording.result))
     shown = _pictures(pictures, recording, whose, is_timeline)
-    can_explore = bool(shown) and not whose and "" in pictures.of(recording)["timelines"]
+    can_explore = bool(shown) and not whose and "" in pictures.of(recording)["explored"]
     place = f"{recording.machine}/{name}.json"
     parts = [label, span([recording.day]), recording.runs_in_words]
     return {
@@ -208,7 +208,9 @@ def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline:
             "more": drawn["more"],
         }
         if whose:
-            shown[part] |= {variant: svg.in_file(drawn[variant]) for variant in drawn["sizes"]}
+            shown[part] |= {
+                variant: svg.in_file(pictures.svg(recording, part, variant)) for variant in drawn["sizes"]
+            }
     return shown
 
 

@@ -92,10 +92,9 @@ class Notebook:
         for output in recording.data["outputs"]:
             text = printable("".join(output["text"]))
             outputs.append({"output_type": "stream", "name": output["name"], "text": text})
-        picture = self.pictures.of(recording)
-        if picture:
+        if self.pictures.of(recording):
             summary = plain(snippet.summary)
-            source = svg.data_uri(svg.on_paper(picture["wide"]))
+            source = svg.data_uri(svg.on_paper(self.pictures.svg(recording, "", "wide")))
             tag = f'<img alt="{html.escape(summary)}" src="{source}">'
             data = {"text/html": tag, "text/plain": summary}
             outputs.append({"output_type": "display_data", "metadata": {}, "data": data})

@@ -11,30 +11,50 @@ from overlap.run.pure import function, raised_at
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
 from overlap.site import numbers, trace
-from overlap.site.draw import WIDTHS, draw
-from overlap.site.timeline import explored
+from overlap.site.draw import WIDTHS, placed
+from overlap.site.timeline import can_explore, explored
 
 
 class Pictures:
-    """The pictures of a book. A picture takes about a millisecond, and is drawn once."""
+    """The pictures of a book. Each is drawn when somebody asks for its text, and once."""
 
     def __init__(self, book: Book):
         self.book = book
         self._declared: dict[int, object] = {}
-        self._drawn: dict[int, dict] = {}
+        self._placed: dict[int, dict] = {}
 
     def of(self, recording: Recording) -> dict:
-        """SVG texts and `sizes` of both widths, `words`, `tables` of numbers and how many `more` there are.
+        """`sizes` of both widths, `words`, `tables` of numbers and how many `more` there are.
 
-        The same by name of its `parts`, which `plot` returns beside it. `timelines` are what can be explored,
-        by part and "" for the whole; such a part is not drawn.
-        Empty where the snippet draws none.
+        The same by name of its `parts`, which `plot` returns beside it. `explored` names the parts that are
+        timelines to explore, "" for the whole; such a part is not drawn. Empty where the snippet draws none.
         """
         if not self.book.snippets[recording.snippet].draws:
             return {}
-        if id(recording) not in self._drawn:
-            self._drawn[id(recording)] = self._picture(recording)
-        return self._drawn[id(recording)]
+        if id(recording) not in self._placed:
+            self._placed[id(recording)] = self._picture(recording)
+        return self._placed[id(recording)]
+
+    def svg(self, recording: Recording, part: str, variant: str) -> str:
+        """The SVG text of a part, "" for the whole, in one of the widths."""
+        picture = self.of(recording)
+        drawn = picture["parts"][part] if part else picture
+        try:
+            return drawn["drawings"][variant].svg
+        except Exception as error:
+            raise self._problem(recording, error) from None
+
+    def timelines(self, recording: Recording) -> dict[str, list]:
+        """What can be explored, by part and "" for the whole."""
+        names = self.of(recording).get("explored", ())
+        if not names:
+            return {}
+        declared, parts = self._declare(recording)
+        recorded = trace.timelines(recording.result)
+        try:
+            return {name: explored(parts[name] if name else declared, recorded) for name in names}
+        except Exception as error:
+            raise self._problem(recording, error) from None
 
     def problems(self) -> list[str]:
         """What cannot be drawn, and why; of recordings that cannot be read `Book.check` tells."""
@@ -42,10 +62,13 @@ class Pictures:
         for name in self.book.snippets:
             recordings: dict[str, Recording] = {}
             with contextlib.suppress(OverlapError):
-                recordings = self.book.recordings(name)
+                recordings = self.book.recordings(name) if self.book.snippets[name].draws else {}
             for recording in recordings.values():
                 try:
-                    self.of(recording)
+                    for part in ("", *self.of(recording)["parts"]):
+                        for variant in WIDTHS:
+                            self.svg(recording, part, variant)
+                    self.timelines(recording)
                 except OverlapError as error:
                     problems[str(error)] = None
         return list(problems)
@@ -54,15 +77,13 @@ class Pictures:
         declared, parts = self._declare(recording)
         others = [self._declare(other) for other in self._beside(recording)]
         try:
-            picture = _drawn(declared, [whole for whole, _ in others])
-            lines = {}
-            if recorded := trace.timelines(recording.result):
-                lines = {name: explored(each, recorded) for name, each in {"": declared, **parts}.items()}
-            picture["timelines"] = {name: panels for name, panels in lines.items() if panels}
-            drawn = {name: part for name, part in parts.items() if not lines.get(name)}
+            picture = _placed(declared, [whole for whole, _ in others])
+            timed = {"": declared, **parts} if trace.timelines(recording.result) else {}
+            picture["explored"] = [name for name, each in timed.items() if can_explore(each)]
             picture["parts"] = {
-                name: _drawn(part, [parts[name] for _, parts in others if name in parts])
-                for name, part in drawn.items()
+                name: _placed(part, [parts[name] for _, parts in others if name in parts])
+                for name, part in parts.items()
+                if name not in picture["explored"]
             }
         except Exception as error:
             raise self._problem(recording, error) from None
@@ -100,10 +121,12 @@ class Pictures:
         return OverlapError(f"{raised_at(error, snippet)}: {why}; {remedy}")
 
 
-def _drawn(declared, beside: list) -> dict:
-    picture: dict = {"sizes": {}}
+def _placed(declared, beside: list) -> dict:
+    picture: dict = {"drawings": {}, "sizes": {}}
     for variant, width in WIDTHS.items():
-        picture[variant], *picture["sizes"][variant] = draw(declared, width, beside)
+        drawing = placed(declared, width, beside)
+        picture["drawings"][variant] = drawing
+        picture["sizes"][variant] = [drawing.width, drawing.height]
     series = numbers.read(declared)
     picture["tables"], picture["more"] = numbers.tables(series)
     picture["words"] = numbers.in_words(series)

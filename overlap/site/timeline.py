@@ -21,7 +21,7 @@ A timeline has
 from collections.abc import Iterable
 
 from overlap.site.draw import HATCH, WIDTHS, Drawing, is_hollow, is_light, is_wait
-from overlap.site.layout import Layout, Plot
+from overlap.site.layout import Layout, Plot, kind
 from overlap.site.numbers import unit_of
 from overlap.site.scales import LINE
 from overlap.site.trace import launches
@@ -36,17 +36,11 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
     `recorded` are timelines as `trace.timelines` gives them: they tell what launched what.
     """
     drawings = {form: Drawing(picture, Layout(picture, width, ())) for form, width in WIDTHS.items()}
-    for each in drawings.values():
-        each.place()
     drawing = drawings["wide"]
     wide = drawing.layout
-    labels = [plot.panel.x.label for plot in wide.plots]
     timelines = []
-    for place, plot in enumerate(wide.plots):
-        label = next(filter(None, labels[place:]), "")
-        us = _US.get(unit_of(label))
-        if us is None or not any(mark.names for mark in plot.marks("Spans")):
-            continue
+    for place, (label, us) in _of_time(picture).items():
+        plot = wide.plots[place]
         forms = {}
         for form, each in drawings.items():
             forms[form] = {"width": WIDTHS[form]} | _form(each.layout, each.layout.plots[place], us)
@@ -63,6 +57,23 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
             }
         )
     return timelines
+
+
+def can_explore(picture) -> bool:
+    """Whether it has such a panel."""
+    return bool(_of_time(picture))
+
+
+def _of_time(picture) -> dict[int, tuple[str, float]]:
+    """The places of its panels whose spans have names and times, with their label and unit in µs."""
+    labels = [panel.x.label for panel in picture.panels]
+    found = {}
+    for place, panel in enumerate(picture.panels):
+        label = next(filter(None, labels[place:]), "")
+        us = _US.get(unit_of(label))
+        if us is not None and any(mark.names for mark in panel.marks if kind(mark) == "Spans"):
+            found[place] = label, us
+    return found
 
 
 def _form(layout: Layout, plot: Plot, us: float) -> dict:

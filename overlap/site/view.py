@@ -289,9 +289,8 @@ class View:
         for variant, (width, height) in sizes.items():
             source = self.link(f"pictures/{machine}/{file}-{variant}.svg")
             if not source:
-                picture = self.site.pictures.of(self.book.recordings(name)[machine])
-                drawn = picture["parts"][part] if part else picture
-                source = svg.data_uri(svg.in_file(drawn[variant]))
+                drawn = self.site.pictures.svg(self.book.recordings(name)[machine], part, variant)
+                source = svg.data_uri(svg.in_file(drawn))
             variants[variant] = {"source": source, "width": width, "height": height}
         return variants
 

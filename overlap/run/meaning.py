@@ -25,7 +25,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 GUARD, PLOT, DERIVE = "__main__", "plot", "derive"
 #: What is computed from a recording, and never recorded.
 AFTERWARDS = frozenset({PLOT, DERIVE})
-_LEFT_OUT = ("annotation", "returns", "kind", "type_comment", "ctx")
+_LEFT_OUT = frozenset({"annotation", "returns", "kind", "type_comment", "ctx"})
 
 
 class Borrow(NamedTuple):
@@ -230,7 +230,7 @@ def _annotations(nodes: Iterable[ast.AST]) -> list[ast.AST]:
     return [annotation for annotation in annotations if annotation]
 
 
-def _read_annotations(node: ast.AST) -> list:
+def _read_annotations(node: ast.stmt) -> list:
     """What a class or a decorator may read: the fields with their annotations, or those of the function."""
     if isinstance(node, ast.ClassDef):
         return [[row.target, row.annotation] for row in node.body if isinstance(row, ast.AnnAssign)]
@@ -256,13 +256,16 @@ def _plain(node: object) -> object:
         node = ast.Assign([node.target], node.value)
     fields = []
     for name, value in ast.iter_fields(node):
+        if value is None or name in _LEFT_OUT:
+            continue
         if name == "body" and isinstance(node, _DEFINITIONS) and value and is_docstring(value[0]):
             value = value[1:]
         if isinstance(node, ast.JoinedStr):
             # Python 3.12 ends a nested format with an empty text, 3.11 and 3.13 do not
             value = [part for part in value if getattr(part, "value", None) != ""]
         inner = _plain(value)
-        if name not in _LEFT_OUT and inner is not None and inner != ():
+        if inner != ():
             fields.append((name, inner))
-    fields += [("annotation", _plain(annotation)) for annotation in _read_annotations(node)]
+    if isinstance(node, _DEFINITIONS):
+        fields += [("annotation", _plain(annotation)) for annotation in _read_annotations(node)]
     return (type(node).__name__, *fields)

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from overlap import OverlapError
@@ -144,7 +145,7 @@ class Claim(Block):
         try:
             return self._verdict(scopes, recording) if speaks_of(self.condition, recording) else None
         except Undecided as error:
-            return Verdict(recording, State.OPEN, str(error))
+            return Verdict.undecided(recording, str(error))
 
     def _verdict(self, scopes: list[dict], recording: Recording) -> Verdict:
         disturbed = next(filter(None, map(busy, recording.runs)), "")
@@ -153,12 +154,16 @@ class Claim(Block):
             evaluate(self.expression, scopes[0])  # says why it is undecided
         results = over(self.expression, able)
         true = sum(map(bool, results))
-        figures = " · ".join([sides(self.expression, able), *(limit.figures(able) for limit in self.limits)])
-        if 0 < true < len(able):
-            figures += f" · true in {true} of {len(able)} runs"
         is_false = not most(results) or any(limit.is_beaten(able) for limit in self.limits)
         state = State.FALSE if is_false else State.HOLDS
-        return Verdict(recording, state, figures, true, len(able), disturbed)
+        return Verdict(recording, state, partial(self._figures, able, true), true, len(able), disturbed)
+
+    def _figures(self, scopes: list[dict], true: int) -> str:
+        """Its sides and those of its limits over these runs, of which it is true in so many."""
+        parts = [sides(self.expression, scopes), *(limit.figures(scopes) for limit in self.limits)]
+        if 0 < true < len(scopes):
+            parts.append(f"true in {true} of {len(scopes)} runs")
+        return " · ".join(parts)
 
     def falsehood(self, verdict: Verdict) -> str:
         """What to say when it is false: where it stands, what it says, figures, recording and remedy.
@@ -182,9 +187,18 @@ class Claim(Block):
             if pages.book.is_reference(verdict.machine):
                 if verdict.state is State.FALSE:
                     yield self.falsehood(verdict)
-                elif verdict.state is State.OPEN:
-                    reason = f"claim cannot be decided in {verdict.recording.path}: {verdict.figures}"
+                elif why := self._unknown(verdict):
+                    reason = f"claim cannot be decided in {verdict.recording.path}: {why}"
                     yield f"{self.where}: {reason}; mend it, or add `for` a condition"
+
+    @staticmethod
+    def _unknown(verdict: Verdict) -> str:
+        """Why its data do not decide it, or lack a part that the state did not need; else empty."""
+        try:
+            figures = verdict.tell()
+        except OverlapError as error:
+            return str(error)
+        return figures if verdict.state is State.OPEN else ""
 
     def remarks(self, pages: Pages) -> Iterator[str]:
         """A limit that no machine knows; narrow on a reference machine."""

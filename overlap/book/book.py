@@ -192,7 +192,7 @@ class Book(Records):
             if strict:
                 reason = f"claim {claim.snippet}: {error}, in {recording.path}"
                 raise OverlapError(f"{claim.where}: {reason}; mend the claim") from None
-            return Verdict(recording, State.OPEN, str(error))
+            return Verdict.undecided(recording, str(error))
         if decided and decided.state is State.FALSE:
             return replace(decided, torch=self._other_torch(recording))
         return decided

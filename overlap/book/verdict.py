@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
+from overlap import OverlapError
 from overlap.book.recording import Recording
 from overlap.run.text import plural
 
@@ -41,24 +43,38 @@ DECISIVE = (State.FALSE, State.HOLDS, State.OPEN)
 
 @dataclass(frozen=True)
 class Verdict:
-    """A state on one machine, with the recording that decides it, and its figures.
+    """A state on one machine, with the recording that decides it.
 
-    It is `true` in so many of its `runs`. `busy` is what other work did to the host in such a run.
-    `torch` names the torch of the runs and the recorded one, where the claim is false and they differ.
+    `tell` gives its figures; most pages show the state alone. It is `true` in so many of its `runs`. `busy` is
+    what other work did to the host in such a run. `torch` names the torch of the runs and the recorded one,
+    where the claim is false and they differ.
     """
 
     recording: Recording
     state: State
-    figures: str
+    tell: Callable[[], str]
     true: int = 1
     runs: int = 1
     busy: str = ""
     torch: str = ""
 
+    @classmethod
+    def undecided(cls, recording: Recording, why: str) -> "Verdict":
+        """That of data which do not decide a claim."""
+        return cls(recording, State.OPEN, lambda: why)
+
     @property
     def machine(self) -> str:
         """Name of the machine."""
         return self.recording.machine
+
+    @cached_property
+    def figures(self) -> str:
+        """What it compares; of a part that the state did not need and nothing is known of, why."""
+        try:
+            return self.tell()
+        except OverlapError as error:
+            return str(error)
 
     @property
     def advice(self) -> str:

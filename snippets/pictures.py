@@ -18,9 +18,10 @@ It needs Python alone. `bars`, `sweep`, `stacked` and `timelines` make the pictu
 `sizes` are words at an axis, and `fitted` shortens the gaps of a profile.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import accumulate, cycle
 from math import isfinite
 
 #: A kind of line for each ceiling.
@@ -296,9 +297,14 @@ def fitted(
     busy = sum(until - start for start, until in whole)
     gap = max(0.0, length - busy) / (end - busy) if end > busy else 1.0
     scale = length / (busy + gap * (end - busy))
+    starts = [start for start, _ in whole]
+    done = [0.0, *accumulate(until - start for start, until in whole)]
 
     def place(time: float) -> float:
-        before = sum(min(until, time) - start for start, until in whole if start < time)
+        last = bisect_left(starts, time) - 1  # of the works that begin before it
+        before = 0.0
+        if last >= 0:
+            before = done[last] + (min(whole[last][1], time) - starts[last])
         return scale * (before + gap * (time - before))
 
     return place

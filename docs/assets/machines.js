@@ -193,7 +193,15 @@
     const { machine } = built.get(value), known = of((await load(machine).catch(missing))?.values, keyOf(value))
     if (known) value.dataset.note ??= noted(known[2])
   }
-  for (const event of ["pointerover", "focusin"]) document.addEventListener(event, tellNote)
+  /* A verdict in the table of claims tells its figures then. */
+  const tellFigures = async ({ target }) => {
+    const cell = target.closest?.("tr[data-key] .ov-cell:not([data-note])")
+    if (!cell) return
+    const row = cell.closest("tr"), head = row.closest("table").tHead.rows[0].cells[cell.closest("td").cellIndex]
+    const data = await load(head.dataset.machine).catch(missing), verdict = of(data?.claims, row.dataset.key)
+    if (verdict) cell.dataset.note = `${data.label}: ${verdict[1]}`
+  }
+  for (const event of ["pointerover", "focusin"]) for (const tell of [tellNote, tellFigures]) document.addEventListener(event, tell)
 
   /* What a machine gave in the place of an output; nothing where it has not run there. */
   const drawn = async (box, machine) => {
@@ -504,6 +512,7 @@
   const addColumn = (table, { name: machine, label }, put) => {
     const heads = table.tHead.rows[0], head = heads.lastElementChild.cloneNode()
     head.textContent = label
+    head.dataset.machine = machine
     heads.append(head)
     for (const line of table.tBodies[0].rows) {
       const cell = document.createElement("td")
@@ -531,10 +540,9 @@
       addColumn(table, entry, (cell, { dataset }) => {
         const verdict = of(data.claims, dataset.key ?? "")
         if (verdict) {
-          const [state, figures] = verdict, mark = span(`ov-cell ov-${state}`, "")
-          Object.assign(mark.dataset, { machine: machine, note: `${label}: ${figures}` })
-          mark.tabIndex = -1
-          mark.append(span("ov-sign", of(marks, state)), span("ov-unseen", state))
+          const [state] = verdict, mark = span(`ov-cell ov-${state}`, ""), sign = span("", of(marks, state))
+          sign.ariaHidden = true
+          mark.append(sign, span("ov-unseen", state))
           cell.append(mark)
         }
         for (const [state, words] of of(data.counts, dataset.page ?? "-") ?? []) cell.append(span(`ov-cell ov-${state}`, words), " ")

@@ -595,10 +595,11 @@
   const filter = () => {
     const tables = [...document.querySelectorAll(".ov-index:not(.ov-counts)")]
     if (!tables.length || document.querySelector(".ov-filters")) return
+    const machineOf = cell => cell.closest("table").tHead.rows[0].cells[cell.closest("td").cellIndex].dataset.machine
     const rows = tables.flatMap(table => [...table.querySelectorAll("tbody tr")].map(row => ({
       row, table, text: `${table.ariaLabel} ${row.dataset.file ?? ""} ${row.querySelector("a")?.getAttribute("href")} ${row.textContent}`.toLowerCase(),
       states: Object.fromEntries([...row.querySelectorAll(".ov-cell")].map(cell =>
-        [cell.dataset.machine, cell.querySelector(".ov-unseen").textContent])),
+        [machineOf(cell), cell.querySelector(".ov-unseen").textContent])),
     })))
     const claims = Boolean(document.querySelector(".ov-counts"))
     const asked = new URLSearchParams(location.search), form = document.createElement("form")
@@ -774,7 +775,7 @@
       Object.assign(link, { tabIndex: -1, title: translated("Permanent link") })  // the contents lead there, too
     }
     for (const code of document.querySelectorAll("code")) code.translate = false
-    for (const value of document.querySelectorAll("data")) value.tabIndex = -1  // a finger that taps it is told its note
+    for (const value of document.querySelectorAll("data, .ov-cell")) value.tabIndex = -1  // a finger that taps it is told its note
     nameCode()
     const dialog = document.querySelector(".md-dialog__inner")
     if (dialog && document.documentElement.lang !== "en") notice.observe(dialog, { childList: true, characterData: true })

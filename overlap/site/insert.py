@@ -24,6 +24,8 @@ from overlap.site.view import Site, View
 #: Chinese has no spaces between words: there a mark follows the last character, which is enough.
 _BEFORE = r"(?P<before>(?:(?<!`)`[^`\n]+`(?!`))?[^\s*_`\[\]()<>\u3000-\u9fff\uff00-\uffef]{0,20})"
 _MARK = rf"{_BEFORE}[^\S\n]*{CITED.pattern}(?P<after>[.,;:)。，；：）]*)"
+#: What else stands in braces.
+_IN_BRACES = f"{VALUE.pattern}|{PRINTED.pattern}|{VERDICT.pattern}"
 #: The title of a page.
 _TITLE = re.compile(r"\A\s*# .*$", re.M)
 #: Words a minute, of technical prose and of captions.
@@ -57,11 +59,16 @@ def insert(site: Site, path: str, text: str) -> str:
 
 def _in_sentences(view: View, text: str) -> str:
     """Text with what stands in its sentences; code has nothing of this."""
-    text = replace(VALUE.pattern, text, lambda match: _value(view, match))
-    text = replace(PRINTED.pattern, text, lambda match: _printed(view, match))
-    text = replace(VERDICT.pattern, text, lambda match: _verdict(view, match))
+    text = replace(_IN_BRACES, text, lambda match: _in_braces(view, match))
     text = replace(_MARK, text, lambda match: _mark(view, match))
     return Glossary(view).linked(text)
+
+
+def _in_braces(view: View, match: re.Match) -> str:
+    """A value, what a source printed, or what the book says of its statement."""
+    if match["expression"]:
+        return _value(view, match)
+    return _printed(view, match) if match["text"] else _verdict(view, match)
 
 
 def _value(view: View, match: re.Match) -> str:

@@ -11,7 +11,7 @@ What a class or a decorator may read is: annotations of a class's fields, and th
 import ast
 import hashlib
 import symtable
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -173,12 +173,22 @@ def first_line(node: ast.stmt) -> int:
 
 
 def _part(node: ast.stmt, lines: list[str], origin: str) -> Part:
-    nodes = list(ast.walk(node))
+    nodes = list(_statements(node))
     annotation_uses = set()
     for annotation in _annotations(nodes):
         annotation_uses |= {inner.id for inner in ast.walk(annotation) if isinstance(inner, ast.Name)}
     names = (frozenset(_bound(node)), frozenset(_uses(node, lines)), frozenset(annotation_uses))
     return Part(node, *names, tuple(_borrows(nodes, origin)))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """A statement and those in it, with the arguments of functions."""
+    yield node
+    if isinstance(node, _FUNCTIONS):
+        yield from ast.walk(node.args)
+    for block in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for inner in getattr(node, block, ()):
+            yield from _statements(inner)
 
 
 def _bound(node: ast.stmt) -> set[str]:

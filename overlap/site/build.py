@@ -54,15 +54,16 @@ def prepare(site: Site) -> int:
     """
     ran = site.book.run()
     last = site.book.docs / FOLDER / _DIGEST
-    inputs = _inputs(site)
+    inputs = _inputs(site, site.files or digest_of_files(site.book.root))
     site.unchanged = last.exists() and last.read_text() == inputs
     if site.unchanged:
         return ran
     if problems := [*check(site.pages, remarks=False), *site.pictures.problems()]:
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
     generate(site, Files(site).all())
-    # the README's picture lies among the files that all is made from
-    write(last, _inputs(site) if show_in_readme(site) else inputs)
+    if show_in_readme(site):  # it lies among the files that all is made from
+        inputs = _inputs(site, digest_of_files(site.book.root))
+    write(last, inputs)
     return ran
 
 
@@ -117,13 +118,13 @@ def generate(site: Site, files: Iterable[tuple[str, bytes]]) -> None:
             file.unlink()
 
 
-def _inputs(site: Site) -> str:
+def _inputs(site: Site, files: str) -> str:
     """A digest of all that pages and generated files are made from, the code that makes them included."""
     book = site.book
     texts = {page.path: page.text for page in site.pages.by_path.values()}
     lost = [*site.pages.unreadable, *book.library.unreadable_recordings]
     names = [site.notebook_page, list(site.titles.items())]
-    return digest([names, facts(book), digest_of_files(book.root), texts, lost])
+    return digest([names, facts(book), files, texts, lost])
 
 
 def facts(book: Book) -> list:

@@ -38,9 +38,11 @@ _SYNTAX = """
     BoolOp And Or UnaryOp Not USub UAdd BinOp Compare In NotIn
     List Tuple Set Dict ListComp SetComp DictComp GeneratorExp
 """
-_ALLOWED = (*(getattr(ast, name) for name in _SYNTAX.split()), *ARITHMETIC, *COMPARISONS)
+_ALLOWED = {*(getattr(ast, name) for name in _SYNTAX.split()), *ARITHMETIC, *COMPARISONS}
 #: What stands in a sentence, and what becomes a list there.
 _DATA = (int, float, str, list, tuple, set, dict, type(None))
+#: What a list is looked through for: recorded data are plain JSON.
+_NESTED = {dict, list}
 _LISTED = (range, zip, GeneratorType, KeysView, ValuesView, ItemsView)
 
 
@@ -79,7 +81,7 @@ def wrap(value, of: str):
     """Recorded data as an expression sees them."""
     if isinstance(value, dict):
         return Data(value, of)
-    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+    if isinstance(value, list) and not _NESTED.isdisjoint(map(type, value)):
         return [wrap(item, f"{of}[{i}]") for i, item in enumerate(value)]
     return value
 
@@ -100,7 +102,7 @@ def parse(expression: str) -> ast.Expression:
 
 def _refusal(node: ast.AST) -> str:
     """Why an expression may not hold this node; empty where it may."""
-    if not isinstance(node, _ALLOWED):
+    if type(node) not in _ALLOWED:
         return f"{type(node).__name__} is not allowed"
     name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None)
     if isinstance(name, str) and name.startswith("_"):

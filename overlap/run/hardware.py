@@ -58,6 +58,7 @@ def _slug(name: str, left_out: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 
+@cache
 def _parts(name: str) -> list[tuple[str, int]]:
     """Models of a machine with how many GPUs of each there are; a CPU counts none."""
     if is_cpu(name):
@@ -79,6 +80,7 @@ def is_one_gpu(name: str) -> bool:
     return bool(name) and _parts(name) == [(name, 1)]
 
 
+@cache
 def label(name: str) -> str:
     """How a machine reads: `h200-x2` becomes `2 × H200`, `h100-80gb-hbm3` becomes `1 × H100`.
 

@@ -225,7 +225,10 @@ def _uses(node: ast.stmt, lines: list[str]) -> set[str]:
     inner = module.get_children()
     for table in inner:
         if table.get_type() != "annotation":
-            names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+            if isinstance(table, symtable.Function):
+                names.update(table.get_globals())
+            else:
+                names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
             inner += table.get_children()
     return names
 

@@ -3,6 +3,7 @@
 What it does is done by the other modules; this is all that needs MkDocs.
 """
 
+import gc
 from pathlib import Path
 
 from mkdocs.config import base
@@ -56,9 +57,10 @@ class OverlapPlugin(BasePlugin[OverlapConfig]):
         self.serving = command == "serve"
 
     def on_shutdown(self) -> None:
-        """End what runs behind a served book."""
+        """End what runs behind a served book; the process ends, too."""
         if self.background:
             self.background.close()
+        gc.freeze()  # else Python looks through all that was read once more, to free what goes anyway
 
     def on_config(self, config):
         """Open the book."""

@@ -3,7 +3,6 @@
 import html
 import os
 import re
-import shutil
 
 import pytest
 
@@ -12,11 +11,8 @@ pytest.importorskip("mkdocs")
 from overlap.blocks.inline import cited, values
 from overlap.blocks.page import parse
 from overlap.cli import main
-from overlap.site.build import inserted, prepare
-from overlap.site.insert import insert, reading_minutes
-from overlap.site.pictures import Pictures
+from overlap.site.insert import reading_minutes
 from overlap.site.unbroken import unbroken
-from overlap.site.view import Site
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -162,36 +158,6 @@ def test_a_page_that_cannot_be_made_leaves_no_folder(book, tmp_path, capsys):
     assert build(book, tmp_path / "made") == 1
     assert "docs/a.md: 'holdz' is no verdict" in capsys.readouterr().err
     assert not [name for name in os.listdir(tmp_path) if name.startswith((".overlap", "made"))]
-
-
-def test_a_page_is_inserted_again_where_anything_has_changed(book, template, monkeypatch):
-    asked = []
-
-    def noted(site, path, text):
-        asked.append(path)
-        return insert(site, path, text)
-
-    monkeypatch.setattr("overlap.site.build.insert", noted)
-
-    def shown(title: str = "One", text: str = "") -> str:
-        pages = book.pages("never")
-        site = Site(pages, Pictures(pages.book), titles={"index.md": title})
-        prepare(site)
-        asked.clear()
-        return inserted(site, "index.md", text or pages.by_path["index.md"].text)
-
-    first = shown()
-    assert ">9</data>" in first and asked == ["index.md"]
-    assert shown() == first and not asked
-    assert "It is now" in shown(text="# One\n\nIt is now.\n") and asked == ["index.md"]  # saved meanwhile
-    shown(title="Two")
-    assert asked
-    book.commit("a/it", template, {"n": 10})
-    assert ">10</data>" in shown() and asked
-    book.page("index", "# One\n\nIt was {a/it: n}.\n")
-    assert "It was" in shown() and asked
-    shutil.rmtree(book.root / ".cache")
-    assert "It was" in shown() and asked == ["index.md"]
 
 
 def test_short_code_with_a_hyphen_is_marked_and_no_other():

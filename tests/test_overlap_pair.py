@@ -117,7 +117,8 @@ def test_twins_are_drawn_on_one_scale_if_their_axes_show_the_same(twins):
     broken, fixed = (book.recordings(f"a/it_{end}")["cpu"] for end in ("broken", "fixed"))
     ticks = [re.findall(r">(\d+)</text>", pictures.svg(each, "", "wide")) for each in (broken, fixed)]
     assert ticks[0] == ticks[1] and "8" in ticks[0]
-    assert pictures.of(broken)["tables"][0]["series"][0]["points"][-1] == [1.0, 3.0], "the numbers are its own"
+    (series,) = pictures.of(broken)["tables"][0]["series"]
+    assert series["points"][-1] == [1.0, 3.0], "the numbers are its own"
     twins.snippet("a/it_fixed", FIXED + TWO_PANELS)
     other = Pictures(twins.book("never"))
     alone = other.svg(other.book.recordings("a/it_broken")["cpu"], "", "wide")

@@ -6,7 +6,6 @@ ignores the folder; it may be deleted at any time.
 
 import gc
 import hashlib
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import overlap
 from overlap import OverlapError
 from overlap.blocks.pages import Pages
 from overlap.book.book import Book
-from overlap.book.local_runs import CACHE
 from overlap.cache import digest, write
 from overlap.commands.check import check
 from overlap.run import hardware
@@ -29,8 +27,6 @@ _DIGEST = ".digest"
 #: The picture of the README, on a machine, and its file: a README shows only what is committed.
 _README = "clinic/six_faults", "h200", "steps"
 _README_FILE = "assets/first-page.svg"
-#: The pages of the last build, with everything inserted.
-_PAGES = f"{CACHE}/pages"
 
 
 def read(root: Path, execute: str, notebook_page: str, titles: dict[str, str], before: Site | None) -> Site:
@@ -55,8 +51,7 @@ def prepare(site: Site) -> int:
     ran = site.book.run()
     last = site.book.docs / FOLDER / _DIGEST
     inputs = _inputs(site, site.files or digest_of_files(site.book.root))
-    site.unchanged = last.exists() and last.read_text() == inputs
-    if site.unchanged:
+    if last.exists() and last.read_text() == inputs:
         return ran
     if problems := [*check(site.pages, remarks=False), *site.pictures.problems()]:
         raise OverlapError("the book is not in order:\n" + "\n".join(problems))
@@ -85,28 +80,18 @@ def show_in_readme(site: Site) -> bool:
 
 
 def inserted(site: Site, path: str, text: str) -> str:
-    """A page with everything inserted; where no input has changed, as the last build made it.
-
-    A generated page is whole already.
-    """
+    """A page with everything inserted; a generated page is whole already."""
     if path.startswith(f"{FOLDER}/"):
         return text
-    file = site.book.root / _PAGES / path
-    page = site.pages.by_path.get(path)
-    if not page and site.pages.unreadable:
+    if path not in site.pages.by_path and site.pages.unreadable:
         raise OverlapError("\n".join(site.pages.unreadable))
-    if not page or page.text.strip() != text.strip():  # saved since the book was read
-        return insert(site, path, text)
-    if not site.unchanged or not file.exists():
-        write(file, insert(site, path, text))
-    return file.read_text(encoding="utf-8")
+    return insert(site, path, text)
 
 
 def generate(site: Site, files: Iterable[tuple[str, bytes]]) -> None:
-    """Write these files; what is no longer made goes, and first their digest and the inserted pages."""
+    """Write these files; what is no longer made goes, and first their digest."""
     folder = site.book.docs / FOLDER
     (folder / _DIGEST).unlink(missing_ok=True)
-    shutil.rmtree(site.book.root / _PAGES, ignore_errors=True)
     made = set()
     for path, content in files:
         file = folder / path

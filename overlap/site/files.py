@@ -140,7 +140,10 @@ def _of_run(pictures: Pictures, recording: Recording) -> Iterator[tuple[str, str
         yield f"pictures/{place}-{variant}.svg", svg.in_file(pictures.svg(recording, "", variant))
     for part, drawn in picture.get("parts", {}).items():
         for variant in drawn["sizes"]:
-            yield f"pictures/{place}-{part}-{variant}.svg", svg.in_file(pictures.svg(recording, part, variant))
+            yield (
+                f"pictures/{place}-{part}-{variant}.svg",
+                svg.in_file(pictures.svg(recording, part, variant)),
+            )
 
 
 _README = """\

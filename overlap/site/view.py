@@ -53,8 +53,6 @@ class Site:
     status: str = ""
     #: A digest of all files but pages, before the book was read.
     files: str = ""
-    #: Whether nothing that pages are made from has changed since the last build.
-    unchanged: bool = False
     #: Paths of generated files that are made when a reader asks for them.
     later: Container[str] = ()
 

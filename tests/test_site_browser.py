@@ -546,7 +546,12 @@ def test_claims_are_filtered_and_the_address_remembers(visit):
     page.locator(".ov-filters .ov-chip", has_text="holds").click()
     assert "words=many+gpus+launch&on=h200-x2&verdict=holds" in page.url
     assert 0 < seen.count() < count and said.inner_text() == f"{seen.count()} of {count} claims"
-    assert seen.locator("[data-machine=h200-x2]").count() == seen.count()
+    head = page.locator(".ov-claims:not(.ov-counts) th[data-machine=h200-x2]").first
+    cells = seen.locator(f"td:nth-child({head.evaluate('head => head.cellIndex') + 1}) > .ov-cell")
+    assert cells.count() == seen.count()
+    assert cells.first.get_attribute("data-note") is None
+    cells.first.hover()
+    playwright.expect(cells.first).to_have_attribute("data-note", re.compile("^2 × H200: "))
     chapters = page.locator(".md-content h2:has(+ .ov-chapter):visible").all_inner_texts()
     assert chapters and chapters[0].startswith("Many GPUs")
     some = seen.count()
@@ -565,6 +570,12 @@ def test_claims_are_filtered_and_the_address_remembers(visit):
     folds.first.locator("summary").click()
     assert plain.locator(".ov-claims:not(.ov-counts) tbody tr").count() == count
     assert plain.locator(".ov-claims:not(.ov-counts) tbody tr:visible").count() > 1 and folds.count() > 10
+
+
+def test_the_page_of_claims_leaves_figures_to_the_files_of_machines(site):
+    """It has a sign for each verdict; the figures were a third of its bytes."""
+    page = site / "claims/index.html"
+    assert not re.search(r'"ov-cell[^>]*data-note', page.read_text()) and page.stat().st_size < 600_000
 
 
 @pytest.mark.parametrize("width", [1440, 390])

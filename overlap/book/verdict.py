@@ -45,9 +45,9 @@ DECISIVE = (State.FALSE, State.HOLDS, State.OPEN)
 class Verdict:
     """A state on one machine, with the recording that decides it.
 
-    `tell` gives its figures; most pages show the state alone. It is `true` in so many of its `runs`. `busy` is
-    what other work did to the host in such a run. `torch` names the torch of the runs and the recorded one,
-    where the claim is false and they differ.
+    `tell` gives its figures; most pages show the state alone. It is `true` in so many of its `runs`.
+    `busy` is what other work did to the host in such a run. `torch` names the torch of the runs and the
+    recorded one, where the claim is false and they differ.
     """
 
     recording: Recording

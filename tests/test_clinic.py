@@ -527,6 +527,15 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert [mark.spans for mark in marks] == [[(0, pytest.approx(80))]]  # ms
 
 
+def test_the_second_step_of_the_first_trace_is_as_long_as_its_drawing_says():
+    path = Path(__file__).parents[1] / "docs/recordings/h200/clinic/six_faults.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["result"]
+    picture, _ = six_faults.plot(results, {})
+    ms = six_faults.derive(results)["all_ms"]["second"]
+    assert picture.panels[0].title.endswith(f"profiled {ms:.0f}")
+    assert ms > results["ms"]["all"], "the profiler makes it slower"
+
+
 def test_an_all_reduce_that_waits_for_a_rank_is_hatched_but_for_its_own_part():
     """What no rank that is late has: more than twice the longest all-reduce of a healthy step."""
     path = Path(__file__).parents[1] / "docs/recordings/h200-x2/clinic/six_faults.json"

@@ -406,11 +406,14 @@ def test_every_setting_runs_with_no_other_in_its_environment(monkeypatch):
     for row in result["settings"].values():
         assert row["held_mib"] == 50 and row["holes_mib"] == [4, 6]
     assert result["gave_back"] == {"limited": 7, "unlimited": 7}
-    (panel,) = allocator_settings.plot(result, {}).panels
+    picture, others = allocator_settings.plot(result, {})
+    (panel,) = picture.panels
     ends = [
         mark.spans for mark in panel.marks if isinstance(mark, Spans) and mark.name == "unused end of a block"
     ]
     assert ends == [[(20, 10)]] * 6, "the unused end of a result"
+    bars, most = others["large"].panels[0].marks
+    assert list(bars.values.values()) == [64] * 6 and most.at == 176
 
 
 def test_larger_scales_leave_out_what_one_scale_answers(monkeypatch):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from snippets.memory.snapshot_reading import blocks_of
-from snippets.pictures import Axis, Note, Panel, Picture, Rule, Spans
+from snippets.pictures import Axis, Bars, Note, Panel, Picture, Rule, Spans
 
 CAP_MIB, FIRST_MIB, GROWTH_MIB = 2048, 32, 4  # at scale 1
 SCALES = (1, 4, 8)  # everything so many times as large
@@ -185,6 +185,20 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
+    def largest_loop() -> Picture:
+        """The batch at which the largest loop stops, and the last that could fit."""
+        scale, refused = results["scales"][-1], results["refused"]
+        names = {"default": "default", "collected": "garbage_collection_threshold"}
+        names |= {"rounded": "roundup_power2_divisions"}
+        names |= {"expandable": "expandable_segments"}
+        names |= {"max_split": "max_split_size_mb"}
+        names |= {"emptied": "empty_cache() each batch"}
+        mib = {label: scale * refused[name][-1] for name, label in names.items()}
+        texts = {label: f"{each:,} MiB" for label, each in mib.items()}
+        bars = Bars(mib, "stops at a batch of", texts=texts)
+        most = Rule("x", scale * results["furthest_mib"], "if nothing were lost")
+        return Picture([Panel([bars, most], Axis("MiB", low=0))])
+
     lanes = {"default": "default", "collected": "garbage_collection\n_threshold"}
     lanes |= {"rounded": "roundup_power2\n_divisions"}
     lanes |= {"expandable": "expandable\n_segments", "max_split": "max_split\n_size_mb"}
@@ -217,7 +231,7 @@ def plot(results: dict, ceilings: dict):
     marks.append(Rule("x", cap, "limit"))
     ticks = {mib: f"{mib:,}" for mib in range(0, cap, 500)}
     x = Axis("MiB, in the order of addresses", low=0, ticks=ticks)
-    return Picture([Panel(marks, x)])
+    return Picture([Panel(marks, x)]), {"large": largest_loop()}
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from snippets.collectives import (
     links_off,
     nccl_hangs,
     nccl_says,
+    nccl_shared_memory,
     overlap_with_compute,
     parameter_server,
     parameter_server_in_a_row,
@@ -374,6 +375,39 @@ def test_what_item_gave_before_the_watchdog_came_is_told(monkeypatch, facts, ite
     run_that_gives(monkeypatch, facts, "Watchdog caught an ALLREDUCE timing out" + REPORT.format(code=-6))
     found = nccl_hangs.main()
     assert (found["item"], found["exitcode"], found["reached"]) == (item, -6, reached)
+
+
+def test_what_nccl_says_of_a_small_shared_memory_is_read():
+    error = "DistBackendError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)"
+    log = "host:1:2 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-a1 to 9 bytes\n"
+    told = nccl_shared_memory.read(error, log)
+    assert told["says"] == "unhandled system error" and not told["right"]
+    assert told["warns"] == ["Error: failed to extend /dev/shm/nccl-… to 9 bytes"]
+    assert nccl_shared_memory.read("the sum is right\n", "") == {"right": True, "says": "", "warns": []}
+    assert nccl_shared_memory.read("no end within 50 s", "")["says"] == "no end within 50 s"
+    with pytest.raises(RuntimeError, match="not permitted"):
+        nccl_shared_memory.read("unshare: Operation not permitted", "")
+
+
+@no_gpu
+def test_ranks_run_with_a_shared_memory_of_their_own(tmp_path):
+    file = tmp_path / "ranks.py"
+    file.write_text("import os\nv = os.statvfs('/dev/shm')\nprint(v.f_blocks * v.f_frsize >> 20, 'MiB')\n")
+    before = os.statvfs("/dev/shm").f_blocks
+    printed, log = nccl_shared_memory.in_container(str(file), 3, {})
+    assert printed.count("3 MiB") == 2 and log == ""
+    assert os.statvfs("/dev/shm").f_blocks == before
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.program("collectives/nccl_shared_memory")
+def test_nccl_fails_with_little_shared_memory_through_sockets_too(returned):
+    found = returned["found"]
+    assert found["direct copies"]["right"] and found["through the host"]["right"]
+    assert found["in /dev/shm, 1 GiB"]["right"]
+    for name in ("in /dev/shm, 1 MiB", "through sockets"):
+        assert not found[name]["right"] and found[name]["says"] == "unhandled system error"
+        assert "failed to extend /dev/shm/nccl-…" in found[name]["warns"][0]
 
 
 def test_a_call_that_must_fail_and_does_not_is_an_error():

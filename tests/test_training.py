@@ -1129,6 +1129,17 @@ def test_options_are_compared_with_the_default(alone, monkeypatch, capsys):
     assert all(row["return"]["ms"][name] <= row["step"]["ms"][name] for name in ddp_search.WAYS)
 
 
+def test_ranks_that_search_are_timed_alike():
+    result = run_alone(
+        "training/ddp_search_ranks",
+        ranks=2,
+        NETWORKS={"small layers": (2, 4, 3), "wide layers": (1, 4, 3)},
+    )
+    assert result["ranks"] == 2
+    for row in result["networks"].values():
+        assert row["slower"]["default"] == 1 and set(row["step"]["ms"]) == set(ddp_search.WAYS)
+
+
 @pytest.mark.gpu
 def test_the_search_is_timed_on_a_gpu():
     result = run_alone("training/ddp_search", NETWORKS={"small layers": (20, 16, 8)}, ROUNDS=3)

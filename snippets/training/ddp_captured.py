@@ -4,8 +4,6 @@
 # [tool.overlap]
 # gpus = [1, 2]
 # timeout = 240
-# [tool.overlap.missing]
-# 2 = "not recorded yet"
 # ///
 """A training step under DDP as a CUDA graph: after how many steps may it be captured?"""
 
@@ -142,6 +140,17 @@ def main() -> dict:
             words += f"weights differ by {row['differs_by']:.1g}"
         print(f"captured after {count:>2} steps: {words}")
     return {"ranks": ranks, "warmups": WARMUPS, "steps": STEPS, "found": found}
+
+
+def derive(results: dict) -> dict:
+    """After how many steps all ranks are refused, or train as without a graph."""
+    refused, alike = [], []
+    for count, rows in results["found"].items():
+        if all("during capture" in row["says"] for row in rows):
+            refused.append(int(count))
+        if all(row.get("differs_by") == 0 for row in rows):
+            alike.append(int(count))
+    return {"refused": sorted(refused), "alike": sorted(alike)}
 
 
 if __name__ == "__main__":

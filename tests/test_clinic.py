@@ -512,13 +512,16 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     (step,) = parts["strip-Python"].panels
     looks = {(mark.row, mark.light) for mark in step.marks if getattr(mark, "spans", ())}
     assert {("Python", False), ("GPU", True), ("copies", True)} == looks
-    frames = {}
+    frames, seconds = {}, {}
     for panel in parts["faults"].panels:
         for mark in panel.marks:
             if mark.name == "frame":
                 (frames[panel.title],) = mark.spans
+            if mark.name == "second":
+                (seconds[panel.title],) = mark.spans
     assert list(frames) == ["all", *faults[:-1]], "of each step with a fault"
     assert frames["all"] == pytest.approx((50.01, 79.99)), "the longest gap"
+    assert list(seconds) == names and seconds["all"] == pytest.approx((50.01, 100)), "the second step"
     assert frames["kernels"] == pytest.approx((130.01, 5)), "the validation: the last kernels"
     # a step begins where the GPU's work of the one before it ended
     assert picture.panels[0].title == "six faults: 42 ms, profiled 100"

@@ -398,6 +398,7 @@ def test_faults_are_found_in_their_order(page, folder):
     stages = {"all": EVENTS, "loader": EVENTS[:4], "item": EVENTS[3:]}
     parts = json.loads(of_parts({"": {"all": EVENTS[:1]}, "faults": stages}))
     parts["faults"][1]["frame"] = [30.0, 40.0]  # what the next repair takes away
+    parts["faults"][2]["second"] = [30.0, 70.0]
     (folder / "faults.json").write_text(json.dumps(parts))
     page.evaluate(
         """async html => {
@@ -417,11 +418,11 @@ def test_faults_are_found_in_their_order(page, folder):
     assert page.locator("#place .ov-told").inner_text().endswith("Here the GPU is idle for longest.")
     choices = page.locator("#place .ov-tools").last.locator("button")
     assert choices.all_inner_texts() == ["a number", "nobody reads"], "not as they are taken out"
-    axis = page.locator(".ov-ticks text").all_inner_texts()
+    axis = page.locator(".ov-ticks text").all_text_contents()
     choices.first.click()
     assert "start with another one" in verdict.inner_text() and bars(page).count() == 5
     choices.last.click()
-    assert page.locator(".ov-ticks text").all_inner_texts() != axis, (
+    assert page.locator(".ov-ticks text").all_text_contents() != axis, (
         "a shorter step is as wide as the drawing"
     )
     told = page.locator("#place .ov-told")
@@ -437,7 +438,10 @@ def test_faults_are_found_in_their_order(page, folder):
     label = drawing.get_attribute("aria-label")
     assert label.startswith("Timeline 1 of 2 faults repaired") and "loader" not in label
     page.keyboard.press("Enter")  # the next choice has the focus
-    assert title.inner_text() == "2 of 2 faults repaired: 25 ms a step" and bars(page).count() == 2
+    profiled = "; 70 under the profiler"  # in units of its axis
+    assert title.inner_text() == "2 of 2 faults repaired: 25 ms a step" + profiled
+    assert bars(page).count() == 2 and page.locator(".ov-second").count() == 1
+    assert page.locator(".ov-ticks text").all_text_contents()[:2] == ["step 1", "step 2"]
     assert page.locator("#place .ov-tools").last.locator("button").count() == 0
     assert page.locator("#place .ov-told").inner_text().endswith("2 faults, with 1 wrong choice.")
     assert page.locator(".ov-target").count() == 0

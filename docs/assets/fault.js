@@ -3,7 +3,7 @@
 
 import { button, draw, duration, fetched, isTouched, longestIdle, zooming } from "./timeline.js"
 
-const { translated } = window.overlapWords  // timeline.js has fetched words.js
+const { translated, shown } = window.overlapWords  // timeline.js has fetched words.js
 
 /* Not innerText, which is empty in a row of evidence that is closed. */
 const cells = row => [...row.cells].map(cell => cell.textContent.replace(/\s+/g, " ").trim())
@@ -29,6 +29,7 @@ export const game = (faults, steps) => ({
 
 const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
   + "Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU."
+const CUT = " The trace begins with the first call of CUDA, after the reading of step 1."
 const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
 
 const WORK = " It does not begin where Python waits for the GPU (hatched). So look for a fault that adds work."
@@ -83,9 +84,10 @@ export const play = async (place, faults, steps, url) => {
   const show = number => {
     const { fault, ms } = stages[number]
     again.hidden = !number
-    title.textContent = number ? translated("{0} of {1} faults repaired: {2} ms a step", number, options.length, ms)
-      : translated("All faults: {0} ms a step", ms)
-    const timeline = timelines.get(number ? fault : "all"), { lanes, us } = timeline
+    const timeline = timelines.get(number ? fault : "all"), { lanes, us, second } = timeline
+    title.textContent = (number ? translated("{0} of {1} faults repaired: {2} ms a step", number, options.length, ms)
+      : translated("All faults: {0} ms a step", ms))
+      + (second ? translated("; {0} under the profiler", shown(second[1] / us)) : "")
     const idle = longestIdle(lanes.filter(({ name }) => name !== "copies")), last = Math.max(...lanes.flatMap(({ events }) => events.map(({ end }) => end)))
     const frame = framed(timeline), isOver = number === options.length
     const behind = isOver ? null : behindWait(timeline)
@@ -100,7 +102,7 @@ export const play = async (place, faults, steps, url) => {
       else told.textContent += isThere ? translated(" This is in the frame.") : translated(" The frame is elsewhere.")
     } })
     if (!isOver) drawing.look(frame)
-    if (!isOver && isGap) told.textContent = translated(GAP) + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
+    if (!isOver && isGap) told.textContent = translated(GAP) + (second && !number ? translated(CUT) : "") + translated(isTouched() ? " Tap the gap, then choose the cause." : " Click the gap, then choose the cause.")
     else if (!isOver && behind !== null && number === options.length - 1) told.textContent = translated(LAST, duration(behind)) + (near ? translated(NEAR) : "")
     else if (!isOver) told.textContent = translated(NO_GAP) + (behind === null ? translated(WORK) : translated(WAIT, duration(behind))) + (near ? translated(NEAR) : "")
     else if (wrong === 1) told.textContent = translated("Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.", options.length)

@@ -166,22 +166,23 @@ export const button = (text, title, act) => {
 const KEYS = " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, "
   + "G marks the gap behind the event, L goes from a call to what it launched."
 
-/* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked. */
-export const draw = (place, { title, label, us, low, high, lanes, forms }, say, { marked = () => {}, target = null } = {}) => {
+/* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked.
+   Of two steps a line stands where the second begins, and their names above the lanes. */
+export const draw = (place, { title, label, us, low, high, lanes, second, forms }, say, { marked = () => {}, target = null } = {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
   const { width, left, right, height: bottom, bar: thick, line: apart, below, hatch, lanes: places, step } = isSmall(place) ? forms.narrow : forms.wide
-  const height = bottom + below + apart + 4, room = right - left
+  const top = second ? apart + 3 : 0, height = bottom + below + apart + 4, room = right - left
   const at = time => (time - low) / (high - low) * room
 
   place.replaceChildren()
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, class: "ov-timeline" }, place)
+  const svg = element("svg", { viewBox: `0 ${-top} ${width} ${height + top}`, class: "ov-timeline" }, place)
   svg.tabIndex = 0
   svg.setAttribute("role", "application")
   svg.setAttribute("aria-label", translated("Timeline {0}, {1} lanes.", drawnLabel(title), lanes.length) + translated(KEYS))
   const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
   const defs = element("defs", {}, svg), hatches = new Map()
-  element("rect", { x: 0, y: 0, width: room, height: bottom }, element("clipPath", { id: clip }, defs))
+  element("rect", { x: 0, y: -top, width: room, height: bottom + top }, element("clipPath", { id: clip }, defs))
   /* Where somebody waits it is hatched, as in pictures, also while it is zoomed. */
   const hatched = (fill, line) => {
     if (!hatches.has(line)) {
@@ -218,6 +219,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
   })
   const links = element("g", { class: "ov-links" }, moving)
   if (target) element("rect", { class: "ov-target", x: at(target.from), width: at(target.to) - at(target.from), y: 0, height: bottom }, moving)
+  if (second) element("line", { class: "ov-second", x1: at(second[0]), x2: at(second[0]), y1: -top, y2: bottom }, moving)
   const stretch = element("rect", { class: "ov-marked", y: 0, height: bottom, width: 0 }, moving)
 
   let view = zoomIdentity, chosen = null, marking = false
@@ -234,6 +236,11 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
       }
     }
     ticks.replaceChildren()
+    for (const [number, from, to] of second ? [[1, low, second[0]], [2, second[0], second[0] + second[1]]] : []) {
+      const begin = Math.max(view.applyX(at(from)), 0), end = Math.min(view.applyX(at(to)), room)
+      const text = translated("step {0}", number)
+      if (text.length * LETTER < end - begin) element("text", { x: (begin + end) / 2, y: -5, class: "ov-middle" }, ticks).textContent = text
+    }
     const between = us * roundStep(step / view.k / us)
     for (let tick = Math.ceil(time(0) / between - 1e-9); tick * between <= time(room) * (1 + 1e-9); tick++) {
       const x = view.applyX(at(tick * between))
@@ -308,7 +315,7 @@ export const draw = (place, { title, label, us, low, high, lanes, forms }, say, 
 
   const positionOf = event => {
     const box = svg.getBoundingClientRect(), ratio = width / box.width
-    return [(event.clientX - box.left) * ratio - left, (event.clientY - box.top) * ratio]
+    return [(event.clientX - box.left) * ratio - left, (event.clientY - box.top) * ratio - top]
   }
   const rowAt = y => [...rows].sort((a, b) => Math.abs(a.middle - y) - Math.abs(b.middle - y))[0]
   svg.addEventListener("click", event => {

@@ -118,6 +118,9 @@ window.overlapWords ??= (() => {
       "Put all faults back": "恢复所有故障",
       "All faults: {0} ms a step": "全部故障：每步 {0} ms",
       "{0} of {1} faults repaired: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
+      "; {0} under the profiler": "；开着分析器时 {0} ms",
+      "step {0}": "第 {0} 步",
+      " The trace begins with the first call of CUDA, after the reading of step 1.": "记录从第一次调用 CUDA 开始，在第 1 步读完数据之后。",
       " Here the GPU is idle for longest.": "GPU 空闲最久的就是这里。",
       " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
       "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU.":

@@ -12,6 +12,7 @@ A timeline has
                   [start, length, name, launch]. The name is empty where
                   nothing ran; a call and what it launched have the same number, others have None.
     frame         [start, length] of what the clinic's game frames: spans of that name; or None
+    second        [start, length] of the second of two steps, for that game: spans of that name; or None
     forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
                   each lane [its middle, the lines of its name]; `bar` is the height of what is drawn in a
                   lane, `line` from line to line of a text, `below` that of the words of the axis, `hatch`
@@ -27,7 +28,8 @@ from overlap.site.scales import LINE
 from overlap.site.trace import launches
 
 _US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
-_FRAME = "frame"
+#: Spans of these names are no parts of lanes.
+_FRAME, _SECOND = "frame", "second"
 
 
 def explored(picture, recorded: dict[str, list]) -> list[dict]:
@@ -52,7 +54,8 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
                 "low": _ns(us * plot.x.low),
                 "high": _ns(us * plot.x.high),
                 "lanes": _lanes(drawing, plot, us, recorded.values()),
-                "frame": _frame(plot, us),
+                "frame": _named(plot, us, _FRAME),
+                "second": _named(plot, us, _SECOND),
                 "forms": forms,
             }
         )
@@ -85,8 +88,8 @@ def _form(layout: Layout, plot: Plot, us: float) -> dict:
     return place | sizes | {"lanes": lanes, "step": _ns(us * step)}
 
 
-def _frame(plot: Plot, us: float) -> list[float] | None:
-    spans = [span for mark in plot.marks("Spans") if mark.name == _FRAME for span in mark.spans]
+def _named(plot: Plot, us: float, name: str) -> list[float] | None:
+    spans = [span for mark in plot.marks("Spans") if mark.name == name for span in mark.spans]
     return [_ns(us * number) for number in spans[0]] if spans else None
 
 
@@ -97,7 +100,7 @@ def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) ->
         lanes[row] = {"name": row.replace("\n", " "), "cpu": is_cpu, "parts": []}
     named = []
     for mark in plot.marks("Spans"):
-        if mark.name == _FRAME:
+        if mark.name in (_FRAME, _SECOND):
             continue
         times = [(_ns(us * start), _ns(us * length)) for start, length in mark.spans]
         names = mark.names or [""] * len(times)

@@ -224,6 +224,7 @@ def plot(results: dict, ceilings: dict):
 
         Pale are milliseconds in which Python calls nothing of CUDA. "frame" is what
         the game frames: the GPU's longest gap, or what the next repair takes away.
+        "second" is the second of the two steps.
         """
         calls = {"CPU": "calls of CUDA", "CPU copies": "copies"}
         calls |= {"CPU waits": "waits for the GPU"}
@@ -257,6 +258,13 @@ def plot(results: dict, ceilings: dict):
                     marks.append(
                         Spans(lane, waits, told, color, light=True, names=names)
                     )
+            on_gpu = [sum(row[1:3]) / 1e3 for row in rows if "CPU" not in row[0]]
+            ends = max(
+                start + ms
+                for lane, start, ms, _ in last_step(rows)
+                if "CPU" not in lane
+            )
+            marks.append(Spans("GPU", [(max(on_gpu) - ends, ends)], "second", "ink"))
             if title != faults[-1]:
                 frame = framed(title, rows)
                 if title in ("all", "loader"):

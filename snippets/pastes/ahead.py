@@ -10,7 +10,7 @@ def ahead(loader):
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()
 
     def send(batch):
-        main.wait_stream(side)  # the batch before has arrived
+        main.wait_stream(side)  # the previous batch has arrived
         side.wait_stream(main)  # the memory of an older one is free
         batch = each(torch.Tensor, torch.Tensor.pin_memory, batch)
         with torch.cuda.stream(side):

@@ -14,4 +14,4 @@ def per_second(batches, step=lambda batch: None, most=50):
         step(batch)
         steps += 1
     torch.cuda.synchronize()
-    return 1 / ((time.perf_counter() - start) / steps)  # of 2 batches or more
+    return 1 / ((time.perf_counter() - start) / steps)  # raises for one batch

@@ -1542,9 +1542,10 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     blocks = (2 if elements == 257 else 1, 1, 1)
     assert launches == [(blocks, (256, 1, 1), stream, x.data_ptr(), elements)] * 2
     assert prepared == ["Pq"], "compiled once for each GPU; a pointer and a long long"
-    wrongs = [(x.double(), stream), (torch.ones(4, 4).T, stream), (x, SimpleNamespace(handle=8))]
-    for wrong, its in wrongs:
-        with pytest.raises(RuntimeError):
+    gaps, other = "float32 without gaps", SimpleNamespace(handle=8)
+    wrongs = [(x.double(), stream, gaps), (torch.ones(4, 4).T, stream, gaps), (x, other, "another stream")]
+    for wrong, its, says in wrongs:
+        with pytest.raises(AssertionError, match=says):
             double_(wrong, its)
     assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
 
@@ -1658,7 +1659,7 @@ def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch
     twice_(torch.ones(2))
     assert compiled == [torch.device("cpu")], "once for each GPU"
     for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2]):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="float32 without gaps"):
             twice_(wrong)
 
 

@@ -1897,6 +1897,13 @@ SEARCHED = {
     "context is destroyed": "symptoms/#pycuda-cumemalloc-failed",
     "pycuda._driver.LogicError: cuMemHostAlloc failed: context is destroyed": "symptoms/#pycuda-cumemalloc",
     "context::detach failed": "symptoms/#pycuda-contextdetach",
+    "cuMemFree failed: invalid device context": "symptoms/#pycuda-warning-a-clean-up",
+    "cuMemFree failed: initialization error": "symptoms/#pycuda-warning-a-clean-up",
+    "pycuda._driver.LaunchError: cuLaunchKernel failed: too many resources requested for launch": (
+        "symptoms/#pycuda-cufuncsetblockshape"
+    ),
+    "cuFuncSetBlockShape failed: invalid device context": "symptoms/#pycuda-cufuncsetblockshape",
+    "nvcc fatal : Cannot find compiler 'cl.exe' in PATH": "symptoms/#nvcc-fatal",
     "dCKA": "sources/#c4 zh/#c4",
     "try_gpu": "sources/#a6 zh/#a6",
     "fancy_func": "sources/#b1",

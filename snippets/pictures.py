@@ -175,12 +175,14 @@ class Picture:
     """Panels, one above the other, or in `columns` where there is room.
 
     `low`: a strip above a text. Its lanes are low, its columns stay side by side,
-    and its axes have no labels.
+    and its axes have no labels. `opens`: the place of the panel that is explored first;
+    None: the first of those in whose lanes most runs.
     """
 
     panels: list[Panel]
     columns: int = 1
     low: bool = False
+    opens: int | None = None
 
 
 def limits(ceilings: Mapping[str, float], axis: str = "x") -> list[Rule]:

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import threading
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -496,6 +497,16 @@ def test_the_fullest_panel_is_shown_first(page, folder):
     )
     page.get_by_label("Timeline", exact=True).select_option("none")
     assert page.locator(".ov-which").inner_text().strip() == "3 of 3"
+    (folder / "panels.json").write_text(
+        json.dumps({"": explored(replace(timelines({"two": all_lanes, "last": one}), opens=1), {})})
+    )
+    page.evaluate("""async () => {
+        const { explore } = await import("./timeline.js")
+        document.getElementById("place").replaceChildren()
+        document.querySelector(".ov-explore").remove()
+        await explore(document.getElementById("place"), "panels.json?opens")
+    }""")
+    assert page.locator(".ov-which").inner_text().strip() == "2 of 2", "a picture may say which one opens"
 
 
 def test_what_is_vendored_is_small_and_names_its_licence():
@@ -561,3 +572,12 @@ def test_each_recorded_timeline_of_the_book_can_be_explored():
             assert min(start for start, *_ in spans) >= timeline["low"], name
             seen += 1
     assert seen > 10
+
+
+def test_a_panel_beside_others_is_explored_over_the_whole_width_and_a_picture_says_which_one_opens():
+    (row,) = timelines({"slow": EVENTS}).panels
+    alone = explored(Picture([row]), {})[0]["forms"]
+    first, second = explored(Picture([row, row], columns=2, opens=1), {})
+    assert first["forms"] == second["forms"] == alone
+    assert alone["wide"]["right"] - alone["wide"]["left"] > 0.8 * WIDTHS["wide"]
+    assert [first["opens"], second["opens"]] == [False, True]

@@ -403,8 +403,10 @@ const hint = () => isTouched()
 /* The whole explorer: tools, the choice of a timeline, the drawing, and the line that speaks. */
 export const explore = async (place, url) => {
   const timelines = await fetched(url)
-  /* The panel with the most lanes in which something runs is what the picture is about: the others are compared with it. */
-  const full = timelines.map(({ lanes }) => lanes.filter(({ events }) => events.length).length), begin = full.indexOf(Math.max(...full))
+  /* A picture may say which panel is shown first. Else the one with the most lanes in which something runs is what it is
+     about: the others are compared with it. */
+  const full = timelines.map(({ lanes }) => lanes.filter(({ events }) => events.length).length)
+  const chosen = timelines.findIndex(({ opens }) => opens), begin = chosen < 0 ? full.indexOf(Math.max(...full)) : chosen
   const box = document.createElement("div"), tools = document.createElement("div")
   const canvas = document.createElement("div"), told = document.createElement("p")
   box.className = "ov-explore"

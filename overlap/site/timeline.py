@@ -13,6 +13,7 @@ A timeline has
                   nothing ran; a call and what it launched have the same number, others have None.
     frame         [start, length] of what the clinic's game frames: spans of that name; or None
     second        [start, length] of the second of two steps, for that game: spans of that name; or None
+    opens         whether it is the one to show first
     forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
                   each lane [its middle, the lines of its name]; `bar` is the height of what is drawn in a
                   lane, `line` from line to line of a text, `below` that of the words of the axis, `hatch`
@@ -20,6 +21,7 @@ A timeline has
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from overlap.site.draw import HATCH, WIDTHS, Drawing, is_hollow, is_light, is_wait
 from overlap.site.layout import Layout, Plot, kind
@@ -45,7 +47,11 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
         plot = wide.plots[place]
         forms = {}
         for form, each in drawings.items():
-            forms[form] = {"width": WIDTHS[form]} | _form(each.layout, each.layout.plots[place], us)
+            layout, own = each.layout, place
+            if picture.columns > 1:  # it is explored alone, so it has the room of those beside it
+                alone = replace(picture, panels=[plot.panel], columns=1)
+                layout, own = Drawing(alone, Layout(alone, WIDTHS[form], ())).layout, 0
+            forms[form] = {"width": WIDTHS[form]} | _form(layout, layout.plots[own], us)
         timelines.append(
             {
                 "title": plot.panel.title,
@@ -57,6 +63,7 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
                 "frame": _named(plot, us, _FRAME),
                 "second": _named(plot, us, _SECOND),
                 "forms": forms,
+                "opens": getattr(picture, "opens", None) == place,
             }
         )
     return timelines

@@ -89,7 +89,9 @@ def plot(results: dict, ceilings: dict):
             elif "Synchronize" in call:
                 lane = "CPU waits"
             panels[title].append([lane, start / 1e3, us / 1e3, call])
-    return timelines(panels, "ms")
+    picture = timelines(panels, "ms")
+    picture.opens = 1  # "together"
+    return picture
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from snippets.pictures import Axis, Panel, Picture, Spans
+from snippets.pictures import Axis, Bars, Panel, Picture, Spans
 from snippets.streams.kernels_side_by_side import on_gpu
 from snippets.timing.kernel_time import captured
 from snippets.timing.lanes import lanes
@@ -108,9 +108,15 @@ def main() -> dict:
 
 
 def derive(results: dict) -> dict:
-    """In how many lanes kernels ran, and how early a model began before the last ended."""
+    """What three streams take beside one, in how many lanes kernels ran, and how early a model began.
+
+    `shown_ms`, as pictures and sentences show them: `forked` is the time of one stream by
+    the median ratio of two that were timed in turn. What slows the host for a while slows both.
+    """
+    shown = {way: results["ms"][way] for way in SHOWN}
+    shown["forked"] = results["ms"]["serial"] / results["speedup"]
     if "timelines" not in results:
-        return {}
+        return {"shown_ms": shown}
     lanes = {
         name: len({lane for lane, *_ in events})
         for name, events in results["timelines"].items()
@@ -121,14 +127,24 @@ def derive(results: dict) -> dict:
         ends[lane] = max(start + us, ends.get(lane, start + us))
     models = ["stream 13", "stream 17", "stream 21"]
     early = [ends[lane] - begins[later] for lane, later in pairwise(models)]
-    return {"lanes": lanes, "early_us": early}
+    return {"shown_ms": shown, "lanes": lanes, "early_us": early}
 
 
 def plot(results: dict, ceilings: dict):
-    panels = {"serial": "from Python, one stream"}
-    panels |= {"forked": "from Python, three streams"}
-    panels |= {"serial_graph": "CUDA graph, one stream"}
-    panels |= {"forked_graph": "CUDA graph, three streams"}
+    titles = {"serial": "from Python, one stream"}
+    titles |= {"forked": "from Python, three streams"}
+    titles |= {"serial_graph": "CUDA graph, one stream"}
+    titles |= {"forked_graph": "CUDA graph, three streams"}
+    ms = {way: results["ms"][way] for way in titles}
+    ms["forked"] = ms["serial"] / results["speedup"]  # as in derive
+    longest = max(ms.values())
+    bars = {title: ms[way] for way, title in titles.items()}
+    texts = {title: f"{length:.2f} ms" for title, length in bars.items()}
+    # Python is the limit of the first two
+    late = {titles[way]: "python" for way in ("serial", "forked")}
+    # room for what stands behind a bar
+    whole = Axis("ms", low=0.0, high=longest * 1.18)
+    drawn = [Panel([Bars(bars, texts=texts, color="gpu", colors=late)], whole)]
     branches = {}  # lanes of the forked run, in order
     for lane, _, _, name in results["timelines"]["forked"]:
         if lane != "CPU" and "CatArray" not in name:
@@ -137,9 +153,12 @@ def plot(results: dict, ceilings: dict):
         zip(map(len, branches.values()), ("MLP", "CNN", "ResNet"), strict=False)
     )
     rows = ["CPU", "CPU waits", *models.values()]
-    drawn = []
-    for way, title in panels.items():
-        spans, streams = {row: [] for row in rows}, {}
+    panels = {"forked": ("The second bar", whole)}
+    zoomed = Axis("ms", low=0.0, high=ms["forked_graph"] * 1.18)
+    panels |= {"forked_graph": ("Zoom into the last bar", zoomed)}
+    for way, (what, axis) in panels.items():
+        spans = {row: [] for row in rows}
+        streams = {}
         timeline = results["timelines"][way]
         launches = [row[1] for row in timeline if "GraphLaunch" in row[3]]
         begin = min(launches, default=0.0)  # of a graph, what came before is no part
@@ -153,30 +172,20 @@ def plot(results: dict, ceilings: dict):
             elif "CatArray" not in name:
                 kernel = (start / 1e3, us / 1e3, name)
                 streams.setdefault(lane, []).append(kernel)
-        if len(streams) == 1:  # one model after the other
-            (kernels,) = streams.values()
-            for count, model in models.items():
-                spans[model], kernels = kernels[:count], kernels[count:]
-        else:
-            for kernels in streams.values():
-                alike = min(models, key=lambda count: abs(count - len(kernels)))
-                spans[models[alike]] = kernels
+        for kernels in streams.values():
+            alike = min(models, key=lambda count: abs(count - len(kernels)))
+            spans[models[alike]] = kernels
         marks = []
-        ends = [start + ms for row in rows for start, ms, _ in spans[row]]
-        scale = results["ms"][way] / max(ends)  # as long as without the profiler
+        ends = [start + length for row in rows for start, length, _ in spans[row]]
+        scale = ms[way] / max(ends)  # as long as without the profiler
         for row in rows:
-            parts = [(start * scale, ms * scale) for start, ms, _ in spans[row]]
+            parts = [(start * scale, length * scale) for start, length, _ in spans[row]]
             names = [name for _, _, name in spans[row]]
             lane = "CPU" if row == "CPU waits" else row
             marks.append(Spans(lane, parts, row, names=names))
-        # graphs are so much shorter that the axis of the others would hide their lanes
-        pair = [other for other in panels if ("graph" in other) == ("graph" in way)]
-        longest = max(results["ms"][other] for other in pair)
-        unit = "ms (a larger scale)" if "graph" in way else "ms"
-        axis = Axis(unit, low=0.0, high=longest)
-        title = f"{title}: {results['ms'][way]:.2f} ms"
+        title = f"{what} · {titles[way]}"
         drawn.append(Panel(marks, axis, title=title))
-    return Picture(drawn, columns=2)
+    return Picture(drawn, opens=2)
 
 
 if __name__ == "__main__":

@@ -138,10 +138,12 @@ def plot(results: dict, ceilings: dict):
     ms = {way: results["ms"][way] for way in titles}
     ms["forked"] = ms["serial"] / results["speedup"]  # as in derive
     longest = max(ms.values())
-    bars = {title: ms[way] for way, title in titles.items()}
-    texts = {title: f"{length:.2f} ms" for title, length in bars.items()}
+    short = {"serial": "Python, 1 stream", "forked": "Python, 3 streams"}
+    short |= {"serial_graph": "graph, 1 stream", "forked_graph": "graph, 3 streams"}
+    bars = {name: ms[way] for way, name in short.items()}
+    texts = {name: f"{length:.2f} ms" for name, length in bars.items()}
     # Python is the limit of the first two
-    late = {titles[way]: "python" for way in ("serial", "forked")}
+    late = {short[way]: "python" for way in ("serial", "forked")}
     # room for what stands behind a bar
     whole = Axis("ms", low=0.0, high=longest * 1.18)
     drawn = [Panel([Bars(bars, texts=texts, color="gpu", colors=late)], whole)]

@@ -45,9 +45,9 @@ UNWAITED = [unwaited_broken, unwaited_fixed]
 @pytest.mark.parametrize("option", ["with_stack", "record_shapes", "profile_memory"])
 def test_an_option_of_the_profiler_makes_its_file_larger(tmp_path, option):
     model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(5)])
-    sizes = []
+    sizes, cpu = [], [torch.profiler.ProfilerActivity.CPU]
     for options in ({}, {option: True}):
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **options) as profiler:
+        with torch.profiler.profile(activities=cpu, acc_events=True, **options) as profiler:
             for _ in range(5):
                 model(torch.ones(2, 8)).sum().backward()
         profiler.export_chrome_trace(str(tmp_path / "trace.json"))

@@ -1430,6 +1430,20 @@ def test_a_chapter_has_a_low_step_and_its_answer_is_not_long(visit, chapters, wi
     assert len(steps) == 12
 
 
+@pytest.mark.parametrize("path", ["training/", "collectives/", "streams/"])
+def test_a_step_of_several_gpus_is_never_that_of_one(visit, path):
+    """Where one GPU is picked: that of the same GPUs, two of them, which it names."""
+    page = visit(f"{path}?machine=h200", rows=False)
+    step = page.locator(".ov-step")
+    step.locator(".ov-run[data-machine=h200-x2]").wait_for()
+    assert "/h200-x2/" in step.locator("img").get_attribute("src")
+    told = step.inner_text()
+    values = step.locator("data").evaluate_all("values => values.map(value => value.dataset.on)")
+    # the values of its words name the machine, where it has some
+    assert {*values} == {"2 × H200"} if values else "2 × H200" in told
+    assert "Not run on" not in told
+
+
 CHOICES = """() => [...document.querySelectorAll(".ov-guess")[0].querySelectorAll("label")]
   .map(label => [label.querySelector("b").textContent, label.querySelector("span").textContent])"""
 

@@ -207,7 +207,8 @@
   const drawn = async (box, machine) => {
     const made = copy(box), places = all(".ov-part", made)
     const runs = await Promise.all(places.map(place => runOf(machine, place.dataset.name)))
-    if (!runs.every(Boolean)) return null
+    const lacks = figure => !of(runs[places.indexOf(figure.closest(".ov-part"))].pictures, figure.dataset.part)
+    if (!runs.every(Boolean) || all("[data-part]", made).some(lacks)) return null
     made.querySelector(".ov-elsewhere")?.remove()
     if (runs[0].machine === made.dataset.machine) return made
     made.dataset.machine = runs[0].machine
@@ -215,10 +216,11 @@
     return made
   }
 
-  /* Why it is not this machine that is shown. */
-  const stayed = (box, wanted) => {
-    const made = copy(box), note = part(".ov-elsewhere")
-    const why = isMine(wanted) && of(mine.lacks, made.querySelector(".ov-part").dataset.name)
+  /* Why it is not this machine that is shown: it has not run, or has no such picture, as one GPU has no all-reduce. */
+  const stayed = async (box, wanted) => {
+    const made = copy(box), note = part(".ov-elsewhere"), { name } = made.querySelector(".ov-part").dataset
+    const why = isMine(wanted) && of(mine.lacks, name)
+    if (await runOf(wanted, name)) note.querySelector("small").firstChild.data = "None on "
     texts(note, "span", [find(wanted).label + (why ? ` (${why})` : ""), find(made.dataset.machine).label])
     made.querySelector(".ov-elsewhere")?.remove()
     made.prepend(note)
@@ -227,7 +229,7 @@
 
   /* What stands in the place of an output: what a machine gave or what the page has, and what another one gave. */
   const drawings = async (box, wanted) => {
-    const run = wanted === firstOf() ? copy(box) : await drawn(box, wanted) ?? stayed(box, wanted)
+    const run = wanted === firstOf() ? copy(box) : await drawn(box, wanted) ?? await stayed(box, wanted)
     const other = all(".ov-machines select", box.parentElement)[1]?.value
     const second = other && other !== run.dataset.machine && await drawn(box, other)
     return second ? [run, second] : [run]

@@ -158,6 +158,8 @@ window.overlapWords ??= (() => {
       "Python asks for numbers": "Python 读取数值",
       "it asks for none": "不读取数值",
       "copies": "拷贝",
+      "model's stream": "模型的流",
+      "NCCL's stream": "NCCL 的流",
       "the step": "这一步",
       "Python waits for the GPU": "Python 等待 GPU",
       "finished": "完成",

@@ -67,7 +67,7 @@ class FigureBlock(Block):
 
     def _run(self, view: View) -> str:
         """The picture on the page's machine."""
-        output = view.output([self.snippet])
+        output = view.output([self.snippet], self.part)
         pictures = output.runs[self.snippet]["pictures"]
         if self.part not in pictures:
             known = ", ".join(filter(None, pictures)) or "none yet"
@@ -98,8 +98,8 @@ class Step(FigureBlock):
     def markdown(self, view: View) -> str:
         """The strip, then its line."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        is_whole = self.part == "strip-clock"  # of the step's whole time, in which nothing stands out
-        said = " ".join([self.caption, *([] if is_whole else [view.say(_PALE)]), view.say(_FITTED)])
+        is_profile = self.part == "strip-clock"  # the step as it was profiled, beside what a clock says
+        said = " ".join([self.caption, *([] if is_profile else [view.say(_PALE), view.say(_FITTED)])])
         return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{said}\n</div>\n'
 
     def cells(self, notebook: Notebook) -> list[dict]:

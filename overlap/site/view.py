@@ -243,10 +243,17 @@ class View:
         """The lines of highlighted Python, each whole by itself."""
         return [Markup(line) for line in highlighted(code).split("\n")]
 
-    def output(self, names: list[str]) -> "Output":
-        """What these snippets gave on the machine that the page shows."""
+    def output(self, names: list[str], part: str = "") -> "Output":
+        """What these snippets gave on the machine that the page shows.
+
+        With `part`, on a machine that has this picture.
+        """
         recordings = [self.book.recordings(name) for name in names]
         having = [machine for machine in recordings[0] if all(machine in known for known in recordings)]
+        ran = having
+        if part:
+            drawn = {machine: self.site.pictures.of(recordings[0][machine])["parts"] for machine in having}
+            having = [machine for machine in having if part in drawn[machine]] or having
         if not having:
             reason = f"no machine has recordings of {' and '.join(names)}"
             raise OverlapError(f"{self.path}: {reason}; run `overlap record {' '.join(names)}` on one")
@@ -256,7 +263,7 @@ class View:
         runs = {}
         for name, known in zip(names, recordings, strict=True):
             runs[name] = machines.run(self.site.pictures, known[machine])
-        return Output(machine, having, is_elsewhere, runs)
+        return Output(machine, having, is_elsewhere, is_elsewhere and self.opens_on in ran, runs)
 
     def value(self, value: Value) -> "ShownValue":
         """A value on the page's machine."""
@@ -296,7 +303,7 @@ class View:
     def parts(self) -> Markup:
         """What the page's script makes outputs and tables of numbers of."""
         table = {"headings": ["", ""], "rows": [[""], ["", ""]]}
-        return self.file("parts", wanted="", here="", outputs=[["rank", "", ""]], tables=[table])
+        return self.file("parts", wanted="", here="", ran=False, outputs=[["rank", "", ""]], tables=[table])
 
 
 class ShownValue(NamedTuple):
@@ -321,12 +328,13 @@ def _folder(path: str) -> str:
 class Output(NamedTuple):
     """What snippets gave on one of the machines that have them all, as data by snippet.
 
-    `is_elsewhere`: the page's machine would give something else.
+    `is_elsewhere`: the page's machine would give something else. `ran`: it ran, without that picture.
     """
 
     machine: str
     machines: list[str]
     is_elsewhere: bool
+    ran: bool
     runs: dict[str, dict]
 
 

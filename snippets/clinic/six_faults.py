@@ -106,8 +106,11 @@ def derive(results: dict) -> dict:
     Of the second step with all faults: how long it is on the GPU, from the end of
     the first. And of small kernels in the last step that has them: the share of the GPU's idle time.
     """
+    ms, late = results["ms"], {}
+    if results["ranks"] > 1:  # one GPU waits for no other
+        late = {"late_rank_ms": {"with": ms["kernels"], "without": ms["straggler"]}}
     if "timelines" not in results:
-        return {}
+        return late
     events = results["timelines"]["item"]
     on_gpu = [start + us for lane, start, us, *_ in events if "CPU" not in lane]
     computing = [us for lane, _, us, *_ in events if lane == "compute"]
@@ -126,17 +129,17 @@ def derive(results: dict) -> dict:
     small = [(start, us) for _, start, us, *_ in kernels if start < large]
     span = sum(small[-1]) - small[0][0]
     found["small_kernels"] = {"idle": 1 - sum(us for _, us in small) / span}
-    return found
+    return found | late
 
 
 def plot(results: dict, ceilings: dict):
     def steps():
         """A bar for each step: with all faults, then with one more repaired."""
-        names = {"all": "six common faults", "loader": "1: workers read ahead"}
-        names |= {"copy": "2: bytes, pinned", "kernels": "3: few large kernels"}
+        names = {"all": "six common faults", "loader": "+ 1: workers read ahead"}
+        names |= {"copy": "+ 2: bytes, pinned", "kernels": "+ 3: few large kernels"}
         names |= {
-            "straggler": "4: validates rarely",
-            "item": "5, 6: no waits for numbers",
+            "straggler": "+ 4: validates rarely",
+            "item": "+ 5, 6: no .item(), no mask",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
         busy = {title: results["busy"][name] for name, title in names.items()}
@@ -338,10 +341,6 @@ def plot(results: dict, ceilings: dict):
                 marks.append(mark)
                 if reads:
                     marks.append(Note(0.0, lane, "reads", dx=4))
-            for lane in meant:
-                if lane not in lanes_of(rows):
-                    marks.append(Spans(lane, [], lane, colors[lane]))
-                    marks.append(Note(0.0, lane, "none on one GPU", dx=4))
             end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
             ms = results["ms"][name]
             longest = max(longest, ms)
@@ -356,6 +355,23 @@ def plot(results: dict, ceilings: dict):
         for panel in panels:
             panel.x = Axis("ms", low=0.0, high=longest)
         return Picture(panels, columns=len(panels), low=True)
+
+    def clocked() -> Picture:
+        """The healthy step as a profile has it, and how long a clock says it is."""
+        rows = last_step(results["timelines"]["item"])
+        end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
+        ms, colors = results["ms"]["item"], {"Python": "python", "GPU": "gpu"}
+        marks: list[Any] = [
+            Spans(lane, between(spans, 0.0, end), lane, colors[lane], light=True)
+            for lane, spans in lanes_of(rows).items()
+            if lane in colors
+        ]
+        marks.append(Spans("a clock", [(0.0, ms)], "without the profiler", "ink"))
+        marks.append(Note(ms, "a clock", f"{ms:.1f} ms", dx=4))
+        axis = Axis("ms", low=0.0, high=1.15 * max(end, ms))
+        return Picture(
+            [Panel(marks, axis, title=f"in a profile: {end:.1f} ms")], low=True
+        )
 
     def first_ms(rows: list[list[Any]], least: float = 0.0) -> float:
         """When the first kernel starts, or the first that takes at least so many ms."""
@@ -421,7 +437,10 @@ def plot(results: dict, ceilings: dict):
         return lambda rows: dict.fromkeys(names, (0.0, 1e9))
 
     def strips() -> dict[str, Any]:
-        """By part of the step: with its fault and without, or the healthy step."""
+        """By part of the step: with its fault and without, or the healthy step.
+
+        Those about other GPUs exist only where there are several.
+        """
         alone = ("nobody reads ahead", "all", for_reading, until_work)
         ahead = ("workers do", "loader", for_data, until_work)
         floats = ("pageable floats", "loader", for_data, until_work)
@@ -436,12 +455,21 @@ def plot(results: dict, ceilings: dict):
             "loader": strip(alone, ahead),
             "copy": strip(floats, sent),
             "kernels": strip(small, large),
-            "straggler": strip(late, equal),
             "waits": strip(asks, healthy),
+            "clock": clocked(),
         }
-        for name in ("Python", "GPU", "all-reduce"):
+        for name in ("Python", "GPU"):
             drawn[name] = strip(("the step", "item", no_wait, whole(name)))
-        drawn["clock"] = strip(("the step", "item", no_wait, whole()))
+        if results["ranks"] > 1:
+            drawn["straggler"] = strip(late, equal)
+            drawn["all-reduce"] = strip(
+                ("the step", "item", no_wait, whole("all-reduce"))
+            )
+            both = strip(("the step", "item", no_wait, whole("GPU", "all-reduce")))
+            streams = {"GPU": "model's stream", "all-reduce": "NCCL's stream"}
+            for mark in both.panels[0].marks:
+                mark.row = streams.get(mark.row, mark.row)
+            drawn["streams"] = both
         return {f"strip-{name}": picture for name, picture in drawn.items()}
 
     faults = results["faults"]

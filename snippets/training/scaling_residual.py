@@ -90,7 +90,7 @@ def plot(results: dict, ceilings: dict):
     rows["weak"][f"{ranks} GPUs, all rows on each"] = "weak"
     rows["strong"] = {"one GPU, all rows": "one_gpu"}
     rows["strong"] |= {f"{ranks} GPUs, {part} on each": "strong"}
-    rows["strong"] |= {f"one GPU, {part}": "one_gpu_part"}
+    rows["strong"] |= {f"floor, no exchange: one GPU, {part}": "one_gpu_part"}
     best = {"weak": ms["one_gpu"], "strong": ms["one_gpu"] / ranks}
     panels = []
     for way, title in titles.items():

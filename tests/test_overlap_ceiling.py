@@ -5,10 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from overlap.book.ceiling import _tables, ceilings, family
+from overlap.book.ceiling import _tables, ceilings, family, kinship
 from overlap.book.limits import ABOVE
 
 TABLES = _tables()
+
+
+def test_machines_of_one_gpu_family_say_that_they_are():
+    hopper, ada = ({"gpus": [{"capability": each}], "cpu": "one", "virtual": True} for each in ("9.0", "8.9"))
+    assert kinship([hopper, hopper]) == "all of one GPU family (Hopper), one kind of host"
+    assert kinship([hopper, hopper | {"cpu": "other"}]) == "all of one GPU family (Hopper)"
+    for machines in (
+        [hopper],
+        [hopper, ada],
+        [hopper, {"cpu": "one"}],
+        [{"gpus": [{"capability": "99.0"}]}] * 2,
+    ):
+        assert kinship(machines) == ""
+    assert all(kind["architecture"] for kind in TABLES["capability"].values())
+
+
 H100 = {"name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory_bytes": 85_017_493_504}
 #: What an H100 says of itself; the name is one that no datasheet has.
 SAID = H100 | {

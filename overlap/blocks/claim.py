@@ -14,7 +14,7 @@ from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_temp
 from overlap.blocks.comparison import compared, is_close, side, sides
 from overlap.blocks.inline import cited, values
 from overlap.book.book import Book
-from overlap.book.ceiling import clocked
+from overlap.book.ceiling import clocked, kinship
 from overlap.book.condition import speaks_of
 from overlap.book.expression import Undecided, evaluate, over, parse
 from overlap.book.limits import ABOVE, SPREADS, most
@@ -251,6 +251,9 @@ class Claim(Block):
             machine=machine,
             verdict=view.verdict(by_machine[machine]),
             tally=Tally.of(verdicts),
+            kinship=kinship(
+                [each.recording.data["machine"] for each in verdicts if each.state is not State.OPEN]
+            ),
             sentence=view.inline(self.text),
             strips=self.strips(view.book),
             size=strip,

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -87,6 +88,25 @@ def family(machine: dict) -> str:
     if not gpus or gpus[0].get("name") not in _tables()["datasheet"]:
         return ""
     return gpus[0].get("capability", "")
+
+
+def kinship(machines: Sequence[dict]) -> str:
+    """What recorded machines have in common, so that they repeat a result less than their number says.
+
+    `all of one GPU family (Hopper), one kind of host`: the architecture of their GPUs, and the processor that
+    they name, on a virtual machine or not. Empty for one machine, and where they differ.
+    """
+    names = {_architecture(machine) for machine in machines}
+    if len(machines) < 2 or len(names) > 1 or "" in names:
+        return ""
+    text = f"all of one GPU family ({names.pop()})"
+    hosts = {(machine.get("cpu"), machine.get("virtual")) for machine in machines}
+    return f"{text}, one kind of host" if len(hosts) == 1 else text
+
+
+def _architecture(machine: dict) -> str:
+    gpus = machine.get("gpus") or [{}]
+    return _tables()["capability"].get(gpus[0].get("capability"), {}).get("architecture", "")
 
 
 def _pcie(gpu: dict) -> dict[str, float]:

@@ -18,7 +18,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
 _PALE = "The rest is pale."
-_FITTED = "The profiler makes a step slower, so gaps are drawn shorter: the step is as long as without it."
+_FITTED = "Recorded with a profiler, which makes a step slower. Gaps are cut to the time without it."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"

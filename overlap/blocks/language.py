@@ -13,8 +13,8 @@ _WORDS = {
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
     "The rest is pale.": "其余部分颜色浅。",
-    "The profiler makes a step slower, so gaps are drawn shorter: the step is as long as without it.": (
-        "性能分析器会让一步变慢，所以图中的空隙画得短一些：整个一步与不用分析器时一样长。"
+    "Recorded with a profiler, which makes a step slower. Gaps are cut to the time without it.": (
+        "用性能分析器记录，它会让一步变慢；图中的空隙缩短了，使整个一步与不用分析器时一样长。"
     ),
 }
 

@@ -565,7 +565,7 @@ def test_claims_are_filtered_and_the_address_remembers(visit):
         and page.get_by_role("searchbox", name="Words").input_value() == "many gpus launch"
     )
     page.get_by_role("combobox", name="On", exact=True).select_option("")
-    for words in ("devices", "devices/launch", "sharding", "models that do not fit"):
+    for words in ("devices", "devices/launch", "sharding", "models larger than a gpu"):
         page.get_by_role("searchbox", name="Words").fill(words)
         assert 0 < seen.count() < count, words
     plain = visit("claims/", java_script_enabled=False)

@@ -80,11 +80,11 @@ def test_the_lanes_of_the_clinics_step_follow_the_table(monkeypatch):
     recording = json.loads((ROOT / "docs/recordings/h200-x2/clinic/six_faults.json").read_text())
     picture, parts = six_faults.plot(recording["result"], {})
     drawings = [picture, *(other for name, other in parts.items() if name != "steps")]
-    before = "".join(draw.placed(each, 504).svg() for each in drawings)
+    before = "".join(draw.placed(each, 504).svg for each in drawings)
     assert {int(number) for number in re.findall(r"--ov-series-(\d)", before)} == {1, 3, 4, 5, 6}
     for lane in LANES:
         monkeypatch.setitem(LANES, lane, (2, ""))
-    after = "".join(draw.placed(each, 504).svg() for each in drawings)
+    after = "".join(draw.placed(each, 504).svg for each in drawings)
     assert {int(number) for number in re.findall(r"--ov-series-(\d)", after)} == {2, 6}
 
 

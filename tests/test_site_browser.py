@@ -1214,6 +1214,48 @@ def test_marks_of_a_plot_tell_their_value(visit):
     assert told.inner_text() == "" and figure.locator(".ov-point.ov-at").count() == 0
 
 
+def test_what_a_mark_of_a_claim_opens_begins_with_words(site):
+    """The formula stands once, in the fold that says how it is tested."""
+    folds = [file.read_text() for file in (site / "generated/folds").glob("*.html")]
+    names = [name for text in folds for name in re.findall(r'class="ov-strip-of">([^<]*)', text)]
+    assert len(names) > 100 and [name for name in names if re.search(r"[\[(]", name)] == []
+
+
+def test_a_box_to_paste_is_read_whole_on_a_phone_and_copied_as_it_is_written(visit):
+    page = visit("transfers/", width=390)
+    code = page.locator(".ov-paste pre > code").first
+    written = code.text_content()
+    assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
+    assert max(map(len, written.splitlines())) > 70
+    copied = code.evaluate(
+        """code => { getSelection().selectAllChildren(code); return getSelection().toString() }"""
+    )
+    assert copied.strip() == written.strip() and compile(copied, "box", "exec")
+
+
+@pytest.mark.parametrize("path", ["asynchrony/", "streams/"])
+def test_what_a_mark_tells_covers_no_axis_and_moves_nothing(visit, path):
+    page = visit(path, width=1440)
+    step = page.locator(".ov-step")
+    step.scroll_into_view_if_needed()
+    step.locator(".ov-picture .ov-point").first.wait_for(state="attached")
+    high = step.evaluate("step => step.offsetHeight")
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        step.locator(".ov-picture .ov-point").first.wait_for(state="attached")
+        step.locator(".ov-picture").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("End")
+        told = step.locator(".ov-told")
+        assert told.inner_text()
+        top = told.bounding_box()["y"]
+        texts = [text.bounding_box() for text in step.locator(".ov-picture text").all()]
+        below = 3  # what a letter has below its line, and a digit has not
+        assert max(box["y"] + box["height"] for box in texts) <= top + below
+        if width == 1440:
+            assert step.evaluate("step => step.offsetHeight") == high
+
+
 @pytest.mark.parametrize(
     ("path", "lanes"),
     [
@@ -2062,7 +2104,7 @@ SEARCHED = {
     "why is my first iteration slow": "symptoms/#the-first-cuda-call",
     "tensor parallel or pipeline parallel": "symptoms/#tensor-parallel glossary/#tensor-parallel",
     "bf16 vs fp16": "symptoms/#why-is-bf16 language_model/#precisions glossary/#mixed-precision",
-    "non blocking": "symptoms/#non_blocking",
+    "non blocking": "symptoms/#non_blocking glossary/#non_blocking",
     "pin memory": "symptoms/#pin_memory",
     "cuda graph": "glossary/#cuda-graph graphs/",
     "loss is nan": "symptoms/#the-loss-becomes-nan symptoms/#nans",
@@ -2122,6 +2164,26 @@ SEARCHED = {
     "how much memory will my model need": "symptoms/#where-does-the-memory-of memory/",
     "first iteration slow": "symptoms/#the-first-cuda-call",
     "cudagraph": "symptoms/#my-training-step-makes glossary/#cuda-graph",
+    "use several streams": "streams/",
+    "multiple streams": "streams/",
+    "use multi streams": "streams/",
+    "train with two GPUs is slower than one": "symptoms/#two-gpus-take",
+    "is training on multiple GPUs slower than one": "symptoms/#two-gpus-take",
+    "how do I use two GPUs": "symptoms/#dataparallel-or-ddp devices/",
+    "why is the first iteration slow": "symptoms/#the-first-cuda-call",
+    "why do I need a warmup": "symptoms/#the-first-cuda-call timing/#the-first-call",
+    "non_blocking worth it": "symptoms/#what-do-non_blocking",
+    "should I use non_blocking=True": "symptoms/#what-do-non_blocking",
+    "is pin_memory worth it": "symptoms/#what-do-non_blocking",
+    "what does pin_memory gain": "symptoms/#what-do-non_blocking",
+    "how many workers for the DataLoader": "symptoms/#the-gpu-waits-for-the-dataloader",
+    "when to use CUDA graphs": "symptoms/#torchcompile-or-cuda-graphs graphs/",
+    "are CUDA graphs worth it": "symptoms/#torchcompile-or-cuda-graphs graphs/",
+    "too many kernel launches": "symptoms/#my-training-step-makes",
+    "many small kernels": "symptoms/#my-training-step-makes",
+    "how to avoid synchronization": "symptoms/#which-operations-synchronize",
+    "what uses my GPU memory": "symptoms/#who-holds",
+    "copy and compute at the same time": "symptoms/#the-copy-does-not-overlap",
     "pinmemory": "symptoms/#pin_memory",
     "license": "#marks",
     "cudaMallocAsync": "glossary/#caching-allocator",
@@ -2775,6 +2837,25 @@ def test_the_search_speaks_the_language_of_the_page(visit):
     playwright.expect(told).to_have_text("Type to start searching")
     search(page, "matmul")
     playwright.expect(told).to_have_text(re.compile(r"^\d+ matching documents$"))
+
+
+def test_the_first_row_for_a_plain_question_is_the_one_that_says_it(visit):
+    """In the box and in the search: not one with the same common words, or with the opposite."""
+    page, symptoms = visit(""), visit("symptoms/", rows=False)
+    box = symptoms.get_by_role("searchbox", name="Words of what you see")
+    for words, row in {
+        "use several streams": "cuda-streams-do-not-run-concurrently",
+        "train with two GPUs is slower than one": "two-gpus-take-twice-as-long-as-one",
+        "two GPUs slower than one": "two-gpus-take-twice-as-long-as-one",
+        "ddp hangs": "a-distributed-job-hangs-without-an-error",
+        "why is the first iteration slow": "the-first-cuda-call-is-slow",
+        "is non_blocking worth it": "what-do-non_blocking",
+    }.items():
+        box.fill(words)
+        assert symptoms.locator(".ov-symptom h3:visible").first.get_attribute("id").startswith(row), words
+        search(page, words)
+        found = page.locator(".md-search-result__item > a[href*='symptoms/?entry=']").first
+        assert f"entry={row}" in found.get_attribute("href"), words
 
 
 def test_search_finds(visit):

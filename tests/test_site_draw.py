@@ -121,6 +121,17 @@ def test_each_mark_is_drawn_within_the_picture_and_tells_its_value(width):
     } <= set(words)
 
 
+def test_a_pointer_is_shown_three_digits_as_far_as_they_tell_something():
+    assert numbers.alike([0.005983, 0.704]) == ["0.006", "0.704"]
+    assert numbers.alike([22.48, 26.38]) == ["22.5", "26.4"]
+    assert [numbers.short(value) for value in (1234.5, 0.08488, 0.0, 16384)] == [
+        "1,234",
+        "0.0849",
+        "0",
+        "16,384",
+    ]
+
+
 def test_what_was_not_measured_is_a_gap_in_the_line_and_a_dash_in_the_table():
     picture = sweep([1, 2, 3, 4], {"y": [1.0, math.nan, 3.0, 4.0]}, {}, xlabel="n", ylabel="ms")
     (table,), more = numbers.tables(numbers.read(picture))
@@ -300,7 +311,7 @@ def test_whole_numbers_are_told_with_all_digits_and_measured_ones_with_four():
     picture = sweep([16384, 65536], {"a": [1.23456, 2.0]}, {}, xlabel="KiB", ylabel="ms")
     (table,), _ = numbers.tables(numbers.read(picture))
     assert table["series"][0]["points"][0] == [16384, 1.235]
-    assert "a · 16,384 KiB · 1.235 ms" in told(picture)
+    assert "a · 16,384 KiB · 1.23 ms" in told(picture)
 
 
 def test_a_lane_that_waits_takes_no_colour_from_the_next():

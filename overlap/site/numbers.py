@@ -162,14 +162,14 @@ def told(series: Series, rows: list[list]) -> str:
     if kind == "Spans":
         unit = _behind(headings[0])
         end = rows[-1][0] + rows[-1][1]
-        total = text(sum(length for _, length in rows)) + unit
-        parts.append(f"{text(rows[0][0])} to {text(end)}{unit}")
+        total = short(sum(length for _, length in rows)) + unit
+        parts.append(" to ".join(dict.fromkeys(alike([rows[0][0], end]))) + unit)
         parts.append(f"{headings[1]} {total}" if len(rows) == 1 else f"{len(rows)} together: {total}")
     elif kind == "Cells":
         where, value = rows[0]  # as `pages: 4, one block`, or `one block, 4 streams`
         y_label, x_label = series.labels
         where = f"{headings[0]}: {where}" if y_label else f"{where} {x_label}".strip()
-        parts += [where, f"{text(value)} {name}".strip()]
+        parts += [where, f"{short(value)} {name}".strip()]
     elif kind == "Rule" and rows[0][0] == "all":
         parts.append(said(headings[1], rows[0][1]))
     else:
@@ -180,7 +180,7 @@ def told(series: Series, rows: list[list]) -> str:
 def said(heading: str, value: float | str | None) -> str:
     """A coordinate with its axis: `11.6 ms per step`, `time of one send: 139 µs`, `step: 3`."""
     heading = heading.partition("; ")[0]
-    number = text(value)
+    number = short(value)
     if isinstance(value, str) or value is None:
         return f"{heading}: {number}".removeprefix(": ")
     if _COUNTS.match(heading):
@@ -221,6 +221,18 @@ def text(value: float | str | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return "–" if value is None else f"{value:,g}".replace("-", "−")
+
+
+def short(value: float | str | None) -> str:
+    """A coordinate of three digits, of whole numbers all: what a pointer shows."""
+    return alike([value])[0] if isinstance(value, float) and math.isfinite(value) else text(value)
+
+
+def alike(values: list[float]) -> list[str]:
+    """Places with as many decimals as give the largest of them three digits: `0.006` and `0.704`."""
+    largest = max(abs(value) for value in values)
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 0
+    return [text(round(value, decimals) if decimals else round(value)) for value in values]
 
 
 def rounded(value: float | str | None) -> float | str | None:

@@ -69,7 +69,8 @@ MENDED = [
         "search(e){if(e=e.replace(",
         rf'search(e){{let asked=e;e=e.replace({BEFORE},"").replace({SAME},"$1").replace({PLACE}," ")'
         r'.replace(/\btorch\.cuda\.(?=\w)|(?<!\S)\d(?!\S)/g,"");'
-        r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," "));"""
+        r"""/^\s*"[^"]*\s[^"]*"\s*$/.test(e)||(e=e.replace(/"/g," ")"""
+        r""".replace(/\bmulti(?:ple)?\b/gi,"several"));"""
         r"let names=this.names(e),han=/\p{sc=Han}/u.test(e);if(e=e.replace(",
     ),
     # A name as channels_last is one word, although its parts are found, too: where these do not stand
@@ -80,7 +81,9 @@ MENDED = [
     ),
     (
         "let f=he(r,Object.keys(u.metadata));",
-        "let f=he(r,Object.keys(u.metadata));for(let w of lacks)w in f&&(f[w]=!1);",
+        "let f=he(r,Object.keys(u.metadata));for(let w of lacks)w in f&&(f[w]=!1);"
+        "let all={...f};for(let w in f)f[w]||Object.keys(f).length<2||"
+        "!globalThis.overlapRank?.WEAK.has(w)||delete f[w];",
     ),
     # A word, but no part of a name, is looked for without its ending: recompiling finds what recompiles. What
     # a result lacks is shown as it was typed. A word that begins none of the book's may have one letter too
@@ -100,7 +103,7 @@ MENDED = [
         r'titled(o,f){let t=this.map.get(o).title.split("\u2063")[0].replace(/<[^>]*>/g,"").toLowerCase(),'
         r"n=l=>[...new Set(l)].filter(s=>/^[a-z\d]/.test(s)&&lunr.stopWordFilter(s)),"
         r"w=n(t.match(/[\p{L}\d]+/gu)||[]),k=n(Object.keys(f));"
-        "return k.length>1&&k.length>.75*w.length&&"
+        "return(k.length>1||w.length===1)&&k.length>.75*w.length&&"
         'k.every(l=>f[l]&&w.some(s=>s.startsWith(l.replace(/s$/,""))))?9:1},'
         r"cut(e,n){this.typed={};return e.replace(/(?<!\S)[a-z]{7,}(?=\*(?!\S))/gi,"
         "w=>{let l=w.toLowerCase();if(n.split(/_+/).includes(l))return w;"
@@ -124,7 +127,7 @@ MENDED = [
     # chapter. Nor does a title show the other words for a symptom, by which it was found.
     (
         "{score:a*(1+K(g,2)),terms:f}",
-        r'{score:a*(1+K(g,2))*K(h,2)*this.titled(o,f)*(han&&h>=.4&&o.includes("entry=")?4:1),'
+        r'{score:a*(1+K(g,2))*K(h,2)*this.titled(o,all)*(han&&h>=.4&&o.includes("entry=")?4:1),'
         "share:h,terms:Object.fromEntries(Object.entries(f).map(([l,v])=>[!v&&this.typed[l]||l,v])),"
         r'title:c.title.split("\u2063")[0]}',
     ),
@@ -133,7 +136,14 @@ MENDED = [
         "},[]).filter((s,o,u)=>(s.share||!names.length)&&2*s.share>=(u.best??=Math.max(...u.map(l=>l.share)))).sort((s,o)=>o.score-s.score))",
     ),
     # Symptoms keep their places among the results, and stand in them as the box of *Symptoms* scores them.
-    ("n=this.index.search(e).reduce(", "n=this.ranked(asked,this.index.search(e).reduce("),
+    # Words as *use* and *several* count little, and nothing where they are missing: a chapter about streams
+    # is for several streams.
+    (
+        "n=this.index.search(e).reduce(",
+        "n=this.ranked(asked,this.index.query(q=>{new lunr.QueryParser(e,q).parse();"
+        r"for(let c of q.clauses)globalThis.overlapRank?.WEAK.has(c.term.replace(/\*$/,''))&&(c.boost=.3)"
+        "}).reduce(",
+    ),
 ]
 
 

@@ -24,7 +24,7 @@ _SIGNS = {">": ">", ">=": "≥", "<": "<", "<=": "≤"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
-class Text(NamedTuple):
+class Label(NamedTuple):
     """A text of the strip: its place, in px from the left, and which end of it stands there."""
 
     x: float
@@ -81,7 +81,7 @@ class Strip:
         return [self.x(bound) for _, bound in self.bounds]
 
     @property
-    def limits(self) -> list[Text]:
+    def limits(self) -> list[Label]:
         """The texts of the bounds: `≥ 2 ms`."""
         texts = [_placed(self.x(bound), f"{_SIGNS[sign]} {self._text(bound)}") for sign, bound in self.bounds]
         texts.sort(key=lambda text: text.x)
@@ -91,7 +91,7 @@ class Strip:
         return texts
 
     @property
-    def ends(self) -> list[Text]:
+    def ends(self) -> list[Label]:
         """The texts of the least and the greatest dot: of one, if they read the same or have no room."""
         low, high = min(self.values.values()), max(self.values.values())
         first, last = _placed(self.x(low), self._text(low)), _placed(self.x(high), self._text(high))
@@ -139,7 +139,7 @@ def strips(expression: str, by_machine: Mapping[str, Sequence[dict]]) -> list[St
     return whole[:MOST]
 
 
-def _placed(x: float, text: str) -> Text:
+def _placed(x: float, text: str) -> Label:
     """In the middle over its mark, unless it would leave the picture."""
     half = _CHARACTER * len(text) / 2
     anchor = "middle"
@@ -147,10 +147,10 @@ def _placed(x: float, text: str) -> Text:
         anchor = "start"
     elif x > WIDTH - half:
         anchor = "end"
-    return Text(round(x, 1), text, anchor)
+    return Label(round(x, 1), text, anchor)
 
 
-def _meet(first: Text, second: Text) -> bool:
+def _meet(first: Label, second: Label) -> bool:
     """Whether two texts of a row, from the left, have less than a gap between them."""
     return first.span[1] + _GAP > second.span[0]
 

@@ -1545,7 +1545,7 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     gaps, other = "float32 without gaps", SimpleNamespace(handle=8)
     wrongs = [(x.double(), stream, gaps), (torch.ones(4, 4).T, stream, gaps), (x, other, "another stream")]
     for wrong, its, says in wrongs:
-        with pytest.raises(AssertionError, match=says):
+        with pytest.raises(ValueError, match=says):
             double_(wrong, its)
     assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
 
@@ -1697,7 +1697,7 @@ def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
     twice_ = pasted("core_kernel")["twice_"]
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="float32 on a GPU"):
         twice_(torch.ones(elements))  # its address is one of the CPU
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     x = torch.ones(elements)
@@ -1707,7 +1707,7 @@ def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes
     assert passed == [("stream", 77), (blocks, 256), "twice", x.data_ptr()]
     assert size.value == elements and ctypes.sizeof(size) == 8
     for wrong in (x.double(), torch.ones(4, 4).T[:2]):
-        with pytest.raises(AssertionError):
+        with pytest.raises(ValueError, match="without gaps"):
             twice_(wrong)
     assert len(calls) == 2
 

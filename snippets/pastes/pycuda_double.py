@@ -11,8 +11,9 @@ twice = cache(lambda gpu: SourceModule(SOURCE).get_function("twice").prepare("Pq
 
 
 def double_(x, stream):  # in place, which autograd does not see
-    assert x.dtype == torch.float32 and x.is_contiguous(), "float32 without gaps"
-    current = torch.cuda.current_stream(x.device).cuda_stream
-    assert current == stream.handle, "PyTorch works in another stream"
+    if x.dtype != torch.float32 or not x.is_contiguous():
+        raise ValueError("float32 without gaps")
+    if torch.cuda.current_stream(x.device).cuda_stream != stream.handle:
+        raise ValueError("PyTorch works in another stream")
     launch, n = twice(x.device).prepared_async_call, x.numel()
     launch((-(-n // 256) or 1, 1, 1), (256, 1, 1), stream, x.data_ptr(), n)

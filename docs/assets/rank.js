@@ -23,7 +23,7 @@ globalThis.overlapRank ??= (() => {
   /* A row of symptoms, of which readers see the first part of the title; behind it are other words for it. */
   const rowOf = (row, title, rest) => ({
     row, shown: wordsOf(title.split(/ · |\u2063/)[0]), title: wordsOf(title), rest: wordsOf(rest),
-    items: title.split(/[,;:?·\u2063]/).map(item => [...new Set(telling(wordsOf(item)))]).filter(item => item.length),
+    items: title.split(/[,;:?·\u2063]| \/ /).map(item => [...new Set(telling(wordsOf(item)))]).filter(item => item.length),
   })
 
   /* Scores of all rows; those that have most of the words, the best first, and whether the best has enough: of a few words most, of a

@@ -12,8 +12,7 @@ kernel = Program(CODE, "c++").compile("cubin").get_kernel("twice")
 
 
 def twice_(x):
-    if not x.is_cuda or x.dtype != torch.float32 or not x.is_contiguous():
-        raise ValueError("float32 on a GPU, without gaps")
+    torch._check(x.is_cuda and x.dtype == torch.float32 and x.is_contiguous())
     stream = Stream.from_handle(torch.cuda.current_stream(x.device).cuda_stream)
     config = LaunchConfig(grid=-(-x.numel() // 256) or 1, block=256)
     launch(stream, config, kernel, x.data_ptr(), c_int64(x.numel()))

@@ -2692,7 +2692,7 @@ def test_the_language_and_its_menu_follow_the_page(visit, address):
 
 
 #: What stays in a picture on a Chinese page: names of functions, models and devices.
-NAMES = re.compile(r"CUDA|CPU|GPU|Python|MLP|CNN|ResNet|all-reduce|(matmul|bf16) \d+|[KMG]iB|[µm]s")
+NAMES = re.compile(r"CUDA|CPU|GPU|Python|MLP|CNN|ResNet|all-reduce|NCCL|[KMG]iB|[µm]s")
 
 
 @pytest.mark.parametrize("name", ["first_steps", "asynchrony", "streams", "devices"])

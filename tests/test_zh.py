@@ -157,10 +157,15 @@ def test_a_picture_is_told_in_chinese_by_the_table_of_labels():
         ("copies: 2.5 ms in 1 part", "拷贝：2.5 ms，共 1 段"),
         (
             "launched: µs for a step 3 at 1 number, 1,200 streams at 8",
-            "已启动：1 个数 时 µs for a step 3，8 时 1,200 流的数量",
+            "已启动：1 个数 时 µs for a step 3，8 时 1,200 个流",
         ),
         ("from Python 1.5, in a graph 2 streams", "由 Python 启动 1.5，在图中 2（流的数量）"),
         ("CUDA graphs · long, 3 streams: 1 to 2", "CUDA 图 · long，3 个流：1–2"),
+        (
+            "Python, 1 stream 3.1, graph, 3 streams 0.32 ms",
+            "Python，一个流 3.1，图，三个流 0.32（ms）",
+        ),
+        ("in a graph: bf16 matmul, n = 8192: 1.5", "在图中：bf16 矩阵乘法，n = 8192：1.5"),
         ("copies: 1; and m …", "拷贝：1；…"),
     ):
         told = Told(known).picture(f"What it shows. Measured on your 1 × H100. {english}")

@@ -195,12 +195,16 @@ window.overlapWords ??= (() => {
       "times as fast": "速度的倍数",
       "times as fast as one stream": "速度（一个流的倍数）",
       "launched from Python:": "由 Python 启动：",
+      "launched from Python": "由 Python 启动",
       "in a CUDA graph:": "在 CUDA 图中：",
+      "in a CUDA graph": "在 CUDA 图中",
       "launched from Python: times as fast as one stream": "由 Python 启动：速度（一个流的倍数）",
       "in a CUDA graph: times as fast as one stream": "在 CUDA 图中：速度（一个流的倍数）",
       "from Python": "由 Python 启动",
       "in a graph": "在图中",
       "long, one block": "长，一个线程块",
+      "matmul": "矩阵乘法",
+      "bf16 matmul": "bf16 矩阵乘法",
       "streams": "流的数量",
     },
   }
@@ -219,6 +223,8 @@ window.overlapWords ??= (() => {
       [/^lasts (.+)$/, time => `持续 ${time}`],
       [/^(\d+) together: (.+)$/, (count, time) => `${count} 个合计 ${time}`],
       [/^(.+), (\d+) streams$/, (name, count) => `${label(name)}，${count} 个流`],
+      [/^([\d.,]+) streams?$/, count => `${count} 个流`],
+      [/^(.+), n = (\d+)$/, (name, n) => `${label(name)}，n = ${n}`],
       [/^(.+): ([^:]+)$/, (name, value) => `${label(name)}：${label(value)}`],
       [/^([\d.,]+) (\D+)$/, (number, name) => `${number} ${label(name)}`],
     ],
@@ -239,13 +245,11 @@ window.overlapWords ??= (() => {
     zh: [
       [/^(.+?) in (\d+) parts?$/, (sum, count) => `${label(sum)}，共 ${count} 段`],
       [/^(.+?) at (.+?), (.+) at (.+)$/, (low, first, high, last) => `${label(first)} 时 ${label(low)}，${label(last)} 时 ${label(high)}`],
-      [/^(.+ [\d.,]+) (\D+)$/, (bars, unit) => `${bars.split(", ").map(bar).join("，")}（${label(unit)}）`],
+      [/^(.+ [\d.,]+) (\D+)$/, (bars, unit) => `${[...bars.matchAll(BARS)].map(bar).join("，")}（${label(unit)}）`],
     ],
   }
-  const bar = text => {
-    const [, name, value] = /^(.+) ([\d.,–−]+)$/.exec(text) ?? []
-    return name ? `${label(name)} ${value}` : text
-  }
+  const BARS = /(.+?) ([\d.,–−]+)(?:, |$)/g  // a name may have a comma, and a number
+  const bar = ([, name, value]) => `${label(name)} ${value}`
   const inWords = text => {
     const { lang } = document.documentElement
     for (const [pattern, put] of Object.hasOwn(WORDS, lang) ? WORDS[lang] : []) {

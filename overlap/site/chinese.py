@@ -10,12 +10,16 @@ from pathlib import Path
 
 WORDS = "assets/words.js"
 _LABEL = re.compile(r'^ {6}"(.+)": "(.+)",$', re.M)
+#: Bars with their values: a name may have a comma, and a number.
+_BARS = re.compile(r"(.+?) ([\d.,–−]+)(?:, |$)")
 #: What the value of a mark is made of: labels, and how Python joins them to numbers.
 _FORMS = (
     (r"([\d.,]+) to ([\d.,]+.*)", "{0}–{1}"),
     (r"lasts (.+)", "持续 {0}"),
     (r"(\d+) together: (.+)", "{0} 个合计 {1}"),
     (r"(?P<name>.+), (\d+) streams", "{0}，{1} 个流"),
+    (r"([\d.,]+) streams?", "{0} 个流"),
+    (r"(?P<name>.+), n = (\d+)", "{0}，n = {1}"),
     (r"(?P<name>.+): (?P<value>[^:]+)", "{0}：{1}"),
     (r"([\d.,]+) (?P<name>\D+)", "{0} {1}"),
 )
@@ -63,12 +67,9 @@ class Told:
             low, first, high, last = map(self._label, match.groups())
             return f"{first} 时 {low}，{last} 时 {high}"
         if match := re.fullmatch(r"(.+ [\d.,]+) (\D+)", text):
-            return f"{'，'.join(map(self._bar, match[1].split(', ')))}（{self._label(match[2])}）"
+            bars = (f"{self._label(name)} {value}" for name, value in _BARS.findall(match[1]))
+            return f"{'，'.join(bars)}（{self._label(match[2])}）"
         return self._label(text)
-
-    def _bar(self, text: str) -> str:
-        match = re.fullmatch(r"(.+) ([\d.,–−]+)", text)
-        return f"{self._label(match[1])} {match[2]}" if match else text
 
     def _label(self, drawn: str) -> str:
         parts = (self._known.get(part) or self._form(part) for part in drawn.split(" · "))

@@ -82,24 +82,30 @@ def main() -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    ms, ranks = results["step"]["ms"], results["ranks"]
-    part = f"1/{ranks} of the rows"
-    titles = {"weak": "weak: as many rows on each GPU"}
-    titles |= {"strong": "strong: as many rows in total"}
-    rows = {"weak": {"one GPU, all rows": "one_gpu"}}
-    rows["weak"][f"{ranks} GPUs, all rows on each"] = "weak"
-    rows["strong"] = {"one GPU, all rows": "one_gpu"}
-    rows["strong"] |= {f"{ranks} GPUs, {part} on each": "strong"}
-    rows["strong"] |= {f"floor, no exchange: one GPU, {part}": "one_gpu_part"}
-    best = {"weak": ms["one_gpu"], "strong": ms["one_gpu"] / ranks}
-    panels = []
-    for way, title in titles.items():
-        lengths = {text: ms[case] for text, case in rows[way].items()}
-        marks = [Bars(lengths, "ms a step"), Rule("x", best[way], "perfect scaling")]
-        x = Axis("ms a step", low=0.0, high=1.1 * max(ms.values()))
-        speed = f"{results['speedup'][way]:.2f} times the speed of one"
-        panels.append(Panel(marks, x, title=f"{title}: {speed}"))
-    return Picture(panels)
+    ranks = results["ranks"]
+    per_ms = {
+        case: ROWS / ms for case, ms in results["step"]["ms"].items()
+    }  # thousands a second
+    part = f"{ROWS // ranks:,}"
+    speeds = {
+        f"one GPU, {ROWS:,} rows": per_ms["one_gpu"],
+        f"weak: {ranks} GPUs, {ROWS:,} rows each": ranks * per_ms["weak"],
+        f"strong: {ranks} GPUs, {part} rows each": per_ms["strong"],
+    }
+    no_exchange = f"{ranks} times one GPU, {part} rows"
+    x = Axis("thousand rows per second", low=0.0)
+    marks = [
+        Bars(speeds, "measured", starts=dict.fromkeys(speeds, 0.0)),
+        Bars(
+            {no_exchange: per_ms["one_gpu_part"]},
+            "no exchange",
+            {no_exchange: 0.0},
+            color="muted",
+        ),
+        Rule("x", ranks * per_ms["one_gpu"], "perfect scaling"),
+    ]
+    title = "Times the speed of one GPU: weak {weak:.2f}, strong {strong:.2f}"
+    return Picture([Panel(marks, x, title=title.format(**results["speedup"]))])
 
 
 if __name__ == "__main__":

@@ -173,6 +173,9 @@ def test_a_text_stands_in_its_bar_where_a_line_would_strike_it_behind_and_covers
     assert looks == [False, False]
     inside, *looks = place({"a": 9.9}, {"limit": 10.0})
     assert looks == [True, False] and inside < behind - text_width("9.90")
+    for short, inside in (("5.00", 2), ("0.100", 1)):  # all of them, if each has room
+        text = draw(bars({"a": 9.9, "b": float(short)}, {"limit": 10.0}, "ms"), 504)[0]
+        assert len(re.findall(f'style="fill:var\\(--ov-paper\\)">(?:9.90|{short})<', text)) == inside
     assert place({"a": 9.9}, {"limit": 10.0, "half": 9.6})[1:] == (False, True)
     beside, *looks = place({"a": 9.9, "b": 12.0}, {"limit": 9.92})
     assert looks == [False, False] and beside > place({"a": 9.9, "b": 12.0}, {})[0] + 1
@@ -520,7 +523,14 @@ def test_a_panel_without_a_label_has_the_unit_of_the_others():
 
 
 def test_lanes_of_devices_and_long_names_have_the_colours_of_their_kind():
-    lanes = {"GPU: compute": 1, "CPU 1: copies": 3, "rank 0, NCCL": 4, "compute, copies": 1, "CPU 2": 5}
+    lanes = {
+        "GPU: compute": 1,
+        "CPU 1: copies": 3,
+        "rank 0, NCCL": 4,
+        "compute, copies": 1,
+        "CPU 2": 5,
+        "CPU, backward": 5,
+    }
     for lane, color in lanes.items():
         text = draw(timelines({"": [[lane, 0.0, 1.0, "x"]]}), 504)[0]
         assert f'style="fill:var(--ov-series-{color})"' in text, lane

@@ -32,6 +32,7 @@ _MANY = 40  # points of a line that still have dots
 #: What lanes of these names are, so that they have one colour on all pages; or the number of a colour.
 _LANES: dict[str, int | str] = {"CPU": "python", "CPU copies": "python", "copies": "data", "NCCL": "peer"}
 _LANES |= {"all-reduce": "peer", "all-reduces": "peer", "GPU": "gpu", "compute": "gpu", "matmuls": "gpu"}
+_LANES |= {"backward": "python"}  # the CPU's thread
 _LANES |= {"compute, copies": "gpu", "optimizer": 6, "unprofiled": 6}
 #: Models, which several pages draw. None is orange or pink.
 _LANES |= {"MLP": 1, "CNN": 7, "ResNet": 6}
@@ -226,8 +227,7 @@ class Drawing:
     def _text_of_bar(self, plot: Plot, mark, text: str, begin: float, end: float, y: float) -> None:
         """A text behind a bar, and a rule there; if a rule would strike it, inside the bar, or on paper."""
         wide = text_width(text)
-        x, style = end + (6 if plot.x.log else 4), ""
-        x = max([x, *(place + 5 for place in _upright(plot) if end <= place < x - 2)])
+        x, style = _behind_bar(plot, end), ""
         if _is_struck(plot, x, wide) or _all_inside(plot):
             inside = end - wide - 4
             has_room = inside > begin and not _is_struck(plot, inside, wide)
@@ -548,16 +548,27 @@ def _is_hatched(plot: Plot, note) -> bool:
     return any(start <= note.x <= start + length for mark in waits for start, length in mark.spans)
 
 
+def _behind_bar(plot: Plot, end: float) -> float:
+    """Where a text behind a bar begins: behind a rule that stands there."""
+    x = end + (6 if plot.x.log else 4)
+    return max([x, *(place + 5 for place in _upright(plot) if end <= place < x - 2)])
+
+
 def _all_inside(plot: Plot) -> bool:
-    """Whether all texts of grouped bars stand inside: each has room, and a rule would strike one outside."""
-    if len(plot.groups) < 2 or plot.x.log:
+    """Whether all texts of bars stand inside: each has room, and a rule would strike one outside."""
+    if plot.x.log:
         return False
-    rows = [(mark, row, length) for mark in plot.groups for row, length in mark.values.items() if length]
-    places = [(plot.x(length), text_width(text_of_bar(mark, row, length))) for mark, row, length in rows]
+    places = []
+    for mark in plot.marks("Bars"):
+        for row, length in mark.values.items():
+            start = (mark.starts or {}).get(row, 0.0)
+            if length and (text := text_of_bar(mark, row, length)):
+                room = 0.0 if mark.light else plot.x(start + length) - plot.x(max(start, plot.x.low))
+                places.append((plot.x(start + length), text_width(text), room))
     has_room = all(
-        end - wide - 4 > plot.x(0) and not _is_struck(plot, end - wide - 4, wide) for end, wide in places
+        wide + 4 < room and not _is_struck(plot, end - wide - 4, wide) for end, wide, room in places
     )
-    return has_room and any(_is_struck(plot, end + 4, wide) for end, wide in places)
+    return has_room and any(_is_struck(plot, _behind_bar(plot, end), wide) for end, wide, _ in places)
 
 
 def is_hollow(mark) -> bool:

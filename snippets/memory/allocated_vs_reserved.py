@@ -61,21 +61,22 @@ def plot(results: dict, ceilings: dict):
     actions += ["large = empty(100 MiB)", "del large", "half = empty(50 MiB)"]
     actions += ["empty_cache()", "del half; empty_cache()", "del all; empty_cache()"]
     names = [f"{i}.  {action}" for i, action in enumerate(actions)]
-    counters = {
-        "tensors": "allocated",
-        "cache": "reserved",
-        "outside PyTorch": "device",
-    }
-    ends, parts = [0] * len(steps), {}
-    for label, counter in counters.items():
-        mib = [row[counter] / 2**20 for row in steps]
-        more = [now - end for now, end in zip(mib, ends, strict=True)]
-        parts[label], ends = dict(zip(names, more, strict=True)), mib
-    texts = {name: f"{end:,.0f}" for name, end in zip(names, ends, strict=True)}
+    parts = {"outside PyTorch": {}, "tensors": {}, "cache": {}}
+    texts = {}
+    for name, row in zip(names, steps, strict=True):
+        counters = (
+            row[counter] / 2**20 for counter in ("allocated", "reserved", "device")
+        )
+        allocated, reserved, device = counters
+        parts["outside PyTorch"][name] = device - reserved
+        parts["tensors"][name] = allocated
+        parts["cache"][name] = reserved - allocated
+        texts[name] = f"{device:,.0f}"
     picture = stacked(parts, "MiB in use on the GPU", texts)
-    _, cache, outside = picture.panels[0].marks
-    cache.color, cache.light = "ceiling", True
+    outside, tensors, cache = picture.panels[0].marks
     outside.color, outside.light = 7, True
+    tensors.color = 1
+    cache.color, cache.light = "ceiling", True
     return picture
 
 

@@ -194,7 +194,7 @@ def plot(results: dict, ceilings: dict):
         names |= {"max_split": "max_split_size_mb"}
         names |= {"emptied": "empty_cache() each batch"}
         mib = {label: scale * refused[name][-1] for name, label in names.items()}
-        texts = {label: f"{each:,} MiB" for label, each in mib.items()}
+        texts = {label: f"{each:,}" for label, each in mib.items()}
         bars = Bars(mib, "stops at a batch of", texts=texts)
         most = Rule("x", scale * results["furthest_mib"], "if nothing were lost")
         return Picture([Panel([bars, most], Axis("MiB", low=0))])

@@ -140,13 +140,18 @@ def plot(results: dict, ceilings: dict):
     longest = max(ms.values())
     short = {"serial": "Python, 1 stream", "forked": "Python, 3 streams"}
     short |= {"serial_graph": "graph, 1 stream", "forked_graph": "graph, 3 streams"}
-    bars = {name: ms[way] for way, name in short.items()}
-    texts = {name: f"{length:.2f} ms" for name, length in bars.items()}
     # Python is the limit of the first two
-    late = {short[way]: "python" for way in ("serial", "forked")}
-    # room for what stands behind a bar
+    kinds = {"from Python": ("python", "serial", "forked")}
+    kinds["in a graph"] = ("gpu", "serial_graph", "forked_graph")
+    marks = []
+    for kind, (color, *ways) in kinds.items():
+        lengths = {short[way]: ms[way] for way in ways}
+        texts = {name: f"{length:.2f}" for name, length in lengths.items()}
+        starts = dict.fromkeys(lengths, 0.0)
+        marks.append(Bars(lengths, kind, starts, texts, color=color))
+    # room for what stands behind a bar, also on a phone
     whole = Axis("ms", low=0.0, high=longest * 1.18)
-    drawn = [Panel([Bars(bars, texts=texts, color="gpu", colors=late)], whole)]
+    drawn = [Panel(marks, whole)]
     branches = {}  # lanes of the forked run, in order
     for lane, _, _, name in results["timelines"]["forked"]:
         if lane != "CPU" and "CatArray" not in name:

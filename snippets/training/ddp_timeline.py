@@ -118,7 +118,10 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    titles = {"one_gpu": "one GPU", "ddp": "DDP, rank 0"}
+    ms = results["ms"]["ddp"]
+    alone = (ms["all_reduce"] - ms["hidden"]) / ms["step"]
+    titles = {"one_gpu": "one GPU"}
+    titles["ddp"] = f"DDP, rank 0: {alone:.0%} of the step only exchanges"
     kinds = {"nccl": "all-reduce", "Memcpy": "copies", "multi_tensor": "optimizer"}
     panels = {title: [] for title in titles.values()}
     for name, title in titles.items():
@@ -127,6 +130,8 @@ def plot(results: dict, ceilings: dict):
                 lane = next((kinds[part] for part in kinds if part in call), "compute")
             elif "Synchronize" in call:
                 lane = "CPU waits"
+            elif lane == "CPU 2":
+                lane = "CPU, backward"
             panels[title].append([lane, start / 1e3, us / 1e3, call])
     return timelines(panels, "ms")
 

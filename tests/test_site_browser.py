@@ -300,11 +300,11 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         lent = {item["machine"] for item in found["outputs"] if item["note"]}
         if len(lent) == 1:
             label = options(page)[lent.pop()]
-            told = f"Recorded elsewhere: {others} of {outputs} outputs, on {label}."
+            told = f"Another machine: {others} of {outputs} outputs, measured on {label}."
             notes = page.locator(".ov-elsewhere").filter(visible=True).all_inner_texts()
             assert set(notes) <= {label}  # the rest is said once
         else:
-            told = f"Recorded elsewhere: {others} of {outputs} outputs; each names its machine."
+            told = f"Other machines: {others} of {outputs} outputs; each names its own."
         assert found["announced"] == (told if others else "")
         return found["announced"]
 
@@ -312,7 +312,7 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     assert not elsewhere()
     page = visit("devices/")
     opened = page.evaluate(FOLLOWERS)["announced"]
-    assert opened.startswith("This page opens on 2 × H200, on which most of it ran.")
+    assert opened.startswith("Most of this page ran on 2 × H200. You can choose another machine.")
     pick(page, "h200")
     pick(page, "h200-x2")
     told = elsewhere()
@@ -774,7 +774,12 @@ def test_a_mark_opens_its_evidence(visit, width):
         assert told and strip.get_attribute("aria-label").endswith(f". {'; '.join(told)}.")
     legend = evidence.get_by_role("link", name="what the mark says")
     assert legend.get_attribute("href").endswith("/#marks")
-    evidence.get_by_role("button", name="Close").click()
+    evidence.evaluate("part => part.scrollTop = part.scrollHeight")
+    close = evidence.get_by_role("button", name="Close")
+    at = close.bounding_box()
+    assert evidence.bounding_box()["y"] <= at["y"] <= evidence.bounding_box()["y"] + 24, "at the top"
+    assert at["height"] >= 24 and at["x"] + at["width"] <= box["x"] + box["width"]
+    close.click()
     assert not evidence.is_visible()
     assert mark.inner_text().startswith("✓")
 

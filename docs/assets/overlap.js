@@ -546,7 +546,9 @@
       if (!made.isConnected) {
         const id = `${mark.id}-evidence`
         Object.assign(made, { id, popover: "auto", role: "dialog", ariaLabel: "Evidence", lang: "en" })
-        made.querySelector(".ov-close").setAttribute("popovertarget", id)
+        const close = made.querySelector(".ov-close")
+        close.setAttribute("popovertarget", id)
+        made.prepend(close)  // at the top it is seen however long the evidence is
         place.append(made)
       }
       quote(mark, made)

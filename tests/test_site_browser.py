@@ -1346,7 +1346,7 @@ def test_the_game_begins_in_view_and_moves_nothing(visit, width):
     game.locator(".ov-timeline").wait_for()
     page.wait_for_timeout(300)
     assert page.evaluate("window.shift") <= 0.02 and page.evaluate("window.longest") <= 1000
-    lanes = game.locator(".ov-lane").all_text_contents()
+    lanes = game.locator("text[text-anchor=end]").all_text_contents()
     assert lanes[0] == "Python" and "GPU" in lanes, "as in the chapter's drawings"
 
 

@@ -103,14 +103,14 @@ def timeline(page):
 
 def at(drawing, time: float, lane: int) -> dict:
     """Where a time of the first 100 µs is drawn in a lane, in pixels of the page."""
-    scale = drawing.bounding_box()["width"] / FORM["width"]
+    scale = drawing.bounding_box()["width"] / WIDTHS["wide"]
     x = FORM["left"] + time / 100 * (FORM["right"] - FORM["left"])
-    return {"x": scale * x, "y": scale * FORM["lanes"][lane][0]}
+    return {"x": scale * x, "y": scale * FORM["rows"][lane]}
 
 
 def bars(page):
     """What is drawn in lanes."""
-    return page.locator(".ov-timeline rect[style]")
+    return page.locator(".ov-bars rect[style]")
 
 
 def told(page) -> str:
@@ -134,7 +134,7 @@ def test_a_timeline_begins_as_its_picture(page, width, room, form):
     page.add_style_tag(content=f"body {{ max-width: {room}px }}")
     drawing = timeline(page)
     svg = placed(timelines({"": EVENTS}), WIDTHS[form]).svg
-    words = drawing.locator(".ov-lane, .ov-middle").all_text_contents()
+    words = drawing.locator(":scope > text, .ov-ticks text").all_text_contents()
     assert sorted(words) == sorted(re.findall(r"<text[^>]*>(.*?)</text>", svg))
     filled = [bar.get_attribute("style").split(";")[0].replace(" ", "") for bar in bars(page).all()]
     assert set(filled) == set(re.findall(r'<path d="[^"]*" style="(.*?)"', svg))
@@ -204,10 +204,20 @@ def test_scripts_and_pictures_name_the_same_numbers_of_an_axis(page):
 
 def test_a_zoomed_timeline_has_more_ticks_in_the_same_unit(page):
     drawing = timeline(page)
+    looks = """ticks => {
+        const looks = [...ticks.children].map(({ tagName, style }) => tagName + style.cssText)
+        return [...new Set(looks)].sort()
+    }"""
+    ticks = drawing.locator(".ov-ticks")
+    first = ticks.inner_html(), ticks.evaluate(looks)
     page.get_by_role("button", name="Zoom in").click()
     page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
     page.wait_for_function("document.querySelector('.ov-ticks text').textContent === '30'")
     assert drawing.locator(".ov-ticks text").all_text_contents() == ["30", "40", "50", "60", "70"]
+    assert ticks.evaluate(looks) == first[1], "copies of what was there"
+    page.get_by_role("button", name="Reset").click()
+    page.wait_for_function("document.querySelector('.ov-ticks text').textContent === '0'")
+    assert ticks.inner_html() == first[0]
 
 
 def test_a_gap_says_how_long_it_is_and_what_the_cpu_did(page):
@@ -419,13 +429,9 @@ def test_faults_are_found_in_their_order(page, folder):
     assert page.locator("#place .ov-told").inner_text().endswith("Here the GPU is idle for longest.")
     choices = page.locator("#place .ov-tools").last.locator("button")
     assert choices.all_inner_texts() == ["a number", "nobody reads"], "not as they are taken out"
-    axis = page.locator(".ov-ticks text").all_text_contents()
     choices.first.click()
     assert "start with another one" in verdict.inner_text() and bars(page).count() == 5
     choices.last.click()
-    assert page.locator(".ov-ticks text").all_text_contents() != axis, (
-        "a shorter step is as wide as the drawing"
-    )
     told = page.locator("#place .ov-told")
     assert "The dashed frame is what the next repair takes away" in told.inner_text()
     assert verdict.inner_text() == (
@@ -442,7 +448,7 @@ def test_faults_are_found_in_their_order(page, folder):
     profiled = "; 70 under the profiler"  # in units of its axis
     assert title.inner_text() == "2 of 2 faults repaired: 25 ms a step" + profiled
     assert bars(page).count() == 2 and page.locator(".ov-second").count() == 1
-    assert page.locator(".ov-ticks text").all_text_contents()[:2] == ["step 1", "step 2"]
+    assert page.locator(".ov-ticks text").all_text_contents()[-2:] == ["step 1", "step 2"]
     assert page.locator("#place .ov-tools").last.locator("button").count() == 0
     assert page.locator("#place .ov-told").inner_text().endswith("2 faults, with 1 wrong choice.")
     assert page.locator(".ov-target").count() == 0
@@ -457,15 +463,10 @@ def test_faults_are_found_in_their_order(page, folder):
 
 def test_behind_a_wait_the_game_says_how_the_faults_are_written(page, folder):
     """In a frame without a gap, at whose beginning Python waits: also how long Python has after it."""
-    stages = {"all": EVENTS, "loader": EVENTS, "item": EVENTS}
-    parts = json.loads(of_parts({"faults": stages}))
-    parts["faults"][0]["frame"] = [30.0, 120.0]  # more than the gap
-    (part,) = parts["faults"][0]["lanes"][0]["parts"]
-    (wait,) = [span for span in part["spans"] if span[0] == 30.0]
-    hatched = part | {"spans": [wait], "line": "var(--ov-lane-python)"}
-    rest = part | {"spans": [span for span in part["spans"] if span != wait]}
-    for of_lane, is_told in (([rest, hatched], True), ([part], False)):
-        parts["faults"][0]["lanes"][0]["parts"] = of_lane
+    for lane, is_told in (("CPU waits", True), ("CPU", False)):
+        events = [[lane, *event[1:]] if event[3] == "decode" else event for event in EVENTS]
+        parts = json.loads(of_parts({"faults": dict.fromkeys(("all", "loader", "item"), events)}))
+        parts["faults"][0]["frame"] = [30.0, 120.0]  # more than the gap
         (folder / "waits.json").write_text(json.dumps(parts))
         page.evaluate(
             """async html => {
@@ -521,34 +522,54 @@ def test_what_is_vendored_is_small_and_names_its_licence():
 
 def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_picture():
     rows = [[lane, start / 1e3, us / 1e3, name] for lane, start, us, name in EVENTS]
-    picture = timelines({"a step": [["CPU waits", 0.01, 0.02, "cudaDeviceSynchronize"], *rows]}, "ms")
+    picture = timelines({"": [["CPU waits", 0.01, 0.02, "cudaDeviceSynchronize"], *rows]}, "ms")
     picture.panels[0].marks.append(Spans("stream 7", [(0.02, 0.06)], "waits", light=True))
     (timeline,) = explored(picture, {"other": EVENTS[:2], "step": EVENTS})
-    drawn, wide = placed(picture, WIDTHS["wide"]).svg, WIDTHS["wide"]
     lanes = timeline["lanes"]
     assert [lane["name"] for lane in lanes] == ["CPU", "stream 7"], "the CPU waits in its own lane"
     assert [lane["cpu"] for lane in lanes] == [True, False]
-    assert (timeline["label"], timeline["us"], timeline["low"], timeline["high"]) == ("ms", 1e3, 0, 100)
-    form = timeline["forms"]["wide"]
-    assert form["width"] == wide and form["step"] == 20
-    for lane, (middle, (name,)) in zip(lanes, form["lanes"], strict=True):
-        assert lane["name"] == name and f">{name}</text>" in drawn and middle < form["height"]
-        for part in lane["parts"]:
-            style = f'style="fill:{part["fill"]}'
-            assert style + (f';stroke:{part["line"]}"' if "line" in part else '"') in drawn
-    (works, waits) = lanes[1]["parts"]
-    assert works["spans"][0] == [12, 8, EVENTS[3][3], None] and not works["light"]
-    assert waits["spans"] == [[20, 60, "", None]] and waits["light"]
+    assert (timeline["us"], timeline["low"], timeline["high"]) == (1e3, 0, 100)
+    works, waits = lanes[1]["parts"]
+    assert works["spans"][EVENTS[3][3]] == [[12, 8]] and not (works["light"] or works["waits"])
+    assert waits["spans"] == {"": [[20, 60]]} and waits["light"] and waits["waits"]
+    picture.panels[0].marks = [mark for mark in picture.panels[0].marks if not mark.name.endswith("waits")]
+    (timeline,) = explored(picture, {})
+    for width, (form, drawn) in zip(WIDTHS.values(), timeline["forms"].items(), strict=True):
+        still = placed(picture, width).svg
+        for kind in (r"<text.*?</text>", r"<line.*?/>"):
+            assert re.findall(kind, drawn["svg"]) == re.findall(kind, still), form
+        samples = re.findall(r'<rect y="(.*?)" height="(.*?)" style="fill:(.*?);', drawn["svg"])
+        bars = re.findall(r'<path d="M\S+?,(.*?)h.*?v(.*?)h.*?style="fill:(.*?)"', still)
+        assert [[float(y), float(height), fill] for y, height, fill in samples] == [
+            [float(y), float(height), fill] for y, height, fill in bars
+        ], form
+        assert [float(y) + 7 for y, *_ in samples] == drawn["rows"] and drawn["step"] == 20
+
+
+def test_a_panel_of_many_has_the_colours_and_the_axis_of_its_picture():
+    """Alone, its lanes would have others, and an axis of its own."""
+    panels = {"one": [["b", 0.0, 100.0, "x"]], "two": [["a", 0.0, 50.0, "y"], ["b", 0.0, 10.0, "z"]]}
+    picture = timelines(panels)
+    drawn = [each["forms"]["wide"]["svg"] for each in explored(picture, {})]
+    (b,), (a, b_below) = (re.findall(r'<rect y.*?"fill:(.*?);', svg) for svg in drawn)
+    still = placed(picture, WIDTHS["wide"]).svg
+    assert [b, a, b_below] == re.findall(r'<path d="[^"]*" style="fill:(.*?)"', still) and b == b_below
+    assert all(">100</text>" in svg for svg in drawn)
+    assert [each["high"] for each in explored(picture, {})] == [100, 100]
 
 
 def test_a_timeline_knows_launches_where_one_recording_has_all_that_it_shows():
     recorded = {"quick": EVENTS[:1], "slow": EVENTS}
     (timeline,) = explored(timelines({"slow": EVENTS}), recorded)
-    launches = [[span[3] for span in lane["parts"][0]["spans"]] for lane in timeline["lanes"]]
-    assert launches == [[0, None, 2], [0, 2]]
+    spans = [lane["parts"][0]["spans"] for lane in timeline["lanes"]]
+    launches = [{name: [span[2:] for span in of] for name, of in parts.items()} for parts in spans]
+    assert launches[0] == {"cudaLaunchKernel": [[0], [2]], "decode": [[]]}
+    assert list(launches[1].values()) == [[[0]], [[2]]]
     later = [[lane, start + 1, us, name] for lane, start, us, name in EVENTS]
     (timeline,) = explored(timelines({"slow": later}), recorded)
-    assert {span[3] for lane in timeline["lanes"] for span in lane["parts"][0]["spans"]} == {None}
+    assert {
+        len(span) for lane in timeline["lanes"] for of in lane["parts"][0]["spans"].values() for span in of
+    } == {2}
 
 
 def test_what_has_no_names_or_no_times_is_not_explored():
@@ -567,11 +588,22 @@ def test_each_recorded_timeline_of_the_book_can_be_explored():
         if recording and recorded_timelines(recording.result):
             (timeline, *_) = pictures.timelines(recording)[""]
             parts = [part for lane in timeline["lanes"] for part in lane["parts"]]
-            spans = [span for part in parts for span in part["spans"]]
-            assert any(name for _, _, name, _ in spans), name
-            assert min(start for start, *_ in spans) >= timeline["low"], name
+            assert any(name for part in parts for name in part["spans"]), name
+            starts = [start for part in parts for of in part["spans"].values() for start, *_ in of]
+            assert min(starts) >= timeline["low"], name
             seen += 1
     assert seen > 10
+
+
+def test_in_the_game_a_shorter_step_is_as_wide_as_the_drawing():
+    pictures = Pictures(Book(ROOT))
+    stages = pictures.timelines(pictures.book.recordings("clinic/six_faults")["h200"])["faults"]
+    ends = []
+    for stage in stages:
+        spans = [of for lane in stage["lanes"] for part in lane["parts"] for of in part["spans"].values()]
+        ends.append(stage["high"] - max(start + length for of in spans for start, length, *_ in of))
+    assert len(stages) == 7 and all(0 <= end < 1000 for end in ends)
+    assert len({stage["high"] for stage in stages}) > 3
 
 
 def test_a_panel_beside_others_is_explored_over_the_whole_width_and_a_picture_says_which_one_opens():

@@ -41,7 +41,7 @@ const NEAR = " (The timeline is enlarged: Reset shows both steps.)"
 /* How long Python works behind a frame that is one of its waits; null for other frames. Frames lie in the last step. */
 const behindWait = ({ frame, lanes }) => {
   const calls = lanes.filter(({ cpu }) => cpu).flatMap(({ events }) => events)
-  const wait = frame && calls.find(({ start, line }) => line && Math.abs(start - frame[0]) < 1)
+  const wait = frame && calls.find(({ start, waits }) => waits && Math.abs(start - frame[0]) < 1)
   return wait ? Math.max(...calls.map(({ end }) => end)) - wait.end : null
 }
 
@@ -84,18 +84,16 @@ export const play = async (place, faults, steps, url) => {
   const show = number => {
     const { fault, ms } = stages[number]
     again.hidden = !number
-    const timeline = timelines.get(number ? fault : "all"), { lanes, us, second } = timeline
+    const timeline = timelines.get(number ? fault : "all"), { lanes, us, high, second } = timeline
     title.textContent = (number ? translated("{0} of {1} faults repaired: {2} ms a step", number, options.length, ms)
       : translated("All faults: {0} ms a step", ms))
       + (second ? translated("; {0} under the profiler", shown(second[1] / us)) : "")
-    const idle = longestIdle(lanes.filter(({ name }) => name !== "copies")), last = Math.max(...lanes.flatMap(({ events }) => events.map(({ end }) => end)))
+    const idle = longestIdle(lanes.filter(({ name }) => name !== "copies"))
     const frame = framed(timeline), isOver = number === options.length
     const behind = isOver ? null : behindWait(timeline)
     const isGap = Math.min(idle.to, frame.to) - Math.max(idle.from, frame.from) > (frame.to - frame.from) / 2
-    const high = Math.ceil(last / us) * us, forms = {}  // each trace is as wide as the drawing
-    for (const [name, form] of Object.entries(timeline.forms)) forms[name] = { ...form, step: 0.8 * form.step * high / timeline.high }
     const near = high / (frame.to - frame.from) > 25  // as `look` decides
-    drawing = draw(canvas, { ...timeline, title: title.textContent, high, forms }, text => { told.textContent = text }, { target: isOver ? null : frame, marked: (from, to) => {
+    drawing = draw(canvas, { ...timeline, title: title.textContent }, text => { told.textContent = text }, { target: isOver ? null : frame, marked: (from, to) => {
       if (isOver) return
       const isThere = Math.min(to, frame.to) - Math.max(from, frame.from) > (frame.to - frame.from) / 2
       if (isGap) told.textContent += isThere ? translated(" Here the GPU is idle for longest.") : translated(" The GPU is idle for longest elsewhere: {0}.", duration(idle.to - idle.from))

@@ -1,6 +1,6 @@
 /* A timeline to explore: a panel of a picture, which can be zoomed and moved, with all names, and whose gaps can be marked.
-   Loaded where a reader asks for it, and with the clinic's game. The gestures are d3-zoom's; lanes, colours, places and unit are decided where the
-   picture is drawn (overlap/site/timeline.py says what the file has), and the rest is here. */
+   Loaded where a reader asks for it, and with the clinic's game. The gestures are d3-zoom's. The drawing is made where pictures are
+   (overlap/site/timeline.py says what the file has); here it gets its bars, is zoomed and moved, and tells what is chosen. */
 
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 import "./words.js"
@@ -12,15 +12,15 @@ const WORTH = 0.01
 const LETTER = 5.4
 const SVG = "http://www.w3.org/2000/svg"
 
-/* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, fill, line }, in µs;
+/* A timeline whose lanes have their `events` in the order of time: { start, end, name, launch, light, waits, part }, in µs;
    what has no name is no event, and drawn only. */
 export const read = timeline => ({
   ...timeline,
   lanes: timeline.lanes.map(lane => {
-    const spans = lane.parts.flatMap(({ fill, light, line, outline, spans }) => spans.map(([start, length, name, launch]) =>
-      ({ start, end: start + length, name, launch, fill, light, line, outline })))
-    spans.sort((a, b) => a.start - b.start)
-    return { ...lane, events: spans.filter(({ name }) => name), empty: spans.filter(({ name }) => !name) }
+    const all = lane.parts.flatMap(({ light, waits, spans }, part) => Object.entries(spans).flatMap(([name, times]) =>
+      times.map(([start, length, launch = null]) => ({ start, end: start + length, name, launch, light, waits, part }))))
+    all.sort((a, b) => a.start - b.start)
+    return { ...lane, events: all.filter(({ name }) => name), empty: all.filter(({ name }) => !name) }
   }),
 })
 
@@ -145,12 +145,12 @@ export const describe = (lanes, from, to) => {
   return translated("{0}: {1}; {2}.", duration(to - from), gpu, cpu)
 }
 
-const element = (name, attributes = {}, parent = null) => {
-  const made = document.createElementNS(SVG, name)
+const put = (made, attributes, parent) => {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
-  parent?.append(made)
+  parent.append(made)
   return made
 }
+const element = (name, attributes, parent) => put(document.createElementNS(SVG, name), attributes, parent)
 
 /* A button that says what it does, in a word and as a title, both in the page's language. */
 export const button = (text, title, act) => {
@@ -166,101 +166,86 @@ export const button = (text, title, act) => {
 const KEYS = " Arrow keys go from event to event and from lane to lane, plus and minus zoom, 0 shows all, "
   + "G marks the gap behind the event, L goes from a call to what it launched."
 
-/* Draw one timeline into `place`; `say` takes the sentence about what is chosen, `marked` each stretch that is marked.
+let drawings = 0
+
+/* Show one timeline in `place`, its bars copies of the samples in its drawing; `say` takes the sentence about what is chosen, `marked` each stretch that is marked.
    Of two steps a line stands where the second begins, and their names above the lanes. */
-export const draw = (place, { title, label, us, low, high, lanes, second, forms }, say, { marked = () => {}, target = null } = {}) => {
+export const draw = (place, { title, us, low, high, lanes, second, forms }, say, { marked = () => {}, target = null } = {}) => {
   const all = lanes.flatMap(lane => lane.events)
   const first = Math.min(...all.map(event => event.start)), last = Math.max(...all.map(event => event.end))
-  const { width, left, right, height: bottom, bar: thick, line: apart, below, hatch, lanes: places, step } = isSmall(place) ? forms.narrow : forms.wide
-  const top = second ? apart + 3 : 0, height = bottom + below + apart + 4, room = right - left
-  const at = time => (time - low) / (high - low) * room
+  const { svg: drawn, left, right, top, bottom, rows: middles, step } = isSmall(place) ? forms.narrow : forms.wide
+  const room = right - left, at = time => left + (time - low) / (high - low) * room
 
-  place.replaceChildren()
-  const svg = element("svg", { viewBox: `0 ${-top} ${width} ${height + top}`, class: "ov-timeline" }, place)
+  place.innerHTML = drawn.replaceAll("ov-here", `ov-drawing-${++drawings}`)
+  const svg = place.firstChild, { width } = svg.viewBox.baseVal
+  svg.classList.add("ov-timeline")
   svg.tabIndex = 0
   svg.setAttribute("role", "application")
   svg.setAttribute("aria-label", translated("Timeline {0}, {1} lanes.", drawnLabel(title), lanes.length) + translated(KEYS))
-  const clip = `ov-clip-${Math.random().toString(36).slice(2)}`
-  const defs = element("defs", {}, svg), hatches = new Map()
-  element("rect", { x: 0, y: -top, width: room, height: bottom + top }, element("clipPath", { id: clip }, defs))
-  /* Where somebody waits it is hatched, as in pictures, also while it is zoomed. */
-  const hatched = (fill, line) => {
-    if (!hatches.has(line)) {
-      const id = `${clip}-${hatches.size}`, size = { width: hatch, height: hatch }
-      const pattern = element("pattern", { id, patternUnits: "userSpaceOnUse", ...size }, defs)
-      element("rect", { ...size, style: `fill: ${fill}; fill-opacity: 1` }, pattern)
-      element("path", { d: `M-1,1l2,-2M0,${hatch}L${hatch},0M${hatch - 1},${hatch + 1}l2,-2`, style: `stroke: ${line}` }, pattern)
-      hatches.set(line, pattern)
-    }
-    return `url(#${hatches.get(line).id})`
-  }
-  const ticks = element("g", { class: "ov-ticks", transform: `translate(${left} 0)` }, svg)
-  const inner = element("g", { transform: `translate(${left} 0)`, "clip-path": `url(#${clip})` }, svg)
-  const moving = element("g", {}, inner)
-  const names = element("g", { class: "ov-names" }, inner)
-  element("text", { x: (left + right) / 2, y: bottom + below + apart - 1, class: "ov-middle" }, svg).textContent = drawnLabel(label)
+  for (const text of svg.querySelectorAll("text")) text.textContent = drawnLabel(text.textContent)
+  const ticks = svg.querySelector(".ov-ticks"), unzoomed = [...ticks.children], patterns = svg.querySelectorAll("pattern")
+  const [line, word] = ["line", "text"].map(name => ticks.querySelector(name))
+  const moving = svg.querySelector(".ov-bars"), names = element("g", { class: "ov-names" }, moving.parentNode)
   const rows = lanes.map((lane, number) => {
-    const [middle, lines] = places[number], y = middle - thick / 2
-    const named = drawnLabel(lane.name), shown = named === lane.name ? lines : [named]
-    shown.forEach((line, place) => {
-      const beside = { x: left - 6, y: middle + 3.5 + apart * (place - (shown.length - 1) / 2), class: "ov-lane" }
-      element("text", beside, svg).textContent = line
-    })
-    const bar = ({ start, end, fill, line, outline }) => element("rect", {
-      x: at(start), y, width: Math.max(at(end) - at(start), 0), height: thick, style: `fill: ${line ? hatched(fill, line) : fill}; stroke: ${line ?? outline ?? fill}`,
-    }, moving)
+    const row = moving.children[number], samples = [...row.children], middle = middles[number]
+    const bar = ({ start, end, part }) => put(samples[part].cloneNode(), { x: at(start), width: Math.max(at(end) - at(start), 0) }, row)
     const titled = event => {
       const drawn = bar(event)
-      element("title", {}, drawn).textContent = event.name === lane.name ? named : whole(event.name) || event.name
+      element("title", {}, drawn).textContent = event.name === lane.name ? drawnLabel(lane.name) : whole(event.name) || event.name
       return drawn
     }
+    row.replaceChildren()
     lane.empty.forEach(bar)
     return { lane, bars: lane.events.map(event => ({ ...event, bar: titled(event), lane })), middle }
   })
   const links = element("g", { class: "ov-links" }, moving)
-  if (target) element("rect", { class: "ov-target", x: at(target.from), width: at(target.to) - at(target.from), y: 0, height: bottom }, moving)
-  if (second) element("line", { class: "ov-second", x1: at(second[0]), x2: at(second[0]), y1: -top, y2: bottom }, moving)
-  const stretch = element("rect", { class: "ov-marked", y: 0, height: bottom, width: 0 }, moving)
+  if (target) element("rect", { class: "ov-target", x: at(target.from), width: at(target.to) - at(target.from), y: top, height: bottom - top }, moving)
+  if (second) element("line", { class: "ov-second", x1: at(second[0]), x2: at(second[0]), y1: 0, y2: bottom }, moving)
+  const stretch = element("rect", { class: "ov-marked", y: top, height: bottom - top, width: 0 }, moving)
 
   let view = zoomIdentity, chosen = null, marking = false
-  const time = x => low + view.invertX(x) / room * (high - low)
+  const time = x => low + (view.invertX(x) - left) / room * (high - low)
 
+  /* While it is zoomed the axis has other numbers, in the same unit and look. */
+  const axis = () => {
+    ticks.replaceChildren()
+    if (view.k === 1) return ticks.append(...unzoomed)
+    const between = us * roundStep(step / view.k / us)
+    for (let tick = Math.ceil(time(left) / between - 1e-9); tick * between <= time(right) * (1 + 1e-9); tick++) {
+      const x = view.applyX(at(tick * between)), text = put(word.cloneNode(), {}, ticks)
+      put(line.cloneNode(), { x1: x, x2: x }, ticks)
+      text.textContent = tickText(tick * between / us)
+      const half = text.getComputedTextLength() / 2
+      text.setAttribute("x", Math.min(Math.max(x, half), width - half))
+    }
+  }
   const write = () => {
     names.replaceChildren()
     for (const { lane, bars, middle } of rows) {
       for (const { name, start, end, light } of bars.filter(event => event.name !== lane.name)) {
-        const from = Math.max(view.applyX(at(start)), 0), to = Math.min(view.applyX(at(end)), room)
+        const from = Math.max(view.applyX(at(start)), left), to = Math.min(view.applyX(at(end)), right)
         const text = readable(name)
         if (text.length * LETTER > to - from - 6) continue  // a name is written whole, or not at all
         element("text", { x: from + 3, y: middle + 3.5, class: light ? "ov-light" : "" }, names).textContent = text
       }
     }
-    ticks.replaceChildren()
+    axis()
     for (const [number, from, to] of second ? [[1, low, second[0]], [2, second[0], second[0] + second[1]]] : []) {
-      const begin = Math.max(view.applyX(at(from)), 0), end = Math.min(view.applyX(at(to)), room)
+      const begin = Math.max(view.applyX(at(from)), left), end = Math.min(view.applyX(at(to)), right)
       const text = translated("step {0}", number)
-      if (text.length * LETTER < end - begin) element("text", { x: (begin + end) / 2, y: -5, class: "ov-middle" }, ticks).textContent = text
+      if (text.length * LETTER < end - begin) put(word.cloneNode(), { x: (begin + end) / 2, y: top - 5 }, ticks).textContent = text
     }
-    const between = us * roundStep(step / view.k / us)
-    for (let tick = Math.ceil(time(0) / between - 1e-9); tick * between <= time(room) * (1 + 1e-9); tick++) {
-      const x = view.applyX(at(tick * between))
-      element("line", { x1: x, x2: x, y1: 0, y2: bottom }, ticks)
-      const text = element("text", { x, y: bottom + 13, class: "ov-middle" }, ticks)
-      text.textContent = tickText(tick * between / us)
-      const half = text.getComputedTextLength() / 2
-      text.setAttribute("x", Math.min(Math.max(x, half - left), width - left - half))
-    }
-    element("line", { x1: 0, x2: room, y1: bottom, y2: bottom }, ticks)
   }
 
   let waiting = 0
-  const behaviour = zoom().scaleExtent([1, 2000]).translateExtent([[0, 0], [room, bottom]]).extent([[0, 0], [room, bottom]])
+  const extent = [[left, 0], [right, bottom]], center = (left + right) / 2
+  const behaviour = zoom().scaleExtent([1, 2000]).translateExtent(extent).extent(extent)
     // A wheel alone scrolls the page, and so does one finger that moves up or down.
     .filter(event => !event.button && !event.shiftKey && !marking && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
     .on("zoom", ({ transform }) => {
       view = transform
       moving.setAttribute("transform", `translate(${view.x} 0) scale(${view.k} 1)`)
-      for (const pattern of hatches.values()) pattern.setAttribute("patternTransform", `scale(${1 / view.k} 1)`)
+      for (const pattern of patterns) pattern.setAttribute("patternTransform", `scale(${1 / view.k} 1)`)
       waiting ||= requestAnimationFrame(() => {
         waiting = 0
         write()
@@ -279,11 +264,11 @@ export const draw = (place, { title, label, us, low, high, lanes, second, forms 
     if (upright === null && across + along > 4) upright = along > across
     if (upright !== false) event.stopImmediatePropagation()
   }, { capture: true, passive: true })
-  const scale = (factor, middle = room / 2) => canvas.call(behaviour.scaleBy, factor, [middle, 0])
+  const scale = (factor, middle = center) => canvas.call(behaviour.scaleBy, factor, [middle, 0])
   const reset = () => canvas.call(behaviour.transform, zoomIdentity)
   const bring = ({ start, end }) => {
     const x = view.applyX((at(start) + at(end)) / 2)
-    if (x < 0 || x > room) canvas.call(behaviour.translateBy, (room / 2 - x) / view.k, 0)
+    if (x < left || x > right) canvas.call(behaviour.translateBy, (center - x) / view.k, 0)
   }
 
   const mark = (from, to) => {
@@ -315,7 +300,7 @@ export const draw = (place, { title, label, us, low, high, lanes, second, forms 
 
   const positionOf = event => {
     const box = svg.getBoundingClientRect(), ratio = width / box.width
-    return [(event.clientX - box.left) * ratio - left, (event.clientY - box.top) * ratio - top]
+    return [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio]
   }
   const rowAt = y => [...rows].sort((a, b) => Math.abs(a.middle - y) - Math.abs(b.middle - y))[0]
   svg.addEventListener("click", event => {
@@ -383,7 +368,7 @@ export const draw = (place, { title, label, us, low, high, lanes, second, forms 
     const share = (at(to) - at(from)) / room
     if (share < 0.04) {
       const k = Math.min(0.12 / share, 2000)
-      canvas.call(behaviour.transform, zoomIdentity.translate(room / 2 - k * (at(from) + at(to)) / 2, 0).scale(k))
+      canvas.call(behaviour.transform, zoomIdentity.translate(center - k * (at(from) + at(to)) / 2, 0).scale(k))
     }
   }
   return { scale, reset, mark, markBy, look }

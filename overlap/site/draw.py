@@ -86,10 +86,14 @@ class Drawing:
                 _KINDS[kind(mark)].draw(self, plot, mark)
             self.parts += self.over
             self.over.clear()
+        boxes = f'<g style="fill:transparent">{"".join(self.boxes)}</g>'
+        return self.whole("".join(self.parts) + boxes)
+
+    def whole(self, drawn: str) -> str:
+        """The SVG around what is drawn."""
         size = f"0 0 {self.width} {self._end:.0f}"
         opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" style="{_ROOT}">'
-        boxes = f'<g style="fill:transparent">{"".join(self.boxes)}</g>'
-        return f"{opening}{''.join(self.parts)}{boxes}</svg>"
+        return f"{opening}{drawn}</svg>"
 
     # Legend
 
@@ -167,7 +171,8 @@ class Drawing:
             for place, column in enumerate(cells[0].columns):
                 self.text(plot.left + (place + 0.5) * wide, plot.bottom + 13, column, "middle")
         else:
-            self._x_axis(plot)
+            self.line(plot.left, plot.bottom, plot.right, plot.bottom, _GRID, wide=1.2)
+            self._x_ticks(plot)
         if self.layout.is_low:
             if plot.names_rows:
                 self.text(plot.left - 6, plot.bottom + 13, plot.panel.x.label, "end")
@@ -176,11 +181,10 @@ class Drawing:
             middle = max(min((plot.left + plot.right) / 2, self.width - half), half)
             self.text(middle, plot.bottom + plot.below + LINE, label, "middle")
 
-    def _x_axis(self, plot: Plot) -> None:
+    def _x_ticks(self, plot: Plot) -> None:
         ticks = plot.x_ticks()
         for x, _ in ticks:
             self.line(x, plot.top, x, plot.bottom, _GRID)
-        self.line(plot.left, plot.bottom, plot.right, plot.bottom, _GRID, wide=1.2)
         if not plot.shows_x:
             return
         if plot.is_upright:
@@ -294,10 +298,8 @@ class Drawing:
         series = plot.series_of(mark)
         if not series:
             return
-        widths = sorted(plot.x(start + length) - plot.x(start) for start, length, *_ in series.rows)
-        is_wide = widths[len(widths) // 2] >= _LINED
-        is_lined = is_wait(mark) or is_hollow(mark) or (self._is_lined(mark) and is_wide)
-        inset = 0.5 if is_lined else 0.0  # half of the line around it
+        fill, line = self.look(plot, mark)
+        inset = 0.5 if line else 0.0  # half of the line around it
         top = plot.row(mark.row) - plot.lane / 2
         high, lane = _p(top + inset), _p(plot.lane - 2 * inset)
         path: list[str] = []
@@ -319,7 +321,7 @@ class Drawing:
                 joined[-1] = (first, right, [*rows, row])
             else:
                 joined.append((left, right, [row]))
-        style = self.filled(plot, mark) if is_lined else f"fill:{self.fill(plot, mark)}"
+        style = f"fill:{fill}" + (f";stroke:{line}" if line else "")
         self.parts.append(f'<path d="{"".join(path)}" style="{style}"/>')
         for left, right, rows in joined:
             self.box(left, top, max(right - left, 4), plot.lane, told(series, rows))
@@ -394,18 +396,15 @@ class Drawing:
             return _INK
         return _variable(self.colors.get(id(mark), 1) if own is None else own)
 
-    def fill(self, plot: Plot, mark) -> str:
-        """What parts of a row are filled with."""
-        return _PAPER if is_hollow(mark) else _fill(self.color(plot, mark), is_light(mark))
-
-    def filled(self, plot: Plot, mark) -> str:
-        """The style of parts of a row."""
-        line = f";stroke:{self.color(plot, mark)}" if self._is_lined(mark) else ""
-        return f"fill:{self.fill(plot, mark)}{line}"
-
-    def _is_lined(self, mark) -> bool:
-        """Whether parts of a row have a line around them: pale grey alone is hard to see."""
-        return is_wait(mark) or is_hollow(mark) or (mark.light and mark.color == "ceiling")
+    def look(self, plot: Plot, mark) -> tuple[str, str]:
+        """What parts of a row are filled with, and the colour of the line around them; "" for none."""
+        color = self.color(plot, mark)
+        is_lined = is_wait(mark) or is_hollow(mark)
+        if mark.light and mark.color == "ceiling":  # pale grey alone is hard to see
+            widths = sorted(plot.x(start + length) - plot.x(start) for start, length in mark.spans)
+            is_lined = is_lined or widths[len(widths) // 2] >= _LINED
+        fill = _PAPER if is_hollow(mark) else _fill(color, is_light(mark))
+        return fill, color if is_lined else ""
 
     def line(self, x: float, y: float, x2: float, y2: float, color: str, dash="", wide=0.6) -> None:
         """A straight line."""

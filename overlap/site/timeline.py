@@ -1,29 +1,30 @@
-"""Timelines to explore: the panels of a declared picture as data, with the names of all that ran.
+"""Timelines to explore: the panels of a declared picture, drawn alone, and the names of all that ran in them.
 
-The page's script draws and zooms them; lanes, colours, places, origin and unit are those of the picture.
+What a reader sees is drawn here, as all pictures are: lanes, axis, colours, hatches. For each part of a lane
+it has a sample of a bar, which the page's script copies for each span; the script zooms, moves and tells.
 A timeline has
 
-    title, label  what stands above it, and below its axis
-    us            the µs of one unit of its axis; all other times are in µs
-    low, high     the ends of the axis
-    lanes         from top to bottom: {name, cpu, parts}; a part has one colour, `fill` as CSS, `light` where
-                  letters on it are dark, `line`, the colour of its hatch where somebody waits, or `outline`,
-                  that of a line around parts that are not filled, and `spans`:
-                  [start, length, name, launch]. The name is empty where
-                  nothing ran; a call and what it launched have the same number, others have None.
-    frame         [start, length] of what the clinic's game frames: spans of that name; or None
-    second        [start, length] of the second of two steps, for that game: spans of that name; or None
-    opens         whether it is the one to show first
-    forms         by the page's form: its `width`, from `left` to `right` what is drawn, its `height`, for
-                  each lane [its middle, the lines of its name]; `bar` is the height of what is drawn in a
-                  lane, `line` from line to line of a text, `below` that of the words of the axis, `hatch`
-                  lies between the lines of what waits; `step` is from tick to tick
+    title       what stands above it
+    us          the µs of one unit of its axis; all other times are in µs
+    low, high   the ends of the axis
+    lanes       from top to bottom: {name, cpu, parts}. A part has one look: `light` where letters on it are
+                dark, `waits` where somebody waits; `spans` by name are [start, length, launch]. The name is
+                empty where nothing ran; a call and what it launched have the same number, others have none.
+    frame       [start, length] of what the clinic's game frames: spans of that name; or None
+    second      [start, length] of the second of two steps, for that game: spans of that name; or None
+    opens       whether it is the one to show first
+    forms       by the page's form {svg, left, right, top, bottom, rows, step}: the drawing, between which
+                places its bars are, the middles of its lanes, and the time from tick to tick
+
+A drawing has `.ov-ticks`, the lines and words that are others when it is zoomed, and `.ov-bars`, a group for
+each lane with a sample for each part. Its ids begin with `ov-here`: a page may have several drawings.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
-from overlap.site.draw import HATCH, WIDTHS, Drawing, is_hollow, is_light, is_wait
+from overlap.site.draw import HATCH, WIDTHS, Drawing, is_light, is_wait
 from overlap.site.layout import Layout, Plot, kind
 from overlap.site.numbers import unit_of
 from overlap.site.scales import LINE
@@ -39,31 +40,21 @@ def explored(picture, recorded: dict[str, list]) -> list[dict]:
 
     `recorded` are timelines as `trace.timelines` gives them: they tell what launched what.
     """
-    drawings = {form: Drawing(picture, Layout(picture, width, ())) for form, width in WIDTHS.items()}
-    drawing = drawings["wide"]
-    wide = drawing.layout
+    whole = Drawing(picture, Layout(picture, WIDTHS["wide"], ()))
     timelines = []
     for place, (label, us) in _of_time(picture).items():
-        plot = wide.plots[place]
-        forms = {}
-        for form, each in drawings.items():
-            layout, own = each.layout, place
-            if picture.columns > 1:  # it is explored alone, so it has the room of those beside it
-                alone = replace(picture, panels=[plot.panel], columns=1)
-                layout, own = Drawing(alone, Layout(alone, WIDTHS[form], ())).layout, 0
-            forms[form] = {"width": WIDTHS[form]} | _form(layout, layout.plots[own], us)
+        plot = whole.layout.plots[place]
         timelines.append(
             {
                 "title": plot.panel.title,
-                "label": label,
                 "us": us,
                 "low": _ns(us * plot.x.low),
                 "high": _ns(us * plot.x.high),
-                "lanes": _lanes(drawing, plot, us, recorded.values()),
+                "lanes": _lanes(plot, us, recorded.values()),
                 "frame": _named(plot, us, _FRAME),
                 "second": _named(plot, us, _SECOND),
-                "forms": forms,
                 "opens": getattr(picture, "opens", None) == place,
+                "forms": {form: _Alone(whole, plot, label, width).form(us) for form, width in WIDTHS.items()},
             }
         )
     return timelines
@@ -86,13 +77,75 @@ def _of_time(picture) -> dict[int, tuple[str, float]]:
     return found
 
 
-def _form(layout: Layout, plot: Plot, us: float) -> dict:
-    ticks = plot.x.ticks()
-    step = ticks[1] - ticks[0] if len(ticks) > 1 else plot.x.high - plot.x.low
-    lanes = [[plot.row(row) - plot.top, layout.name_of_row(row).split("\n")] for row in plot.rows]
-    place = {"left": round(plot.left, 1), "right": round(plot.right, 1), "height": plot.bottom - plot.top}
-    sizes = {"bar": plot.lane, "line": LINE, "below": plot.below, "hatch": HATCH}
-    return place | sizes | {"lanes": lanes, "step": _ns(us * step)}
+class _Alone(Drawing):
+    """A panel without its title and legend, over the whole width, on the axis that it has in its picture."""
+
+    def __init__(self, whole: Drawing, shown: Plot, label: str, width: int):
+        axis = replace(shown.panel.x, label=label, low=shown.x.low, high=shown.x.high)
+        panel = replace(shown.panel, title="", x=axis)
+        alone = replace(whole.picture, panels=[panel], columns=1)
+        super().__init__(alone, Layout(alone, width, ()))
+        self.colors = whole.colors
+        (self.plot,) = self.layout.plots
+
+    def _legend(self) -> float:
+        """None; where there are two steps, their names have room there."""
+        (plot,) = self.layout.plots
+        return LINE + 3.0 if any(mark.name == _SECOND for mark in plot.marks("Spans")) else 0.0
+
+    def form(self, us: float) -> dict:
+        """The drawing with its places; a unit of its axis has so many µs."""
+        plot, ticks = self.plot, self.plot.x.ticks()
+        step = ticks[1] - ticks[0] if len(ticks) > 1 else plot.x.high - plot.x.low
+        sides = {side: round(getattr(plot, side), 1) for side in ("left", "right", "top", "bottom")}
+        rows = [round(plot.row(row), 1) for row in plot.rows]
+        return {"svg": self.svg} | sides | {"rows": rows, "step": _ns(us * step)}
+
+    @cached_property
+    def svg(self) -> str:
+        """The text."""
+        plot = self.plot
+        self._axes(plot)
+        rows = []
+        for marks in _parts(plot).values():
+            samples = [self._sample(plot, mark) for mark in marks]
+            rows.append(f"<g>{''.join(samples)}</g>")
+        size = f'x="{plot.left:.4g}" width="{plot.right - plot.left:.4g}" height="{plot.bottom:.4g}"'
+        self.parts.append(f'<clipPath id="ov-here"><rect {size}/></clipPath>')
+        bars = f'<g class="ov-bars">{"".join(rows)}</g>'
+        return self.whole(f'{"".join(self.parts)}<g clip-path="url(#ov-here)">{bars}</g>')
+
+    def _x_ticks(self, plot: Plot) -> None:
+        self.parts.append('<g class="ov-ticks">')
+        super()._x_ticks(plot)
+        self.parts.append("</g>")
+
+    def _sample(self, plot: Plot, mark) -> str:
+        fill, line = self.look(plot, mark)
+        if is_wait(mark):
+            fill = f"url(#{self._hatch(fill, line)})"
+        size = f'y="{plot.row(mark.row) - plot.lane / 2:.4g}" height="{plot.lane:.4g}"'
+        return f'<rect {size} style="fill:{fill};stroke:{line or fill}"/>'
+
+    def _hatch(self, fill: str, line: str) -> str:
+        """The id of a pattern of slanting lines; the script keeps it as it is while bars get wider."""
+        name = f"ov-here-{len(self.parts)}"
+        size = f'width="{HATCH}" height="{HATCH}"'
+        lines = (
+            f'<path d="M-1,1l2,-2M0,{HATCH}L{HATCH},0M{HATCH - 1},{HATCH + 1}l2,-2" style="stroke:{line}"/>'
+        )
+        pattern = f'<rect {size} style="fill:{fill}"/>{lines}'
+        self.parts.append(f'<pattern id="{name}" patternUnits="userSpaceOnUse" {size}>{pattern}</pattern>')
+        return name
+
+
+def _parts(plot: Plot) -> dict[str, list]:
+    """What lies in each lane, from top to bottom."""
+    rows: dict[str, list] = {row: [] for row in plot.rows}
+    for mark in plot.marks("Spans"):
+        if mark.spans and mark.name not in (_FRAME, _SECOND):
+            rows[mark.row].append(mark)
+    return rows
 
 
 def _named(plot: Plot, us: float, name: str) -> list[float] | None:
@@ -100,39 +153,33 @@ def _named(plot: Plot, us: float, name: str) -> list[float] | None:
     return [_ns(us * number) for number in spans[0]] if spans else None
 
 
-def _lanes(drawing: Drawing, plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
-    lanes: dict[str, dict] = {}
-    for row in plot.rows:
+def _lanes(plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
+    lanes, named = [], []
+    for row, marks in _parts(plot).items():
+        parts = []
+        for mark in marks:
+            spans: dict[str, list] = {}
+            for (start, length), name in zip(mark.spans, mark.names or [""] * len(mark.spans), strict=True):
+                spans.setdefault(name, []).append([_ns(us * start), _ns(us * length)])
+            parts.append({"light": is_light(mark), "waits": is_wait(mark), "spans": spans})
+            named += [(name, span) for name, of_name in spans.items() if name for span in of_name]
         is_cpu = row.startswith(("CPU", "Python"))
-        lanes[row] = {"name": row.replace("\n", " "), "cpu": is_cpu, "parts": []}
-    named = []
-    for mark in plot.marks("Spans"):
-        if mark.name in (_FRAME, _SECOND):
-            continue
-        times = [(_ns(us * start), _ns(us * length)) for start, length in mark.spans]
-        names = mark.names or [""] * len(times)
-        spans = [[*time, name, None] for time, name in zip(times, names, strict=True)]
-        part = {"fill": drawing.fill(plot, mark), "light": is_light(mark), "spans": spans}
-        if is_wait(mark):
-            part["line"] = drawing.color(plot, mark)
-        elif is_hollow(mark):
-            part["outline"] = drawing.color(plot, mark)
-        lanes[mark.row]["parts"].append(part)
-        named += [span for span in spans if span[2]]
+        lanes.append({"name": row.replace("\n", " "), "cpu": is_cpu, "parts": parts})
     _number_launches(named, recorded)
-    return list(lanes.values())
+    return lanes
 
 
-def _number_launches(spans: list[list], recorded: Iterable[list]) -> None:
+def _number_launches(spans: list[tuple[str, list]], recorded: Iterable[list]) -> None:
     """Give calls and what they launched their numbers, if a recorded timeline has them all: the shortest."""
     for events in sorted(recorded, key=len):
         places = {(name, _ns(start)): number for number, (_, start, _, name) in enumerate(events)}
-        numbers = [places.get((name, start)) for start, _, name, _ in spans]
+        numbers = [places.get((name, span[0])) for name, span in spans]
         if None not in numbers:
             calls = launches(events)
             called = set(calls.values())
-            for span, number in zip(spans, numbers, strict=True):
-                span[3] = calls.get(number, number if number in called else None)
+            for (_, span), number in zip(spans, numbers, strict=True):
+                if number in calls or number in called:
+                    span.append(calls.get(number, number))
             return
 
 

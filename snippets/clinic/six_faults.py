@@ -275,7 +275,8 @@ def plot(results: dict, ceilings: dict):
                         Spans("GPU", [frame], "it waits", "ceiling", light=True)
                     )
                 marks.append(Spans("GPU", [frame], "frame", "ink"))
-            panels.append(Panel(marks, Axis("ms"), title=title))
+            last = max(sum(span) for kind in spans for span in spans[kind])
+            panels.append(Panel(marks, Axis("ms", high=-(-last // 1)), title=title))
         return Picture(panels)
 
     def gaps_between(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:

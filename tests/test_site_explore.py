@@ -344,6 +344,18 @@ def test_a_wheel_scrolls_the_page_and_zooms_with_control_only(page):
     page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
 
 
+def test_a_wheel_zooms_where_the_pointer_is(page):
+    drawing = timeline(page)
+    place, box = at(drawing, 80, 1), drawing.bounding_box()
+    page.mouse.move(box["x"] + place["x"], box["y"] + place["y"])
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -50)
+    page.keyboard.up("Control")
+    page.wait_for_function("document.querySelector('.ov-timeline g[transform*=scale]')")
+    begins = bars(page).last.bounding_box()["x"]  # at 80 µs
+    assert abs(begins - box["x"] - place["x"]) < 3
+
+
 def test_one_finger_up_or_down_scrolls_the_page_and_across_moves_the_timeline(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 500}, has_touch=True, is_mobile=True)
     page = context.new_page()

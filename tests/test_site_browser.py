@@ -2699,9 +2699,10 @@ def test_the_language_and_its_menu_follow_the_page(visit, address):
 NAMES = re.compile(r"CUDA|CPU|GPU|Python|MLP|CNN|ResNet|all-reduce|NCCL|[KMG]iB|[µm]s")
 
 
+@pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("name", ["first_steps", "asynchrony", "streams", "devices"])
-def test_pictures_on_a_chinese_page_speak_chinese(visit, name):
-    page = visit(f"zh/{name}/", width=1440)
+def test_pictures_on_a_chinese_page_speak_chinese(visit, name, width):
+    page = visit(f"zh/{name}/", width=width)
     figures = page.locator(".ov-figure:has(picture)")
     assert figures.count()
     for i in range(figures.count()):

@@ -165,7 +165,6 @@ def test_a_picture_is_told_in_chinese_by_the_table_of_labels():
             "Python, 1 stream 3.1, graph, 3 streams 0.32 ms",
             "Python，一个流 3.1，图，三个流 0.32（ms）",
         ),
-        ("in a graph: bf16 matmul, n = 8192: 1.5", "在图中：bf16 矩阵乘法，n = 8192：1.5"),
         ("copies: 1; and m …", "拷贝：1；…"),
     ):
         told = Told(known).picture(f"What it shows. Measured on your 1 × H100. {english}")

@@ -2964,6 +2964,11 @@ def test_a_title_that_is_typed_is_the_first_that_is_found(visit):
         ("LoRA", "does-a-7b-model-fit"),
         ("QLoRA 7B 24 GB", "does-a-7b-model-fit"),
         ("memory grows every iteration", "memory-grows-from-step-to-step"),
+        ("my GPU is slower with a larger batch", "my-gpu-is-slower-with-a-larger-batch"),
+        ("increasing batch size slower", "my-gpu-is-slower-with-a-larger-batch"),
+        ("training gets slower over time", "training-gets-slower-over-time"),
+        ("each epoch is slower than the last", "training-gets-slower-over-time"),
+        ("each step takes longer than the one before", "training-gets-slower-over-time"),
         ("first inference fast then slow", "the-first-inference-is-fast"),
         ("DataLoader worker is killed by signal: Killed", "dataloader-worker-pid-is-killed"),
         ("modified by an inplace operation", "one-of-the-variables-needed"),
@@ -3148,6 +3153,9 @@ PASTED = {
     "RuntimeError: DataLoader worker (pid 4312) is killed by signal: Bus error. It is possible that "
     "dataloader's workers are out of shared memory.": "dataloader-worker-is-killed-by-signal-bus-error",
     "PYTORCH_CUDA_ALLOC_CONF": "cuda-out-of-memory_2",
+    "why is my GPU slower with a larger batch size": "my-gpu-is-slower-with-a-larger-batch",
+    "training slows down after each epoch": "training-gets-slower-over-time",
+    "训练越来越慢": "training-gets-slower-over-time",
 }
 
 #: Errors of which the book has no row; some of their words are in rows.

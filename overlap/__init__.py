@@ -64,7 +64,8 @@ Imports go down and never in a circle: `run` < `book` < `blocks` < `commands` < 
     search         what the theme's search reads and finds
     squeeze        a built page in fewer bytes
     navigation     the pages in reading order, with their titles; languages: the menu for translations
-    pictures       all pictures; numbers: what they say; svg: as files; colors: of all the site
+    pictures       all pictures; numbers: what they say; chinese: in Chinese; svg: as files;
+                   colors: of all the site
     draw           their SVG; layout: where all stands, scales: numbers and texts as pixels
     timeline       what the page's script draws when a reader explores one
     notebook, trace, app   files to take home

@@ -286,7 +286,8 @@ def _build(book: Book, options) -> int:
         raise OverlapError(f"{reason}; `pip install -e '.[site]'`") from None
     book = Book(book.root, os.environ.get("OVERLAP_EXECUTE") or "auto")
     refuse(book.docs, options.folder)
-    site = Site(Pages(book), Pictures(book), titles=titles(read_nav(book.root)))
+    pages = Pages(book)
+    site = Site(pages, Pictures(book, pages.pictures_in_chinese), titles=titles(read_nav(book.root)))
     ran = prepare(site)
     count = plural(write(site, options.folder), "page")
     _print(
@@ -297,7 +298,7 @@ def _build(book: Book, options) -> int:
 
 def _check(book: Book, options) -> int:
     pages = Pages(book)
-    problems = [*check(pages), *Pictures(book).problems()]
+    problems = [*check(pages), *Pictures(book, pages.pictures_in_chinese).problems()]
     _print(*problems or [f"{len(book.snippets)} snippets, {len(pages.claims)} claims: all in order"])
     _print(*findings(pages, options.all))
     return int(bool(problems))
@@ -330,7 +331,7 @@ def _tell(text: str) -> None:
 
 def _shown(now: Pages, machine: str) -> dict:
     """What pages show of this machine."""
-    return machines.shown(now, Pictures(now.book), machine, machines.YOUR)
+    return machines.shown(now, Pictures(now.book, now.pictures_in_chinese), machine, machines.YOUR)
 
 
 def _verify(book: Book, options) -> int:

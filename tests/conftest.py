@@ -472,7 +472,7 @@ class SmallBook:
 
         pages = self.pages(execute)
         names = ["attr_list", "md_in_html", "tables", "toc", "pymdownx.details", "pymdownx.superfences"]
-        inserted = insert(Site(pages, Pictures(pages.book)), path, text)
+        inserted = insert(Site(pages, Pictures(pages.book, pages.pictures_in_chinese)), path, text)
         return markdown(inserted, extensions=names)
 
     def check(self, remarks: bool = True) -> list[str]:

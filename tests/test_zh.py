@@ -1,11 +1,13 @@
 """Pages in Chinese: each has the data, marks, code and places of the English page's answer."""
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, committed
 
 pytest.importorskip("mkdocs")
 from markdown.extensions.toc import slugify
@@ -13,11 +15,18 @@ from markdown.extensions.toc import slugify
 from overlap.blocks.block import Text
 from overlap.blocks.entries import Term
 from overlap.blocks.inline import cited, values
+from overlap.blocks.language import in_chinese
 from overlap.blocks.page import Page, parse
-from overlap.site.chinese import Told, labels
+from overlap.book.statistic import Statistic
+from overlap.site.chinese import FILE, Labels, Translator, labels
+from overlap.site.draw import is_wait, placed
 from overlap.site.glossary import Glossary
 from overlap.site.insert import reading_minutes
 from overlap.site.languages import languages
+from overlap.site.machines import run, shown
+from overlap.site.numbers import UNIT, in_words, read
+from overlap.site.pictures import Pictures
+from snippets.pictures import Axis, Cells, Line, Panel, Picture, Rule, Spans
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("zh/*.md"))
@@ -136,7 +145,7 @@ def scripts() -> str:
 
 
 def test_each_text_of_a_script_is_in_the_table_of_words_with_its_values():
-    table = (DOCS / "assets/words.js").read_text(encoding="utf-8").partition("const LABELS")[0]
+    table = (DOCS / "assets/words.js").read_text(encoding="utf-8")
     words = dict(re.findall(r'^ {6}"(.+)":\s+"(.+)",$', table, re.M))
     asked = set(re.findall(r'translated\("([^"]+)"', scripts()))
     asked |= set(re.findall(r'\bbutton\("([^"]*[A-Za-z][^"]*)"', scripts()))
@@ -150,26 +159,190 @@ def test_each_text_of_a_script_is_in_the_table_of_words_with_its_values():
         assert re.search("[\u3001-\u9fff，；。]", chinese), english
 
 
-def test_a_picture_is_told_in_chinese_by_the_table_of_labels():
-    known = labels(DOCS)
-    assert known["launched"] == "已启动" and labels(DOCS / "zh") == {}
-    for english, chinese in (
-        ("copies: 2.5 ms in 1 part", "拷贝：2.5 ms，共 1 段"),
-        (
-            "launched: µs for a step 3 at 1 number, 1,200 streams at 8",
-            "已启动：1 个数 时 µs for a step 3，8 时 1,200 个流",
-        ),
-        ("from Python 1.5, in a graph 2 streams", "由 Python 启动 1.5，在图中 2（流的数量）"),
-        ("CUDA graphs · long, 3 streams: 1 to 2", "CUDA 图 · long，3 个流：1–2"),
-        (
-            "Python, 1 stream 3.1, graph, 3 streams 0.32 ms",
-            "Python，一个流 3.1，图，三个流 0.32（ms）",
-        ),
-        ("copies: 1; and m …", "拷贝：1；…"),
-    ):
-        told = Told(known).picture(f"What it shows. Measured on your 1 × H100. {english}")
-        assert told == f"图中的数值，在 你的 1 × H100 上测得。{chinese}"
-    assert Told(known).picture("no picture of data") == "no picture of data"
+#: What else stays as it is: whose stream it is, an API, a kind of number, and symbols of a formula.
+OTHER_NAMES = {"NCCL", "CUDA", "bf"}
+
+
+def in_both(pictures: Pictures) -> Iterator[tuple[str, dict, dict, list[str], list[str]]]:
+    """Each picture of a page in Chinese: where it is from, the picture and its SVGs in both languages."""
+    for name, part in sorted(committed().pictures_in_chinese):
+        for machine, recording in pictures.book.recordings(name).items():
+            picture = run(pictures, recording)["pictures"].get(part)
+            if picture:
+                drawings = [
+                    [pictures.svg(recording, part, variant, is_chinese) for variant in ("wide", "narrow")]
+                    for is_chinese in (False, True)
+                ]
+                yield f"{name} {part} on {machine}", picture, picture["zh"], *drawings
+
+
+def english(text: str) -> list[str]:
+    """Words of a text that are no names and no units."""
+    known = labels(ROOT).names | OTHER_NAMES
+    text = re.sub("|".join(sorted(map(re.escape, known), key=len, reverse=True)), " ", text)
+    return re.findall("[A-Za-z]{2,}", re.sub(rf"(?<![A-Za-z]){UNIT}", " ", text))
+
+
+def numbers_of(text: str) -> list[str]:
+    return sorted(re.findall(r"\d+(?:[.,]\d+)*", text))
+
+
+def test_pictures_on_pages_in_chinese_say_no_english_but_names():
+    """What is drawn and what a pointer shows; the colours and numbers are those of the English one."""
+    pictures = Pictures(committed().book, committed().pictures_in_chinese)
+    seen = set()
+    for where, picture, chinese, *drawings in in_both(pictures):
+        seen.add(where.partition(" on ")[0])
+        assert chinese["alt"].startswith("图中的数值，在 ") and english(chinese["alt"]) == [], where
+        assert set(numbers_of(chinese["alt"])) <= set(numbers_of(picture["alt"])) or "…" in picture["alt"]
+        for one, other in zip(*drawings, strict=True):
+            assert english(" ".join(re.findall(">([^<]+)<", other))) == [], where
+            colors = [re.findall(r"var\(--ov-(?!ink|paper|grid)[\w-]+\)", text) for text in (one, other)]
+            assert colors[0] == colors[1] != [], where
+            if "段" not in chinese["alt"]:  # short spans are joined otherwise
+                told = [re.findall("<title>([^<]*)", text) for text in (one, other)]
+                for pair in zip(*told, strict=True):
+                    numbers, same = (set(numbers_of(text)) for text in pair)
+                    assert same <= numbers and same, where
+    assert len(seen) == len(committed().pictures_in_chinese) > 5
+
+
+def test_timelines_on_pages_in_chinese_have_lanes_and_titles_in_chinese():
+    pictures = Pictures(committed().book, committed().pictures_in_chinese)
+    timelines = 0
+    for name in sorted({name for name, _ in committed().pictures_in_chinese}):
+        for recording in pictures.book.recordings(name).values():
+            made = zip(
+                pictures.timelines(recording).get("", ()),
+                pictures.timelines_in_chinese(recording).get("", ()),
+                strict=name != "clinic/six_faults",
+            )
+            for one, other in made:
+                timelines += 1
+                lanes = [[lane["name"] for lane in each["lanes"]] for each in (one, other)]
+                drawn = [re.sub("<[^>]*>", " ", form["svg"]) for form in other["forms"].values()]
+                assert english(" ".join([other["title"], *lanes[1], *drawn])) == []
+                kinds = [
+                    [(lane["cpu"], len(lane["parts"])) for lane in each["lanes"]] for each in (one, other)
+                ]
+                assert kinds[0] == kinds[1] and len(lanes[0]) == len(lanes[1])
+    assert timelines >= 6
+
+
+def test_the_table_of_labels_has_no_line_too_many():
+    """Each label stands in a picture of a page in Chinese, and has the places of its numbers."""
+    table = labels(ROOT)
+    asked = Counter()
+
+    class Asking(dict):
+        def get(self, label, default=None):
+            asked[label] += 1
+            return super().get(label, default)
+
+    translator = Translator(Labels(table.names, Asking(table.by_english)))
+    pictures = Pictures(committed().book)
+    for name, part in committed().pictures_in_chinese:
+        for recording in pictures.book.recordings(name).values():
+            whole, parts = pictures.declared(recording)
+            if not part or part in parts:
+                translator.picture(parts[part] if part else whole)
+    assert translator.missing == {}
+    assert [label for label in [*table.by_english, *table.names] if not asked[label]] == []
+    for label, chinese in table.by_english.items():
+        assert label.count("{}") == chinese.count("{}"), label
+        assert re.search("[\u4e00-\u9fff]", chinese), label
+
+
+def test_a_label_without_chinese_is_named_with_the_file_that_lacks_it(small_book, template):
+    code = "from snippets.pictures import bars\n\n\ndef plot(results, ceilings):\n"
+    code += "    return bars({'3 streams': results['n'], 'CPU': 2.5, '4 MiB': 3}, {}, 'time of a run, ms')\n"
+    small_book.snippet("a/one", code + "\n\ndef main():\n    return {}\n")
+    small_book.commit("a/one", template, {"n": 9})
+    (small_book.root / "docs/zh").mkdir()
+    small_book.page("a", "# A\n\n```snippet a/one\n```\n")
+    table = small_book.root / FILE
+    table.write_text('names = ["CPU"]\n\n[labels]\n"{} streams" = "{} 个流"\n')
+
+    def problems() -> list[str]:
+        pages = small_book.pages("never")
+        return Pictures(pages.book, pages.pictures_in_chinese).problems()
+
+    assert problems() == []
+    small_book.page("zh/a", "# 甲\n\n```figure a/one\n三个流。\n```\n")
+    (problem,) = problems()
+    assert problem == (
+        "snippets/a/one.py: plot() has the label 'time of a run, ms', and a page in Chinese shows it; "
+        "add its Chinese to snippets/labels.zh.toml"
+    )
+    table.write_text(table.read_text() + '"time of a run, ms" = "一次运行的时间，ms"\n')
+    assert problems() == []
+    pages = small_book.pages("never")
+    pictures = Pictures(pages.book, pages.pictures_in_chinese)
+    recording = pages.book.recordings("a/one")["cpu"]
+    told = re.findall("<title>([^<]*)", pictures.svg(recording, "", "wide", in_chinese=True))
+    assert told == [
+        "3 个流 · 一次运行的时间：9 ms",
+        "CPU · 一次运行的时间：2.5 ms",
+        "4 MiB · 一次运行的时间：3 ms",
+    ]
+    assert "3 streams" in pictures.svg(recording, "", "wide")
+    own = run(pictures, recording, "your ")["pictures"][""]
+    assert "3 个流" in own["zh"]["wide"] and "3 streams" in own["wide"]
+    assert "在 你的 CPU" in own["zh"]["alt"]
+    page = small_book.html(pages.by_path["zh/a.md"].text, "zh/a.md")
+    assert "3 个流 9，CPU 2.5，4 MiB 3（一次运行的时间，ms）" in page and "Measured on" not in page
+    assert "Measured on" in small_book.html(pages.by_path["a.md"].text)
+
+
+def test_each_kind_of_mark_is_told_in_chinese():
+    picture = Picture(
+        [
+            Panel([Line([1, 8], [3.0, 0.5], "measured"), Rule("y", 2.0, "limit")], Axis("n"), Axis("speed")),
+            Panel([Spans("GPU", [(0, 200), (500, 1), (502, 1)], "GPU", names=["raw name"] * 3)], Axis("ms")),
+            Panel([Cells(["1", "2"], ["row"], [[1.0, 2.5]], "speed")], Axis("n")),
+            Panel([Spans("GPU", [(0, 2)], "GPU waits")], Axis("ms")),
+        ]
+    )
+    chinese = {"measured": "实测", "limit": "上限", "speed": "速度", "row": "行", "GPU waits": "GPU 等待"}
+    translator = Translator(Labels(frozenset({"GPU", "n"}), chinese))
+    translated = translator.picture(picture)
+    assert translator.missing == {}
+    drawing = placed(translated, 504)
+    told = re.findall("<title>([^<]*)", drawing.svg)
+    assert told == [
+        "上限 · 速度：2",
+        "实测 · n：1 · 速度：3",
+        "实测 · n：8 · 速度：0.5",
+        "GPU · 0–200 ms · 持续 200 ms",
+        "GPU · 500–503 ms · 2 个合计 2 ms",
+        "行，1（n） · 速度：1",
+        "行，2（n） · 速度：2.5",
+        "GPU 等待 · 0–2 ms · 持续 2 ms",
+    ]
+    assert in_words(read(translated)) == (
+        "实测：n：1 时 速度：3，n：8 时 速度：0.5；上限：2；GPU：202 ms，共 3 段；1–2.5；"
+        "GPU 等待：2 ms，共 1 段"
+    )
+    assert translated.panels[1].marks[0].names == ["raw name"] * 3 and picture.panels[0].y.label == "speed"
+    (wait,) = translated.panels[3].marks
+    assert is_wait(wait) and not is_wait(translated.panels[1].marks[0])
+
+
+def test_where_a_value_is_from_is_told_in_both_languages(small_book, template):
+    small_book.snippet("a/one")
+    small_book.commit("a/one", template, {"n": 9})
+    (small_book.root / "docs/zh").mkdir()
+    small_book.page("a", "# A\n\n```snippet a/one\n```\n\n{a/one: n + 1} and {a/one: n + 2}\n")
+    small_book.page("zh/a", "# 甲\n\n{a/one: n + 1}\n")
+    pages = small_book.pages("never")
+    machine = shown(pages, Pictures(pages.book), "cpu")
+    ((key, note),) = machine["zh"].items()
+    assert machine["values"][key][2].startswith("a/one on CPU") and note.startswith("a/one，在 CPU")
+    assert note.endswith("上测得") and len(machine["values"]) == 2
+    values = Statistic((60, 70, 106), 2, disturbed=1)
+    assert values.note == "60 to 106, 3 runs on 2 hosts, 1 of them disturbed"
+    assert values.told(in_chinese) == "60–106，2 台主机上 3 次运行，其中 1 次受到干扰"
+    assert Statistic((7, 7), 1).told(in_chinese) == "同一台主机上 2 次运行"
 
 
 def test_what_a_pointer_shows_of_a_term_on_a_page_in_chinese_is_chinese():

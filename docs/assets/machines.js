@@ -6,11 +6,12 @@
 (() => {
   const PICKED = "overlap.machine", MINE = "overlap.mine"
   const ROOT = new URL("../", document.currentScript.src)
-  const { translated, pictured, noted } = window.overlapWords  // from words.js
+  const { translated } = window.overlapWords  // from words.js
   const { overlapMachines: machines = [], overlapMarks: marks, overlapDecisive: decisive, overlapNoRate: noRate } = window  // from generated/machines.js
   const find = machine => machines.find(each => each.name === machine)
   const isMine = machine => machine.startsWith("my:")
   const of = (map, key) => Object.hasOwn(map ?? {}, key) ? map[key] : undefined
+  const isChinese = () => document.documentElement.lang === "zh"
   const all = (selector, place = document) => [...place.querySelectorAll(selector)]
 
   // The reader's own machines
@@ -97,18 +98,19 @@
   const address = path => path && new URL(path, ROOT).href
 
   const fillFigure = (figure, name, { pictures, machine, timelines }) => {
-    const which = figure.dataset.part ?? "", picture = of(pictures, which)
-    if (!picture?.sizes?.wide) return figure.remove()
+    const which = figure.dataset.part ?? "", english = of(pictures, which), chinese = isChinese() ? english?.zh : undefined
+    const picture = { timelines, ...english, ...chinese }
+    if (!picture.sizes?.wide) return figure.remove()
     const image = figure.querySelector("img"), source = figure.querySelector("source")
     for (const [element, attribute, variant] of [[image, "src", "wide"], [source, "srcset", "narrow"]]) {
       const [width, height] = picture.sizes[variant]
-      const file = `generated/pictures/${machine}/${name}${which && "-"}${which}-${variant}.svg`
+      const file = `generated/pictures/${machine}/${name}${which && "-"}${which}-${variant}${chinese ? ".zh" : ""}.svg`
       element.setAttribute(attribute, isMine(machine) ? `data:image/svg+xml,${encodeURIComponent(picture[variant])}` : address(file))
       element.setAttribute("width", width)
       element.setAttribute("height", height)
     }
-    image.alt = pictured(picture.alt)
-    figure.dataset.timelines = isMine(machine) ? "" : address(timelines)
+    image.alt = picture.alt
+    figure.dataset.timelines = isMine(machine) ? "" : address(picture.timelines)
     if (!figure.dataset.timelines) figure.querySelector(".ov-explorable")?.remove()
   }
 
@@ -178,20 +180,23 @@
     said: [value.firstChild?.data ?? "", value.querySelector(".ov-range")?.textContent ?? "", value.dataset.note],
   })
 
-  const putValue = (value, [text, range, note]) => {
+  /* Where a machine's value is from, in the language of the page. */
+  const noteOf = (data, key) => (isChinese() ? of(data?.zh, key) : undefined) ?? of(data?.values, key)?.[2]
+
+  const putValue = (value, [text, range], note) => {
     const small = document.createElement("small")
     small.className = "ov-range"
     small.textContent = range
     value.replaceChildren(text, ...range ? [small] : [])
-    note === undefined ? delete value.dataset.note : value.dataset.note = noted(note)
+    note === undefined ? delete value.dataset.note : value.dataset.note = note
   }
 
   /* A value is told where it is from when a reader points at it. */
   const tellNote = async ({ target }) => {
     const value = target.closest?.(":is(data, .ov-value):not([data-note])")
     if (!value || !built.has(value)) return
-    const { machine } = built.get(value), known = of((await load(machine).catch(missing))?.values, keyOf(value))
-    if (known) value.dataset.note ??= noted(known[2])
+    const { machine } = built.get(value), note = noteOf(await load(machine).catch(missing), keyOf(value))
+    if (note) value.dataset.note ??= note
   }
   /* A verdict in the table of claims tells its figures then. */
   const tellFigures = async ({ target }) => {
@@ -259,7 +264,7 @@
     for (const cell of all(CELLS)) delete cell.dataset.on
     for (const value of all(VALUES)) {
       const { machine, said } = built.get(value), here = of(data?.values, keyOf(value))
-      if (here || changed) putValue(value, here ?? said)
+      if (here || changed) putValue(value, here ?? said, here ? noteOf(data, keyOf(value)) : said[2])
       delete value.dataset.on
       if (isPinned(value) && isTold(value, machine, wanted)) continue
       const name = here ? here[3] ?? find(wanted).label : find(machine).label
@@ -304,7 +309,7 @@
     if (!sentences.length) return
     const told = document.createElement("p")
     told.className = "ov-compared"
-    told.textContent = sentences.join(document.documentElement.lang === "zh" ? "" : " ")
+    told.textContent = sentences.join(isChinese() ? "" : " ")
     box?.prepend(told)
   }
 
@@ -619,7 +624,6 @@
     remember(all(VALUES), valueIn)
     remember(all(BLOCKS), block => block.dataset.given)
     all(".ov-drop").forEach(open)
-    for (const value of all(`${VALUES}[data-note]`)) value.dataset.note = noted(value.dataset.note)
     for (const mark of all(".ov-mark:not([title])")) mark.title = translated("on how many machines this holds")
     if (!document.querySelector("body [data-machine^='my:']")) {
       own.forEach(addOwn)

@@ -4,7 +4,7 @@
 
 (() => {
   const ASSETS = new URL(".", document.currentScript.src)
-  const { translated, label: drawnLabel, pictured, round, shown, roundTicks, logTicks, tickText, isSmall } = window.overlapWords  // from words.js
+  const { translated, round, shown, roundTicks, logTicks, tickText, isSmall } = window.overlapWords  // from words.js
   const { askedWith, rowOf, ranked } = window.overlapRank  // from rank.js
 
   /* Calculators. The formula arrives as nested lists and is computed by name, so that nothing is run as code. */
@@ -195,7 +195,7 @@
       marks[at]?.classList.remove("ov-at")
       at = to
       marks[at]?.classList.add("ov-at")
-      told.textContent = drawnLabel(marks[at]?.textContent ?? "")
+      told.textContent = marks[at]?.textContent ?? ""
     }
     box.addEventListener("keydown", event => {
       const last = marks.length - 1
@@ -234,7 +234,6 @@
     const svg = harmless(new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement)
     if (svg.localName !== "svg") return
     svg.setAttribute("aria-hidden", "true")
-    for (const text of svg.querySelectorAll("text")) if (!text.children.length) text.textContent = drawnLabel(text.textContent)
     const box = document.createElement("div"), told = document.createElement("p")
     box.className = "ov-picture"
     box.append(svg)
@@ -256,8 +255,6 @@
   const watch = () => {
     inView.disconnect()
     for (const picture of document.querySelectorAll(".ov-figure picture:not([hidden])")) {
-      const image = picture.querySelector("img")
-      image.alt = pictured(image.alt)
       inView.observe(picture)
     }
   }

@@ -5,7 +5,7 @@
 import { select, zoom, zoomIdentity } from "./vendor/d3-zoom-3.0.0.js"
 import "./words.js"
 
-const { translated, label: drawnLabel, shown, roundStep, tickText, isSmall } = window.overlapWords
+const { translated, shown, roundStep, tickText, isSmall } = window.overlapWords
 
 /* A gap is worth a button from this share of its timeline on. */
 const WORTH = 0.01
@@ -134,9 +134,9 @@ export const launched = (event, partners) => {
 export const describe = (lanes, from, to) => {
   const working = lanes.filter(lane => !isCpu(lane))
     .map(lane => [lane.name, Math.round(100 * busy(lane.events, from, to) / (to - from))]).filter(([, percent]) => percent)
-  const gpu = working.length ? working.map(([name, percent]) => translated("{0} is busy for {1}%", drawnLabel(name), percent)).join(translated(", "))
+  const gpu = working.length ? working.map(([name, percent]) => translated("{0} is busy for {1}%", name, percent)).join(translated(", "))
     : translated("the GPU is idle")
-  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${drawnLabel(readable(name))} ${duration(us)}`).join(translated(", "))
+  const calls = meanwhile(lanes, from, to).slice(0, 3).map(([name, us]) => `${readable(name)} ${duration(us)}`).join(translated(", "))
   const recorded = lanes.filter(isCpu).flatMap(lane => lane.events).sort((a, b) => a.start - b.start)
   const rest = to - from - busy(recorded, from, to), unnamed = translated("Python, PyTorch or the loader")
   const between = rest > (to - from) / 100 ? translated("; the rest, {0}, is in no recorded call: {1}", duration(rest), unnamed) : ""
@@ -181,8 +181,7 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
   svg.classList.add("ov-timeline")
   svg.tabIndex = 0
   svg.setAttribute("role", "application")
-  svg.setAttribute("aria-label", translated("Timeline {0}, {1} lanes.", drawnLabel(title), lanes.length) + translated(KEYS))
-  for (const text of svg.querySelectorAll("text")) text.textContent = drawnLabel(text.textContent)
+  svg.setAttribute("aria-label", translated("Timeline {0}, {1} lanes.", title, lanes.length) + translated(KEYS))
   const ticks = svg.querySelector(".ov-ticks"), unzoomed = [...ticks.children], patterns = svg.querySelectorAll("pattern")
   const [line, word] = ["line", "text"].map(name => ticks.querySelector(name))
   const moving = svg.querySelector(".ov-bars"), names = element("g", { class: "ov-names" }, moving.parentNode)
@@ -191,7 +190,7 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     const bar = ({ start, end, part }) => put(samples[part].cloneNode(), { x: at(start), width: Math.max(at(end) - at(start), 0) }, row)
     const titled = event => {
       const drawn = bar(event)
-      element("title", {}, drawn).textContent = event.name === lane.name ? drawnLabel(lane.name) : whole(event.name) || event.name
+      element("title", {}, drawn).textContent = event.name === lane.name ? lane.name : whole(event.name) || event.name
       return drawn
     }
     row.replaceChildren()
@@ -293,7 +292,7 @@ export const draw = (place, { title, us, low, high, lanes, second, forms }, say,
     event.bar.classList.add("ov-at")
     link(event)
     bring(event)
-    const lane = drawnLabel(event.lane.name), name = event.name === event.lane.name ? lane : `${lane}: ${readable(event.name)}`
+    const lane = event.lane.name, name = event.name === event.lane.name ? lane : `${lane}: ${readable(event.name)}`
     const recorded = whole(event.name), told = translated("{0}, {1}, from {2} on.", name, duration(event.end - event.start), duration(event.start))
     say(told + launched(event, partnersOf(event)) + (recorded && `\n${translated("Recorded name: {0}", recorded)}`))
   }
@@ -429,7 +428,7 @@ export const explore = async (place, url) => {
     const choice = document.createElement("select"), label = document.createElement("label")
     choice.ariaLabel = translated("Timeline")  // the text of a label has the options, too
     label.append(`${choice.ariaLabel} `, choice)
-    for (const [number, { title }] of timelines.entries()) choice.add(new Option(drawnLabel(title), number))
+    for (const [number, { title }] of timelines.entries()) choice.add(new Option(title, number))
     choice.value = begin
     choice.addEventListener("change", () => show(Number(choice.value)))
     which.className = "ov-which"

@@ -1,6 +1,6 @@
 /* What scripts write, in the language of the page: an English text is its own key, and {0} a place for a value. A page in another
-   language has its words here, and so have the pictures on it, which are drawn once, in English. The other scripts ask
-   overlapWords; what only English pages have is not in the table. It is the first of the book's own scripts: at each change of page it
+   language has its words here. The other scripts ask overlapWords; what only English pages have is not in the table. What is
+   made by the build, as pictures and where a value is from, arrives in the page's language. It is the first of the book's own scripts: at each change of page it
    sets the language before the others speak. How numbers read, and which picture has its narrow form, they ask here, too. */
 
 window.overlapWords ??= (() => {
@@ -150,138 +150,9 @@ window.overlapWords ??= (() => {
     },
   }
 
-  /* Words in pictures: of their axes, series and lanes. Names of functions and models stay. */
-  const LABELS = {
-    zh: {
-      "CPU waits": "CPU 等待",
-      "CUDA graphs": "CUDA 图",
-      "Python asks for numbers": "Python 读取数值",
-      "it asks for none": "不读取数值",
-      "Python asks for numbers:": "Python 读取数值：",
-      "it asks for none:": "不读取数值：",
-      "copies": "拷贝",
-      "model's stream": "模型的流",
-      "NCCL's stream": "NCCL 的流",
-      "the step": "这一步",
-      "Python waits for the GPU": "Python 等待 GPU",
-      "finished": "完成",
-      "launched": "已启动",
-      "least possible": "最短可能",
-      "µs per matmul": "每次矩阵乘法的 µs",
-      "n (matrices of n × n)": "n（n × n 的矩阵）",
-      "without a wait": "不等待",
-      "more, if Python waits": "Python 等待时多出的时间",
-      "µs for a step": "每步的 µs",
-      "1 number": "1 个数",
-      "one kernel": "一个核函数",
-      "one kernel, µs": "一个核函数，µs",
-      "one thread, alternating": "一个线程，轮流启动",
-      "formula for one thread": "一个线程的公式",
-      "launched one by one": "逐个启动",
-      "the longer of kernel and launch": "核函数与启动中较长的一个",
-      "one product on one GPU, µs": "一块 GPU 上的一次乘法，µs",
-      "number of GPUs": "GPU 数量",
-      "speed, times one GPU": "速度（一块 GPU 的倍数）",
-      "Python, 1 stream": "Python，一个流",
-      "Python, 3 streams": "Python，三个流",
-      "graph, 1 stream": "图，一个流",
-      "graph, 3 streams": "图，三个流",
-      "The second bar": "第二条",
-      "Zoom into the last bar": "放大最后一条",
-      "ms (profiled: launches take longer)": "ms（分析器会让启动变慢）",
-      "the CPU has launched all": "CPU 已全部启动",
-      "from Python, one stream": "由 Python 启动，一个流",
-      "from Python, three streams": "由 Python 启动，三个流",
-      "CUDA graph, one stream": "CUDA 图，一个流",
-      "CUDA graph, three streams": "CUDA 图，三个流",
-      "times as fast": "速度的倍数",
-      "launched from Python:": "由 Python 启动：",
-      "launched from Python": "由 Python 启动",
-      "in a CUDA graph:": "在 CUDA 图中：",
-      "in a CUDA graph": "在 CUDA 图中",
-      "from Python": "由 Python 启动",
-      "in a graph": "在图中",
-      "long, 1 block": "长，单线程块",
-      "streams": "流的数量",
-    },
-  }
-
-  const find = (tables, text) => {
-    const { lang } = document.documentElement, table = Object.hasOwn(tables, lang) ? tables[lang] : {}
-    return Object.hasOwn(table, text) ? table[text] : undefined
-  }
-
-  const translated = (english, ...values) => (find(TEXTS, english) ?? english).replace(/\{(\d)\}/g, (_, place) => values[place])
-
-  /* What the value of a mark is made of: labels, and how Python joins them to numbers. */
-  const FORMS = {
-    zh: [
-      [/^([\d.,]+) to ([\d.,]+.*)$/, (from, to) => `${from}–${to}`],
-      [/^lasts (.+)$/, time => `持续 ${time}`],
-      [/^(\d+) together: (.+)$/, (count, time) => `${count} 个合计 ${time}`],
-      [/^(.+), (\d+) streams$/, (name, count) => `${label(name)}，${count} 个流`],
-      [/^([\d.,]+) streams?$/, count => `${count} 个流`],
-      [/^(.+): ([^:]+)$/, (name, value) => `${label(name)}：${label(value)}`],
-      [/^([\d.,]+) (\D+)$/, (number, name) => `${number} ${label(name)}`],
-    ],
-  }
-  const form = part => {
-    const { lang } = document.documentElement
-    for (const [pattern, put] of Object.hasOwn(FORMS, lang) ? FORMS[lang] : []) {
-      const match = pattern.exec(part)
-      if (match) return put(...match.slice(1))
-    }
-    return part
-  }
-  const label = drawn => find(LABELS, drawn) ?? drawn.split(" · ").map(part => find(LABELS, part) ?? form(part)).join(" · ")
-
-  /* What a picture says in words, as in_words of overlap/site/numbers.py writes it: parts with a name, of bars all values, of lines
-     the ends, of spans their sum. Its first sentence is the file's, in English; the caption below the picture says the same. */
-  const WORDS = {
-    zh: [
-      [/^(.+?) in (\d+) parts?$/, (sum, count) => `${label(sum)}，共 ${count} 段`],
-      [/^(.+?) at (.+?), (.+) at (.+)$/, (low, first, high, last) => `${label(first)} 时 ${label(low)}，${label(last)} 时 ${label(high)}`],
-      [/^(.+ [\d.,]+) (\D+)$/, (bars, unit) => `${[...bars.matchAll(BARS)].map(bar).join("，")}（${label(unit)}）`],
-    ],
-  }
-  const BARS = /(.+?) ([\d.,–−]+)(?:, |$)/g  // a name may have a comma, and a number
-  const bar = ([, name, value]) => `${label(name)} ${value}`
-  const inWords = text => {
-    const { lang } = document.documentElement
-    for (const [pattern, put] of Object.hasOwn(WORDS, lang) ? WORDS[lang] : []) {
-      const match = pattern.exec(text)
-      if (match) return put(...match.slice(1))
-    }
-    return label(text)
-  }
-  const pictured = alt => {
-    const [, machine, words] = /Measured on (.+?)\. (.*)$/s.exec(alt) ?? []
-    if (!machine || document.documentElement.lang !== "zh") return alt
-    const parts = words.split("; ").map(part => {
-      if (part.endsWith("…")) return "…"  // it was cut off here
-      const [, name, told] = /^(.+?): (.+)$/s.exec(part) ?? []
-      return name ? `${label(name)}：${inWords(told)}` : inWords(part)
-    })
-    return `图中的数值，在 ${own(machine)}上测得。${parts.join("；")}`
-  }
-  const own = machine => machine.startsWith("your ") ? `你的 ${machine.slice(5)} ` : `${machine} `
-
-  /* Where a value is from, as `value` of overlap/site/machines.py and `counted` of overlap/book/statistic.py write it. */
-  const NOTES = [
-    [/^([\d.,]\S*(?: [^\d\s]+)?) to ([\d.,].*)$/, (from, to) => `${from}–${to}`],
-    [/^(\d+) runs on one host$/, runs => `同一台主机上 ${runs} 次运行`],
-    [/^(\d+) runs on (\d+) hosts$/, (runs, hosts) => `${hosts} 台主机上 ${runs} 次运行`],
-    [/^1 run$/, () => "1 次运行"],
-    [/^(\d+) of them disturbed$/, count => `其中 ${count} 次受到干扰`],
-  ]
-  const noted = note => {
-    const [, name, your, machine, told] = /^(\S+) on (your )?([^:]+)(?:: (.*))?$/s.exec(note ?? "") ?? []
-    if (!name || document.documentElement.lang !== "zh") return note
-    const parts = told?.split(", ").map(part => {
-      const [pattern, put] = NOTES.find(([each]) => each.test(part)) ?? []
-      return pattern ? put(...pattern.exec(part).slice(1)) : part
-    })
-    return `${name}，在 ${own(`${your ?? ""}${machine}`)}上测得${parts ? `：${parts.join("，")}` : ""}`
+  const translated = (english, ...values) => {
+    const { lang } = document.documentElement, table = Object.hasOwn(TEXTS, lang) ? TEXTS[lang] : {}
+    return (Object.hasOwn(table, english) ? table[english] : english).replace(/\{(\d)\}/g, (_, place) => values[place])
   }
 
   /* Without a reload the theme keeps the language and the header of the page before; the links in the head are the new page's. */
@@ -336,5 +207,5 @@ window.overlapWords ??= (() => {
     return part.toLocaleString("en-US", { maximumSignificantDigits: digits, signDisplay: "negative" }).replace("-", "−") + unit
   }
 
-  return { translated, label, pictured, noted, round, shown, roundStep, roundTicks, logTicks, tickText, isSmall, TEXTS, LABELS }
+  return { translated, round, shown, roundStep, roundTicks, logTicks, tickText, isSmall }
 })()

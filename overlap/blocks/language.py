@@ -6,6 +6,31 @@ FOLDER = "zh/"
 GUIDE = "zh.md"
 _WORDS = {
     ".": "。",
+    # what joins labels and numbers in what a picture says (overlap/site/numbers.py)
+    ", ": "，",
+    "; ": "；",
+    " to ": "–",
+    "{0}: {1}": "{0}：{1}",
+    "{values} {unit}": "{values}（{unit}）",
+    "{value} {unit}": "{unit}：{value}",
+    "{place} {unit}": "{place}（{unit}）",
+    "{0} at {1}, {2} at {3}": "{1} 时 {0}，{3} 时 {2}",
+    "{total} in {count} part": "{total}，共 {count} 段",
+    "{total} in {count} parts": "{total}，共 {count} 段",
+    "{count} together: {total}": "{count} 个合计 {total}",
+    "from": "开始",
+    "lasts": "持续",
+    "size": "大小",
+    "all": "全部",
+    # where a picture and a value are from (overlap/site/machines.py, overlap/book/statistic.py)
+    "your {0}": "你的 {0}",
+    "{summary} Measured on {machine}. {words}": "图中的数值，在 {machine} 上测得。{words}",
+    "{0} on {1}": "{0}，在 {1} 上测得",
+    "1 run": "1 次运行",
+    "{runs} runs on one host": "同一台主机上 {runs} 次运行",
+    "{runs} runs on {hosts} hosts": "{hosts} 台主机上 {runs} 次运行",
+    "{disturbed} of them disturbed": "其中 {disturbed} 次受到干扰",
+    # on pages
     "Answer": "答案",
     "Figure": "图",
     "Guess first.": "先猜一猜。",
@@ -31,4 +56,9 @@ def original(path: str) -> str:
 
 def say(words: str, path: str) -> str:
     """Words of the book in the language of a page."""
-    return _WORDS[words] if is_chinese(path) else words
+    return in_chinese(words) if is_chinese(path) else words
+
+
+def in_chinese(words: str) -> str:
+    """Words of the book in Chinese."""
+    return _WORDS[words]

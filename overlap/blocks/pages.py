@@ -10,6 +10,7 @@ from overlap.blocks import language
 from overlap.blocks.block import Block, OfMachines
 from overlap.blocks.claim import Claim
 from overlap.blocks.entries import Symptom, Term, glossary, symptoms
+from overlap.blocks.figure import FigureBlock
 from overlap.blocks.page import Page
 from overlap.blocks.snippet import SnippetBlock
 from overlap.book.book import Book
@@ -75,6 +76,29 @@ class Pages:
         for block in self.blocks:
             found |= {value for value in block.values_in(self.book) if not value.machine}
         return found
+
+    @property
+    def values_in_chinese(self) -> set[Value]:
+        """Those of them that stand on pages in Chinese."""
+        found = {value for block in self._in_chinese for value in block.values_in(self.book)}
+        return {value for value in found if not value.machine}
+
+    @property
+    def pictures_in_chinese(self) -> set[tuple[str, str]]:
+        """Snippet and part of each picture that a page in Chinese shows."""
+        found = set()
+        for block in self._in_chinese:
+            found |= {(shown.snippet, "") for shown in block.snippets}
+            if isinstance(block, FigureBlock):
+                found.add((block.snippet, block.part))
+        return found
+
+    @property
+    def _in_chinese(self) -> Iterator[Block]:
+        """The blocks of pages in Chinese."""
+        for path, page in self.by_path.items():
+            if language.is_chinese(path):
+                yield from page.blocks
 
     @property
     def of_machines(self) -> list[OfMachines]:

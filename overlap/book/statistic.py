@@ -1,7 +1,7 @@
 """A number with several runs behind it: median, range, where they ran; and how numbers read on a page."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
@@ -59,14 +59,15 @@ def show(value, spec: str = "") -> str:
     return f"{value:.3g}"
 
 
-def counted(runs: int, hosts: int, disturbed: int = 0) -> str:
-    """`1 run`, `3 runs on one host`, `5 runs on 2 hosts, 1 of them disturbed`."""
+def counted(runs: int, hosts: int, disturbed: int = 0, say: Callable[[str], str] = str) -> str:
+    """`1 run`, `3 runs on one host`, `5 runs on 2 hosts, 1 of them disturbed`; `say` gives these words."""
     if runs == 1:
-        return "1 run"
-    text = f"{runs} runs on one host"
-    if hosts > 1:
-        text = f"{runs} runs on {hosts} hosts"
-    return f"{text}, {disturbed} of them disturbed" if disturbed else text
+        return say("1 run")
+    template = "{runs} runs on {hosts} hosts" if hosts > 1 else "{runs} runs on one host"
+    text = say(template).format(runs=runs, hosts=hosts)
+    if not disturbed:
+        return text
+    return text + say(", ") + say("{disturbed} of them disturbed").format(disturbed=disturbed)
 
 
 @dataclass(frozen=True)
@@ -95,24 +96,35 @@ class Statistic:
     @property
     def range(self) -> str:
         """`60 to 106`; empty where there are no several numbers, or all read the same."""
-        if not all(map(is_number, self.values)):
-            return ""
-        texts = [show(value, self.spec) for value in sorted(self.values)]
-        return f"{texts[0]} to {texts[-1]}" if texts and texts[0] != texts[-1] else ""
+        return self._from(" to ")
 
     @property
     def wide_range(self) -> str:
         """The range, where the number alone would mislead: `60–106`, which every language reads."""
         if not self.range or max(self.values) - min(self.values) <= WIDE * abs(self.middle):
             return ""
-        return self.range.replace(" to ", "–")
+        return self._from("–")
 
     @property
     def origin(self) -> str:
         """`5 runs on 2 hosts`; empty for a single run."""
-        return counted(len(self.values), self.hosts, self.disturbed) if len(self.values) > 1 else ""
+        return self._origin(str)
 
     @property
     def note(self) -> str:
         """Range and origin; or why there is no value."""
-        return self.why or ", ".join(part for part in (self.range, self.origin) if part)
+        return self.told(str)
+
+    def told(self, say: Callable[[str], str]) -> str:
+        """The note in the language that `say` speaks; why there is no value is told in English."""
+        return self.why or say(", ").join(filter(None, (self._from(say(" to ")), self._origin(say))))
+
+    def _origin(self, say: Callable[[str], str]) -> str:
+        return counted(len(self.values), self.hosts, self.disturbed, say) if len(self.values) > 1 else ""
+
+    def _from(self, to: str) -> str:
+        """The range, with this between its ends."""
+        if not all(map(is_number, self.values)):
+            return ""
+        texts = [show(value, self.spec) for value in sorted(self.values)]
+        return f"{texts[0]}{to}{texts[-1]}" if texts and texts[0] != texts[-1] else ""

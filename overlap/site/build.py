@@ -39,7 +39,9 @@ def read(root: Path, execute: str, notebook_page: str, titles: dict[str, str], b
     files = digest_of_files(root)
     library = before.book.library if before and before.files == files else None
     book = Book(root, execute, library=library)
-    return Site(Pages(book), Pictures(book), notebook_page, titles, files=files)
+    pages = Pages(book)
+    pictures = Pictures(book, pages.pictures_in_chinese)
+    return Site(pages, pictures, notebook_page, titles, files=files)
 
 
 def prepare(site: Site) -> int:

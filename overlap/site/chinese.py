@@ -1,83 +1,95 @@
-"""What a picture on a page in Chinese says to who does not see it.
+"""Declared pictures in Chinese, for pages in Chinese: labels by their English text, from one table.
 
-A picture is drawn once, in English. Its labels in Chinese are those of docs/assets/words.js, and the rules
-are those of its `pictured`, which speaks when a reader picks another machine.
+What `plot` of a snippet declares is translated field by field before it is drawn and told. So a page in
+Chinese has its own pictures, with its own alternative texts.
 """
 
 import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-WORDS = "assets/words.js"
-_LABEL = re.compile(r'^ {6}"(.+)": "(.+)",$', re.M)
-#: Bars with their values: a name may have a comma, and a number.
-_BARS = re.compile(r"(.+?) ([\d.,–−]+)(?:, |$)")
-#: What the value of a mark is made of: labels, and how Python joins them to numbers.
-_FORMS = (
-    (r"([\d.,]+) to ([\d.,]+.*)", "{0}–{1}"),
-    (r"lasts (.+)", "持续 {0}"),
-    (r"(\d+) together: (.+)", "{0} 个合计 {1}"),
-    (r"(?P<name>.+), (\d+) streams", "{0}，{1} 个流"),
-    (r"([\d.,]+) streams?", "{0} 个流"),
-    (r"(?P<name>.+): (?P<value>[^:]+)", "{0}：{1}"),
-    (r"([\d.,]+) (?P<name>\D+)", "{0} {1}"),
-)
+from overlap import OverlapError
+from overlap.blocks.language import in_chinese
+from overlap.site.numbers import UNIT
+
+#: The table, below the root.
+FILE = "snippets/labels.zh.toml"
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+#: What has no words: numbers and a unit.
+_WORDLESS = re.compile(rf"[^A-Za-z]*(?:{UNIT})?[^A-Za-z]*")
+#: Fields of a picture whose texts no reader sees, or that were recorded.
+_NO_LABELS = {"color", "dash", "align", "axis", "names"}
 
 
-def labels(docs: Path) -> dict[str, str]:
-    """Words in pictures, in Chinese by their English; a book without the file has none."""
-    path = docs / WORDS
-    return _labels(path, path.stat().st_mtime_ns) if path.exists() else {}
+class Labels(NamedTuple):
+    """The table: names that stay, and labels in Chinese by their English; in both {} stands for a number."""
+
+    names: frozenset[str]
+    by_english: Mapping[str, str]
+
+
+def labels(root: Path) -> Labels:
+    """The table of a book; one without it has no labels."""
+    path = root / FILE
+    return _labels(path, path.stat().st_mtime_ns) if path.exists() else Labels(frozenset(), {})
 
 
 @lru_cache(maxsize=8)
-def _labels(path: Path, saved: int) -> dict[str, str]:
+def _labels(path: Path, saved: int) -> Labels:
     """The table as it was saved at that time."""
-    table = path.read_text(encoding="utf-8").partition("const LABELS")[2].partition("\n  }\n")[0]
-    return dict(_LABEL.findall(table))
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise OverlapError(f'{FILE}: {error}; write each label as "English" = "Chinese"') from None
+    return Labels(frozenset(table.get("names", ())), table.get("labels", {}))
 
 
-class Told:
-    """What pictures say in words (`in_words` of overlap/site/numbers.py), in Chinese."""
+class Translator:
+    """Translates pictures; `missing` are the labels that the table lacks, which stay in English."""
 
-    def __init__(self, known: dict[str, str]):
+    def __init__(self, known: Labels):
         self._known = known
+        self.missing: dict[str, None] = {}
 
-    def picture(self, alt: str) -> str:
-        """A picture's alternative text. Its first sentence is left out: the caption below says the same."""
-        match = re.search(r"Measured on (.+?)\. (.*)$", alt, re.S)
-        if not match:
-            return alt
-        machine, words = match.groups()
-        own = f"你的 {machine[5:]} " if machine.startswith("your ") else f"{machine} "
-        return f"图中的数值，在 {own}上测得。{'；'.join(map(self._part, words.split('; ')))}"
+    def picture(self, declared):
+        """A `snippets.pictures.Picture` in Chinese. Its `say` gives sentences of the book in Chinese.
 
-    def _part(self, part: str) -> str:
-        if part.endswith("…"):  # it was cut off here
-            return "…"
-        name, colon, told = part.partition(": ")
-        return f"{self._label(name)}：{self._words(told)}" if name and colon and told else self._words(part)
+        Each mark knows, as `declared`, the one that it translates: colours follow names in English.
+        """
+        translated = self._object(declared)
+        translated.say = in_chinese
+        return translated
 
-    def _words(self, text: str) -> str:
-        """The sum of spans, the ends of a line, or bars with their values."""
-        if match := re.fullmatch(r"(.+?) in (\d+) parts?", text):
-            return f"{self._label(match[1])}，共 {match[2]} 段"
-        if match := re.fullmatch(r"(.+?) at (.+?), (.+) at (.+)", text):
-            low, first, high, last = map(self._label, match.groups())
-            return f"{first} 时 {low}，{last} 时 {high}"
-        if match := re.fullmatch(r"(.+ [\d.,]+) (\D+)", text):
-            bars = (f"{self._label(name)} {value}" for name, value in _BARS.findall(match[1]))
-            return f"{'，'.join(bars)}（{self._label(match[2])}）"
-        return self._label(text)
+    def _object(self, declared) -> Any:
+        changed = {}
+        for field in fields(declared):
+            if field.name not in _NO_LABELS:
+                changed[field.name] = self._value(getattr(declared, field.name), field.name != "colors")
+        translated = replace(declared, **changed)
+        translated.declared = declared
+        return translated
 
-    def _label(self, drawn: str) -> str:
-        parts = (self._known.get(part) or self._form(part) for part in drawn.split(" · "))
-        return self._known.get(drawn) or " · ".join(parts)
+    def _value(self, value, is_text: bool) -> Any:
+        """A field, or a part of it; of colours by row, the rows."""
+        if isinstance(value, str):
+            return self.label(value) if is_text else value
+        if isinstance(value, Mapping):
+            return {self._value(key, True): self._value(each, is_text) for key, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._value(each, is_text) for each in value]
+        return self._object(value) if is_dataclass(value) else value
 
-    def _form(self, part: str) -> str:
-        for pattern, put in _FORMS:
-            if match := re.fullmatch(pattern, part):
-                named = match.re.groupindex.values()
-                groups = enumerate(match.groups(), 1)
-                return put.format(*(self._label(text) if i in named else text for i, text in groups))
-        return part
+    def label(self, english: str) -> str:
+        """A label in Chinese, with its numbers."""
+        shape = _NUMBER.sub("{}", english)
+        chinese = self._known.by_english.get(english) or self._known.by_english.get(shape)
+        if chinese:
+            numbers = iter(_NUMBER.findall(english))
+            return re.sub(r"\{\}", lambda _: next(numbers), chinese)
+        if shape not in self._known.names and not _WORDLESS.fullmatch(english):
+            self.missing[shape] = None
+        return english

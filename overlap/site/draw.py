@@ -500,7 +500,8 @@ def _colors(picture) -> dict[int, int | str]:
 
 def _key(mark) -> str:
     """What marks of one colour have in common: the name; of a lane without its device."""
-    return _lane(mark.name) if kind(mark) == "Spans" else mark.name
+    name = as_declared(mark).name
+    return _lane(name) if kind(mark) == "Spans" else name
 
 
 def _of_lane(name: str, mark) -> int | str | None:
@@ -570,6 +571,11 @@ def _all_inside(plot: Plot) -> bool:
     return has_room and any(_is_struck(plot, _behind_bar(plot, end), wide) for end, wide, _ in places)
 
 
+def as_declared(mark):
+    """The mark as its snippet declares it, in English: what it is follows from its names there."""
+    return getattr(mark, "declared", mark)
+
+
 def is_hollow(mark) -> bool:
     """Whether parts of a row are only lines around them; the picture of another book may not know of any."""
     return getattr(mark, "hollow", False)
@@ -582,7 +588,7 @@ def is_light(mark) -> bool:
 
 def is_wait(mark) -> bool:
     """Whether somebody waits there, by its name. In all pictures that is hatched, and nothing else is."""
-    return kind(mark) in ("Spans", "Bars") and bool(_WAITS.search(mark.name))
+    return kind(mark) in ("Spans", "Bars") and bool(_WAITS.search(as_declared(mark).name))
 
 
 def _hatched(left: float, top: float, wide: float, high: float) -> Iterable[str]:

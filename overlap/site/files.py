@@ -136,6 +136,12 @@ def _of_run(pictures: Pictures, recording: Recording) -> Iterator[tuple[str, str
     picture = pictures.of(recording)
     if lines := pictures.timelines(recording):
         yield f"timelines/{place}.json", json.dumps(lines, ensure_ascii=False, separators=(",", ":"))
+    if lines := pictures.timelines_in_chinese(recording):
+        yield f"timelines/{place}.zh.json", json.dumps(lines, ensure_ascii=False, separators=(",", ":"))
+    for part, drawn in pictures.in_chinese(recording).items():
+        for variant in drawn["sizes"]:
+            drawing = svg.in_file(pictures.svg(recording, part, variant, in_chinese=True))
+            yield f"pictures/{place}-{f'{part}-' if part else ''}{variant}.zh.svg", drawing
     for variant in picture.get("sizes", {}):
         yield f"pictures/{place}-{variant}.svg", svg.in_file(pictures.svg(recording, "", variant))
     for part, drawn in picture.get("parts", {}).items():

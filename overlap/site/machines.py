@@ -4,6 +4,7 @@ A page is made with what one machine gave; its script puts what another one gave
 
     label         how the machine is called
     values        numbers in sentences, by key: [text, range, note], and of another machine's its label
+    zh            the notes of those that stand on pages in Chinese, by key, in Chinese
     claims        by key: [state, figures, advice, address of the recording]
     blocks        by key, what `of_machine` in a block gives: of headline rates [text, range and share,
                   origin], of calculators where their inputs begin
@@ -22,6 +23,7 @@ from typing import Any
 
 from overlap import OverlapError
 from overlap.blocks.claim import Claim
+from overlap.blocks.language import in_chinese
 from overlap.blocks.pages import Pages
 from overlap.book import select
 from overlap.book.book import Book
@@ -34,7 +36,7 @@ from overlap.site import numbers, svg, trace
 from overlap.site.pictures import Pictures
 
 #: The parts that are maps, by key; scripts refuse a file that lacks one.
-PARTS = ("values", "claims", "blocks", "counts", "snippets")
+PARTS = ("values", "zh", "claims", "blocks", "counts", "snippets")
 #: What stands before the name of a reader's own machine.
 YOUR = "your "
 #: Characters that are kept of an output of a reader's machine.
@@ -48,6 +50,10 @@ def shown(pages: Pages, pictures: Pictures, machine: str, whose: str = "") -> di
     return {
         "label": whose + hardware.label(machine),
         "values": _known(sorted(pages.values, key=str), lambda value: _value(book, machine, value, whose)),
+        "zh": _known(
+            sorted(pages.values_in_chinese, key=str),
+            lambda value: _note_in_chinese(book, machine, value, whose),
+        ),
         "claims": _known(pages.claims, lambda claim: _claim(verdicts[claim], machine, whose)),
         "blocks": _known(pages.of_machines, lambda item: item.of_machine(book, machine)),
         **_counted(verdicts, machine),
@@ -60,14 +66,17 @@ def run(pictures: Pictures, recording: Recording, whose: str = "") -> dict:
 
     `line` and `provenance` say where it is from, `runs` how many it has. `outputs` are [rank in words where
     there are several, CSS class, text]. `pictures` have, by part and "" for the whole, `alt`, `sizes`, the
-    numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG texts. `trace`,
-    `timelines` and `raw` are addresses, empty where there are no such files.
+    numbers (`tables`, and how many `more` there are), and of a reader's machine the SVG texts; `zh` has what
+    is other on a page in Chinese. `trace`, `timelines` and `raw` are addresses, empty where there are no such
+    files.
     """
     name = recording.snippet
     label = whose + hardware.label(recording.machine)
     is_timeline = bool(trace.timelines(recording.result))
     shown = _pictures(pictures, recording, whose, is_timeline)
     can_explore = bool(shown) and not whose and "" in pictures.of(recording)["explored"]
+    if can_explore and "zh" in shown[""]:
+        shown[""]["zh"]["timelines"] = f"generated/timelines/{recording.machine}/{name}.zh.json"
     place = f"{recording.machine}/{name}.json"
     parts = [label, span([recording.day]), recording.runs_in_words]
     return {
@@ -101,12 +110,15 @@ def verdict(of_machine: Verdict, whose: str = "") -> list[str]:
 def value(book: Book, asked: Value, machine: str, whose: str = "") -> list[str]:
     """What a page shows of a value on a machine: text, range where it is wide, and where it is from."""
     item = book.statistics(asked)[machine]
-    on = "on your" if whose else "on"
-    note = f"{asked.snippet} {on} {hardware.label(machine)}"
-    if item.note:
-        note += f": {item.note}"
     wide_range = f" ({item.wide_range})" if item.wide_range else ""
-    return [plain(item.text), plain(wide_range), plain(note)]
+    return [plain(item.text), plain(wide_range), note(book, asked, machine, whose)]
+
+
+def note(book: Book, asked: Value, machine: str, whose: str = "", say: Callable[[str], str] = str) -> str:
+    """Where a value is from, in the language that `say` speaks."""
+    told = book.statistics(asked)[machine].told(say)
+    place = say("{0} on {1}").format(asked.snippet, _called(machine, whose, say))
+    return plain(say("{0}: {1}").format(place, told) if told else place)
 
 
 def in_columns(text: str) -> bool:
@@ -127,13 +139,29 @@ def _known(items: Iterable, of: Callable[[Any], Any]) -> dict[str, Any]:
     return known
 
 
-def _value(book: Book, machine: str, asked: Value, whose: str) -> list[str] | None:
+def _called(machine: str, whose: str, say: Callable[[str], str]) -> str:
+    label = hardware.label(machine)
+    return say("your {0}").format(label) if whose else label
+
+
+def _source(book: Book, machine: str, asked: Value) -> str:
+    """The machine whose value stands for that of this one; empty where there is none."""
     statistics = book.statistics(asked)
     source = select.stand_in(machine, book.recordings(asked.snippet))
-    if source not in statistics or not statistics[source].values:
+    return source if source in statistics and statistics[source].values else ""
+
+
+def _value(book: Book, machine: str, asked: Value, whose: str) -> list[str] | None:
+    source = _source(book, machine, asked)
+    if not source:
         return None
     other = [] if source == machine else [whose + hardware.label(source)]
     return value(book, asked, source, whose) + other
+
+
+def _note_in_chinese(book: Book, machine: str, asked: Value, whose: str) -> str:
+    source = _source(book, machine, asked)
+    return note(book, asked, source, whose, in_chinese) if source else ""
 
 
 def _verdicts(book: Book, claim: Claim) -> list[Verdict]:
@@ -192,25 +220,34 @@ def _pictures(pictures: Pictures, recording: Recording, whose: str, is_timeline:
     """By part. A timeline has no table: it has its names where it is explored."""
     try:
         picture = pictures.of(recording)
+        translated = pictures.in_chinese(recording)
     except OverlapError:
         if not whose:
             raise
-        picture = {}
+        picture = translated = {}
     if not picture:
         return {}
     summary = plain(pictures.book.snippets[recording.snippet].summary)
-    shown = {}
-    for part, drawn in {"": picture, **picture["parts"]}.items():
-        shown[part] = {
-            "alt": f"{summary} Measured on {whose}{hardware.label(recording.machine)}. {drawn['words']}",
+
+    def told(part: str, drawn: dict, say: Callable[[str], str], is_chinese: bool) -> dict:
+        template = say("{summary} Measured on {machine}. {words}")
+        machine = _called(recording.machine, whose, say)
+        one = {
+            "alt": template.format(summary=summary, machine=machine, words=drawn["words"]),
             "sizes": drawn["sizes"],
             "tables": [] if is_timeline else list(map(_table, drawn["tables"])),
             "more": drawn["more"],
         }
         if whose:
-            shown[part] |= {
-                variant: svg.in_file(pictures.svg(recording, part, variant)) for variant in drawn["sizes"]
-            }
+            for variant in drawn["sizes"]:
+                one[variant] = svg.in_file(pictures.svg(recording, part, variant, is_chinese))
+        return one
+
+    shown = {}
+    for part, drawn in {"": picture, **picture["parts"]}.items():
+        shown[part] = told(part, drawn, str, False)
+    for part, drawn in translated.items():
+        shown[part]["zh"] = told(part, drawn, in_chinese, True)
     return shown
 
 

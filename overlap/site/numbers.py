@@ -3,19 +3,19 @@
 import math
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from overlap import OverlapError
-from overlap.run.text import plain, plural
+from overlap.run.text import plain
 
 _WORDS = 400  # characters of a picture in words
 _ROWS = 100  # of numbers on a page; the rest is in the raw recording
 #: Units, as they stand at the beginning of an axis' label, or at its end behind a comma or in brackets.
-_UNIT = r"(?:[nµm]?s|[KMGT]i?B(?:/s)?|TFLOP/s|[MG]Hz|W|%)(?![\w/])"
-_COUNTS = re.compile(rf"{_UNIT}|times\b|images\b")
-_OF_UNIT = re.compile(rf"(?P<what>.+?)(?:, | \()(?P<unit>{_UNIT}[^,()]*)\)?")
+UNIT = r"(?:[nµm]?s|[KMGT]i?B(?:/s)?|TFLOP/s|[MG]Hz|W|%)(?![\w/])"
+_COUNTS = re.compile(rf"{UNIT}|times\b|images\b")
+_OF_UNIT = re.compile(rf"(?P<what>.+?)(?:, | \(|，|（)(?P<unit>{UNIT}[^,()，（）]*)[)）]?")
 
 
 @dataclass
@@ -28,10 +28,13 @@ class Series:
     labels: tuple[str, str]
     headings: tuple[str, str]
     rows: list[list]
+    #: Gives the book's own words in the picture's language.
+    say: Callable[[str], str] = str
 
 
 def read(picture) -> list[Series]:
     """All that a picture (`snippets.pictures.Picture`) shows, in its order."""
+    say = getattr(picture, "say", str)  # where it is in Chinese
     labels = [panel.x.label for panel in reversed(picture.panels) if panel.x.label]
     series = []
     for panel in picture.panels:
@@ -39,11 +42,11 @@ def read(picture) -> list[Series]:
         for mark in panel.marks:
             kind = type(mark).__name__
             if kind in _READ:
-                headings, rows = _READ[kind](mark, panel, x_label)
+                headings, rows = _READ[kind](mark, panel, x_label, say)
                 _check_finite(rows, mark.name)
                 if rows:
                     name = " · ".join(filter(None, (panel.title, mark.name or getattr(mark, "row", ""))))
-                    series.append(Series(mark, name, (panel.y.label, panel.x.label), headings, rows))
+                    series.append(Series(mark, name, (panel.y.label, panel.x.label), headings, rows, say))
     return series
 
 
@@ -68,62 +71,62 @@ def tables(series: list[Series]) -> tuple[list[dict], int]:
 def in_words(series: list[Series]) -> str:
     """What a picture shows, for who does not see it: bars with their values, of lines and cells the ends."""
     parts = []
+    say: Callable[[str], str] = str
     for item in series:
+        say = item.say
         rows = [row for row in item.rows if row[-1] is not None and rounded(row[-1]) is not None]
         where, what = item.headings
         if not rows:
             continue
         if type(item.mark).__name__ == "Bars":
-            values = ", ".join(f"{row} {text(value)}" for row, value in rows)
-            told_here = f"{values} {what}"
+            values = say(", ").join(f"{row} {text(value)}" for row, value in rows)
+            told_here = say("{values} {unit}").format(values=values, unit=what)
         elif type(item.mark).__name__ == "Spans":
-            told_here = (
-                f"{text(sum(length for _, length in rows))}{_behind(where)} in {plural(len(rows), 'part')}"
-            )
+            total = text(sum(length for _, length in rows)) + _behind(where)
+            template = "{total} in {count} part" if len(rows) == 1 else "{total} in {count} parts"
+            told_here = say(template).format(total=total, count=len(rows))
         elif type(item.mark).__name__ in ("Line", "Dots", "Columns"):
-            (first, low), (last, high) = rows[0], rows[-1]
-            told_here = (
-                f"{said(what, low)} at {said(where, first)}, {said(what, high)} at {said(where, last)}"
-            )
+            ends = [said(item.headings[i], row[i], say) for row in (rows[0], rows[-1]) for i in (1, 0)]
+            told_here = say("{0} at {1}, {2} at {3}").format(*ends)
         else:
             values = [value for _, value in rows]
-            told_here = " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
+            told_here = say(" to ").join(dict.fromkeys((text(min(values)), text(max(values)))))
         name = "" if item.name in item.headings else item.name
-        parts.append(f"{name}: {told_here}".removeprefix(": "))
-    return textwrap.shorten(plain("; ".join(parts)), _WORDS, placeholder=" …")
+        parts.append(say("{0}: {1}").format(name, told_here) if name else told_here)
+    return textwrap.shorten(plain(say("; ").join(parts)), _WORDS, placeholder=" …")
 
 
-def _bars(mark, panel, x_label):
+def _bars(mark, panel, x_label, say):
     rows = [[row.replace("\n", " "), value] for row, value in mark.values.items()]
     return (panel.y.label, x_label), rows
 
 
-def _points(mark, panel, x_label):
+def _points(mark, panel, x_label, say):
     places = zip(mark.x, mark.y, strict=True)
     return (x_label, panel.y.label), [[at(panel.x, x), at(panel.y, y)] for x, y in places]
 
 
-def _spans(mark, panel, x_label):
+def _spans(mark, panel, x_label, say):
     rows = [[start, length] for start, length in mark.spans]
-    return (x_label or "from", extent(x_label)), rows
+    return (x_label or say("from"), say(extent(x_label))), rows
 
 
-def _cells(mark, panel, x_label):
+def _cells(mark, panel, x_label, say):
     rows = []
     for name, values in zip(mark.rows, mark.values, strict=True):
         for column, value in zip(mark.columns, values, strict=True):
-            where = ", ".join(filter(None, (name, column)))
+            where = say(", ").join(filter(None, (name, column)))
             if value is not None:
                 rows.append([where.replace("\n", " "), value])
-    return (", ".join(filter(None, (panel.y.label, x_label))), mark.name), rows
+    return (say(", ").join(filter(None, (panel.y.label, x_label))), mark.name), rows
 
 
-def _rule(mark, panel, x_label):
+def _rule(mark, panel, x_label, say):
     along, label = (panel.y, panel.y.label) if mark.axis == "x" else (panel.x, x_label)
-    where = "all"
+    where = say("all")
     if mark.part:
         low, high = (at(along, place) for place in mark.part)
-        where = low if low == high else f"{text(low)} to {text(high)}"
+        where = low if low == high else say(" to ").join((text(low), text(high)))
     own = x_label if mark.axis == "x" else panel.y.label
     return (label, own), [[where, mark.at]]
 
@@ -158,41 +161,46 @@ def told(series: Series, rows: list[list]) -> str:
     kind = type(series.mark).__name__
     name = series.mark.name or getattr(series.mark, "row", "")
     headings = series.headings
+    say = series.say
     parts = [name] if name not in headings and kind != "Cells" else []
     if kind == "Spans":
         unit = _behind(headings[0])
         end = rows[-1][0] + rows[-1][1]
         total = short(sum(length for _, length in rows)) + unit
-        parts.append(" to ".join(dict.fromkeys(alike([rows[0][0], end]))) + unit)
-        parts.append(f"{headings[1]} {total}" if len(rows) == 1 else f"{len(rows)} together: {total}")
+        parts.append(say(" to ").join(dict.fromkeys(alike([rows[0][0], end]))) + unit)
+        together = say("{count} together: {total}").format(count=len(rows), total=total)
+        parts.append(f"{headings[1]} {total}" if len(rows) == 1 else together)
     elif kind == "Cells":
         where, value = rows[0]  # as `pages: 4, one block`, or `one block, 4 streams`
         y_label, x_label = series.labels
-        where = f"{headings[0]}: {where}" if y_label else f"{where} {x_label}".strip()
-        parts += [where, f"{short(value)} {name}".strip()]
-    elif kind == "Rule" and rows[0][0] == "all":
-        parts.append(said(headings[1], rows[0][1]))
+        if y_label:
+            where = say("{0}: {1}").format(headings[0], where)
+        elif x_label:
+            where = say("{place} {unit}").format(place=where, unit=x_label)
+        what = say("{value} {unit}").format(value=short(value), unit=name) if name else short(value)
+        parts += [where, what]
+    elif kind == "Rule" and rows[0][0] == say("all"):
+        parts.append(said(headings[1], rows[0][1], say))
     else:
-        parts += map(said, headings, rows[0])
+        parts += [said(heading, place, say) for heading, place in zip(headings, rows[0], strict=True)]
     return plain(" · ".join(filter(None, parts)).replace("\n", " ").replace(" %", "%"))
 
 
-def said(heading: str, value: float | str | None) -> str:
+def said(heading: str, value: float | str | None, say: Callable[[str], str] = str) -> str:
     """A coordinate with its axis: `11.6 ms per step`, `time of one send: 139 µs`, `step: 3`."""
     heading = heading.partition("; ")[0]
     number = short(value)
-    if isinstance(value, str) or value is None:
-        return f"{heading}: {number}".removeprefix(": ")
-    if _COUNTS.match(heading):
-        return f"{number} {heading.partition(', ')[0]}"
-    if match := _OF_UNIT.fullmatch(heading):
-        return f"{match['what']}: {number} {match['unit']}"
-    return f"{heading}: {number}".removeprefix(": ")
+    if not (isinstance(value, str) or value is None):
+        if _COUNTS.match(heading):
+            return f"{number} {heading.partition(', ')[0]}"
+        if match := _OF_UNIT.fullmatch(heading):
+            heading, number = match["what"], f"{number} {match['unit']}"
+    return say("{0}: {1}").format(heading, number) if heading else number
 
 
 def unit_of(label: str) -> str:
     """The unit of an axis; empty where its label names none."""
-    match = re.search(rf"(?:^|, | \()({_UNIT})", label)
+    match = re.search(rf"(?:^|, | \(|，|（)({UNIT})", label)
     return match[1] if match else ""
 
 

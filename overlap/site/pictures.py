@@ -1,6 +1,7 @@
 """Pictures of recordings: what `plot` of a snippet declares of their numbers, drawn when a page asks."""
 
 import contextlib
+from collections.abc import Iterable
 
 from overlap import OverlapError
 from overlap.book.book import Book
@@ -10,18 +11,24 @@ from overlap.book.statistic import is_number, middle
 from overlap.run.pure import function, raised_at
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
-from overlap.site import numbers, trace
+from overlap.site import chinese, numbers, trace
 from overlap.site.draw import WIDTHS, placed
 from overlap.site.timeline import can_explore, explored
 
 
 class Pictures:
-    """The pictures of a book. Each is drawn when somebody asks for its text, and once."""
+    """The pictures of a book. Each is drawn when somebody asks for its text, and once.
 
-    def __init__(self, book: Book):
+    `shown_in_chinese` are snippet and part of those that pages in Chinese show.
+    """
+
+    def __init__(self, book: Book, shown_in_chinese: Iterable[tuple[str, str]] = ()):
         self.book = book
+        self._shown_in_chinese = sorted(shown_in_chinese)
         self._declared: dict[int, object] = {}
         self._placed: dict[int, dict] = {}
+        self._chinese: dict[int, dict] = {}
+        self._missing: dict[str, None] = {}
 
     def of(self, recording: Recording) -> dict:
         """`sizes` of both widths, `words`, `tables` of numbers and how many `more` there are.
@@ -35,10 +42,21 @@ class Pictures:
             self._placed[id(recording)] = self._picture(recording)
         return self._placed[id(recording)]
 
-    def svg(self, recording: Recording, part: str, variant: str) -> str:
+    def in_chinese(self, recording: Recording) -> dict[str, dict]:
+        """The same by part, "" for the whole, that a page in Chinese shows; `picture` is what is drawn."""
+        wanted = [part for name, part in self._shown_in_chinese if name == recording.snippet]
+        if not wanted or not self.of(recording):
+            return {}
+        if id(recording) not in self._chinese:
+            self._chinese[id(recording)] = self._translated(recording, wanted)
+        return self._chinese[id(recording)]
+
+    def svg(self, recording: Recording, part: str, variant: str, in_chinese=False) -> str:
         """The SVG text of a part, "" for the whole, in one of the widths."""
         picture = self.of(recording)
         drawn = picture["parts"][part] if part else picture
+        if in_chinese:
+            drawn = self.in_chinese(recording)[part]
         try:
             return drawn["drawings"][variant].svg
         except Exception as error:
@@ -49,15 +67,21 @@ class Pictures:
         names = self.of(recording).get("explored", ())
         if not names:
             return {}
-        declared, parts = self._declare(recording)
+        declared, parts = self.declared(recording)
         recorded = trace.timelines(recording.result)
         try:
             return {name: explored(parts[name] if name else declared, recorded) for name in names}
         except Exception as error:
             raise self._problem(recording, error) from None
 
+    def timelines_in_chinese(self, recording: Recording) -> dict[str, list]:
+        """The same of the whole, if a page in Chinese shows it."""
+        if "" not in self.of(recording).get("explored", ()) or "" not in self.in_chinese(recording):
+            return {}
+        return {"": explored(self.in_chinese(recording)[""]["picture"], trace.timelines(recording.result))}
+
     def problems(self) -> list[str]:
-        """What cannot be drawn, and why; of recordings that cannot be read `Book.check` tells."""
+        """What cannot be drawn, and labels that lack Chinese; of unreadable recordings `Book.check` tells."""
         problems: dict[str, None] = {}
         for name in self.book.snippets:
             recordings: dict[str, Recording] = {}
@@ -69,13 +93,16 @@ class Pictures:
                         for variant in WIDTHS:
                             self.svg(recording, part, variant)
                     self.timelines(recording)
+                    for part in self.in_chinese(recording):
+                        for variant in WIDTHS:
+                            self.svg(recording, part, variant, in_chinese=True)
                 except OverlapError as error:
                     problems[str(error)] = None
-        return list(problems)
+        return [*problems, *self._missing]
 
     def _picture(self, recording: Recording) -> dict:
-        declared, parts = self._declare(recording)
-        others = [self._declare(other) for other in self._beside(recording)]
+        declared, parts = self.declared(recording)
+        others = [self.declared(other) for other in self._beside(recording)]
         try:
             picture = _placed(declared, [whole for whole, _ in others])
             timed = {"": declared, **parts} if trace.timelines(recording.result) else {}
@@ -89,6 +116,22 @@ class Pictures:
             raise self._problem(recording, error) from None
         return picture
 
+    def _translated(self, recording: Recording, wanted: list[str]) -> dict[str, dict]:
+        """These parts of it in Chinese. A label that has none stays as it is, and is a problem."""
+        translator = chinese.Translator(chinese.labels(self.book.root))
+        wholes = [self.declared(each) for each in (recording, *self._beside(recording))]
+        drawn = {}
+        for part in wanted:
+            of_part = [parts.get(part) if part else whole for whole, parts in wholes]
+            if of_part[0] is not None:
+                picture, *beside = map(translator.picture, filter(None, of_part))
+                drawn[part] = {**_placed(picture, beside), "picture": picture}
+        where = self.book.snippets[recording.snippet].path
+        for label in translator.missing:
+            reason = f"plot() has the label {label!r}, and a page in Chinese shows it"
+            self._missing[f"{where}: {reason}; add its Chinese to {chinese.FILE}"] = None
+        return drawn
+
     def _beside(self, recording: Recording) -> list[Recording]:
         """What a reader puts beside it, on the same scale: other machines with as many GPUs, and its twin.
 
@@ -99,7 +142,7 @@ class Pictures:
         there = [other for name in drawn for other in self.book.recordings(name).values()]
         return [other for other in there if other.gpus == recording.gpus and other is not recording]
 
-    def _declare(self, recording: Recording) -> tuple:
+    def declared(self, recording: Recording) -> tuple:
         """What `plot(results, ceilings)` returns for a recording: a picture, and {name: other}."""
         if id(recording) not in self._declared:
             try:

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from overlap.site.draw import HATCH, WIDTHS, Drawing, is_light, is_wait
+from overlap.site.draw import HATCH, WIDTHS, Drawing, as_declared, is_light, is_wait
 from overlap.site.layout import Layout, Plot, kind
 from overlap.site.numbers import unit_of
 from overlap.site.scales import LINE
@@ -91,7 +91,7 @@ class _Alone(Drawing):
     def _legend(self) -> float:
         """None; where there are two steps, their names have room there."""
         (plot,) = self.layout.plots
-        return LINE + 3.0 if any(mark.name == _SECOND for mark in plot.marks("Spans")) else 0.0
+        return LINE + 3.0 if any(as_declared(mark).name == _SECOND for mark in plot.marks("Spans")) else 0.0
 
     def form(self, us: float) -> dict:
         """The drawing with its places; a unit of its axis has so many µs."""
@@ -143,17 +143,19 @@ def _parts(plot: Plot) -> dict[str, list]:
     """What lies in each lane, from top to bottom."""
     rows: dict[str, list] = {row: [] for row in plot.rows}
     for mark in plot.marks("Spans"):
-        if mark.spans and mark.name not in (_FRAME, _SECOND):
+        if mark.spans and as_declared(mark).name not in (_FRAME, _SECOND):
             rows[mark.row].append(mark)
     return rows
 
 
 def _named(plot: Plot, us: float, name: str) -> list[float] | None:
-    spans = [span for mark in plot.marks("Spans") if mark.name == name for span in mark.spans]
+    marks = [mark for mark in plot.marks("Spans") if as_declared(mark).name == name]
+    spans = [span for mark in marks for span in mark.spans]
     return [_ns(us * number) for number in spans[0]] if spans else None
 
 
 def _lanes(plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
+    declared = {mark.row: as_declared(mark).row for mark in plot.marks("Spans")}
     lanes, named = [], []
     for row, marks in _parts(plot).items():
         parts = []
@@ -163,7 +165,7 @@ def _lanes(plot: Plot, us: float, recorded: Iterable[list]) -> list[dict]:
                 spans.setdefault(name, []).append([_ns(us * start), _ns(us * length)])
             parts.append({"light": is_light(mark), "waits": is_wait(mark), "spans": spans})
             named += [(name, span) for name, of_name in spans.items() if name for span in of_name]
-        is_cpu = row.startswith(("CPU", "Python"))
+        is_cpu = declared.get(row, row).startswith(("CPU", "Python"))
         lanes.append({"name": row.replace("\n", " "), "cpu": is_cpu, "parts": parts})
     _number_launches(named, recorded)
     return lanes

@@ -30,7 +30,7 @@ from overlap.book.value import Value
 from overlap.book.verdict import MARKS, Verdict
 from overlap.run import hardware
 from overlap.run.text import plain
-from overlap.site import FOLDER, chinese, layers, machines, raw, svg
+from overlap.site import FOLDER, layers, machines, raw, svg
 from overlap.site.draw import NARROW
 from overlap.site.pictures import Pictures
 from overlap.site.unbroken import unbroken
@@ -220,11 +220,10 @@ class View:
         """Words of the book itself in the page's language."""
         return language.say(words, self.path)
 
-    def alt(self, told: str) -> str:
-        """The alternative text of a picture in the page's language."""
-        if not language.is_chinese(self.path):
-            return told
-        return chinese.Told(chinese.labels(self.book.docs)).picture(told)
+    def picture(self, run: dict, part: str) -> dict:
+        """A picture of a run in the page's language, with the address of the timelines to explore."""
+        picture = {"timelines": run["timelines"]} | run["pictures"][part]
+        return picture | picture.get("zh", {}) if language.is_chinese(self.path) else picture
 
     def address(self, path: str) -> str:
         """The way to a file below the root of the site; empty where there is none."""
@@ -273,6 +272,8 @@ class View:
         is_pinned = bool(value.machine and self.path != FIRST)
         key = "" if value.machine else value.key
         attributes = {"data-note": note} if value.machine else {}
+        if value.machine and language.is_chinese(self.path):
+            attributes = {"data-note": machines.note(self.book, value, machine, say=language.in_chinese)}
         if is_pinned:
             key = f"@{machine}"
         elif machine != self.opens_on:
@@ -290,11 +291,13 @@ class View:
     def pictures(self, machine: str, name: str, part: str, sizes: dict) -> dict[str, dict]:
         """Address, width and height of both forms of a picture."""
         variants = {}
+        in_chinese = language.is_chinese(self.path)
+        end = ".zh.svg" if in_chinese else ".svg"
         file = f"{name}-{part}" if part else name
         for variant, (width, height) in sizes.items():
-            source = self.link(f"pictures/{machine}/{file}-{variant}.svg")
+            source = self.link(f"pictures/{machine}/{file}-{variant}{end}")
             if not source:
-                drawn = self.site.pictures.svg(self.book.recordings(name)[machine], part, variant)
+                drawn = self.site.pictures.svg(self.book.recordings(name)[machine], part, variant, in_chinese)
                 source = svg.data_uri(svg.in_file(drawn))
             variants[variant] = {"source": source, "width": width, "height": height}
         return variants

@@ -1235,6 +1235,34 @@ def test_a_box_to_paste_is_read_whole_on_a_phone_and_copied_as_it_is_written(vis
         """code => { getSelection().selectAllChildren(code); return getSelection().toString() }"""
     )
     assert copied.strip() == written.strip() and compile(copied, "box", "exec")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".ov-paste .md-code__button").first.click()
+    page.wait_for_function("navigator.clipboard.readText().then(text => text.length > 0)")
+    assert page.evaluate("navigator.clipboard.readText()") == written.rstrip()
+
+
+def test_a_line_to_paste_that_wraps_goes_on_further_in(visit):
+    """So that no reader takes its rest for a line of Python."""
+    page = visit("transfers/", width=390)
+    lines = (
+        page.locator(".ov-paste pre")
+        .first.locator(".ov-line")
+        .evaluate_all(
+            """lines => lines.map(line => {
+          const words = document.createTreeWalker(line, NodeFilter.SHOW_TEXT), range = document.createRange()
+          range.selectNodeContents(line)
+          range.setStart(words.nextNode(), line.textContent.search(/\\S|$/))
+          return [...range.getClientRects()].map(({ left, top }) => [Math.round(top), left])
+        })"""
+        )
+    )
+    wrapped = 0
+    for places in filter(None, lines):
+        begin = {top: min(left for at, left in places if at == top) for top, _ in places}
+        first, *rest = (begin[top] for top in sorted(begin))
+        wrapped += len(rest)
+        assert all(left > first + 20 for left in rest)
+    assert len(lines) == 16 and wrapped > 3
 
 
 @pytest.mark.parametrize("path", ["asynchrony/", "streams/"])

@@ -812,6 +812,14 @@
     for (const row of rows) nearRows.observe(row)
   }
 
+  /* Each line of a box to paste becomes an element: on a narrow page its rest, where it wraps, is indented further than it is. */
+  const hanging = () => {
+    for (const code of document.querySelectorAll(".ov-paste code:not(:has(.ov-line))")) {
+      code.innerHTML = code.innerHTML.replace(/( *).*\n?/g, (line, spaces) => line &&
+        `<span class="ov-line" style="--ov-in: ${spaces.length}">${line}</span>`)
+    }
+  }
+
   /* What an output needs, again where it shows another machine. */
   const equip = place => {
     for (const source of place.querySelectorAll(".ov-twin source, .ov-two source")) {
@@ -831,6 +839,7 @@
     document.querySelectorAll(".ov-calculator").forEach(begin)
     playing()
     copying()
+    hanging()
     openAll()
     shuffle()
     entry()

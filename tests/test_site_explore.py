@@ -544,7 +544,8 @@ def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_pic
     works, waits = lanes[1]["parts"]
     assert works["spans"][EVENTS[3][3]] == [[12, 8]] and not (works["light"] or works["waits"])
     assert waits["spans"] == {"": [[20, 60]]} and waits["light"] and waits["waits"]
-    picture.panels[0].marks = [mark for mark in picture.panels[0].marks if not mark.name.endswith("waits")]
+    spans = [mark for mark in picture.panels[0].marks if isinstance(mark, Spans)]
+    picture.panels[0].marks = [mark for mark in spans if not mark.name.endswith("waits")]
     (timeline,) = explored(picture, {})
     for width, (form, drawn) in zip(WIDTHS.values(), timeline["forms"].items(), strict=True):
         still = placed(picture, width).svg

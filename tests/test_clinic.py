@@ -490,7 +490,7 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert works.values == waits.values == waits.starts == dict.fromkeys(works.values, 21.0)
     assert list(waits.texts.values()) == ["42 ms"] * 6
     words = " ".join(mark.text for panel in picture.panels for mark in panel.marks if isinstance(mark, Note))
-    assert "nobody reads ahead" in words and "one rank validates,\na boolean mask,\n.item()" in words
+    assert "nobody reads ahead" in words and "validation in each step,\na boolean mask,\n.item()" in words
     assert not {"strip-all-reduce", "strip-straggler", "strip-streams"} & parts.keys(), "one GPU has none"
     (clocked,) = parts["strip-clock"].panels
     (clock,) = [mark for mark in clocked.marks if getattr(mark, "row", "") == "a clock"]
@@ -534,8 +534,11 @@ def test_the_second_step_of_the_first_trace_is_as_long_as_its_drawing_says():
     path = Path(__file__).parents[1] / "docs/recordings/h200/clinic/six_faults.json"
     results = json.loads(path.read_text(encoding="utf-8"))["result"]
     picture, _ = six_faults.plot(results, {})
-    ms = six_faults.derive(results)["all_ms"]["second"]
+    derived = six_faults.derive(results)
+    ms = derived["all_ms"]["second"]
     assert picture.panels[0].title.endswith(f"profiled {ms:.0f}")
+    assert picture.panels[-1].title.endswith(f"profiled {derived['profiled_ms']['GPU']:.0f}")
+    assert derived["profiled_ms"]["loader"] == ms, "the longer of its two steps"
     assert ms > results["ms"]["all"], "the profiler makes it slower"
 
 

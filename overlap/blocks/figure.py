@@ -8,7 +8,7 @@ from typing import ClassVar
 from overlap import OverlapError
 from overlap.blocks.block import Block, Notebook, Pages, Source, Text, View
 from overlap.blocks.inline import VALUE, read_value
-from overlap.blocks.language import FOLDER, is_chinese
+from overlap.blocks.language import FOLDER, is_chinese, say
 from overlap.book.book import Book
 from overlap.book.value import Value
 
@@ -17,8 +17,8 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_PALE = "The rest is pale."
-_FITTED = "Recorded with a profiler, which makes a step slower. Gaps are cut to the time without it."
+_PALE = "The rest is lighter."
+_FITTED = "In the profile a step took up to {ms} ms. Its gaps are scaled here, not measured."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"
@@ -82,7 +82,8 @@ class Step(FigureBlock):
 
     The body says in a line what this part is, and how long it takes. The parts are those named `strip-…`
     that `plot` of the snippet returns. It stands above the chapter's first words, and is no numbered figure.
-    `step chapter/snippet part` shows the step of another snippet.
+    `step chapter/snippet part` shows the step of another snippet. Its line says how long a step takes under
+    the profiler that recorded it: `profiled_ms`, by part, which the snippet's `derive` returns.
     """
 
     kind: ClassVar[str] = "step"
@@ -93,14 +94,17 @@ class Step(FigureBlock):
         if not source.rows():
             raise source.refuse("a step needs a line", "say in its body what this chapter's part of it is")
         snippet, _, part = source.argument.rpartition(" ")
-        return cls(source.page, source.line, snippet or _ONE_STEP, f"strip-{part}", " ".join(source.rows()))
+        snippet = snippet or _ONE_STEP
+        said = [*source.rows()]
+        if part != "clock":  # the step as it was profiled, beside what a clock says
+            ms = f'{{{snippet}: profiled_ms["{part}"]:.1f}}'
+            said += [say(_PALE, source.page), say(_FITTED, source.page).replace("{ms}", ms)]
+        return cls(source.page, source.line, snippet, f"strip-{part}", " ".join(said))
 
     def markdown(self, view: View) -> str:
         """The strip, then its line."""
         box = view.stash(view.render(_BOX, run=self._run(view)))
-        is_profile = self.part == "strip-clock"  # the step as it was profiled, beside what a clock says
-        said = " ".join([self.caption, *([] if is_profile else [view.say(_PALE), view.say(_FITTED)])])
-        return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{said}\n</div>\n'
+        return f'\n<div class="ov-step" data-search-exclude markdown>\n{box}\n\n{self.caption}\n</div>\n'
 
     def cells(self, notebook: Notebook) -> list[dict]:
         """None: its line speaks of the picture above a page."""

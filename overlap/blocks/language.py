@@ -37,9 +37,9 @@ _WORDS = {
     "How it was measured": "怎样测得",
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
-    "The rest is pale.": "其余部分颜色浅。",
-    "Recorded with a profiler, which makes a step slower. Gaps are cut to the time without it.": (
-        "用性能分析器记录，它会让一步变慢；图中的空隙缩短了，使整个一步与不用分析器时一样长。"
+    "The rest is lighter.": "其余部分颜色浅。",
+    "In the profile a step took up to {ms} ms. Its gaps are scaled here, not measured.": (
+        "开着性能分析器时一步最长 {ms} ms。图中的空隙按比例缩放，长度不是测得的。"
     ),
 }
 

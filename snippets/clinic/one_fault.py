@@ -98,7 +98,7 @@ def plot(results: dict, ceilings: dict):
         "loader": "nobody\nreads ahead",
         "copy": "pageable\nfloats",
         "kernels": "many small\nkernels",
-        "straggler": "one rank\nvalidates",
+        "straggler": "validation in\neach step",
         "mask": "a boolean\nmask",
         "item": ".item() in\neach step",
     }

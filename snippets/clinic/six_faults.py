@@ -104,8 +104,20 @@ def derive(results: dict) -> dict:
     """Of a step with `item()`: when the GPU ends, and how long it computes.
 
     Of the second step with all faults: how long it is on the GPU, from the end of
-    the first. And of small kernels in the last step that has them: the share of the GPU's idle time.
+    the first; so for each part of the step that chapters show, the longer of its steps.
+    And of small kernels in the last step that has them: the share of the GPU's idle time.
     """
+
+    def second_ms(name: str) -> float:
+        """How long the second step is in a profile, from the end of the first."""
+        on_gpu = [row for row in results["timelines"][name] if "CPU" not in row[0]]
+        copies = sorted(
+            (row for row in on_gpu if row[0] == "copies"), key=lambda r: r[2]
+        )
+        sent = max(start for _, start, *_ in copies[-2:])
+        first = max(start + us for _, start, us, *_ in on_gpu if start < sent)
+        return (max(start + us for _, start, us, *_ in on_gpu) - first) / 1e3
+
     ms, late = results["ms"], {}
     if results["ranks"] > 1:  # one GPU waits for no other
         late = {"late_rank_ms": {"with": ms["kernels"], "without": ms["straggler"]}}
@@ -115,12 +127,16 @@ def derive(results: dict) -> dict:
     on_gpu = [start + us for lane, start, us, *_ in events if "CPU" not in lane]
     computing = [us for lane, _, us, *_ in events if lane == "compute"]
     found = {"item_ms": {"ends": max(on_gpu) / 2e3, "computes": sum(computing) / 2e3}}
-    on_gpu = [row for row in results["timelines"]["all"] if "CPU" not in row[0]]
-    copies = sorted((row for row in on_gpu if row[0] == "copies"), key=lambda r: r[2])
-    sent = max(start for _, start, *_ in copies[-2:])
-    first = max(start + us for _, start, us, *_ in on_gpu if start < sent)
-    second = max(start + us for _, start, us, *_ in on_gpu) - first
-    found["all_ms"] = {"second": second / 1e3}
+    found["all_ms"] = {"second": second_ms("all")}
+    steps = {"loader": ("all", "loader"), "copy": ("loader", "copy")}
+    steps |= {"kernels": ("copy", "kernels"), "waits": ("straggler", "item")}
+    steps |= dict.fromkeys(("Python", "GPU"), ("item",))
+    if results["ranks"] > 1:
+        steps["straggler"] = "kernels", "straggler"
+        steps |= dict.fromkeys(("all-reduce", "streams"), ("item",))
+    found["profiled_ms"] = {
+        part: max(map(second_ms, names)) for part, names in steps.items()
+    }
     rows = sorted(results["timelines"]["copy"], key=lambda row: row[1])
     copies = sorted((row for row in rows if row[0] == "copies"), key=lambda row: row[2])
     sent = max(start for _, start, *_ in copies[-2:])  # the longest send pixels
@@ -136,13 +152,10 @@ def plot(results: dict, ceilings: dict):
     def steps():
         """A bar for each step: with all faults, then with one more repaired."""
         names = {"all": "six common faults", "loader": "+ 1: workers read ahead"}
-        names |= {
-            "copy": "+ 2: smaller, faster copies",
-            "kernels": "+ 3: few large kernels",
-        }
+        names |= {"copy": "+ 2: bytes, pinned", "kernels": "+ 3: few large kernels"}
         names |= {
             "straggler": "+ 4: validates rarely",
-            "item": "+ 5, 6: no wait for a number",
+            "item": "+ 5, 6: no .item(), no mask",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
         busy = {title: results["busy"][name] for name, title in names.items()}
@@ -478,7 +491,7 @@ def plot(results: dict, ceilings: dict):
 
     faults = results["faults"]
     words = {"loader": "nobody reads ahead", "copy": "pageable floats"}
-    words |= {"kernels": "many small kernels", "straggler": "one rank validates"}
+    words |= {"kernels": "many small kernels", "straggler": "validation in each step"}
     words |= {"mask": "a boolean mask", "item": ".item()"}
     shown = {"all": "six faults", "loader": "workers read ahead"}
     shown |= {"copy": "pinned bytes", "kernels": "few large kernels"}

@@ -299,11 +299,11 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         lent = {item["machine"] for item in found["outputs"] if item["note"]}
         if len(lent) == 1:
             label = options(page)[lent.pop()]
-            told = f"Another machine: {others} of {outputs} outputs, measured on {label}."
+            told = f"{others} of {outputs} outputs: from {label}."
             notes = page.locator(".ov-elsewhere").filter(visible=True).all_inner_texts()
             assert set(notes) <= {label}  # the rest is said once
         else:
-            told = f"Other machines: {others} of {outputs} outputs; each names its own."
+            told = f"{others} of {outputs} outputs are from other machines, and each names its own."
         assert found["announced"] == (told if others else "")
         return found["announced"]
 
@@ -311,7 +311,7 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     assert not elsewhere()
     page = visit("devices/")
     opened = page.evaluate(FOLLOWERS)["announced"]
-    assert opened.startswith("Most of this page ran on 2 × H200. You can choose another machine.")
+    assert opened.startswith("Most numbers here are from 2 × H200. At the top you can choose another ")
     pick(page, "h200")
     pick(page, "h200-x2")
     told = elsewhere()

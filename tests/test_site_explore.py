@@ -286,7 +286,7 @@ def test_a_launch_and_its_kernel_are_linked(page):
 def test_a_timeline_without_launches_says_so(page):
     timeline(page)
     page.get_by_label("Timeline", exact=True).select_option("quick")
-    assert told(page).endswith("Which call launched which kernel, this recording does not tell.")
+    assert told(page).endswith("This recording does not show which call launched which kernel.")
 
 
 def test_dragging_with_shift_marks_any_stretch(page):
@@ -457,7 +457,7 @@ def test_faults_are_found_in_their_order(page, folder):
     label = drawing.get_attribute("aria-label")
     assert label.startswith("Timeline 1 of 2 faults repaired") and "loader" not in label
     page.keyboard.press("Enter")  # the next choice has the focus
-    profiled = "; 70 under the profiler"  # in units of its axis
+    profiled = "; 70 in this trace, because a profiler makes launches slower"  # in units of its axis
     assert title.inner_text() == "2 of 2 faults repaired: 25 ms a step" + profiled
     assert bars(page).count() == 2 and page.locator(".ov-second").count() == 1
     assert page.locator(".ov-ticks text").all_text_contents()[-2:] == ["step 1", "step 2"]

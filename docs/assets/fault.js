@@ -28,11 +28,11 @@ export const game = (faults, steps) => ({
 })
 
 const GAP = "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? "
-  + "Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU."
+  + "Where its lane is only outlined, Python makes no CUDA call; where it is striped, it waits for the GPU."
 const CUT = " The trace begins with the first call of CUDA, after the reading of step 1."
 const NO_GAP = "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?"
 
-const WORK = " It does not begin where Python waits for the GPU (hatched). So look for a fault that adds work."
+const WORK = " It does not begin where Python waits for the GPU (striped). So look for a fault that adds work."
 const WAIT = " In the frame Python waits for the GPU. After the frame, {0} of the step are left. "
   + "A step is: forward pass, loss, backward pass, optimizer. When does each line below need its number?"
 const LAST = "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left."
@@ -87,7 +87,7 @@ export const play = async (place, faults, steps, url) => {
     const timeline = timelines.get(number ? fault : "all"), { lanes, us, high, second } = timeline
     title.textContent = (number ? translated("{0} of {1} faults repaired: {2} ms a step", number, options.length, ms)
       : translated("All faults: {0} ms a step", ms))
-      + (second ? translated("; {0} under the profiler", shown(second[1] / us)) : "")
+      + (second ? translated("; {0} in this trace, because a profiler makes launches slower", shown(second[1] / us)) : "")
     const idle = longestIdle(lanes.filter(({ name }) => name !== "copies"))
     const frame = framed(timeline), isOver = number === options.length
     const behind = isOver ? null : behindWait(timeline)

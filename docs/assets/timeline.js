@@ -421,7 +421,7 @@ export const explore = async (place, url) => {
     drawing.markBy(marks.ariaPressed === "true")
     const { low, high, lanes } = timelines[number], gap = longestIdle(lanes)
     longest.hidden = gap.to - gap.from < WORTH * (high - low)
-    say(ids(timelines[number]) ? hint() : hint() + translated(" Which call launched which kernel, this recording does not tell."))
+    say(ids(timelines[number]) ? hint() : hint() + translated(" This recording does not show which call launched which kernel."))
   }
   tools.append(longest)
   if (timelines.length > 1) {

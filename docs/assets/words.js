@@ -68,7 +68,7 @@ window.overlapWords ??= (() => {
         "点击色条看名称，点击空隙看时长。拖动可平移，Ctrl 加滚轮可缩放，按住 Shift 拖动可量一段时间。",
       "Tap a bar for its name, a gap for its length. One finger moves, two zoom; with Mark on, one finger measures a stretch.":
         "点一下色条看名称，点一下空隙看时长。单指平移，双指缩放；打开“测量”后，单指可量一段时间。",
-      " Which call launched which kernel, this recording does not tell.": "哪次调用启动了哪个核函数，这份记录没有说明。",
+      " This recording does not show which call launched which kernel.": "哪次调用启动了哪个核函数，这份记录没有说明。",
       "Zoom in": "放大",
       "Zoom out": "缩小",
       "Reset": "复位",
@@ -118,12 +118,12 @@ window.overlapWords ??= (() => {
       "Put all faults back": "恢复所有故障",
       "All faults: {0} ms a step": "全部故障：每步 {0} ms",
       "{0} of {1} faults repaired: {2} ms a step": "已排除 {0}/{1}：每步 {2} ms",
-      "; {0} under the profiler": "；开着分析器时 {0} ms",
+      "; {0} in this trace, because a profiler makes launches slower": "；这份记录里是 {0} ms，因为分析器会让启动变慢",
       "step {0}": "第 {0} 步",
       " The trace begins with the first call of CUDA, after the reading of step 1.": "记录从第一次调用 CUDA 开始，在第 1 步读完数据之后。",
       " Here the GPU is idle for longest.": "GPU 空闲最久的就是这里。",
       " The GPU is idle for longest elsewhere: {0}.": "GPU 空闲最久的在别处：{0}。",
-      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is only outlined, Python makes no CUDA call; where it is hatched, it waits for the GPU.":
+      "Two steps, as a profiler saw them. The dashed frame is the GPU's longest gap. What does Python do there? Where its lane is only outlined, Python makes no CUDA call; where it is striped, it waits for the GPU.":
         "这是分析器看到的两步。虚线框是 GPU 最长的空隙。那时 Python 在做什么？它那一行只有外框的地方没有调用 CUDA；有斜线的地方在等待 GPU。",
       "Now the GPU has no long gap. The dashed frame is what the next repair takes away. What is it?":
         "现在 GPU 没有长的空隙了。虚线框里是下一次修复会去掉的部分。它是什么？",
@@ -137,7 +137,7 @@ window.overlapWords ??= (() => {
       "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
       "Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.":
         "对，这个故障也存在：{0}（{1}）。但请先排除另一个：看看虚线框里。",
-      " It does not begin where Python waits for the GPU (hatched). So look for a fault that adds work.":
+      " It does not begin where Python waits for the GPU (striped). So look for a fault that adds work.":
         "虚线框不是从 Python 等待 GPU（斜线）的地方开始的。所以要找的是增加工作的故障。",
       "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left.":
         "还剩一个故障。它让 Python 在虚线框里等待，位置在这一步的末尾：此后只剩 {0}。",

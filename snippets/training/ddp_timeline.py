@@ -121,7 +121,7 @@ def plot(results: dict, ceilings: dict):
     ms = results["ms"]["ddp"]
     alone = (ms["all_reduce"] - ms["hidden"]) / ms["step"]
     titles = {"one_gpu": "one GPU"}
-    titles["ddp"] = f"DDP, rank 0: {alone:.0%} of the step only exchanges"
+    titles["ddp"] = f"DDP, rank 0: for {alone:.0%} of the step, only all-reduces run"
     kinds = {"nccl": "all-reduce", "Memcpy": "copies", "multi_tensor": "optimizer"}
     panels = {title: [] for title in titles.values()}
     for name, title in titles.items():

@@ -61,20 +61,16 @@ def plot(results: dict, ceilings: dict):
     actions += ["large = empty(100 MiB)", "del large", "half = empty(50 MiB)"]
     actions += ["empty_cache()", "del half; empty_cache()", "del all; empty_cache()"]
     names = [f"{i}.  {action}" for i, action in enumerate(actions)]
-    parts = {"outside PyTorch": {}, "tensors": {}, "cache": {}}
+    parts = {"tensors": {}, "cache": {}}
     texts = {}
     for name, row in zip(names, steps, strict=True):
-        counters = (
-            row[counter] / 2**20 for counter in ("allocated", "reserved", "device")
-        )
-        allocated, reserved, device = counters
-        parts["outside PyTorch"][name] = device - reserved
+        # what is outside PyTorch is the same in all steps, and would hide the rest
+        allocated, reserved = row["allocated"] / 2**20, row["reserved"] / 2**20
         parts["tensors"][name] = allocated
         parts["cache"][name] = reserved - allocated
-        texts[name] = f"{device:,.0f}"
-    picture = stacked(parts, "MiB in use on the GPU", texts)
-    outside, tensors, cache = picture.panels[0].marks
-    outside.color, outside.light = 7, True
+        texts[name] = f"{reserved:,.0f}"
+    picture = stacked(parts, "MiB that PyTorch has reserved", texts)
+    tensors, cache = picture.panels[0].marks
     tensors.color = 1
     cache.color, cache.light = "ceiling", True
     return picture

@@ -121,3 +121,13 @@ def test_the_dark_colours_are_for_screens_alone():
 def test_no_drawing_has_an_href_of_svg():
     """The theme sets `href` of all that has one; in SVG that is an error, and the search stops."""
     assert [path.name for path in DIAGRAMS if re.search(r"<use[^>]*\shref=", path.read_text())] == []
+
+
+def test_each_colour_that_the_first_page_names_stands_before_its_word():
+    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r'<span class="ov-lane ov-lane-(\w+)">(?:dark )?(\w+)</span>', page))
+    assert shown == {lane: word for lane, (_, word) in LANES.items()} | {"wait": "striped"}
+    rules = STYLE.read_text(encoding="utf-8")
+    for lane in LANES:  # a GPU's is the one that the others replace
+        of = ".ov-lane" if lane == "gpu" else f".ov-lane-{lane}"
+        assert f"{of} {{ --own: var(--ov-lane-{lane});" in rules

@@ -816,7 +816,7 @@
   const hanging = () => {
     for (const code of document.querySelectorAll(".ov-paste code:not(:has(.ov-line))")) {
       code.innerHTML = code.innerHTML.replace(/( *).*\n?/g, (line, spaces) => line &&
-        `<span class="ov-line" style="--ov-in: ${spaces.length}">${line}</span>`)
+        `<span class="ov-line" style="--indent: ${spaces.length}">${line}</span>`)
     }
   }
 

@@ -20,7 +20,7 @@ COLORS = {
     "--ov-series-3": ("#00805c", "#3fc59b"),
     "--ov-series-4": ("#b0558a", "#e193bd"),
     "--ov-series-5": ("#a06c00", "#e0b040"),
-    "--ov-series-6": ("#2b8fc7", "#9ad4f5"),
+    "--ov-series-6": ("#1097b4", "#86e3ef"),
     "--ov-series-7": ("#7a4fc0", "#b79cf2"),
     "--ov-grid": ("#d7dde3", "#343b44"),
     "--ov-ceiling": ("#6a737d", "#a5aeb8"),

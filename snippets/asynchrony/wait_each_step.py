@@ -83,7 +83,9 @@ def plot(results: dict, ceilings: dict):
     parts = {"without a wait": ahead}
     parts["more, if Python waits"] = dict(zip(names, more, strict=True))
     picture = stacked(parts, "µs for a step")
-    picture.panels[0].marks[1].color = "gpu"  # for which it waits
+    loop, wait = picture.panels[0].marks[:2]
+    loop.color = "muted"  # of Python or of the GPU: the slower one
+    wait.color = "gpu"  # for which Python waits
     return picture
 
 

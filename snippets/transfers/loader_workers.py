@@ -101,7 +101,9 @@ def plot(results: dict, ceilings: dict):
         steps["1 worker" if workers == "1" else f"{workers} workers"] = ms
     # of a GPU that never rests, which more workers come to
     limits = {"a step alone": results["alone_ms"]["step"]}
-    return bars(steps, limits, "ms per iteration")
+    picture = bars(steps, limits, "ms per iteration")
+    picture.panels[0].marks[0].color = "muted"  # of workers or of the GPU: the slower
+    return picture
 
 
 if __name__ == "__main__":

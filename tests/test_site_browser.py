@@ -1158,8 +1158,8 @@ def test_a_chapter_can_be_read_before_any_script_runs(visit, chapters):
 
 def test_the_clinic_prints_no_sentence_on_the_game_that_paper_lacks(visit):
     page = visit("clinic/")
-    sentence = page.get_by_text("beginning with the longest gap")
-    beside = page.get_by_text("A profiler makes steps longer")
+    sentence = page.get_by_text("Find them in the step's traces")
+    beside = page.get_by_text("A profiler makes launches slower: on one H200")
     assert sentence.is_visible() and beside.is_visible()
     page.emulate_media(media="print")
     assert not sentence.is_visible() and not page.locator(".ov-find-fault").is_visible()

@@ -282,6 +282,7 @@ def readers_file(site) -> dict:
         table = {"headings": [next(texts), next(texts)], "rows": [[next(texts)], [next(texts), "1"]]}
         picture = {"alt": next(texts), "sizes": {"wide": [9, 9], "narrow": ["9", next(texts)]}, "more": 3}
         picture |= {"tables": [table] * (number % 2), "wide": svg(next(texts)), "narrow": next(texts)}
+        picture["zh"] = picture | {"alt": next(texts)}
         ran = {
             "line": next(texts),
             "runs": next(texts),
@@ -297,6 +298,7 @@ def readers_file(site) -> dict:
             "tally": next(texts),
             "counts": {"": [["false", next(texts)]]},
             "values": {key: [next(texts), next(texts)[:100], next(texts)] for key in values},
+            "zh": {key: next(texts) for key in values},
             "claims": {key: ["false", next(texts), next(texts), "javascript:pwned()"] for key in claims},
             "blocks": {},
             "snippets": {name: ran | {"provenance": next(texts)} for name in names},

@@ -18,7 +18,7 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
 _PALE = "The rest is lighter."
-_FITTED = "In the profile a step took up to {ms} ms. Its gaps are scaled here, not measured."
+_FITTED = "Profiled, a step took up to {ms} ms. Its gaps are scaled here, not measured."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"

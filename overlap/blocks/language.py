@@ -38,7 +38,7 @@ _WORDS = {
     "Link to this figure": "这张图的链接",
     "See what was measured": "看测到了什么",
     "The rest is lighter.": "其余部分颜色浅。",
-    "In the profile a step took up to {ms} ms. Its gaps are scaled here, not measured.": (
+    "Profiled, a step took up to {ms} ms. Its gaps are scaled here, not measured.": (
         "开着性能分析器时一步最长 {ms} ms。图中的空隙按比例缩放，长度不是测得的。"
     ),
 }

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -532,6 +533,12 @@ def test_what_is_vendored_is_small_and_names_its_licence():
         assert f"{name.replace('-', ' ')} {version}" in licences.lower().replace("-", " ")
 
 
+def spans_of(timeline) -> list[list]:
+    """All spans of a timeline: [start, length], and where it is known the launch's number."""
+    parts = chain.from_iterable(lane["parts"] for lane in timeline["lanes"])
+    return [span for part in parts for span in chain.from_iterable(part["spans"].values())]
+
+
 def test_a_timeline_has_the_lanes_the_colours_the_places_and_the_unit_of_its_picture():
     rows = [[lane, start / 1e3, us / 1e3, name] for lane, start, us, name in EVENTS]
     picture = timelines({"": [["CPU waits", 0.01, 0.02, "cudaDeviceSynchronize"], *rows]}, "ms")
@@ -580,9 +587,7 @@ def test_a_timeline_knows_launches_where_one_recording_has_all_that_it_shows():
     assert list(launches[1].values()) == [[[0]], [[2]]]
     later = [[lane, start + 1, us, name] for lane, start, us, name in EVENTS]
     (timeline,) = explored(timelines({"slow": later}), recorded)
-    assert {
-        len(span) for lane in timeline["lanes"] for of in lane["parts"][0]["spans"].values() for span in of
-    } == {2}
+    assert {len(span) for span in spans_of(timeline)} == {2}, "without a number"
 
 
 def test_what_has_no_names_or_no_times_is_not_explored():
@@ -602,8 +607,7 @@ def test_each_recorded_timeline_of_the_book_can_be_explored():
             (timeline, *_) = pictures.timelines(recording)[""]
             parts = [part for lane in timeline["lanes"] for part in lane["parts"]]
             assert any(name for part in parts for name in part["spans"]), name
-            starts = [start for part in parts for of in part["spans"].values() for start, *_ in of]
-            assert min(starts) >= timeline["low"], name
+            assert min(start for start, *_ in spans_of(timeline)) >= timeline["low"], name
             seen += 1
     assert seen > 10
 
@@ -613,8 +617,7 @@ def test_in_the_game_a_shorter_step_is_as_wide_as_the_drawing():
     stages = pictures.timelines(pictures.book.recordings("clinic/six_faults")["h200"])["faults"]
     ends = []
     for stage in stages:
-        spans = [of for lane in stage["lanes"] for part in lane["parts"] for of in part["spans"].values()]
-        ends.append(stage["high"] - max(start + length for of in spans for start, length, *_ in of))
+        ends.append(stage["high"] - max(start + length for start, length, *_ in spans_of(stage)))
     assert len(stages) == 7 and all(0 <= end < 1000 for end in ends)
     assert len({stage["high"] for stage in stages}) > 3
 

@@ -24,6 +24,7 @@ from snippets.clinic import (
     resnet_epoch,
     roofline_map,
     six_faults,
+    slower_each_step,
     unequal_rows,
     where_time_goes,
     which_bound,
@@ -555,6 +556,36 @@ def test_an_all_reduce_that_waits_for_a_rank_is_hatched_but_for_its_own_part():
                 ms[mark.name] += sum(ms for _, ms in mark.spans)
         assert 0 < ms["all-reduce"] < 3, "what it sends"
         assert ms["the GPU waits for another GPU"] >= hatched_ms
+
+
+def test_a_kept_graph_slows_each_step_and_only_plain_adam_says_so(monkeypatch):
+    monkeypatch.setattr(slower_each_step, "STEPS", 30)
+    monkeypatch.setattr(slower_each_step, "WIDTH", 64)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = slower_each_step.main()
+    first, last = result["ms"]["state with its graph"]
+    assert last > 2 * first and last > 3 * result["ms"]["state.detach()"][1]
+    assert result["counted"] == {"plain": 1, "fused": 0}
+    assert "modified by an inplace operation" in result["error"]
+    lines = slower_each_step.plot(result, {}).panels[0].marks
+    assert [len(line.y) for line in lines] == 3 * [29]
+
+
+def test_a_hook_stays_from_each_step(monkeypatch):
+    cell = torch.nn.GRUCell(2, 2)
+    for _ in range(3):
+        slower_each_step.hook_in_each_step(cell, torch.zeros(1, 2))
+    cell(torch.zeros(1, 2))
+    assert len(cell._forward_hooks) == 3
+
+
+@pytest.mark.gpu
+def test_a_kept_graph_keeps_memory_and_a_hook_none(monkeypatch):
+    monkeypatch.setattr(slower_each_step, "STEPS", 30)
+    held = slower_each_step.main()["held_mb"]
+    assert held["state with its graph"][1] > held["state with its graph"][0] + 1
+    for way in ("state.detach()", "a hook in each step"):
+        assert held[way][1] == pytest.approx(held[way][0], abs=0.1)
 
 
 def test_larger_batches_make_fewer_steps_unless_epochs_grow(monkeypatch, capsys):

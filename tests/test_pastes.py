@@ -97,7 +97,7 @@ def test_the_lane_of_the_loader_is_full_while_it_reads(pasted):
 
     full = {lane: int(share[:-1]) for lane, share in pasted("full_lanes")["full_lanes"](steps).items()}
     assert list(full) == ["CUDA", "nccl", "Memcpy ", "DataLoader", "CPU", "Python"]
-    assert full["DataLoader"] > 80 and full["CPU"] < 20 and full["CUDA"] == 0
+    assert full["DataLoader"] > 60 and full["CPU"] < 20 and full["CUDA"] == 0
 
 
 def test_where_nothing_runs_all_is_python(pasted):
@@ -130,10 +130,15 @@ def test_each_moment_counts_for_the_first_lane_at_work_and_labels_for_none(paste
             pass
 
         def events(self):
-            for name, start, end, device in rows:
-                label = name in ("Optimizer.step", "mine", "enumerate(DataLoader)", "Python")
-                span, kind = SimpleNamespace(start=start + 60, end=end + 60), SimpleNamespace(name=device)
-                yield SimpleNamespace(name=name, time_range=span, device_type=kind, is_user_annotation=label)
+            return [
+                SimpleNamespace(
+                    name=name,
+                    time_range=SimpleNamespace(start=start + 60, end=end + 60),
+                    device_type=SimpleNamespace(name=device),
+                    is_user_annotation=name in ("Optimizer.step", "mine", "enumerate(DataLoader)", "Python"),
+                )
+                for name, start, end, device in rows
+            ]
 
     monkeypatch.setattr(torch.profiler, "profile", Profile)
     full = pasted("full_lanes")["full_lanes"](lambda: None)

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.11", "numpy", "pycuda>=2026.1"]
 # [tool.overlap]
-# gpus = [0, 1, 4]
+# gpus = [0, 1, 2, 4]
 # missing = { 0 = "not recorded yet", 4 = "not recorded yet" }
 # timeout = 240
 # ///

@@ -3,7 +3,7 @@
 # dependencies = ["torch>=2.11", "numpy"]
 # [tool.overlap]
 # gpus = [2, 4, 8]
-# timeout = 120
+# timeout = 180
 # launcher = "torchrun"
 # [tool.overlap.missing]
 # 8 = "not recorded yet"

@@ -100,6 +100,14 @@ def main() -> dict:
     return result
 
 
+def derive(results: dict) -> dict:
+    """How many times as long a step takes at last, and the megabytes that it keeps."""
+    return {
+        "times": {way: last / first for way, (first, last) in results["ms"].items()},
+        "kept_mb": {way: b - a for way, (a, b) in results["held_mb"].items()},
+    }
+
+
 def plot(results: dict, ceilings: dict):
     x = range(2, results["steps"] + 1)  # the first step also loads kernels
     lines = [Line(x, y[1:], way, dots=False) for way, y in results["step_ms"].items()]

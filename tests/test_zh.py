@@ -1,5 +1,6 @@
 """Pages in Chinese: each has the data, marks, code and places of the English page's answer."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ from overlap.blocks.page import Page, parse
 from overlap.book.statistic import Statistic
 from overlap.site.chinese import FILE, Labels, Translator, labels
 from overlap.site.draw import is_wait, placed
+from overlap.site.files import Files
 from overlap.site.glossary import Glossary
 from overlap.site.insert import reading_minutes
 from overlap.site.languages import languages
 from overlap.site.machines import run, shown
 from overlap.site.numbers import UNIT, in_words, read
 from overlap.site.pictures import Pictures
+from overlap.site.view import Site
 from snippets.pictures import Axis, Cells, Line, Panel, Picture, Rule, Spans
 
 DOCS = ROOT / "docs"
@@ -207,26 +210,48 @@ def test_pictures_on_pages_in_chinese_say_no_english_but_names():
     assert len(seen) == len(committed().pictures_in_chinese) > 5
 
 
-def test_timelines_on_pages_in_chinese_have_lanes_and_titles_in_chinese():
+def test_timelines_on_pages_in_chinese_say_no_english_but_names():
+    """Title, lanes and axis; the events are those of the English one."""
     pictures = Pictures(committed().book, committed().pictures_in_chinese)
-    timelines = 0
-    for name in sorted({name for name, _ in committed().pictures_in_chinese}):
+    found = 0
+    for name in sorted(name for name, part in committed().pictures_in_chinese if not part):
         for recording in pictures.book.recordings(name).values():
-            made = zip(
-                pictures.timelines(recording).get("", ()),
-                pictures.timelines_in_chinese(recording).get("", ()),
-                strict=name != "clinic/six_faults",
-            )
-            for one, other in made:
-                timelines += 1
-                lanes = [[lane["name"] for lane in each["lanes"]] for each in (one, other)]
+            both = [pictures.timelines(recording), pictures.timelines_in_chinese(recording)]
+            for one, other in zip(*(each.get("", []) for each in both), strict=True):
+                found += 1
                 drawn = [re.sub("<[^>]*>", " ", form["svg"]) for form in other["forms"].values()]
-                assert english(" ".join([other["title"], *lanes[1], *drawn])) == []
-                kinds = [
-                    [(lane["cpu"], len(lane["parts"])) for lane in each["lanes"]] for each in (one, other)
-                ]
-                assert kinds[0] == kinds[1] and len(lanes[0]) == len(lanes[1])
-    assert timelines >= 6
+                lanes = [lane["name"] for lane in other["lanes"]]
+                assert english(" ".join([other["title"], *lanes, *drawn])) == [], name
+                parts = [[(lane["cpu"], lane["parts"]) for lane in each["lanes"]] for each in (one, other)]
+                assert parts[0] == parts[1] != [], name
+    assert found >= 6
+
+
+def test_a_timeline_has_its_title_its_lanes_and_its_axis_in_chinese(small_book, template):
+    """In its file. On the book's own pages in Chinese every lane has a name that stays."""
+    code = "from snippets.pictures import timelines\n\n\ndef plot(results, ceilings):\n"
+    code += "    return timelines({'two streams': results['events']}, 'µs (profiled)')\n"
+    small_book.snippet("a/one", code + "\n\ndef main():\n    return {}\n")
+    small_book.commit("a/one", template, {"events": [["CPU", 0, 10, "launch"], ["copies", 5, 10, "copy"]]})
+    (small_book.root / "docs/zh").mkdir()
+    small_book.page("a", "# A\n\n```snippet a/one\n```\n")
+    small_book.page("zh/a", "# 甲\n\n```figure a/one\n两个流。\n```\n")
+    words = {"two streams": "两个流", "copies": "拷贝", "µs (profiled)": "µs（开着性能分析器）"}
+    rows = [f'"{label}" = "{chinese}"\n' for label, chinese in words.items()]
+    (small_book.root / FILE).write_text(f'names = ["CPU"]\n\n[labels]\n{"".join(rows)}')
+    pages = small_book.pages("never")
+    pictures = Pictures(pages.book, pages.pictures_in_chinese)
+    files = Files(Site(pages, pictures))
+    for end, declared in {"": [*words], ".zh": [*words.values()]}.items():
+        title, lane, axis = declared
+        (timeline,) = json.loads(files.make(f"timelines/cpu/a/one{end}.json"))[""]
+        assert timeline["title"] == title
+        assert [each["name"] for each in timeline["lanes"]] == ["CPU", lane]
+        names = [list(part["spans"]) for each in timeline["lanes"] for part in each["parts"]]
+        assert names == [["launch"], ["copy"]], "as recorded"
+        for form in timeline["forms"].values():
+            drawn = re.findall(">([^<]+)<", form["svg"])
+            assert lane in drawn and axis in drawn and title not in drawn
 
 
 def test_the_table_of_labels_has_no_line_too_many():

@@ -581,10 +581,10 @@ def test_a_panel_of_many_has_the_colours_and_the_axis_of_its_picture():
 def test_a_timeline_knows_launches_where_one_recording_has_all_that_it_shows():
     recorded = {"quick": EVENTS[:1], "slow": EVENTS}
     (timeline,) = explored(timelines({"slow": EVENTS}), recorded)
-    spans = [lane["parts"][0]["spans"] for lane in timeline["lanes"]]
-    launches = [{name: [span[2:] for span in of] for name, of in parts.items()} for parts in spans]
-    assert launches[0] == {"cudaLaunchKernel": [[0], [2]], "decode": [[]]}
-    assert list(launches[1].values()) == [[[0]], [[2]]]
+    calls, kernels = (lane["parts"][0]["spans"] for lane in timeline["lanes"])
+    assert [number for _, _, number in calls["cudaLaunchKernel"]] == [0, 2]
+    assert {len(span) for span in calls["decode"]} == {2}, "it launched nothing"
+    assert [number for ((_, _, number),) in kernels.values()] == [0, 2]
     later = [[lane, start + 1, us, name] for lane, start, us, name in EVENTS]
     (timeline,) = explored(timelines({"slow": later}), recorded)
     assert {len(span) for span in spans_of(timeline)} == {2}, "without a number"

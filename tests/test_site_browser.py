@@ -2837,6 +2837,13 @@ def test_another_machine_speaks_chinese_on_a_chinese_page(visit):
     assert files and len(files) == len(set(files))
 
 
+def test_a_chinese_page_says_in_chinese_that_a_machine_has_not_what_is_shown(visit):
+    """One that has not run the step, and one of a single GPU: it ran, and drew none of two."""
+    for machine, told in {"cpu": "没有运行：CPU", "h100-80gb-hbm3": "没有这张图：1 × H100"}.items():
+        note = visit(f"zh/streams/?machine={machine}").locator(".ov-step .ov-elsewhere")
+        playwright.expect(note).to_have_text(f"{told}；这里显示 2 × H200。")
+
+
 def test_a_term_on_a_chinese_page_shows_its_meaning_in_chinese(site):
     files = [site / "zh/index.html", *sorted(site.glob("zh/*/index.html"))]
     links = [

@@ -319,6 +319,26 @@ def test_a_label_without_chinese_is_named_with_the_file_that_lacks_it(small_book
     assert "Measured on" in small_book.html(pages.by_path["a.md"].text)
 
 
+def test_a_machine_that_lacks_a_picture_is_named_in_the_language_of_the_page(small_book, template):
+    """The note of the page, and what its script makes notes of for another machine."""
+    for name, gpus in {"a/one": 1, "a/two": 2}.items():
+        code = "from snippets.pictures import bars\n\n\ndef plot(results, ceilings):\n"
+        code += "    return bars({'CPU': results['n']}, {}, 'ms')\n\n\ndef main():\n    return {}\n"
+        small_book.snippet(name, code, f"gpus = [{gpus}]")
+        small_book.commit(name, template, {"n": 9}, gpus)
+    text = "".join(f"\n```figure {name}\nn\n```\n" for name in ("a/one", "a/two"))
+    (small_book.root / "docs/zh").mkdir()
+    told = {}
+    for path in ("a.md", "zh/a.md"):
+        small_book.page(path.removesuffix(".md"), f"# A\n{text}")
+        html = small_book.html(f"# A\n{text}", path)
+        notes = re.findall('<p class="ov-elsewhere".*?</p>', html)
+        told[path] = [*(re.sub("<.*?>", "", note) for note in notes), *re.findall('data-ran="(.*?)"', html)]
+    assert told["a.md"] == ["Not run on 1 × H200; shown is 2 × H200.", "Not run on ; shown is .", "None on "]
+    chinese = ["没有运行：1 × H200；这里显示 2 × H200。", "没有运行：；这里显示 。", "没有这张图："]
+    assert told["zh/a.md"] == chinese
+
+
 def test_each_kind_of_mark_is_told_in_chinese():
     picture = Picture(
         [

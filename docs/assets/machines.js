@@ -71,7 +71,8 @@
   }
 
   /* Copies of what the page's <template> has. */
-  const part = selector => document.querySelector(".ov-parts").content.querySelector(selector).cloneNode(true)
+  const parts = () => document.querySelector(".ov-parts")
+  const part = selector => parts().content.querySelector(selector).cloneNode(true)
   const texts = (element, selector, words) => all(selector, element).forEach((place, i) => { place.textContent = words[i] ?? "" })
 
   const tableOf = ({ headings, rows }) => {
@@ -225,7 +226,7 @@
   const stayed = async (box, wanted) => {
     const made = copy(box), note = part(".ov-elsewhere"), { name } = made.querySelector(".ov-part").dataset
     const why = isMine(wanted) && of(mine.lacks, name)
-    if (await runOf(wanted, name)) note.querySelector("small").firstChild.data = "None on "
+    if (await runOf(wanted, name)) note.querySelector("small").firstChild.data = parts().dataset.ran
     texts(note, "span", [find(wanted).label + (why ? ` (${why})` : ""), find(made.dataset.machine).label])
     made.querySelector(".ov-elsewhere")?.remove()
     made.prepend(note)

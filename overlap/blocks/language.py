@@ -36,6 +36,9 @@ _WORDS = {
     "Guess first.": "先猜一猜。",
     "How it was measured": "怎样测得",
     "Link to this figure": "这张图的链接",
+    "None on ": "没有这张图：",
+    "Not run on ": "没有运行：",
+    "; shown is ": "；这里显示 ",
     "See what was measured": "看测到了什么",
     "The rest is lighter.": "其余部分颜色浅。",
     "Profiled, a step took up to {ms} ms. Its gaps are scaled here, not measured.": (

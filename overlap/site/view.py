@@ -306,7 +306,8 @@ class View:
     def parts(self) -> Markup:
         """What the page's script makes outputs and tables of numbers of."""
         table = {"headings": ["", ""], "rows": [[""], ["", ""]]}
-        return self.file("parts", wanted="", here="", ran=False, outputs=[["rank", "", ""]], tables=[table])
+        empty = {"wanted": "", "here": "", "ran": False, "outputs": [["rank", "", ""]], "tables": [table]}
+        return self.file("parts", view=self, **empty)
 
 
 class ShownValue(NamedTuple):

@@ -1530,6 +1530,8 @@ def test_a_shared_stream_is_made_once_for_each_gpu_in_the_block_and_retains_no_c
         assert stream.context == index and shared == (stream.handle, index)
         assert pycuda.stack == [], "what stays pushed aborts the process"
     assert flags == [1, 1] and pycuda.retained == [1, 0], "one retained context for both boxes"
+    with pytest.raises(TypeError):
+        shared_stream(index=0)  # functools.cache would make another stream for this spelling
 
 
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])
@@ -1555,6 +1557,8 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
         with pytest.raises(ValueError, match=says):
             double_(wrong, its)
     assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
+    double_(x)
+    assert launches[-1][2] is None, "the default stream, in which PyTorch works here"
 
 
 def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
@@ -1635,6 +1639,9 @@ def test_pytorch_and_pycuda_are_in_order_in_one_stream(pasted):
             x.fill_(3)
             double_(x, stream)
             assert bool((x == 6).all())
+        torch.cuda.current_stream().wait_stream(shared)
+        double_(x)  # in the default stream of both
+        assert bool((x == 12).all())
 
 
 @pytest.mark.parametrize("elements", [0, 1, 256, 257])

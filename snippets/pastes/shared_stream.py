@@ -7,6 +7,6 @@ import torch
 
 
 @cache
-def shared_stream(index=0):  # call it inside `with torch_context(index):`
+def shared_stream(index, /):  # call it inside `with torch_context(index):`
     stream = driver.Stream(1)  # non-blocking, as PyTorch's own streams
     return stream, torch.cuda.ExternalStream(stream.handle, device=index)

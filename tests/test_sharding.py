@@ -544,6 +544,14 @@ def test_groups_have_so_many_blocks_and_prefetch_asks_for_the_next(small, monkey
     assert groups == [2, 2, 1, "root"] and asked == [2, 2, 2, 1, 0]
 
 
+def test_a_run_that_kept_no_timelines_says_nothing_of_a_profiled_step(recorded):
+    """Further runs keep none, and a step of 0 ms would be the least of all runs."""
+    result = recorded("training/fsdp_step_profile")["h200-x2"]
+    without = {name: value for name, value in result.items() if name != "timelines"}
+    assert fsdp_step_profile.derive(result)["profiled_ms"]["exchanges"] > 10
+    assert "profiled_ms" not in fsdp_step_profile.derive(without)
+
+
 def test_the_cpu_s_part_of_a_step_is_split_by_phase_and_by_group(small, where):
     result = small["fsdp_step_profile"]
     assert result["groups"] == {"fsdp": 4, "fsdp_two": 2, "fsdp_four": 1}

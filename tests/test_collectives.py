@@ -23,10 +23,12 @@ from conftest import LIMIT_S, ROOT, on_ranks
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
+from overlap.site import draw, layout
 from snippets.collectives import (
     alpha_beta,
     bus_bandwidth,
     captured_all_reduces,
+    collectives_zoo,
     flight_recorder,
     gloo_interface,
     graphs_not_mixed,
@@ -535,6 +537,15 @@ def test_two_network_namespaces_stand_for_two_machines(two_networks):
 def test_the_watchdog_of_nccl_ends_a_rank_that_waits_a_minute_after_the_timeout(returned):
     assert (returned["exitcode"], returned["rank"]) == (-6, 0)
     assert returned["ended_s"] >= returned["limit_s"] + 60
+
+
+def test_what_two_ranks_hold_stands_side_by_side_on_a_phone():
+    """An empty place has no words, so it is no wider than a number."""
+    recorded = json.loads((ROOT / "docs/recordings/h200-x2/collectives/collectives_zoo.json").read_text())
+    picture = collectives_zoo.plot(recorded["result"], {})
+    texts = {text for panel in picture.panels for row in panel.marks[0].texts for text in row}
+    assert texts == {"", "10", "11", "20", "21", "30", "32"}
+    assert layout.Layout(picture, draw.WIDTHS["narrow"], []).columns == 2
 
 
 @pytest.mark.gpu(2)

@@ -1261,7 +1261,7 @@ def test_a_line_to_paste_that_wraps_goes_on_further_in(visit):
         begin = {top: min(left for at, left in places if at == top) for top, _ in places}
         first, *rest = (begin[top] for top in sorted(begin))
         wrapped += len(rest)
-        assert all(left > first + 20 for left in rest)
+        assert all(left > first + 10 for left in rest)
     assert len(lines) == 16 and wrapped > 3
 
 
@@ -1630,6 +1630,21 @@ def test_under_a_finger_what_stands_alone_is_high_enough(visit, path):
         }).map(part => part.outerHTML)"""
     )
     assert low == []
+
+
+@pytest.mark.parametrize("path", ["clinic/", "transfers/"])
+def test_under_a_finger_what_is_pressed_is_40_pixels_high(visit, path):
+    page = visit(path, width=390, has_touch=True)
+    page.locator(".ov-explorable button, .ov-find-fault button").first.wait_for()
+    page.locator(".ov-paste .md-code__button").first.scroll_into_view_if_needed()
+    pressed = ".ov-guess :is(label, summary), .ov-machines select, :is(.ov-explorable, .ov-find-fault) button"
+    heights = page.locator(pressed).evaluate_all(
+        "parts => parts.map(part => part.getBoundingClientRect().height).filter(height => height)"
+    )
+    assert len(heights) > 8 and min(heights) >= 39.5
+    box = page.locator(".ov-paste .md-code__button").first.bounding_box()
+    reached = "({x, y, width, height}) => document.elementFromPoint(x + width / 2, y + height + 6).className"
+    assert "md-code__button" in page.evaluate(reached, box)
 
 
 def test_the_menu_begins_at_its_top_where_a_window_has_room(visit):

@@ -239,6 +239,12 @@ def test_text_from_outside_is_escaped_and_long_names_are_wrapped():
     )
 
 
+def test_a_number_and_its_unit_stand_on_one_line():
+    width = text_width("pinned bytes: 42.6")
+    assert wrapped("pinned bytes: 42.6 ms", width).split("\n") == ["pinned bytes:", "42.6 ms"]
+    assert wrapped("4 steps of it", text_width("4 steps")).split("\n")[0] == "4 steps", "no unit"
+
+
 def test_words_without_room_stand_upright():
     def turned(words: list[str]) -> int:
         axis = Axis("phase", ticks=dict(enumerate(words)))

@@ -812,11 +812,13 @@
     for (const row of rows) nearRows.observe(row)
   }
 
-  /* Each line of a box to paste becomes an element: on a narrow page its rest, where it wraps, is indented further than it is. */
+  /* Each line of a box to paste becomes an element: on a narrow page its rest, where it wraps, is indented further than it is.
+     It may break behind a bracket that opens, and before the dot that follows one that closes: a long name stays whole. */
+  const breakable = line => line.replace(/(<[^>]*>)|[([](?!(?:<[^>]*>)*[)\]])|\)(?=(?:<[^>]*>)*\.)/g, (found, tag) => tag || found + "<wbr>")
   const hanging = () => {
     for (const code of document.querySelectorAll(".ov-paste code:not(:has(.ov-line))")) {
       code.innerHTML = code.innerHTML.replace(/( *).*\n?/g, (line, spaces) => line &&
-        `<span class="ov-line" style="--indent: ${spaces.length}">${line}</span>`)
+        `<span class="ov-line" style="--indent: ${spaces.length}">${breakable(line)}</span>`)
     }
   }
 

@@ -1,6 +1,7 @@
 """Texts and numbers as pixels: how wide a text is, where a number lies, which numbers an axis names."""
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ LINE = 12
 #: Widths of letters in the page's type, Inter, as parts of its size; what is not named is 0.61 wide.
 _LETTERS = {"il'I ,.:;|!": 0.27, "tfjr()/[]": 0.36, '1-_"*': 0.45, "scekxzavyL7J": 0.56}
 _LETTERS |= {"PRSTBKAVXY×+=−": 0.67, "DCUGNOQHw&": 0.76, "mMW…%@—": 0.91}
+#: A number and its unit, between which a line does not break: a space of `_TIED` is no place to break at.
+_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|[KMGT]i?B|[KMG]B/s|TB/s|TFLOP/s)\b)")
+_TIED = "\u00a0"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _WIDTHS = {letter: width for letters, width in _LETTERS.items() for letter in letters}
 
@@ -29,13 +33,13 @@ def _line_width(line: str) -> float:
 
 
 def wrapped(text: str, pixels: float) -> str:
-    """A text in lines of at most so many pixels, where its words allow."""
+    """A text in lines of at most so many pixels, where its words allow. A unit stays with its number."""
     lines = []
-    for line in text.split("\n"):
+    for line in _UNIT.sub(_TIED, text).split("\n"):
         wide = _line_width(line)
         letters = max(8, int(len(line) * pixels / wide)) if wide > pixels else len(line)
         lines += textwrap.wrap(line, max(letters, 1), break_long_words=False, break_on_hyphens=False) or [""]
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_TIED, " ")
 
 
 @dataclass

@@ -151,14 +151,14 @@ def derive(results: dict) -> dict:
 def plot(results: dict, ceilings: dict):
     def steps():
         """A bar for each step: with all faults, then with one more repaired."""
-        names = {"all": "six common faults", "loader": "+ 1: workers read ahead"}
+        names = {"all": "six common faults", "loader": "+ 1: reads ahead"}
         names |= {
-            "copy": "+ 2: smaller, faster copies",
+            "copy": "+ 2: faster copies",
             "kernels": "+ 3: few large kernels",
         }
         names |= {
             "straggler": "+ 4: validates rarely",
-            "item": "+ 5, 6: no wait for a number",
+            "item": "+ 5, 6: no waits",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
         busy = {title: results["busy"][name] for name, title in names.items()}

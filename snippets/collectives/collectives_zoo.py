@@ -101,7 +101,7 @@ def plot(results: dict, ceilings: dict):
         held = [results[name][rank] or [] for name in names]
         values = [row + [None] * (ranks**2 - len(row)) for row in held]
         colors = [[color(value) for value in row] for row in values]
-        texts = [[str(value) if ranks == 2 else "" for value in row] for row in values]
+        texts = [[str(v) if v and ranks == 2 else "" for v in row] for row in values]
         look = {"texts": texts, "colors": colors}
         cells = Cells([""] * ranks**2, rows, values, **look)
         panels.append(Panel([cells], title=f"rank {rank}"))

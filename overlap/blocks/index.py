@@ -1,7 +1,6 @@
 """Overviews of the whole book: open questions, weakened claims, all claims, all snippets."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,8 +40,8 @@ class Weakened(Block):
     def html(self, view: View) -> str:
         """A list in reading order."""
         rows = {
-            title: [block for block in blocks if isinstance(block, Claim) and block.weakened]
-            for title, blocks in in_reading_order(view).items()
+            title: [claim for claim in claims if claim.weakened]
+            for title, claims in in_reading_order(view, Claim).items()
         }
         return view.render(read_template("weakened"), view=view, rows=rows)
 
@@ -57,11 +56,7 @@ class ClaimIndex(Block):
         """An overview; a heading, which the page's contents name, and a table for each page."""
         machines = view.book.machines()
         verdicts = {claim: view.book.verdicts(claim) for claim in view.pages.claims}
-        sections = {}
-        for title, blocks in in_reading_order(view).items():
-            claims = [block for block in blocks if isinstance(block, Claim)]
-            if claims:
-                sections[title] = claims
+        sections = in_reading_order(view, Claim)
         counts = {
             title: Counts.of(verdicts[claim] for claim in claims).by for title, claims in sections.items()
         }
@@ -102,16 +97,15 @@ class Calculators(Block):
 
     def html(self, view: View) -> str:
         """A table in reading order."""
-        rows = {
-            title: [block for block in blocks if isinstance(block, Calculator)]
-            for title, blocks in in_reading_order(view).items()
-        }
+        rows = in_reading_order(view, Calculator)
         return view.render(read_template("calculators"), view=view, rows=rows)
 
 
-def in_reading_order(view: View) -> dict[str, Sequence[Block]]:
-    """The blocks of pages by title."""
-    return {title: view.pages.on(path) for title, path in _paths(view).items()}
+def in_reading_order(view: View, kind: type = Block) -> dict[str, list]:
+    """The blocks of a kind by the titles of the pages that have some."""
+    pages = {title: view.pages.on(path) for title, path in _paths(view).items()}
+    found = {title: [block for block in blocks if isinstance(block, kind)] for title, blocks in pages.items()}
+    return {title: blocks for title, blocks in found.items() if blocks}
 
 
 def _paths(view: View) -> dict[str, str]:

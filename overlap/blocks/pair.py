@@ -90,18 +90,14 @@ class Pair(SnippetBlock):
             else:
                 lines += [("del", line) for line in old[start:end]]
                 lines += [("ins", line) for line in new[new_start:new_end]]
-        snippets = [view.book.snippet(block.snippet) for block in self.snippets]
-        pieces = []
-        for snippet in snippets:
-            pieces += self._pieces(view, snippet)
         return view.render(
             read_template("pair_code"),
             anchors=anchors,
             lines=lines,
             copied=after,
-            paths=[snippet.path for snippet in snippets],
+            paths=[view.book.snippet(block.snippet).path for block in self.snippets],
             place=self.anchor if self.anchor in view.anchors else "",
-            pieces=pieces,
+            pieces=self._pieces(view),
         )
 
     def _rest(self, view: View) -> str:

@@ -133,7 +133,6 @@ class SnippetBlock(Block):
     def _later(self, view: View, name: str, output: Any, anchors: list[str], address: str) -> str:
         """What stands there for its code or its output."""
         snippets = [view.book.snippet(block.snippet) for block in self.snippets]
-        pieces = [piece for snippet in snippets for piece in self._pieces(view, snippet)] if self.code else []
         return view.render(
             read_template("snippet_later"),
             view=view,
@@ -142,7 +141,7 @@ class SnippetBlock(Block):
             anchors=anchors,
             output=output,
             snippets=snippets,
-            pieces=pieces,
+            pieces=self._pieces(view),
         )
 
     def _recorded(self, book: Book) -> list[str]:
@@ -198,7 +197,7 @@ class SnippetBlock(Block):
             first=first,
             rest=view.fold(f"rest-{self.line}") if rest else "",
             more=sum(bool(line.strip()) for line in rest.split("\n")),
-            pieces=self._pieces(view, snippet) if self.code else [],
+            pieces=self._pieces(view),
         )
 
     def _opening(self, book: Book) -> tuple[str, str]:
@@ -249,14 +248,15 @@ class SnippetBlock(Block):
         """What a function to take home is for, in a line."""
         return download.summary(snippet, function).replace("`", "")
 
-    def _pieces(self, view: View, snippet: Snippet) -> list[tuple[str, str, int]]:
+    def _pieces(self, view: View) -> list[tuple[str, str, int]]:
         """Functions to take home that are shown here: name, address of the file, number of its lines."""
         pieces = []
-        for name in snippet.options["take"]:
-            if not self.show or name in self.show:
-                lines = download.piece(snippet, name).split("\n")
-                count = sum(bool(line.strip()) for line in lines)
-                pieces.append((name, view.link(f"downloads/{snippet.name}/{name}.py"), count))
+        for snippet in (view.book.snippet(block.snippet) for block in self.snippets):
+            for name in snippet.options["take"]:
+                if self.code and (not self.show or name in self.show):
+                    lines = download.piece(snippet, name).split("\n")
+                    count = sum(bool(line.strip()) for line in lines)
+                    pieces.append((name, view.link(f"downloads/{snippet.name}/{name}.py"), count))
         return pieces
 
     def cells(self, notebook: Notebook) -> list[dict]:

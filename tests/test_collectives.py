@@ -611,15 +611,19 @@ def test_captured_exchanges_are_right_on_two_gpus(returned):
         assert len(returned[way]["us"]) == 2 and min(returned[way]["us"]) > 0
 
 
-def may_make_hosts() -> bool:
-    """Whether this user may make network namespaces with a cable between them."""
-    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+CABLE = "ip link add left type veth peer name right"
+SHAPED = "tc qdisc add dev left root tbf rate 400mbit burst 256kb latency 100ms"
+SWITCH = f"PATH=$PATH:/usr/sbin:/sbin; {CABLE} && ip link add switch type bridge && {SHAPED}"
+
+
+def may_make_hosts(joined: str) -> bool:
+    """Whether this user may make network namespaces, joined so."""
+    if not all(map(shutil.which, ("unshare", "nsenter", "bash"))):
         return False
-    cable = ["ip", "link", "add", "left", "type", "veth", "peer", "name", "right"]
-    return subprocess.run(["unshare", "-rn", *cable], capture_output=True).returncode == 0
+    return subprocess.run(["unshare", "-rn", "sh", "-c", joined], capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(not may_make_hosts(), reason="no network namespaces here")
+@pytest.mark.skipif(not may_make_hosts(CABLE), reason="no network namespaces here")
 @pytest.mark.parametrize(("case", "found"), [("unknown", "not_found"), ("cable", "added")])
 def test_gloo_joins_two_hosts_by_the_interface_between_them(case, found):
     told = gloo_interface.on_two_hosts(*gloo_interface.CASES[case])
@@ -636,8 +640,9 @@ def test_without_two_hosts_gloo_interface_says_so(monkeypatch):
         gloo_interface.on_two_hosts("", "")
 
 
-@pytest.mark.skipif(not may_make_hosts(), reason="no network namespaces here")
+@pytest.mark.skipif(not may_make_hosts(SWITCH), reason="no shaped links here")
 def test_a_server_receives_what_all_others_push_and_leaves_the_same_weights(monkeypatch):
+    monkeypatch.setenv("PATH", os.environ["PATH"] + ":/usr/sbin:/sbin")  # tc, of Debian
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the ranks start in a file of the book
     told = push_and_pull.on_hosts(2)  # asserts the weights itself
     whole = {"bytes": push_and_pull.KEY_BYTES * len(push_and_pull.KEYS)}

@@ -513,7 +513,7 @@ def test_behind_the_answer_stands_its_part_of_the_step(page, pages):
     before = pages.by_path[f"{page}.md"].blocks[kinds.index("step") - 1].prose.text
     assert kinds.count("step") == 1 and before.rstrip().endswith("</div>"), "it stands below the answer"
     assert len(re.findall(r": (?:ms|late_rank_ms)\b", step.caption)) == 2 or step.part in NO_FAULT
-    said, _, profiled = step.caption.partition(" The rest is lighter. ")
+    said, _, profiled = step.caption.partition(" Pale: the rest of the step. ")
     assert len(said.split()) <= 50
     part = step.part.removeprefix("strip-")
     assert part == "clock" or f'{step.snippet}: profiled_ms["{part}"]' in profiled

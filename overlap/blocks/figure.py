@@ -17,8 +17,8 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_PALE = "The rest is lighter."
-_FITTED = "Profiled, a step took up to {ms} ms. Its gaps are scaled here, not measured."
+_PALE = "Pale: the rest of the step."
+_FITTED = "The profiler slowed a step to up to {ms} ms. Pauses are shortened here to undo this."
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"

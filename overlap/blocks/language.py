@@ -40,9 +40,9 @@ _WORDS = {
     "Not run on ": "没有运行：",
     "; shown is ": "；这里显示 ",
     "See what was measured": "看测到了什么",
-    "The rest is lighter.": "其余部分颜色浅。",
-    "Profiled, a step took up to {ms} ms. Its gaps are scaled here, not measured.": (
-        "开着性能分析器时一步最长 {ms} ms。图中的空隙按比例缩放，长度不是测得的。"
+    "Pale: the rest of the step.": "浅色：这一步的其余部分。",
+    "The profiler slowed a step to up to {ms} ms. Pauses are shortened here to undo this.": (
+        "开着性能分析器时，一步最长 {ms} ms。图中缩短了停顿，抵消这个影响。"
     ),
 }
 

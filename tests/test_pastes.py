@@ -559,6 +559,31 @@ def test_per_second_tells_loader_step_and_both_apart(gpu, pasted):
             per_second(batches)
 
 
+class Slept(Dataset):
+    """Rows that each take 50 ms to load."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return index
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_per_second_does_not_count_what_was_loaded_during_a_slow_first_step(kept, monkeypatch, pasted):
+    """While the first step compiles, two workers could load 16 of the 40 batches; they load 40 a second."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    loader = DataLoader(Slept(), None, num_workers=2, prefetch_factor=8, persistent_workers=kept)
+    compiled = []
+
+    def step(batch):
+        compiled.append(batch)
+        time.sleep(1 if len(compiled) == 1 else 0.001)
+
+    assert 10 < pasted("per_second")["per_second"](loader, step) < 50  # fewer on a busy host, never more
+
+
 def test_feeding_takes_a_ranks_share_of_the_cores(monkeypatch, pasted):
     feeding = pasted("feeding")["feeding"]
     data = TensorDataset(torch.arange(8.0))

@@ -395,6 +395,22 @@ def test_of_two_machines_of_the_book_the_one_named_first_is_shown_first(small_bo
     assert select.of_snippet(small_book.book(), "a/b") == first
 
 
+@pytest.mark.parametrize(
+    ("wanted", "ran_on", "near"),
+    [
+        ("h200-x8", "cpu h100-x8 h200-x2 h200-x4", "h200-x4"),  # the same GPU with fewer
+        ("h200-x8", "cpu h100-x8 h200", "h200"),  # as many GPUs are not nearer than the same
+        ("h200", "cpu h100 h200-x2 h200-x4", "h200-x2"),  # only with more
+        ("h100-x4", "cpu h200 h200-x2 h200-x8", "h200-x2"),  # another GPU, with no more
+        ("h200-x8", "cpu", "cpu"),
+        ("cpu", "h200 h200-x2", None),
+        ("cpu", "cpu h200-x2", "cpu"),
+    ],
+)
+def test_where_a_machine_has_not_run_the_nearest_is_shown(wanted, ran_on, near):
+    assert select.nearest(wanted, ran_on.split()) == near
+
+
 def test_a_snippet_on_no_page_is_found(committed, template):
     committed.snippet("a/hidden")
     committed.commit("a/hidden", template)

@@ -367,7 +367,7 @@ def test_a_page_shows_code_output_and_claims_of_its_machine(page, folds):
     assert page.count('data-machine="h200" data-machines="cpu h200 h200-x2"') == 2
     assert page.count('data-machine="cpu" data-machines="cpu"') == 1
     article, _, copied = page.partition("<template")
-    assert "Not run on" in copied and "Not run on" not in article
+    assert "Did not run on" in copied and "Did not run on" not in article
 
 
 def test_what_a_reader_can_take_home(built):

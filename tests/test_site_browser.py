@@ -253,9 +253,12 @@ def check_follows(page, machine: str, shown) -> dict:
         lacks = None in runs or source not in output["has"]
         assert output["runs"] == 1 and bool(output["note"]) == lacks, output
         if lacks:
-            reason = "Not run on" if None in runs else "None on"
+            reason = "Did not run on" if None in runs else "None on"
+            if machine != page.locator(".ov-head").get_attribute("data-first"):
+                near = data["nearest"].get(output["names"][0], output["machine"])
+                assert output["machine"] == near or near not in output["has"], output
             labels = shown(machine)["label"], shown(output["machine"])["label"]
-            assert output["note"] == "{} {}; shown is {}.".format(reason, *labels)
+            assert output["note"] == "{} {}; shown: {}.".format(reason, *labels)
             continue
         assert output["machine"] == source
         lent = [shown(source)["snippets"][name] for name in output["names"]]
@@ -299,7 +302,8 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
         lent = {item["machine"] for item in found["outputs"] if item["note"]}
         if len(lent) == 1:
             label = options(page)[lent.pop()]
-            told = f"{others} of {outputs} outputs: from {label}."
+            counted = "One of {} outputs is" if others == 1 else f"{others} of {{}} outputs are"
+            told = f"{counted.format(outputs)} from {label}."
             notes = page.locator(".ov-elsewhere").filter(visible=True).all_inner_texts()
             assert set(notes) <= {label}  # the rest is said once
         else:
@@ -318,8 +322,23 @@ def test_a_page_says_so_when_it_is_shown_on_another_machine(visit):
     assert told and opened.endswith(told)
     pick(page, "h100-80gb-hbm3")
     assert elsewhere()
-    page = visit("memory/?machine=h200-x8")
+
+
+@pytest.mark.parametrize(
+    ("path", "lent"),
+    [("memory", {"1 × H200", "CPU"}), ("loader", {"1 × H200", "2 × H200", "CPU"})],
+)
+@pytest.mark.parametrize("machine", ["h200-x8", "h200-x4"])
+def test_who_picks_gpus_is_shown_gpus(visit, path, lent, machine):
+    """Those nearest to the picked ones; a CPU only for what ran on no GPU."""
+    page = visit(f"{path}/?machine={machine}")
+    page.wait_for_function(NOTHING_LATER)
     assert page.locator(".ov-here").inner_text() == "1 × H200"
+    picked, *_ = found = page.locator(".ov-absent span").all_inner_texts()
+    assert picked == options(page)[machine]
+    assert found[1].startswith("1 × H200") and {*found[1].split(", ")} == lent
+    for output in page.evaluate(FOLLOWERS)["outputs"]:
+        assert output["machine"] != "cpu" or output["has"] == ["cpu"]
 
 
 def test_the_build_says_what_the_script_says(visit, chapters):
@@ -1517,7 +1536,7 @@ def test_a_step_of_several_gpus_is_never_that_of_one(visit, path):
     values = step.locator("data").evaluate_all("values => values.map(value => value.dataset.on)")
     # the values of its words name the machine, where it has some
     assert {*values} == {"2 × H200"} if values else "2 × H200" in told
-    assert "Not run on" not in told
+    assert "Did not run on" not in told
 
 
 CHOICES = """() => [...document.querySelectorAll(".ov-guess")[0].querySelectorAll("label")]

@@ -163,7 +163,7 @@ def test_what_the_machine_lacks_is_said(visit, data, tmp_path):  # noqa: F811
     page.goto("timing/")
     shows(page, SHOWN)
     note = page.locator(f".ov-run:has([data-name='{name}']) .ov-elsewhere").first.text_content()
-    assert " ".join(note.split()) == "Not run on your 1 × H100 (needs 9 GPUs); shown is 1 × H200."
+    assert " ".join(note.split()) == "Did not run on your 1 × H100 (needs 9 GPUs); shown: 1 × H200."
 
 
 def test_calculators_begin_with_the_readers_numbers(visit, data, tmp_path, pages):  # noqa: F811

@@ -334,7 +334,11 @@ def test_a_machine_that_lacks_a_picture_is_named_in_the_language_of_the_page(sma
         html = small_book.html(f"# A\n{text}", path)
         notes = re.findall('<p class="ov-elsewhere".*?</p>', html)
         told[path] = [*(re.sub("<.*?>", "", note) for note in notes), *re.findall('data-ran="(.*?)"', html)]
-    assert told["a.md"] == ["Not run on 1 × H200; shown is 2 × H200.", "Not run on ; shown is .", "None on "]
+    assert told["a.md"] == [
+        "Did not run on 1 × H200; shown: 2 × H200.",
+        "Did not run on ; shown: .",
+        "None on ",
+    ]
     chinese = ["没有运行：1 × H200；这里显示 2 × H200。", "没有运行：；这里显示 。", "没有这张图："]
     assert told["zh/a.md"] == chinese
 

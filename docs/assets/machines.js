@@ -222,9 +222,11 @@
     return made
   }
 
-  /* Why it is not this machine that is shown: it has not run, or has no such picture, as one GPU has no all-reduce. */
+  /* What is shown where this machine has not run, or has no such picture, as one GPU has no all-reduce: the nearest that has,
+     by select.py, or what the page has; and why. */
   const stayed = async (box, wanted) => {
-    const made = copy(box), note = part(".ov-elsewhere"), { name } = made.querySelector(".ov-part").dataset
+    const { name } = built.get(box).querySelector(".ov-part").dataset, near = of((await load(wanted))?.nearest, name)
+    const made = near && await drawn(box, near) || copy(box), note = part(".ov-elsewhere")
     const why = isMine(wanted) && of(mine.lacks, name)
     if (await runOf(wanted, name)) note.querySelector("small").firstChild.data = parts().dataset.ran
     texts(note, "span", [find(wanted).label + (why ? ` (${why})` : ""), find(made.dataset.machine).label])
@@ -343,21 +345,29 @@
       const runs = names.split(" ").map(name => of(data?.snippets, name))
       return runs.every(Boolean) ? typeof runs[0] === "string" ? (isMine(wanted) ? "my:" : "") + runs[0] : wanted : undefined
     }
+    const lender = place => of(data?.nearest, place.dataset.names.split(" ")[0]) ?? sourceOf(place)
     const notes = all(`${OUTPUTS} > .ov-run > .ov-elsewhere`), lacking = later.filter(place => !source(place))
     const others = notes.length + lacking.length
-    const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? sourceOf(place))]
-    const count = machine => ran.filter(other => other === machine).length
-    const most = [...ran].sort((a, b) => count(b) - count(a))[0] ?? wanted
-    const here = find(ran.includes(wanted) ? wanted : most).label
+    const ran = [...shown.map(run => run.dataset.machine), ...later.map(place => source(place) ?? lender(place))]
+    /* Who picked GPUs is not told of a CPU, though most of the page ran on no GPU. */
+    const gpus = machine => !/^(my:)?cpu\b/.test(machine)
+    const count = machine => ran.filter(other => other === machine).length + (gpus(machine) === gpus(wanted) ? ran.length : 0)
+    const most = [...ran].sort((a, b) => count(b) - count(a))
+    const isHere = !ran.length || ran.includes(wanted), here = find(isHere ? wanted : most[0]).label
     head.querySelector(".ov-here").textContent = here
-    const opens = line.querySelector(".ov-opens"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
+    const opens = line.querySelector(".ov-opens"), absent = line.querySelector(".ov-absent"), several = line.querySelector(".ov-others"), single = line.querySelector(".ov-one-other")
     opens.hidden ||= Boolean(chosen())
-    const lent = new Set([...notes.map(note => note.parentElement), ...lacking].map(sourceOf))
-    several.hidden = lent.size < 2
-    single.hidden = lent.size !== 1 || find([...lent][0]).label === here
+    const lent = new Set([...notes.map(note => sourceOf(note.parentElement)), ...lacking.map(lender)])
+    absent.hidden = isHere
+    if (!isHere) texts(absent, "span", [find(wanted).label, [...new Set(most)].map(machine => find(machine).label).join(", ")])
+    several.hidden = !isHere || lent.size < 2
+    single.hidden = !isHere || lent.size !== 1 || find([...lent][0]).label === here
     texts(several, "span", [others])
-    if (lent.size === 1) texts(single, "span", [others, find([...lent][0]).label])
-    line.hidden = opens.hidden && several.hidden && single.hidden
+    if (lent.size === 1) {
+      const counted = isChinese() ? [others] : others === 1 ? ["One", "is"] : [others, "are"]
+      texts(single, "span", [...counted, find([...lent][0]).label])
+    }
+    line.hidden = opens.hidden && absent.hidden && several.hidden && single.hidden
     /* Said there, it need not be said at each, unless that says why. */
     for (const note of notes) note.classList.toggle("ov-said", lent.size === 1 && !note.textContent.includes("("))
   }

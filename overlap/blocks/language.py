@@ -37,8 +37,8 @@ _WORDS = {
     "How it was measured": "怎样测得",
     "Link to this figure": "这张图的链接",
     "None on ": "没有这张图：",
-    "Not run on ": "没有运行：",
-    "; shown is ": "；这里显示 ",
+    "Did not run on ": "没有运行：",
+    "; shown: ": "；这里显示 ",
     "See what was measured": "看测到了什么",
     "Pale: the rest of the step.": "浅色：这一步的其余部分。",
     "The profiler slowed a step to up to {ms} ms. Pauses are shortened here to undo this.": (

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from overlap.book.records import Records
-from overlap.run.hardware import is_cpu, is_one_gpu
+from overlap.run.hardware import is_cpu, is_one_gpu, unlike
 
 
 def of_book(book: Records) -> str:
@@ -59,6 +59,17 @@ def stand_in(wanted: str, machines: Iterable[str]) -> str | None:
     if all(is_cpu(machine) or is_one_gpu(machine) for machine in machines):
         return next((machine for machine in machines if wanted.startswith(f"{machine}-x")), None)
     return None
+
+
+def nearest(wanted: str, machines: Iterable[str]) -> str | None:
+    """Of the machines where something ran, the one that is shown in the place of the wanted one.
+
+    That is what stands for it; else the machine most like it, a CPU last. None is near to a CPU but a CPU.
+    """
+    machines = [machine for machine in machines if is_cpu(machine) or not is_cpu(wanted)]
+    return stand_in(wanted, machines) or min(
+        machines, key=lambda machine: unlike(wanted, machine), default=None
+    )
 
 
 def _gpus(book: Records, name: str) -> dict[str, int]:

@@ -113,6 +113,15 @@ def order(name: str) -> tuple:
     return (sum(count for _, count in _parts(name)), _parts(name))
 
 
+def unlike(name: str, other: str) -> tuple[bool, bool, bool, int]:
+    """Sort key: how far another machine is from this one.
+
+    A CPU is the farthest, then other GPUs, then more of the same GPUs; of those left, by the difference.
+    """
+    more = sum(count for _, count in _parts(other)) - sum(count for _, count in _parts(name))
+    return is_cpu(other), model(other) != model(name), more > 0, abs(more)
+
+
 @cache
 def here() -> dict:
     """What this machine is, without importing torch; `gpus` are the names of those that CUDA would show."""

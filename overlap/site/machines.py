@@ -11,6 +11,7 @@ A page is made with what one machine gave; its script puts what another one gave
     tally         how many claims hold, in words
     counts        the same by page, and of all pages under "": [[state, words], …]
     snippets      by name: a run (see `run`), or the machine whose run is what this one would give, too
+    nearest       by name of what is not there: the machine that is shown instead; a reader's has none
 
 Keys are made by `overlap.book.value.key`. Addresses begin at the root of the site. Pictures are files of
 their own, whose addresses follow from machine and snippet; a reader's machine has their text instead.
@@ -58,6 +59,7 @@ def shown(pages: Pages, pictures: Pictures, machine: str, whose: str = "") -> di
         "blocks": _known(pages.of_machines, lambda item: item.of_machine(book, machine)),
         **_counted(verdicts, machine),
         "snippets": dict(_snippets(pictures, machine, whose)),
+        "nearest": {} if whose else dict(_nearest(book, machine)),
     }
 
 
@@ -144,15 +146,18 @@ def _called(machine: str, whose: str, say: Callable[[str], str]) -> str:
     return say("your {0}").format(label) if whose else label
 
 
-def _source(book: Book, machine: str, asked: Value) -> str:
-    """The machine whose value stands for that of this one; empty where there is none."""
+def _source(book: Book, machine: str, asked: Value, whose: str) -> str:
+    """The machine whose value is shown for this one; empty where there is none."""
     statistics = book.statistics(asked)
+    having = [each for each in statistics if statistics[each].values]
     source = select.stand_in(machine, book.recordings(asked.snippet))
-    return source if source in statistics and statistics[source].values else ""
+    if source is None and not whose:
+        source = select.nearest(machine, having)
+    return source if source in having else ""
 
 
 def _value(book: Book, machine: str, asked: Value, whose: str) -> list[str] | None:
-    source = _source(book, machine, asked)
+    source = _source(book, machine, asked, whose)
     if not source:
         return None
     other = [] if source == machine else [whose + hardware.label(source)]
@@ -160,7 +165,7 @@ def _value(book: Book, machine: str, asked: Value, whose: str) -> list[str] | No
 
 
 def _note_in_chinese(book: Book, machine: str, asked: Value, whose: str) -> str:
-    source = _source(book, machine, asked)
+    source = _source(book, machine, asked, whose)
     return note(book, asked, source, whose, in_chinese) if source else ""
 
 
@@ -201,6 +206,14 @@ def _snippets(pictures: Pictures, machine: str, whose: str) -> Iterator[tuple[st
             yield name, run(pictures, recordings[machine], whose)
         elif source:
             yield name, source
+
+
+def _nearest(book: Book, machine: str) -> Iterator[tuple[str, str]]:
+    for name in book.snippets:
+        recordings = book.recordings(name)
+        near = select.nearest(machine, recordings)
+        if near and select.stand_in(machine, recordings) is None:
+            yield name, near
 
 
 def _outputs(outputs: list[dict], whose: str) -> list[list[str]]:

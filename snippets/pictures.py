@@ -162,7 +162,7 @@ Mark = Bars | Columns | Line | Dots | Spans | Cells | Rule | Note
 
 @dataclass
 class Panel:
-    """Marks on two axes, under a title."""
+    """Marks on two axes, under a title. In it {machine} stands for where it was measured."""
 
     marks: list[Mark]
     x: Axis = field(default_factory=Axis)

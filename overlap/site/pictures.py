@@ -8,6 +8,7 @@ from overlap.book.book import Book
 from overlap.book.ceiling import ceilings
 from overlap.book.recording import Recording
 from overlap.book.statistic import is_number, middle
+from overlap.run import hardware
 from overlap.run.pure import function, raised_at
 from overlap.run.snippet import twin_of
 from overlap.run.text import plain
@@ -149,7 +150,9 @@ class Pictures:
                 plot = function(self.book.snippets[recording.snippet], "plot")
                 results = typical([run["result"] for run in recording.runs])
                 declared = plot(results, ceilings(recording.data["machine"]))
-                self._declared[id(recording)] = declared if isinstance(declared, tuple) else (declared, {})
+                whole, parts = declared if isinstance(declared, tuple) else (declared, {})
+                _name_machine([whole, *parts.values()], hardware.label(recording.machine))
+                self._declared[id(recording)] = whole, parts
             except (Exception, SystemExit) as error:
                 raise self._problem(recording, error) from None
         return self._declared[id(recording)]
@@ -174,6 +177,13 @@ def _placed(declared, beside: list) -> dict:
     picture["tables"], picture["more"] = numbers.tables(series)
     picture["words"] = numbers.in_words(series)
     return picture
+
+
+def _name_machine(pictures: Iterable, label: str) -> None:
+    """Write where it was measured into each title that has a place for it."""
+    for picture in pictures:
+        for panel in picture.panels:
+            panel.title = panel.title.replace("{machine}", label)
 
 
 def typical(results: list):

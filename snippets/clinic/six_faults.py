@@ -471,6 +471,7 @@ def plot(results: dict, ceilings: dict):
         equal = ("on time", "straggler", for_others, whole("all-reduce"))
         asks = ("Python asks for numbers", "straggler", for_numbers, whole())
         healthy = ("it asks for none", "item", for_numbers, whole())
+        healthy_step = "the step on {machine}"
         drawn = {
             "loader": strip(alone, ahead),
             "copy": strip(floats, sent),
@@ -479,13 +480,13 @@ def plot(results: dict, ceilings: dict):
             "clock": clocked(),
         }
         for name in ("Python", "GPU"):
-            drawn[name] = strip(("the step", "item", no_wait, whole(name)))
+            drawn[name] = strip((healthy_step, "item", no_wait, whole(name)))
         if results["ranks"] > 1:
             drawn["straggler"] = strip(late, equal)
             drawn["all-reduce"] = strip(
-                ("the step", "item", no_wait, whole("all-reduce"))
+                (healthy_step, "item", no_wait, whole("all-reduce"))
             )
-            both = strip(("the step", "item", no_wait, whole("GPU", "all-reduce")))
+            both = strip((healthy_step, "item", no_wait, whole("GPU", "all-reduce")))
             streams = {"GPU": "model's stream", "all-reduce": "NCCL's stream"}
             for mark in both.panels[0].marks:
                 mark.row = streams.get(mark.row, mark.row)

@@ -1238,10 +1238,13 @@ def test_marks_of_a_plot_tell_their_value(visit):
 
 
 def test_what_a_mark_of_a_claim_opens_begins_with_words(site):
-    """The formula stands once, in the fold that says how it is tested."""
+    """The formula stands in the fold that says how it is tested; it names a strip only beside others."""
     folds = [file.read_text() for file in (site / "generated/folds").glob("*.html")]
     names = [name for text in folds for name in re.findall(r'class="ov-strip-of">([^<]*)', text)]
     assert len(names) > 100 and [name for name in names if re.search(r"[\[(]", name)] == []
+    opened = [part for text in folds for part in text.split('<div class="ov-evidence')[1:]]
+    several = [part for part in opened if part.count('class="ov-strip"') > 1]
+    assert several and {part.count('"ov-strip-of"') - part.count('"ov-strip"') for part in several} == {0}
 
 
 def test_a_box_to_paste_is_read_whole_on_a_phone_and_copied_as_it_is_written(visit):

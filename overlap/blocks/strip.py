@@ -19,6 +19,9 @@ MOST = 3
 AXIS, ABOVE, BELOW, _MARGIN = 24, 11, 44, 8
 #: How wide a character is, and how far texts stay apart, in px.
 _CHARACTER, _GAP = 7, 8
+#: What picks one of several numbers, in words; their places count from 0, and from the end by -1.
+_PICKS = {"min": "least", "max": "greatest"}
+_PLACES = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "last"]
 _WORDS = {">": "more than", ">=": "at least", "<": "less than", "<=": "at most"}
 _SIGNS = {">": ">", ">=": "≥", "<": "<", "<=": "≤"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -60,8 +63,13 @@ class Strip:
 
     @property
     def name(self) -> str:
-        """What the dots are, in words."""
-        return named(_tree(self.source))
+        """What the dots are, in words; a formula where it has parts that no words stand for."""
+        return named(_Picks().visit(_tree(self.source)))
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether its name is one."""
+        return "(" in self.name or "[" in self.name
 
     @property
     def words(self) -> str:
@@ -105,6 +113,33 @@ class Strip:
     def _text(self, number: float) -> str:
         """A number with the unit of the quantity, if it has one."""
         return f"{show(number)} {unit(_tree(self.source))}".strip()
+
+
+class _Picks(ast.NodeTransformer):
+    """Names that read `greatest gain` and `last gain` in the place of `max(gain)` and `gain[-1]`."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """`max(gain)`."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="min" | "max" as name), args=[quantity], keywords=[]):
+                return _picked(node, _PICKS[name], quantity)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """`gain[-1]`."""
+        self.generic_visit(node)
+        match node:
+            case ast.Subscript(value=quantity, slice=ast.Constant(value=int(place))) if place < 8:
+                return _picked(node, _PLACES[place], quantity)
+            case ast.Subscript(value=quantity, slice=ast.UnaryOp(ast.USub(), ast.Constant(value=1))):
+                return _picked(node, _PLACES[-1], quantity)
+        return node
+
+
+def _picked(node: ast.AST, word: str, quantity: ast.AST) -> ast.AST:
+    is_one = isinstance(quantity, ast.Name | ast.Attribute)
+    return ast.Name(f"{word} {named(quantity)}") if is_one else node
 
 
 def strips(expression: str, by_machine: Mapping[str, Sequence[dict]]) -> list[Strip]:

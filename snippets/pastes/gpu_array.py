@@ -9,8 +9,7 @@ def as_array(x):
     reason = "not contiguous, a conjugate or negative view, or not on a GPU"
     torch._check(right, lambda: reason)
     dtype = str(x.dtype).removeprefix("torch.")
-    memory = {"gpudata": x.data_ptr(), "base": x}  # kept
-    return GPUArray(x.shape, dtype, **memory)
+    return GPUArray(x.shape, dtype, gpudata=x.data_ptr(), base=x)  # keeps x
 
 
 def as_tensor(array, index=0):  # the GPU of the array

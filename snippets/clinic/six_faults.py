@@ -433,7 +433,7 @@ def plot(results: dict, ceilings: dict):
         return spans
 
     def for_others(rows: list[list[Any]]) -> list[tuple]:
-        """Where an all-reduce waits for a rank; where it runs, and nothing else."""
+        """Where an all-reduce runs, and nothing else; where it waits for a rank there."""
         there = lanes_of(rows)
         exchanges = [row[1:3] for row in rows if row[0] == "all-reduce"]
         alone = []
@@ -445,7 +445,9 @@ def plot(results: dict, ceilings: dict):
                     begin = max(begin, at + long)
             alone.append((begin, end - begin))
         on_gpu = [(at, ms) for at, ms in alone if ms > 0]
-        return [("GPU", on_gpu, "peer"), ("all-reduce", awaited(exchanges), "peer")]
+        late = awaited(exchanges)
+        beside = [part for at, ms in on_gpu for part in between(late, at, at + ms)]
+        return [("GPU", on_gpu, "peer"), ("all-reduce", beside, "peer")]
 
     def until_work(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "copies"), (0.0, first_ms(rows)))

@@ -443,13 +443,14 @@ def test_faults_are_found_in_their_order(page, folder):
     choices = page.locator("#place .ov-tools").last.locator("button")
     assert choices.all_inner_texts() == ["a number", "nobody reads"], "not as they are taken out"
     choices.first.click()
-    assert "start with another one" in verdict.inner_text() and bars(page).count() == 5
+    assert verdict.inner_text().startswith("Yes, that fault is there, too: a number. But first")
+    assert bars(page).count() == 5
     choices.last.click()
     told = page.locator("#place .ov-told")
     assert "The dashed frame is what the next repair takes away" in told.inner_text()
     assert verdict.inner_text() == (
-        "Yes: nobody reads (no worker). What the trace showed: the GPU is empty (the limit: data). "
-        "Repaired, a step takes 50 ms instead of 90. More in Moving data."
+        "Yes: nobody reads. What was written: no worker. What the trace showed: "
+        "the GPU is empty (the limit: data). Repaired, a step takes 50 ms instead of 90. More in Moving data."
     )
     assert told.inner_text().endswith("So look for a fault that adds work.")
     above = "() => document.querySelector('.ov-verdict').nextElementSibling.className"

@@ -123,12 +123,12 @@ export const play = async (place, faults, steps, url) => {
     if (fault !== next.fault) {
       wrong += 1
       place.append(verdict)  // below what was chosen
-      verdict.textContent = translated("Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.", words, written)
+      verdict.textContent = translated("Yes, that fault is there, too: {0}. But first look into the dashed frame: it has another cause.", words)
       return
     }
     cured.add(fault)
     place.prepend(verdict)  // it tells of the trace before
-    verdict.textContent = translated("Yes: {0} ({1}). What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ",
+    verdict.textContent = translated("Yes: {0}. What was written: {1}. What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ",
       words, written, next.hint, next.ms, stages[number].ms)
     if (more) verdict.append(translated("More in "), more.cloneNode(true), translated("."))
     show(number + 1)

@@ -135,16 +135,16 @@ window.overlapWords ??= (() => {
       " Tap the gap, then choose the cause.": "点一下空隙，再选择原因。",
       "Two steps of the healthy program. You took out {0} faults, with {1} wrong choices.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 {1} 次。",
       "Two steps of the healthy program. You took out {0} faults, with 1 wrong choice.": "这是没有故障的程序的两步。你排除了 {0} 个故障，选错 1 次。",
-      "Yes, that is there, too: {0} ({1}). But start with another one: look into the dashed frame.":
-        "对，这个故障也存在：{0}（{1}）。但请先排除另一个：看看虚线框里。",
+      "Yes, that fault is there, too: {0}. But first look into the dashed frame: it has another cause.":
+        "对，这个故障也存在：{0}。但请先看虚线框里：那里是另一个原因。",
       " It does not begin where Python waits for the GPU (striped). So look for a fault that adds work.":
         "虚线框不是从 Python 等待 GPU（斜线）的地方开始的。所以要找的是增加工作的故障。",
       "One fault is left. It makes Python wait in the dashed frame, at the end of the step: after the frame, {0} are left.":
         "还剩一个故障。它让 Python 在虚线框里等待，位置在这一步的末尾：此后只剩 {0}。",
       " (The timeline is enlarged: Reset shows both steps.)": "（时间线已放大：点“复位”可看到完整的两步。）",
       " (the limit: {0})": "（瓶颈：{0}）",
-      "Yes: {0} ({1}). What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ":
-        "对：{0}（{1}）。从记录中可以看到：{2}。排除之后，每步的时间从 {4} ms 变为 {3} ms。",
+      "Yes: {0}. What was written: {1}. What the trace showed: {2}. Repaired, a step takes {3} ms instead of {4}. ":
+        "对：{0}。原来的写法：{1}。从记录中可以看到：{2}。排除之后，每步的时间从 {4} ms 变为 {3} ms。",
       "More in ": "详见",
       ".": "。",
     },

@@ -300,7 +300,7 @@ def test_a_link_to_a_snippet_leads_above_its_code(page):
 
 def test_below_the_title_stands_what_a_page_holds(page):
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    line = r"A (¶|&para;) 1 min · measured on 1 × H200 · Notebook"
+    line = r"A (¶|&para;) 1 minute · measured on 1 × H200 · Notebook"
     assert re.search(line, text)
     assert page.index("<h1") < page.index('class="ov-head"') < page.index('class="ov-snippet')
 

@@ -94,8 +94,8 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     names = [name.replace("_", " ") for name in results["kernels"]]
-    names = [name.replace("one block", "long, 1 block") for name in names]
-    names = [name.replace("bf16 ", "bf16, ").replace("mm", "n =") for name in names]
+    names = [name.replace("one block", "long kernel,\n1 block") for name in names]
+    names = [name.replace("mm", "matmul,\nn =") for name in names]
     titles = {"eager": "launched from Python:\ntimes as fast"}
     titles |= {"graph": "in a CUDA graph:\ntimes as fast"}
     columns = [str(n) for n in results["streams"]]

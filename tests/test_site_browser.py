@@ -766,7 +766,7 @@ def test_boxes_give_the_reader_the_lines_that_are_tested(visit, site, paths):
 def test_a_mark_opens_its_evidence(visit, width):
     """In the window, where it can be read whole and closed again."""
     page = visit("streams/", width=width)
-    mark = page.locator(".ov-mark").nth(3)
+    mark = page.locator("#claim-small-kernels-need-a-graph")
     evidence = page.locator(f"#{mark.get_attribute('id')}-evidence")
     assert evidence.count() == 0
     assert mark.get_attribute("title") == "on how many machines this holds"

@@ -271,7 +271,7 @@ def test_the_edition_follows_what_is_computed_and_no_word(book, monkeypatch):
 
 
 def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_book):
-    """But for addresses, which a reader's has none of, and the text of pictures, which it has."""
+    """But for addresses and nearest machines, which a reader's has none of, and the text of pictures."""
     small_book.snippet(
         "a/one", COUNTS.format(ran="", name="", n=3, rest=0).replace("(results)", "(results, c)")
     )
@@ -281,6 +281,7 @@ def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_b
     book = pages.book
     whole = machines.shown(pages, Pictures(book), "h200")
     own = machines.shown(pages, Pictures(book), "h200", machines.YOUR)
+    assert whole["nearest"] == {} and "nearest" not in own
     assert (whole["label"], own["label"]) == ("1 × H200", "your 1 × H200")
     assert whole["blocks"] == own["blocks"] and len(own["blocks"]) == 2
     assert {name for name, part in own.items() if isinstance(part, dict)} == set(machines.PARTS)
@@ -296,7 +297,7 @@ def test_a_machine_of_the_book_and_a_readers_own_have_one_form(template, small_b
     assert drawn["wide"].startswith("<svg") and drawn["narrow"].startswith("<svg")
 
 
-def test_what_one_gpu_gave_is_that_of_more_and_what_cpus_gave_that_of_all(template, small_book):
+def test_what_one_gpu_gave_is_that_of_more_and_the_nearest_gives_the_rest(template, small_book):
     for name, runs in {"cpu": [0], "one": [0, 1], "two": [0, 1, 2]}.items():
         small_book.snippet(f"a/{name}")
         for gpus in runs:
@@ -308,11 +309,10 @@ def test_what_one_gpu_gave_is_that_of_more_and_what_cpus_gave_that_of_all(templa
     for machine in ("cpu", "h200", "h200-x2", "h200-x4"):
         shown = machines.shown(pages, Pictures(book), machine)
         snippets[machine] = [run if isinstance(run, str) else machine for run in shown["snippets"].values()]
+        sources = dict(zip(shown["snippets"], snippets[machine], strict=True)) | shown["nearest"]
         values = [text for text, *_ in shown["values"].values()]
-        assert values == [
-            str(book.recordings(name)[source].result["n"])
-            for name, source in zip(shown["snippets"], snippets[machine], strict=True)
-        ]
+        assert values == [str(book.recordings(name)[sources[name]].result["n"]) for name in sources]
+        assert shown["nearest"] == ({"a/two": "h200-x2"} if machine == "h200-x4" else {})
     assert snippets == {
         "cpu": ["cpu", "cpu", "cpu"],
         "h200": ["cpu", "h200", "h200"],

@@ -59,7 +59,7 @@ def shown(pages: Pages, pictures: Pictures, machine: str, whose: str = "") -> di
         "blocks": _known(pages.of_machines, lambda item: item.of_machine(book, machine)),
         **_counted(verdicts, machine),
         "snippets": dict(_snippets(pictures, machine, whose)),
-        "nearest": {} if whose else dict(_nearest(book, machine)),
+        **({} if whose else {"nearest": dict(_nearest(book, machine))}),
     }
 
 

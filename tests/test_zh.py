@@ -343,6 +343,13 @@ def test_a_machine_that_lacks_a_picture_is_named_in_the_language_of_the_page(sma
     assert told["zh/a.md"] == chinese
 
 
+@pytest.mark.parametrize("machine", ["1 × H100", "2 × H200", "4 × RTX 4090"])
+def test_a_label_with_any_machine_has_one_line(machine):
+    """A rebuilder's GPUs need no line of their own."""
+    translator = Translator(Labels(frozenset(), {"on {machine}: {} ms": "{machine}：{} ms"}))
+    assert translator.label(f"on {machine}: 2.5 ms") == f"{machine}：2.5 ms" and translator.missing == {}
+
+
 def test_each_kind_of_mark_is_told_in_chinese():
     picture = Picture(
         [

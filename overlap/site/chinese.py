@@ -19,6 +19,8 @@ from overlap.site.numbers import UNIT
 #: The table, below the root.
 FILE = "snippets/labels.zh.toml"
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+#: A machine, as `hardware.label` writes it.
+_MACHINE = re.compile(r"\d+ × [A-Z][A-Z0-9 ]*\b")
 #: What has no words: numbers and a unit.
 _WORDLESS = re.compile(rf"[^A-Za-z]*(?:{UNIT})?[^A-Za-z]*")
 #: Fields of a picture whose texts no reader sees, or that were recorded.
@@ -26,7 +28,10 @@ _NO_LABELS = {"color", "dash", "align", "axis", "names"}
 
 
 class Labels(NamedTuple):
-    """The table: names that stay, and labels in Chinese by their English; in both {} stands for a number."""
+    """The table: names that stay, and labels in Chinese by their English.
+
+    In both {} stands for a number, and {machine} for any machine.
+    """
 
     names: frozenset[str]
     by_english: Mapping[str, str]
@@ -84,12 +89,15 @@ class Translator:
         return self._object(value) if is_dataclass(value) else value
 
     def label(self, english: str) -> str:
-        """A label in Chinese, with its numbers."""
-        shape = _NUMBER.sub("{}", english)
+        """A label in Chinese, with its numbers and its machine."""
+        machine = _MACHINE.search(english)
+        text = english.replace(machine[0], "{machine}") if machine else english
+        shape = _NUMBER.sub("{}", text)
         chinese = self._known.by_english.get(english) or self._known.by_english.get(shape)
         if chinese:
-            numbers = iter(_NUMBER.findall(english))
-            return re.sub(r"\{\}", lambda _: next(numbers), chinese)
+            numbers = iter(_NUMBER.findall(text))
+            chinese = re.sub(r"\{\}", lambda _: next(numbers), chinese)
+            return chinese.replace("{machine}", machine[0]) if machine else chinese
         if shape not in self._known.names and not _WORDLESS.fullmatch(english):
             self.missing[shape] = None
         return english

@@ -576,7 +576,7 @@ def test_a_kept_graph_slows_each_step_and_only_plain_adam_says_so(monkeypatch):
     assert result["counted"] == {"plain": 1, "fused": 0}
     assert "modified by an inplace operation" in result["error"]
     lines = slower_each_step.plot(result, {}).panels[0].marks
-    assert [len(line.y) for line in lines] == 3 * [29]
+    assert [len(line.y) for line in lines] == 3 * [28]
 
 
 def test_plain_adam_stops_a_stale_graph_and_fused_adam_gives_the_new_weight():

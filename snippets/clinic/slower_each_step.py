@@ -109,8 +109,8 @@ def derive(results: dict) -> dict:
 
 
 def plot(results: dict, ceilings: dict):
-    x = range(2, results["steps"] + 1)  # the first step also loads kernels
-    lines = [Line(x, y[1:], way, dots=False) for way, y in results["step_ms"].items()]
+    x = range(3, results["steps"] + 1)  # the first two are far longer
+    lines = [Line(x, y[2:], way, dots=False) for way, y in results["step_ms"].items()]
     return Picture([Panel(lines, Axis("step"), Axis("milliseconds", low=0))])
 
 

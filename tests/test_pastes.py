@@ -1568,6 +1568,7 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     kernel.prepare = lambda types: prepared.append(types) or kernel
     module = SimpleNamespace(get_function=lambda name: {"twice": kernel}[name])
     monkeypatch.setattr(pycuda.compiler, "SourceModule", lambda source: module)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
     double_ = pasted("pycuda_double")["double_"]
     assert prepared == [], "to import it compiles nothing"
     x, stream = torch.ones(elements), SimpleNamespace(handle=0)
@@ -1576,14 +1577,17 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     blocks = (2 if elements == 257 else 1, 1, 1)
     assert launches == [(blocks, (256, 1, 1), stream, x.data_ptr(), elements)] * 2
     assert prepared == ["Pq"], "compiled once for each GPU; a pointer and a long long"
-    gaps, other = "not float32 without gaps", SimpleNamespace(handle=8)
-    wrongs = [(x.double(), stream, gaps), (torch.ones(4, 4).T, stream, gaps), (x, other, "another stream")]
-    for wrong, its, says in wrongs:
+    wrongs = [(x.double(), stream, "torch.float64"), (torch.ones(4, 4).T, stream, "torch.float32', False")]
+    for wrong, its, says in [*wrongs, (x, SimpleNamespace(handle=8), r"\(-1, 0,")]:
         with pytest.raises(ValueError, match=says):
             double_(wrong, its)
     assert len(launches) == 2, "PyTorch works in another stream: nothing would order the two"
     double_(x)
     assert launches[-1][2] is None, "the default stream, in which PyTorch works here"
+    monkeypatch.setitem(double_.__globals__, "current_device", lambda: 1)
+    with pytest.raises(ValueError, match=r"\(1, 0, .*; x is on cpu"):
+        double_(x)
+    assert len(launches) == 3, "in another GPU's context the address is not the tensor's"
 
 
 def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
@@ -1611,9 +1615,21 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     x = type("Tensor", (), {"device": "cuda:0", "__str__": lambda tensor: "x"})()
     names = pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": x, "double_": double_}
     text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
-    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    x.shape, x.data_ptr = (2,), lambda: 64
+    its = lambda name: lambda *of: events.append((name, *of[:2])) or "host"  # noqa: E731
+    monkeypatch.setattr(pycuda.driver, "pagelocked_empty", its("page-locked"), raising=False)
+    monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", its("copied"), raising=False)
+    stream_of_pycuda = SimpleNamespace(handle=8, synchronize=lambda: events.append("waited"))
+    monkeypatch.setattr(pycuda.driver, "Stream", lambda flag: stream_of_pycuda)
+    _, code = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     exec(compile(code, "docs/pycuda.md", "exec"), names)
-    assert events == ["shared waits for outside", "x in shared, GPU 0, flag 1", "outside waits for shared"]
+    assert events[:2] == ["shared waits for outside", "x in shared, GPU 0, flag 1"]
+    assert events[2:] == [
+        ("page-locked", (2,), "float32"),
+        ("copied", "host", 64),
+        "outside waits for shared",
+        "waited",
+    ]
     assert pycuda.stack == []
 
 
@@ -1630,7 +1646,7 @@ def test_an_array_of_pycudas_has_the_tensors_memory_and_keeps_it(pycuda, pasted,
     negative = torch._neg_view(torch.ones(2)).as_subclass(on_gpu)
     assert conjugate.is_contiguous() and negative.is_contiguous(), "this tells nothing of the sign"
     for wrong in (x.T, torch.ones(2), conjugate, negative):
-        with pytest.raises(RuntimeError, match="contiguous, a conjugate or negative view, or not on a GPU"):
+        with pytest.raises(ValueError, match="not on a GPU, not contiguous, a conjugate or negative view"):
             names["as_array"](wrong)
     for right in (conjugate.resolve_conj(), negative.resolve_neg()):
         assert names["as_array"](right).base is right
@@ -1648,6 +1664,40 @@ def test_a_tensor_is_an_array_of_pycudas_and_a_tensor_again(pasted):
     with pasted("torch_context")["torch_context"](0):
         again = names["as_tensor"](names["as_array"](x))
     assert again.data_ptr() == x.data_ptr() and torch.equal(again, x)
+
+
+@pytest.mark.gpu
+def test_the_page_calls_pycudas_own_kernels_and_copies(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    boxes = ("torch_context", "gpu_array", "shared_stream", "pycuda_double")
+    x, y, z = torch.rand(3, 1_000_001, device="cuda")
+    names = {"x": x, "y": y, "z": z}
+    for box in boxes:
+        names |= pasted(box)
+    text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
+    for code in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
+        before = x.clone()
+        exec(compile(code, "docs/pycuda.md", "exec"), names)
+    torch.testing.assert_close(z, before + 2 * y)
+    torch.testing.assert_close(names["total"], before @ y)
+    assert torch.equal(x, 2 * before) and torch.equal(torch.from_numpy(names["host"]), x.cpu())
+
+
+@pytest.mark.gpu
+def test_a_kernel_of_pycudas_refuses_a_tensor_of_another_stream_or_device(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["double_"]
+    x = torch.ones(4, device="cuda")
+    with context(0):
+        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="GPU, its stream"):
+            double_(x)
+        with pytest.raises(ValueError, match="x is on cpu"):
+            double_(x.cpu())
+        double_(x)
+    if torch.cuda.device_count() > 1:
+        with context(1), pytest.raises(ValueError, match="x is on cuda:0"):
+            double_(x)
+    assert x.tolist() == [2, 2, 2, 2]
 
 
 @pytest.mark.gpu
@@ -1698,7 +1748,7 @@ def test_a_kernel_of_ones_own_reaches_each_element(elements, pasted, monkeypatch
     twice_(torch.ones(2))
     assert compiled == [torch.device("cpu")], "once for each GPU"
     for wrong in (torch.ones(4, dtype=torch.float64), torch.ones(4, 4).T[:2]):
-        with pytest.raises(RuntimeError, match="float32 without gaps"):
+        with pytest.raises(ValueError, match="float32 without gaps"):
             twice_(wrong)
 
 

@@ -5,9 +5,8 @@ from pycuda.gpuarray import GPUArray
 
 
 def as_array(x):
-    right = x.is_cuda and x.is_contiguous() and not (x.is_conj() or x.is_neg())
-    reason = "not contiguous, a conjugate or negative view, or not on a GPU"
-    torch._check(right, lambda: reason)
+    if not (x.is_cuda and x.is_contiguous()) or x.is_conj() or x.is_neg():
+        raise ValueError("not on a GPU, not contiguous, a conjugate or negative view")
     dtype = str(x.dtype).removeprefix("torch.")
     return GPUArray(x.shape, dtype, gpudata=x.data_ptr(), base=x)  # keeps x
 

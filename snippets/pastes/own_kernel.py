@@ -11,8 +11,8 @@ torch_twice = cache(lambda gpu: torch.cuda._compile_kernel(TORCH_SOURCE, "twice"
 
 def twice_(x):  # in place, which autograd does not see
     n = x.numel()
-    right = x.dtype == torch.float32 and x.is_contiguous() and n < 2**31
-    torch._check(right, lambda: "float32 without gaps, fewer than 2**31 elements")
+    if x.dtype != torch.float32 or not x.is_contiguous() or n >= 2**31:
+        raise ValueError("takes float32 without gaps, fewer than 2**31 elements")
     with torch.cuda.device(x.device):
         torch_twice(x.device)((-(-n // 256) or 1, 1, 1), (256, 1, 1), [x, n])
     return x

@@ -193,6 +193,7 @@ SMALL: dict[str, dict] = {
     "streams/when_streams_help": {"LAUNCHES": {128: 8}},
     "transfers/chunked_copy": {"ROWS": 256, "N": 32, "most": None},
     "transfers/d2h_too_early_broken": {"ELEMENTS": 64, "STRIDE": 8, "TRIES": 6},
+    "transfers/copies_both_ways": {"PIECES": [64, 256, 1024], "PIECE": 1024},
     "transfers/many_small_copies": {"COUNT": 5, "SIZES": [1, 4, 16], "most": None},
     "transfers/pcie_bandwidth": {"SIZES": [64, 256, 1024]},
     "transfers/pinning_costs": {"ELEMENTS": 64},

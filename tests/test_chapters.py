@@ -137,6 +137,7 @@ ELSEWHERE = [
     "timing/core_pace",
     "timing/duty_cycle",
     "timing/first_trace",
+    "timing/kernel_counters",
     "timing/kernel_shapes",
     "timing/labels",
     "timing/pictures",

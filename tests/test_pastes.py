@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -1827,3 +1828,37 @@ def test_pycuda_reads_a_tensor_in_the_box_and_attributes_beside_it(pasted):
     facts = pasted("about_gpus")["about_gpus"]()
     assert len(facts) == torch.cuda.device_count()
     assert facts[0]["MULTIPROCESSOR_COUNT"] == torch.cuda.get_device_properties(0).multi_processor_count
+
+
+@pytest.mark.parametrize(("code", "rows"), [(0, 2), (0, 0), (3, 2)])
+def test_the_limits_of_kernels_are_read_from_what_ncu_prints(code, rows, tmp_path, monkeypatch, pasted):
+    names = pasted("kernel_limits")
+    units, share = names["UNITS"], names["SHARE"]
+    head = '"ID","Kernel Name",' + ",".join(f'"{unit}{share}"' for unit in units)
+    lines = ["==PROF== Connected", head, '"","",' + ",".join('"%"' for _ in units)]
+    lines += [f'"{i}","f<int, {i}>",' + ",".join(f'"{10 * i + k}.5"' for k in range(4)) for i in range(rows)]
+    (tmp_path / "said").write_text("\n".join(lines))
+    tool = tmp_path / "ncu"
+    tool.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/asked"\ncat "{tmp_path}/said"\nexit {code}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    if code or not rows:
+        with pytest.raises(RuntimeError, match=r"no kernel counted: ==PROF== Connected"):
+            names["kernel_limits"]("python", "train.py")
+        return
+    found = names["kernel_limits"]("python", "train.py", kernels=2)
+    assert found[1] == ("f<int, 1>", 10.5, 11.5, 12.5, 13.5)
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked[-2:] == ["python", "train.py"] and asked[asked.index("-c") + 1] == "2"
+    assert asked[asked.index("--clock-control") + 1] == "none", "the card's clock is not ours to set"
+
+
+@pytest.mark.gpu
+def test_ncu_tells_memory_from_arithmetic_on_a_gpu(pasted, tmp_path):
+    if not shutil.which("ncu"):
+        pytest.skip("needs ncu")
+    program = tmp_path / "program.py"
+    x = "import torch; x = torch.ones(2**26, device='cuda'); y = x.view(8192, 8192)"
+    program.write_text(f"{x}\nx.add_(1)\ny @ y\n")
+    fill, add, product = pasted("kernel_limits")["kernel_limits"](sys.executable, str(program))
+    assert "Fill" in fill[0] and add[1] > 60 > add[4] and product[4] > 60

@@ -25,6 +25,7 @@ from snippets.timing import (
     duty_cycle,
     first_trace,
     hot_cache,
+    kernel_counters,
     kernel_shapes,
     labels,
     profile_reading,
@@ -600,3 +601,98 @@ def test_one_thread_leaves_most_sms_idle():
     rows = run_alone("timing/sm_activity", SECONDS=0.3, TIMES=1)["works"]
     if not rows["bf16 matmul"]["missing"]:
         assert rows["one row's softmax"]["sm"] < 10 < 50 < rows["bf16 matmul"]["tensor"]
+
+
+COLUMNS = ["ID", "Kernel Name", "thread Domain:Push/Pop_Range:PL_Type", "Grid Size"]
+
+
+def as_ncu(rows: list[list[str]], metrics) -> str:
+    """What ncu prints: words of the program, then a table whose second line has units."""
+    table = [[*COLUMNS, *metrics], [""] * (len(COLUMNS) + len(list(metrics))), *rows]
+    lines = [",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in table]
+    return "\n".join(["==PROF== Connected to process 7", "words, of the program", *lines])
+
+
+@pytest.fixture
+def ncu(tmp_path, monkeypatch):
+    """A program in the place of ncu, that prints a text and ends with a code."""
+
+    def put(text: str, code: int = 0) -> Path:
+        (tmp_path / "said").write_text(text)
+        tool = tmp_path / "ncu"
+        tool.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/asked"\ncat "{tmp_path}/said"\nexit {code}\n')
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        return tmp_path / "asked"
+
+    return put
+
+
+def test_what_ncu_counts_is_read_by_range_and_kernel(ncu, monkeypatch):
+    metrics = ["dram__bytes_read.sum", "sectors"]
+    ranged = '7 "<default domain>:outer:none:none" "<default domain>:add:none:none" '
+    rows = [["0", "f<int, 4>(T2)", ranged, "(1, 1, 1)", "1,048,576", "16"], ["1", "g", "", "", "0.50", "n/a"]]
+    asked = ncu(as_ncu(rows, metrics))
+    first, second = kernel_counters.counted(["python", "x.py"], metrics)
+    assert first == {"kernel": "f<int, 4>(T2)", "range": ["add"], metrics[0]: 2**20, "sectors": 16}
+    assert second["range"] == [] and second[metrics[0]] == 0.5 and second["sectors"] != second["sectors"]
+    words = asked.read_text().split()
+    assert words[-2:] == ["python", "x.py"] and words[words.index("--metrics") + 1] == ",".join(metrics)
+    assert words[words.index("--clock-control") + 1] == "none", "the card's clock is not ours to set"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "error"),
+    [
+        (
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission",
+            1,
+            "may not read the GPU's counters",
+        ),
+        (as_ncu([], ["m"]), 0, "saw 0 kernels, exit 0"),
+        (as_ncu([["0", "f", "", "", "1"]], ["m"]), 9, "saw 1 kernels, exit 9"),
+    ],
+)
+def test_ncu_that_counts_nothing_is_an_error_that_says_why(said, code, error, ncu):
+    ncu(said, code)
+    with pytest.raises(RuntimeError, match=error):
+        kernel_counters.counted(["python"], ["m"])
+
+
+def test_without_ncu_the_error_says_where_it_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"ncu is not on PATH: it comes with CUDA's toolkit"):
+        kernel_counters.counted(["python"], ["m"])
+
+
+def test_each_counted_work_is_one_kernel_with_a_name(monkeypatch, capsys):
+    each = kernel_counters.works(8, 16, "cpu")
+    for name, work in each.items():
+        assert torch.isfinite(work().float()).all(), name
+    metrics = list(kernel_counters.METRICS.values())
+    numbers = dict.fromkeys(metrics, 50.0) | {kernel_counters.METRICS["SM"]: 80.0}
+    rows = [{"kernel": name, "range": [name]} | numbers for name in each]
+    monkeypatch.setattr(kernel_counters, "N", 8)
+    monkeypatch.setattr(kernel_counters, "PICKED", 16)
+    on_cpu = kernel_counters.works
+    monkeypatch.setattr(kernel_counters, "works", lambda n, picked: on_cpu(n, picked, "cpu"))
+    monkeypatch.setattr(kernel_counters, "counted", lambda command, names: rows)
+    monkeypatch.setattr(kernel_counters, "gpu_clock", lambda work, calls: 2e-6)
+    sms = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: sms)
+    result = json.loads(json.dumps(kernel_counters.main()))
+    assert "80%" in capsys.readouterr().out and list(result["rows"]) == list(each)
+    found = kernel_counters.derive(result)
+    assert set(found["largest"].values()) == {"SM"} and set(found["share"].values()) == {0.8}
+    assert found["moved"]["add"] == 100 / (2 * 4 * 64) and found["slower"]["add"] == 50e-3 / 2
+    rows.append(rows[0])
+    with pytest.raises(AssertionError, match="add is more than one kernel"):
+        kernel_counters.main()
+
+
+@pytest.mark.gpu
+@pytest.mark.program("timing/kernel_counters")
+def test_counters_tell_memory_from_arithmetic(returned):
+    rows = returned["rows"]
+    assert rows["add"]["DRAM"] > 60 > rows["few"]["DRAM"] and rows["matmul"]["SM"] > 60
+    assert rows["transposed"]["sectors"] > 2 * rows["add"]["sectors"] or rows["transposed"]["sectors"] == 32

@@ -1833,9 +1833,8 @@ def test_pycuda_reads_a_tensor_in_the_box_and_attributes_beside_it(pasted):
 @pytest.mark.parametrize(("code", "rows"), [(0, 2), (0, 0), (3, 2)])
 def test_the_limits_of_kernels_are_read_from_what_ncu_prints(code, rows, tmp_path, monkeypatch, pasted):
     names = pasted("kernel_limits")
-    units, share = names["UNITS"], names["SHARE"]
-    head = '"ID","Kernel Name",' + ",".join(f'"{unit}{share}"' for unit in units)
-    lines = ["==PROF== Connected", head, '"","",' + ",".join('"%"' for _ in units)]
+    head = '"ID","Kernel Name",' + ",".join(f'"{peak}"' for peak in names["PEAKS"])
+    lines = ["==PROF== Connected", head, '"","","%","%","%","%"']
     lines += [f'"{i}","f<int, {i}>",' + ",".join(f'"{10 * i + k}.5"' for k in range(4)) for i in range(rows)]
     (tmp_path / "said").write_text("\n".join(lines))
     tool = tmp_path / "ncu"

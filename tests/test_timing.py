@@ -668,7 +668,7 @@ def test_without_ncu_the_error_says_where_it_is(monkeypatch, tmp_path):
 def test_each_counted_work_is_one_kernel_with_a_name(monkeypatch, capsys):
     each = kernel_counters.works(8, 16, "cpu")
     for name, work in each.items():
-        assert torch.isfinite(work().float()).all(), name
+        assert torch.isfinite(torch.as_tensor(work()).float()).all(), name
     metrics = list(kernel_counters.METRICS.values())
     numbers = dict.fromkeys(metrics, 50.0) | {kernel_counters.METRICS["SM"]: 80.0}
     rows = [{"kernel": name, "range": [name]} | numbers for name in each]
@@ -684,7 +684,7 @@ def test_each_counted_work_is_one_kernel_with_a_name(monkeypatch, capsys):
     assert "80%" in capsys.readouterr().out and list(result["rows"]) == list(each)
     found = kernel_counters.derive(result)
     assert set(found["largest"].values()) == {"SM"} and set(found["share"].values()) == {0.8}
-    assert found["moved"]["add"] == 100 / (2 * 4 * 64) and found["slower"]["add"] == 50e-3 / 2
+    assert found["moved"]["add"] == 100 / (2 * 4 * 64) and set(found["slower"]) == {50e-3 / 2}
     rows.append(rows[0])
     with pytest.raises(AssertionError, match="add is more than one kernel"):
         kernel_counters.main()

@@ -3,17 +3,15 @@
 import csv
 import subprocess
 
-UNITS = ("dram", "lts", "l1tex", "sm")  # memory, L2 cache, L1 cache, SMs
-SHARE = "__throughput.avg.pct_of_peak_sustained_elapsed"
+OF_PEAK = "__throughput.avg.pct_of_peak_sustained_elapsed"
+PEAKS = [unit + OF_PEAK for unit in ("dram", "lts", "l1tex", "sm")]
 
 
-def kernel_limits(*program, kernels=20):  # the first so many; each runs several times
+def kernel_limits(*program, kernels=20):  # % of memory, L2, L1, SMs
     ncu = f"ncu --clock-control none --csv --page raw -c {kernels} --metrics".split()
-    command = [*ncu, ",".join(unit + SHARE for unit in UNITS), *program]
-    run = subprocess.run(command, capture_output=True, text=True)
+    ncu += [",".join(PEAKS), *program]
+    run = subprocess.run(ncu, capture_output=True, text=True)
     rows = [*csv.DictReader(x for x in run.stdout.splitlines() if x[:1] == '"')][1:]
     if run.returncode or not rows:
         raise RuntimeError(f"no kernel counted: {(run.stdout + run.stderr)[-2000:]}")
-    return [
-        (row["Kernel Name"], *(float(row[u + SHARE]) for u in UNITS)) for row in rows
-    ]
+    return [(row["Kernel Name"], *(float(row[p]) for p in PEAKS)) for row in rows]

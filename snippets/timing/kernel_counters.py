@@ -160,14 +160,13 @@ def derive(results: dict) -> dict:
             name: (rows[name]["read"] + rows[name]["written"]) / count
             for name, count in asked.items()
         },
-        "slower": {
-            name: row["ns"] / 1e3 / results["alone"]["us"][name]
-            for name, row in rows.items()
-        },
+        "slower": sorted(
+            row["ns"] / 1e3 / results["alone"]["us"][name] for name, row in rows.items()
+        ),
     }
 
 
-def plot(results: dict):
+def plot(results: dict, ceilings: dict):
     rows = results["rows"]
     values = [[row[peak] for peak in PEAKS] for row in rows.values()]
     texts = [[f"{value:.0f}%" for value in row] for row in values]

@@ -215,15 +215,17 @@ def stacked(
     unit: str,
     texts: Mapping[str, str] | None = None,
 ) -> Picture:
-    """For each row a bar of parts {part: {row: length}}, one behind the other; behind the last their sum."""
+    """For each row a bar of parts {part: {row: length}}, one behind the other; behind its last their sum."""
     ends: dict[str, float] = {}
     marks: list[Mark] = []
     for name, lengths in parts.items():
         starts = {row: ends.get(row, 0.0) for row in lengths}
         marks.append(Bars(lengths, name, starts, {}))
         ends |= {row: starts[row] + length for row, length in lengths.items()}
-    last = marks[-1]
-    last.texts = texts or {row: three(end) for row, end in ends.items()}
+    last = {row: name for name, lengths in parts.items() for row in lengths}
+    texts = texts or {row: three(end) for row, end in ends.items()}
+    for mark in marks:
+        mark.texts = {row: texts[row] for row in mark.values if last[row] == mark.name}
     return Picture([Panel(marks, Axis(unit))])
 
 

@@ -488,9 +488,9 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     results = {"faults": faults, "ms": ms, "timelines": timelines, "ranks": 1}
     results["account"] = {name: {"compute": 20.0 - 5 * (name == "straggler")} for name in names}
     picture, parts = six_faults.plot(results | {"busy": dict.fromkeys(names, 0.5)}, {})
-    works, waits = parts["steps"].panels[0].marks
+    works, waits, data = parts["steps"].panels[0].marks
     assert works.values == waits.values == waits.starts == dict.fromkeys(works.values, 21.0)
-    assert list(waits.texts.values()) == ["42 ms"] * 6
+    assert [*data.texts.values(), *waits.texts.values()] == ["42 ms"] * 6
     words = " ".join(mark.text for panel in picture.panels for mark in panel.marks if isinstance(mark, Note))
     assert "nobody reads ahead" in words and "validation in each step,\na boolean mask,\n.item()" in words
     assert not {"strip-all-reduce", "strip-straggler", "strip-streams"} & parts.keys(), "one GPU has none"
@@ -530,6 +530,28 @@ def test_the_picture_of_the_faults_names_each_of_them_and_shades_what_the_gpu_gi
     assert picture.panels[-1].title == "healthy: 42 ms, profiled 100"
     marks = [mark for mark in picture.panels[0].marks if getattr(mark, "name", "") == "compute waits"]
     assert [mark.spans for mark in marks] == [[(0, pytest.approx(80))]]  # ms
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_wait_of_the_step_has_the_colour_of_its_cause(ranks):
+    """Data is what the first two repairs bring; on several GPUs the fourth ends the wait for a late one."""
+    machine = {1: "h200", 2: "h200-x2"}[ranks]
+    path = Path(__file__).parents[1] / f"docs/recordings/{machine}/clinic/six_faults.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["result"]
+    _, parts = six_faults.plot(results, {})
+    marks = {mark.color: mark for mark in parts["steps"].panels[0].marks}
+    assert list(marks) == (["gpu", "python", "data"] if ranks == 1 else ["muted", "peer", "data"])
+    ms, ends = results["ms"], dict.fromkeys(marks[next(iter(marks))].values, 0.0)
+    for mark in marks.values():
+        for title, length in mark.values.items():
+            assert length >= 0 and mark.starts[title] == pytest.approx(ends[title])
+            ends[title] += length
+    order = ["all", "loader", "copy", "kernels", "straggler", "item"]
+    assert list(ends.values()) == pytest.approx([ms[name] for name in order])
+    lengths = list(marks["data"].values.values())
+    assert len(lengths) == 2 and lengths[0] - lengths[1] == pytest.approx(ms["all"] - ms["loader"], abs=1)
+    if ranks > 1:
+        assert list(marks["peer"].values.values()) == pytest.approx([ms["kernels"] - ms["straggler"]] * 4)
 
 
 def test_the_second_step_of_the_first_trace_is_as_long_as_its_drawing_says():

@@ -152,6 +152,8 @@ def test_bars_beside_each_other_stand_apart_and_stacked_ones_in_one_row():
     ends = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="14" style', text)
     (x, wide), (next_x, _) = ((float(a), float(b)) for a, b in ends)
     assert next_x == pytest.approx(x + wide, abs=0.11)
+    uneven = draw(stacked({"x": {"a": 1.0, "b": 5.0}, "y": {"a": 3.0}}, "ms"), 504)[0]
+    assert ">4</text>" in uneven and ">5</text>" in uneven, "a row that lacks a part has its sum, too"
 
 
 def test_bars_on_a_logarithmic_axis_are_dots_and_none_of_its_texts_leaves_the_picture():

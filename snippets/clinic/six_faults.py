@@ -150,7 +150,13 @@ def derive(results: dict) -> dict:
 
 def plot(results: dict, ceilings: dict):
     def steps():
-        """A bar for each step: with all faults, then with one more repaired."""
+        """A bar for each step: with all faults, then with one more repaired.
+
+        A wait has the colour of what is waited for: data, where the first two repairs
+        end it; and of one GPU that has its data, Python. A profile of several GPUs does
+        not say how long kernels run. There the fourth repair tells how long the other
+        GPUs wait for the late one, and the rest has no colour.
+        """
         names = {"all": "six common faults", "loader": "+ 1: reads ahead"}
         names |= {
             "copy": "+ 2: faster copies",
@@ -161,16 +167,30 @@ def plot(results: dict, ceilings: dict):
             "item": "+ 5, 6: no waits",
         }
         ms = {title: results["ms"][name] for name, title in names.items()}
-        busy = {title: results["busy"][name] for name, title in names.items()}
-        works = {title: ms[title] * busy[title] for title in ms}
-        waits = {title: ms[title] - works[title] for title in ms}
-        parts = {"the GPU works": works, "it waits": waits}
-        unit = "ms per step"
-        if results["ranks"] > 1:  # there a profile does not say how long kernels run
-            parts = {unit: ms}
-        return stacked(
-            parts, unit, {title: f"{each:.0f} ms" for title, each in ms.items()}
-        )
+        titles = list(ms)
+        waits = ms
+        if results["ranks"] == 1:
+            busy = {title: results["busy"][name] for name, title in names.items()}
+            waits = {title: ms[title] * (1 - busy[title]) for title in ms}
+        until = waits[titles[2]]
+        data = {title: max(0.0, waits[title] - until) for title in titles[:2]}
+        others = {title: waits[title] - data.get(title, 0.0) for title in titles}
+        if results["ranks"] == 1:
+            works = {title: ms[title] - waits[title] for title in titles}
+            parts = {"the GPU works": works, "it waits for Python": others}
+            colors = ("gpu", "python", "data")
+        else:
+            late = max(0.0, ms[titles[3]] - ms[titles[4]])
+            peer = dict.fromkeys(titles[:4], late)
+            rest = {title: others[title] - peer.get(title, 0.0) for title in titles}
+            parts = {"Python and the GPU": rest, "it waits for another GPU": peer}
+            colors = ("muted", "peer", "data")
+        parts["it waits for data"] = data
+        texts = {title: f"{each:.0f} ms" for title, each in ms.items()}
+        picture = stacked(parts, "ms per step", texts)
+        for mark, color in zip(picture.panels[0].marks, colors, strict=True):
+            mark.color = color
+        return picture
 
     def last_step(rows: list[list]) -> list[list[Any]]:
         """The second of two steps: what follows the GPU's last work of the first."""

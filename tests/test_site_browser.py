@@ -1264,12 +1264,13 @@ def test_a_box_to_paste_is_read_whole_on_a_phone_and_copied_as_it_is_written(vis
     assert page.evaluate("navigator.clipboard.readText()") == written.rstrip()
 
 
-def test_a_line_to_paste_that_wraps_goes_on_further_in(visit):
-    """So that no reader takes its rest for a line of Python."""
-    page = visit("transfers/", width=390)
+@pytest.mark.parametrize("path", ["transfers/", "pycuda/"])
+def test_a_line_to_paste_that_wraps_goes_on_further_in(visit, path):
+    """So that no reader takes its rest for a line of Python, also within a text of several lines."""
+    page = visit(path, width=390)
     lines = (
-        page.locator(".ov-paste pre")
-        .first.locator(".ov-line")
+        page.locator(".ov-paste pre:visible")
+        .locator(".ov-line")
         .evaluate_all(
             """lines => lines.map(line => {
           const words = document.createTreeWalker(line, NodeFilter.SHOW_TEXT), range = document.createRange()
@@ -1285,7 +1286,15 @@ def test_a_line_to_paste_that_wraps_goes_on_further_in(visit):
         first, *rest = (begin[top] for top in sorted(begin))
         wrapped += len(rest)
         assert all(left > first + 10 for left in rest)
-    assert len(lines) == 16 and wrapped > 3
+    assert len(lines) > 15 and wrapped > 3
+
+
+def test_a_comment_that_has_no_room_begins_a_line(visit):
+    page = visit("transfers/", width=390)
+    comments = page.locator(".ov-paste pre:visible .c1")
+    heights = comments.evaluate_all("comments => comments.map(each => each.offsetHeight)")
+    line = page.locator(".ov-paste .ov-line").first.evaluate("line => line.offsetHeight")
+    assert len(heights) >= 2 and max(heights) < 1.5 * line
 
 
 @pytest.mark.parametrize("path", ["asynchrony/", "streams/"])

@@ -195,7 +195,7 @@ def test_kernel_time_leaves_launches_out(gpu, pasted):
 @pytest.mark.parametrize("name", ["clock", "returned_and_done", "per_second"])
 def test_a_clock_that_waits_for_one_gpu_says_so(name, pasted):
     assert callable(pasted(name)["seconds" if name == "clock" else name])
-    assert "# of the current GPU, no other" in Paste("", 0, name, "").code(ROOT)
+    assert "# waits for the current GPU only" in Paste("", 0, name, "").code(ROOT)
 
 
 def test_no_guard_is_one_that_python_may_leave_out():

@@ -8,5 +8,5 @@ def accumulate(ddp, loss_of, parts):
     rows = sum(len(y) for _, y in parts)
     for number, (x, y) in enumerate(parts, start=1):
         last = number == len(parts)
-        with nullcontext() if last else ddp.no_sync():  # forward pass included
+        with nullcontext() if last else ddp.no_sync():  # round the forward pass, too
             (loss_of(ddp(x), y) * len(y) / rows).backward()

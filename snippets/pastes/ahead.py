@@ -11,7 +11,7 @@ def ahead(loader):
 
     def send(batch):
         main.wait_stream(side)  # the previous batch has arrived
-        side.wait_stream(main)  # the memory of an older one is free
+        side.wait_stream(main)  # the memory of an older batch is free
         batch = each(torch.Tensor, torch.Tensor.pin_memory, batch)
         with torch.cuda.stream(side):
             return each(torch.Tensor, lambda x: x.cuda(non_blocking=True), batch)

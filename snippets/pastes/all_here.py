@@ -8,5 +8,5 @@ import torch.distributed as dist
 def join(seconds, backend="nccl"):
     limit = timedelta(seconds=seconds)
     dist.init_process_group(backend, timeout=limit)
-    group = dist.new_group(backend="gloo", timeout=limit)  # its errors name ranks
+    group = dist.new_group(backend="gloo", timeout=limit)  # errors name ranks
     return lambda: dist.monitored_barrier(group, limit, wait_all_ranks=True)

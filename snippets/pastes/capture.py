@@ -11,5 +11,5 @@ def captured(step, *inputs):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loss = step(*inputs)
-    graph.held = step, inputs  # it knows only addresses of what they hold
+    graph.held = step, inputs  # keeps them: the graph has only addresses
     return graph, loss

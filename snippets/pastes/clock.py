@@ -8,7 +8,7 @@ import torch
 def seconds(work, calls=20):
     for _ in range(3):
         work()
-    torch.cuda.synchronize()  # of the current GPU, no other
+    torch.cuda.synchronize()  # waits for the current GPU only
     start = time.perf_counter()
     for _ in range(calls):
         work()

@@ -6,10 +6,10 @@ from torch.utils.data import DataLoader
 
 
 def feeding(dataset, workers=8, **options):
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun says it
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun sets it
     usable = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
-    # a container's limit of CPU time is not seen
-    share = len(usable) // ranks - 1  # a core is for the loop
+    # a container's limit of CPU time is not counted
+    share = len(usable) // ranks - 1  # a core is left for the loop
     options.setdefault("prefetch_factor", 4)
     options.setdefault("persistent_workers", True)
     options.setdefault("pin_memory", True)

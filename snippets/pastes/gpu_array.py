@@ -11,5 +11,5 @@ def as_array(x):
     return GPUArray(x.shape, dtype, gpudata=x.data_ptr(), base=x)  # keeps x
 
 
-def as_tensor(array, index=0):  # the GPU of the array
+def as_tensor(array, index=0):  # index: the array's GPU
     return torch.as_tensor(array, device=f"cuda:{index}")

@@ -4,7 +4,7 @@ import torch
 
 
 def with_snapshot(work, path="snapshot.pickle"):
-    open(path, "ab").close()  # no such folder? Then before any work
+    open(path, "ab").close()  # a missing folder is an error now, not after the work
     record = torch.cuda.memory._record_memory_history
     record(max_entries=100_000, stacks="python")
     try:

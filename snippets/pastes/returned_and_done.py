@@ -8,7 +8,7 @@ import torch
 def returned_and_done(step):
     for _ in range(3):
         step()
-    torch.cuda.synchronize()  # of the current GPU, no other
+    torch.cuda.synchronize()  # waits for the current GPU only
     start = time.perf_counter()
     step()
     returned = time.perf_counter() - start

@@ -9,7 +9,7 @@ class StaticCache:
         self.keys, self.values = torch.zeros(2, *shape, **options)
         self.places = torch.arange(shape[2], device=self.keys.device)
 
-    def attend(self, q, k, v, place):  # all texts are as long; no gradients
+    def attend(self, q, k, v, place):  # texts of one length; no gradients
         self.keys.index_copy_(2, place, k)
         self.values.index_copy_(2, place, v)
         seen = self.places <= place[:, None]

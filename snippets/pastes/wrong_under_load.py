@@ -8,7 +8,7 @@ def wrong_under_load(program, inputs, rounds=10):
     expected, wrong = [program(given).clone() for given in inputs], 0
     torch.cuda.synchronize()
     for given, right in [*zip(inputs, expected, strict=True)] * rounds:
-        torch.cuda._sleep(50_000_000)  # it is late, as in a busy program
+        torch.cuda._sleep(50_000_000)  # the GPU is late, as in a busy program
         result = program(given)
         torch.cuda.synchronize()
         wrong += not torch.equal(result, right)

@@ -17,8 +17,9 @@ _BOX = """<div class="ov-snippet"><div class="ov-choice" data-search-exclude></d
 
 #: The snippet whose training step leads through the book.
 _ONE_STEP = "clinic/six_faults"
-_PALE = "Pale: the rest of the step."
-_FITTED = "The profiler slowed a step to up to {ms} ms. Pauses are shortened here to undo this."
+#: Behind its line: where it is said, once, how each of these pictures is made from a profile.
+_MADE = "Faint: the rest. ([How it is drawn]({to}))"
+_HOW = "clinic.md#how-drawn"
 
 #: A value in an SVG's text.
 _VALUE = """<tspan class="ov-value" data-key="{{ key }}"
@@ -82,8 +83,7 @@ class Step(FigureBlock):
 
     The body says in a line what this part is, and how long it takes. The parts are those named `strip-…`
     that `plot` of the snippet returns. It stands above the chapter's first words, and is no numbered figure.
-    `step chapter/snippet part` shows the step of another snippet. Its line says how long a step takes under
-    the profiler that recorded it: `profiled_ms`, by part, which the snippet's `derive` returns.
+    `step chapter/snippet part` shows the step of another snippet. A link says how it is made.
     """
 
     kind: ClassVar[str] = "step"
@@ -97,8 +97,7 @@ class Step(FigureBlock):
         snippet = snippet or _ONE_STEP
         said = [*source.rows()]
         if part != "clock":  # the step as it was profiled, beside what a clock says
-            ms = f'{{{snippet}: profiled_ms["{part}"]:.1f}}'
-            said += [say(_PALE, source.page), say(_FITTED, source.page).replace("{ms}", ms)]
+            said.append(say(_MADE, source.page).replace("{to}", "../" * source.page.count("/") + _HOW))
         return cls(source.page, source.line, snippet, f"strip-{part}", " ".join(said))
 
     def markdown(self, view: View) -> str:

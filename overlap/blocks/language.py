@@ -40,10 +40,7 @@ _WORDS = {
     "Did not run on ": "没有运行：",
     "; shown: ": "；这里显示 ",
     "See what was measured": "看测到了什么",
-    "Pale: the rest of the step.": "浅色：这一步的其余部分。",
-    "The profiler slowed a step to up to {ms} ms. Pauses are shortened here to undo this.": (
-        "开着性能分析器时，一步最长 {ms} ms。图中缩短了停顿，抵消这个影响。"
-    ),
+    "Faint: the rest. ([How it is drawn]({to}))": "淡色：其余部分。（[怎样画的]({to})）",
 }
 
 

@@ -103,20 +103,26 @@ def main() -> dict:
 def derive(results: dict) -> dict:
     """Of a step with `item()`: when the GPU ends, and how long it computes.
 
-    Of the second step with all faults: how long it is on the GPU, from the end of
-    the first; so for each part of the step that chapters show, the longer of its steps.
+    Of the second of two profiled steps, by what was repaired last: how long it is,
+    and how long the GPU computes or copies in it.
     And of small kernels in the last step that has them: the share of the GPU's idle time.
     """
 
-    def second_ms(name: str) -> float:
-        """How long the second step is in a profile, from the end of the first."""
+    def second(name: str) -> tuple[float, float]:
+        """How long the second step is, from the end of the first; how long the GPU works."""
         on_gpu = [row for row in results["timelines"][name] if "CPU" not in row[0]]
         copies = sorted(
             (row for row in on_gpu if row[0] == "copies"), key=lambda r: r[2]
         )
         sent = max(start for _, start, *_ in copies[-2:])
         first = max(start + us for _, start, us, *_ in on_gpu if start < sent)
-        return (max(start + us for _, start, us, *_ in on_gpu) - first) / 1e3
+        last = max(start + us for _, start, us, *_ in on_gpu)
+        works = end = 0.0
+        for lane, start, us, *_ in sorted(on_gpu, key=lambda row: row[1]):
+            if lane != "all-reduce" and start + us > first:
+                works += max(0.0, start + us - max(start, end, first))
+                end = max(end, start + us)
+        return (last - first) / 1e3, works / 1e3
 
     ms, late = results["ms"], {}
     if results["ranks"] > 1:  # one GPU waits for no other
@@ -127,16 +133,9 @@ def derive(results: dict) -> dict:
     on_gpu = [start + us for lane, start, us, *_ in events if "CPU" not in lane]
     computing = [us for lane, _, us, *_ in events if lane == "compute"]
     found = {"item_ms": {"ends": max(on_gpu) / 2e3, "computes": sum(computing) / 2e3}}
-    found["all_ms"] = {"second": second_ms("all")}
-    steps = {"loader": ("all", "loader"), "copy": ("loader", "copy")}
-    steps |= {"kernels": ("copy", "kernels"), "waits": ("straggler", "item")}
-    steps |= dict.fromkeys(("Python", "GPU"), ("item",))
-    if results["ranks"] > 1:
-        steps["straggler"] = "kernels", "straggler"
-        steps |= dict.fromkeys(("all-reduce", "streams"), ("item",))
-    found["profiled_ms"] = {
-        part: max(map(second_ms, names)) for part, names in steps.items()
-    }
+    steps = {name: second(name) for name in ms}
+    found["profiled_ms"] = {name: whole for name, (whole, _) in steps.items()}
+    found["works_ms"] = {name: works for name, (_, works) in steps.items()}
     rows = sorted(results["timelines"]["copy"], key=lambda row: row[1])
     copies = sorted((row for row in rows if row[0] == "copies"), key=lambda row: row[2])
     sent = max(start for _, start, *_ in copies[-2:])  # the longest send pixels

@@ -345,11 +345,11 @@ def derive(results: dict) -> dict:
         results["gpu"]["ddp_few"]["ms"],
     )
     profile = results["profile"]["fsdp_few"]["ms"]
-    profiled = []
-    for rows in results.get("timelines", {}).values():
+    profiled = {}
+    for name, rows in results.get("timelines", {}).items():
         ends = [start + us for lane, start, us, _ in rows if lane.startswith("GPU")]
-        profiled.append((max(ends) - min(row[1] for row in rows)) / 1e3)
-    found = {"profiled_ms": {"exchanges": max(profiled)}} if profiled else {}
+        profiled[name] = (max(ends) - min(row[1] for row in rows)) / 1e3
+    found = {"profiled_ms": profiled} if profiled else {}
     return found | {
         "python_takes": {
             "fsdp": cpu["fsdp"]["ms"]["whole"] / fsdp["kernels"],

@@ -567,6 +567,34 @@ def test_the_second_step_of_the_first_trace_is_as_long_as_its_drawing_says():
         assert 0.9 * results["busy"][name] * results["ms"][name] < works < derived["profiled_ms"][name]
 
 
+@pytest.mark.parametrize("machine", ["h200", "h200-x2", "h100-80gb-hbm3"])
+def test_a_zoom_shows_the_gaps_that_a_whole_step_is_too_long_for(machine):
+    """Of small kernels as large a share as in all; of waits, the GPU has gaps behind one of them."""
+    path = Path(__file__).parents[1] / f"docs/recordings/{machine}/clinic/six_faults.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["result"]
+    _, parts = six_faults.plot(results, {})
+
+    def busy(part: str) -> tuple[dict[str, float], float]:
+        """Of the zoom: for how long each lane works, and waits; how long it is."""
+        whole, zoom = parts[f"strip-{part}"].panels
+        assert {mark.row for mark in whole.marks} == {"Python", "GPU"}, "lanes of a zoom"
+        ms: dict[str, float] = {"waits": 0.0}
+        for mark in zoom.marks:
+            key = "waits" if "waits" in mark.name else mark.row
+            ms[key] = ms.get(key, 0.0) + sum(length for _, length in mark.spans)
+            assert all(0 <= at < at + length <= zoom.x.high + 1e-9 for at, length in mark.spans)
+        return ms, zoom.x.high
+
+    ms, high = busy("kernels")
+    assert 1 - ms["GPU"] / high == pytest.approx(
+        six_faults.derive(results)["small_kernels"]["idle"], abs=0.05
+    )
+    assert ms["Python"] > 0.95 * high, "Python never stops"
+    ms, high = busy("waits")
+    assert high == 6 and ms["waits"] > 1.5, "the wait is a large part of the zoom"
+    assert high - ms["GPU"] > 1, "and the GPU has little to do after it"
+
+
 def test_an_all_reduce_is_hatched_only_where_the_gpu_has_no_other_work():
     """With a late rank that is a part of it; without, no all-reduce waits, and none is hatched."""
     path = Path(__file__).parents[1] / "docs/recordings/h200-x2/clinic/six_faults.json"

@@ -345,6 +345,18 @@ def plot(results: dict, ceilings: dict):
         cut = [(max(at, begin), min(at + ms, end)) for at, ms in spans]
         return [(at, until - at) for at, until in cut if until > at]
 
+    def of_program(name: str) -> list[list[Any]]:
+        """The last step without its last two waits: of `lanes` and of the profiler."""
+        rows = last_step(results["timelines"][name])
+        closing = [row for row in rows if row[0] == "CPU waits"][-2:]
+        return [row for row in rows if row not in closing]
+
+    words_of_waits = {
+        "data": "the GPU waits for data",
+        "gpu": "Python waits for the GPU",
+        "peer": "the GPU waits for another GPU",
+    }
+
     def strip(*steps: tuple[str, str, Callable, Callable]):
         """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
 
@@ -357,13 +369,9 @@ def plot(results: dict, ceilings: dict):
         """
         colors = {"Python": "python", "copies": "data", "GPU": "gpu"}
         colors |= {"all-reduce": "peer"}
-        words = {"data": "the GPU waits for data", "gpu": "Python waits for the GPU"}
-        words["peer"] = "the GPU waits for another GPU"
         panels, longest = [], 0.0
         for title, name, wait, dark in steps:
-            rows = last_step(results["timelines"][name])
-            closing = [row for row in rows if row[0] == "CPU waits"][-2:]
-            rows = [row for row in rows if row not in closing]
+            rows = of_program(name)
             marks, meant, waits = [], dark(rows), wait(rows)
             for lane, spans in lanes_of(rows).items():
                 for waits_in, waiting, _ in waits:
@@ -375,7 +383,7 @@ def plot(results: dict, ceilings: dict):
                 marks.append(Spans(lane, between(spans, begin, end), lane, color))
             for lane, spans, cause in waits:
                 reads = cause == "python"
-                word = "reads" if reads else words[cause]
+                word = "reads" if reads else words_of_waits[cause]
                 mark = Spans(lane, spans, word, cause, light=not reads, hollow=reads)
                 marks.append(mark)
                 if reads:
@@ -411,6 +419,40 @@ def plot(results: dict, ceilings: dict):
         return Picture(
             [Panel(marks, axis, title=f"in a profile: {end:.1f} ms")], low=True
         )
+
+    def with_zoom(
+        title: str,
+        name: str,
+        wait: Callable,
+        window: Callable,
+        closer: str,
+        axis: Axis,
+    ) -> Picture:
+        """A step, dark in a window; beside it so much of it as the axis shows, as profiled.
+
+        Both have the lanes of Python and of the GPU. `window(rows)` is (start, ms, from
+        where the axis shows it).
+        """
+        rows = of_program(name)
+        begin, long, first = window(rows)
+        dark = dict.fromkeys(("Python", "GPU"), (begin, begin + long))
+        (panel,) = strip((title, name, wait, lambda _: dark)).panels
+        panel.marks = [mark for mark in panel.marks if mark.row in dark]
+        marks: list[Any] = []
+        for kind, lane, color in (
+            ("CPU", "Python", "python"),
+            ("CPU copies", "Python", "python"),
+            ("compute", "GPU", "gpu"),
+        ):
+            spans = [(start, ms) for of, start, ms, _ in rows if of == kind]
+            marks.append(Spans(lane, spans, lane, color))
+        for lane, spans, cause in wait(rows):
+            word = words_of_waits[cause]
+            marks.append(Spans(lane, spans, word, cause, light=True))
+        for mark in marks:
+            parts = between(mark.spans, first, first + (axis.high or 0.0))
+            mark.spans = [(at - first, ms) for at, ms in parts]
+        return Picture([panel, Panel(marks, axis, title=closer)], columns=2, low=True)
 
     def first_ms(rows: list[list[Any]], least: float = 0.0) -> float:
         """When the first kernel starts, or the first that takes at least so many ms."""
@@ -471,6 +513,31 @@ def plot(results: dict, ceilings: dict):
     def until_work(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "copies"), (0.0, first_ms(rows)))
 
+    def amid_small_kernels(rows: list[list[Any]]) -> tuple[float, float, float]:
+        """All of them; 200 µs in which the GPU is idle for the same share as in all."""
+        begin, end = small_kernels(rows)["GPU"]
+        kernels = [row[1:3] for row in rows if row[0] == "compute"]
+
+        def busy(start: float, until: float) -> float:
+            spans = between(kernels, start, until)
+            return sum(ms for _, ms in spans) / (until - start or 1.0)
+
+        starts = [start for start, _ in kernels if begin <= start <= end - 0.2]
+        whole = busy(begin, end)
+        near = min(
+            starts, key=lambda at: abs(busy(at, at + 0.2) - whole), default=begin
+        )
+        return begin, end - begin, near
+
+    def around_wait(rows: list[list[Any]]) -> tuple[float, float, float]:
+        """Six milliseconds, from shortly before Python's longest wait but the last.
+
+        The last is for the loss, when all of the step is launched.
+        """
+        start, _ = longest_of(for_numbers(rows)[0][1][:-1])
+        begin = max(0.0, start - 0.5)
+        return begin, 6.0, begin
+
     def small_kernels(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "GPU"), (first_ms(rows), first_ms(rows, 1.0)))
 
@@ -486,18 +553,21 @@ def plot(results: dict, ceilings: dict):
         ahead = ("workers do", "loader", for_data, until_work)
         floats = ("pageable floats", "loader", for_data, until_work)
         sent = ("pinned bytes", "copy", for_data, until_work)
-        small = ("many small kernels", "copy", no_wait, small_kernels)
-        large = ("few large kernels", "kernels", no_wait, small_kernels)
+        small = ("many small kernels", "copy", no_wait, amid_small_kernels)
+        few_us = {0.0: "0", 0.1: "100", 0.2: "200 µs"}
         late = ("one rank comes late", "kernels", for_others, whole("all-reduce"))
         equal = ("on time", "straggler", for_others, whole("all-reduce"))
-        asks = ("Python asks for numbers", "straggler", for_numbers, whole())
-        healthy = ("it asks for none", "item", for_numbers, whole())
+        asks = ("Python asks for numbers", "straggler", for_numbers, around_wait)
         healthy_step = "the step on {machine}"
         drawn = {
             "loader": strip(alone, ahead),
             "copy": strip(floats, sent),
-            "kernels": strip(small, large),
-            "waits": strip(asks, healthy),
+            "kernels": with_zoom(
+                *small, "zoom, as profiled", Axis("ms", low=0.0, high=0.2, ticks=few_us)
+            ),
+            "waits": with_zoom(
+                *asks, "zoom, as profiled", Axis("ms", low=0.0, high=6.0)
+            ),
             "clock": clocked(),
         }
         for name in ("Python", "GPU"):

@@ -81,6 +81,7 @@ ELSEWHERE = [
     "graphs/hybridize_now",
     "graphs/padded_batches",
     "graphs/prefill_and_decode",
+    "graphs/seven_billion",
     "graphs/sizes_compiled",
     "graphs/sizes_recorded",
     "graphs/small_step_compiled",

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import LIMIT_S, TORCH, run_alone
+from conftest import LIMIT_S, TORCH, all_snippets, run_alone
 from fake_cuda import Graph
 from torch import fx, nn
 
@@ -49,6 +49,7 @@ from snippets.graphs import (
     python_loop_fixed,
     replay_draws,
     replay_rate,
+    seven_billion,
     sizes_compiled,
     sizes_recorded,
     small_step_compiled,
@@ -1340,3 +1341,128 @@ def test_steps_in_eight_bits_are_compared_with_bf16(monkeypatch):
 def test_weights_in_eight_bits_make_a_token_shorter():
     row = run_alone("graphs/decode_eight_bits", BLOCKS=2)["rows"][0]
     assert row["gain"]["fp8"] > 1 and row["gain"]["int8"] > 1
+
+
+SMALL_SEVEN: dict = {"BLOCKS": 2, "WIDTH": 64, "HEADS": 2, "HIDDEN": 176, "VOCABULARY": 100, "CONTEXT": 32}
+SMALL_SEVEN |= {"PLACES": 16, "STEPS": 4, "FORCED": 3, "TEXTS": (1, 3), "TRAINED": 1}
+
+
+@pytest.fixture
+def small_seven(monkeypatch):
+    """The decoder of `seven_billion` with tiny widths, and no graph."""
+    for name, size in SMALL_SEVEN.items():
+        monkeypatch.setattr(seven_billion, name, size)
+    monkeypatch.setattr(seven_billion, "captured", lambda work: work)
+
+
+def in_float32(blocks=2):
+    torch.manual_seed(0)
+    return seven_billion.Decoder(blocks, 64, 2, 176, 100, 32, torch.float32)
+
+
+def test_the_decoder_has_the_parameters_of_llama_seven_b():
+    sizes = (seven_billion.BLOCKS, seven_billion.WIDTH, seven_billion.HEADS, seven_billion.HIDDEN)
+    with torch.device("meta"):
+        net = seven_billion.Decoder(*sizes, seven_billion.VOCABULARY, seven_billion.CONTEXT)
+    assert language_model.parameters(net) == 6_738_415_616
+    least = seven_billion.least_bytes(net, 2, 1000)
+    assert least == {"weights": 2 * (6_738_415_616 - 32_000 * 4096), "cache": 2 * 2 * 32 * 4096 * 2000}
+    room = seven_billion.needed_gib(64) - seven_billion.BESIDE_GIB
+    cache = least["cache"] / 2000 * 1024 * 65
+    assert room == pytest.approx((2 * language_model.parameters(net) + cache) / 2**30, rel=1e-3)
+    assert seven_billion.needed_gib(64) < all_snippets()["graphs/seven_billion"].options["gpu_gib"] < 60
+
+
+@torch.no_grad()
+def test_a_cached_step_of_the_decoder_scores_as_the_whole_text_does():
+    net, text = in_float32(), torch.randint(100, (3, 9))
+    text[:, 0] = 0
+    cache = seven_billion.Decoding(net, 3, 16, 0)
+    for _ in range(2):  # rewound, and nothing of its first text is seen
+        torch.testing.assert_close(decode_step.forced(cache, cache.step, text), net(text))
+
+
+def test_rotary_scores_depend_on_the_distance_alone():
+    q, k = torch.randn(2, 1, 1, 1, 16)
+    angles = seven_billion.angles_of(12, 16)
+
+    def score(i, j):
+        places = angles[:, i : i + 1], angles[:, j : j + 1]
+        return (seven_billion.rotated(q, places[0]) * seven_billion.rotated(k, places[1])).sum()
+
+    torch.testing.assert_close(score(9, 5), score(4, 0), rtol=1e-4, atol=1e-4)
+    assert not torch.isclose(score(9, 5), score(9, 4), rtol=1e-3)
+
+
+@torch.no_grad()
+def test_equal_blocks_of_the_decoder_are_compiled_once(monkeypatch):
+    graphs, compiles = [], torch.compile
+    backend = lambda graph, _: graphs.append(graph) or graph.forward  # noqa: E731
+    monkeypatch.setattr(torch, "compile", partial(compiles, backend=backend))
+    cache, text = seven_billion.Decoding(in_float32(blocks=10), 1, 16, 4), torch.randint(100, (1, 3))
+    compiled = cache.compiled()
+    expected = decode_step.forced(cache, cache.step, text)
+    torch.testing.assert_close(decode_step.forced(compiled, compiled.step, text), expected)
+    assert len(graphs) == 1
+
+
+def test_scores_of_one_token_that_differ_are_not_timed(small_seven):
+    scores = torch.randn(50, 4, 100)
+    assert seven_billion.apart(scores * 1.1, scores) == pytest.approx(0.1, rel=1e-3)
+    wrong = scores.clone()
+    wrong[2, 3] = scores[2, 2]
+    with pytest.raises(AssertionError):
+        seven_billion.apart(wrong, scores)
+    with torch.no_grad():
+        net = seven_billion.network("cpu")
+        assert 0 <= seven_billion.checked(net) < seven_billion.TOLERANCE
+        cache = seven_billion.Decoding(net, 1, 16, 12)
+        ways = {"eager": (cache, cache.step), "wrong": (cache, lambda: cache.step() + 1)}
+        with pytest.raises(AssertionError):
+            seven_billion.compared(ways)
+
+
+def test_a_training_step_of_the_decoder_counts_its_flop():
+    training = seven_billion.Training(in_float32(), 1, 8)
+    for _ in range(2):  # gradients are dropped, not added
+        training.step()
+        first = training.x.grad.clone()
+    x = training.x.detach().requires_grad_()
+    training.blocks[0](x, training.angles).backward(training.gradient)
+    torch.testing.assert_close(first, x.grad)
+    assert training.flop() == 3 * (2 * 8 * (4 * 64**2 + 3 * 64 * 176) + 2 * 8**2 * 64)
+
+
+def test_too_little_memory_is_said_with_what_to_do():
+    seven_billion.check_room(60)
+    with pytest.raises(RuntimeError, match=r"and 40 are free: end other .* or set TEXTS = \(1, 4, 16\)"):
+        seven_billion.check_room(40)
+    with pytest.raises(RuntimeError, match="or take a larger GPU"):
+        seven_billion.check_room(16)
+
+
+def test_the_decoder_is_compared_on_an_imitation(gpu, small_seven, monkeypatch, capsys):
+    given = eagerly(monkeypatch)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "before")
+    result = json.loads(json.dumps(seven_billion.main()))
+    one, three = result["rows"]
+    assert list(one["us"]) == ["eager", "graph", "compiled_graph"] == list(one["gpu"])
+    assert list(three["us"]) == ["eager", "graph"] and three["bytes"]["weights"] == one["bytes"]["weights"]
+    assert one["agree"] == {"eager": 5, "graph": 5, "compiled_graph": 5} and len(given) == 2
+    assert result["train"]["gpu"]["launches"] > 10 and result["differs_by"] < seven_billion.TOLERANCE
+    derived = seven_billion.derive(result)
+    assert derived["tokens_s"]["graph"][1] == pytest.approx(3e6 / three["us"]["graph"])
+    assert derived["gb_s"]["eager"] == pytest.approx(sum(one["bytes"].values()) / one["us"]["eager"] / 1e3)
+    assert derived["many_gb_s"] == pytest.approx(sum(three["bytes"].values()) / three["us"]["graph"] / 1e3)
+    picture, others = seven_billion.plot(result, {"hbm_gb_s": 4000})
+    assert len(picture.panels[0].marks) == 3 and list(others) == ["texts"]
+    assert capsys.readouterr().out.count("kernels that run for") == 4
+
+
+@pytest.mark.gpu
+def test_a_graph_of_the_decoder_is_faster_than_its_launches():
+    result = run_alone("graphs/seven_billion", BLOCKS=4, TEXTS=(1, 4), TRAINED=2)
+    one = result["rows"][0]
+    assert one["gain"]["graph"] > 1 and one["gain"]["compiled_graph"] > 1
+    assert one["gpu"]["graph"]["launches"] == 1 < 80 < one["gpu"]["eager"]["launches"]

@@ -595,6 +595,26 @@ def test_a_zoom_shows_the_gaps_that_a_whole_step_is_too_long_for(machine):
     assert high - ms["GPU"] > 1, "and the GPU has little to do after it"
 
 
+def test_before_its_first_kernel_the_gpu_waits_for_a_copy_and_else_for_python():
+    """For the copy as long as the CPU is in its call; with pinned bytes there is hardly a wait."""
+    path = Path(__file__).parents[1] / "docs/recordings/h200/clinic/six_faults.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["result"]
+    _, parts = six_faults.plot(results, {})
+    lanes = []
+    for panel in parts["strip-copy"].panels:
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for mark in panel.marks:
+            if mark.row == "GPU":
+                spans.setdefault(mark.name, []).extend(mark.spans)
+        copy, python = spans["the GPU waits for the copy"], spans["it waits for Python"]
+        works = min(start for start, _ in spans["GPU"])
+        lanes.append({"copy": sum(ms for _, ms in copy), "python": sum(ms for _, ms in python)})
+        assert sum(lanes[-1].values()) == pytest.approx(works), "it waits until its first kernel"
+    floats, sent = lanes
+    assert floats["copy"] == pytest.approx(results["account"]["loader"]["CPU_copies"], rel=0.1)
+    assert floats["python"] > 3 and sum(sent.values()) < 1.5
+
+
 def test_an_all_reduce_is_hatched_only_where_the_gpu_has_no_other_work():
     """With a late rank that is a part of it; without, no all-reduce waits, and none is hatched."""
     path = Path(__file__).parents[1] / "docs/recordings/h200-x2/clinic/six_faults.json"

@@ -351,21 +351,23 @@ def plot(results: dict, ceilings: dict):
         closing = [row for row in rows if row[0] == "CPU waits"][-2:]
         return [row for row in rows if row not in closing]
 
-    words_of_waits = {
-        "data": "the GPU waits for data",
-        "gpu": "Python waits for the GPU",
-        "peer": "the GPU waits for another GPU",
+    told = {  # what waits, and the colour of what it waits for
+        "data": ("the GPU waits for data", "data"),
+        "copy": ("the GPU waits for the copy", "data"),
+        "calls": ("it waits for Python", "python"),
+        "gpu": ("Python waits for the GPU", "gpu"),
+        "peer": ("the GPU waits for another GPU", "peer"),
+        "reads": ("reads", "python"),
     }
 
     def strip(*steps: tuple[str, str, Callable, Callable]):
         """Steps beside each other, (title, name, wait, dark); pale is what is not meant.
 
-        `wait(rows)` gives a lane, its spans in which something waits, and for what, as
-        the lane of that, or in which Python reads; `dark(rows)` from when to when these
-        lanes are dark. The lanes are from a profile, which delays Python:
-        kernels and copies are drawn as long as
-        there, and the gaps between so short that the step takes the time in its title,
-        which is without a profiler.
+        `wait(rows)` gives a lane, its spans in which something waits, and a key of
+        `told`; `dark(rows)` from when to when these lanes are dark. The lanes are from a
+        profile, which delays Python: kernels and copies are drawn as long as there, and
+        the gaps between so short that the step takes the time in its title, which is
+        without a profiler.
         """
         colors = {"Python": "python", "copies": "data", "GPU": "gpu"}
         colors |= {"all-reduce": "peer"}
@@ -382,9 +384,8 @@ def plot(results: dict, ceilings: dict):
                 marks.append(Spans(lane, pale, lane, color, light=True))
                 marks.append(Spans(lane, between(spans, begin, end), lane, color))
             for lane, spans, cause in waits:
-                reads = cause == "python"
-                word = "reads" if reads else words_of_waits[cause]
-                mark = Spans(lane, spans, word, cause, light=not reads, hollow=reads)
+                reads = cause == "reads"
+                mark = Spans(lane, spans, *told[cause], light=not reads, hollow=reads)
                 marks.append(mark)
                 if reads:
                     marks.append(Note(0.0, lane, "reads", dx=4))
@@ -447,8 +448,7 @@ def plot(results: dict, ceilings: dict):
             spans = [(start, ms) for of, start, ms, _ in rows if of == kind]
             marks.append(Spans(lane, spans, lane, color))
         for lane, spans, cause in wait(rows):
-            word = words_of_waits[cause]
-            marks.append(Spans(lane, spans, word, cause, light=True))
+            marks.append(Spans(lane, spans, *told[cause], light=True))
         for mark in marks:
             parts = between(mark.spans, first, first + (axis.high or 0.0))
             mark.spans = [(at - first, ms) for at, ms in parts]
@@ -469,7 +469,15 @@ def plot(results: dict, ceilings: dict):
         """As for data; until it calls CUDA, the process that trains reads."""
         (first, _), *_ = lanes_of(rows).get("Python", [(0.0, 0.0)])
         reads = [(0.0, first)] if first >= 1 else []
-        return [*for_data(rows), *([("Python", reads, "python")] if reads else [])]
+        return [*for_data(rows), *([("Python", reads, "reads")] if reads else [])]
+
+    def for_copy(rows: list[list[Any]]) -> list[tuple]:
+        """As for data: while the copies run that are sent first, and before and after."""
+        first = first_ms(rows)
+        copies = [row[1:3] for row in rows if row[0] == "copies"]
+        copies = between(copies, 0.0, first)
+        rest = without([(0.0, first)], copies)
+        return [("GPU", copies, "copy"), ("GPU", rest, "calls")]
 
     def for_numbers(rows: list[list[Any]]) -> list[tuple]:
         waits = [(start, ms) for lane, start, ms, _ in rows if lane == "CPU waits"]
@@ -551,8 +559,8 @@ def plot(results: dict, ceilings: dict):
         """
         alone = ("nobody reads ahead", "all", for_reading, until_work)
         ahead = ("workers do", "loader", for_data, until_work)
-        floats = ("pageable floats", "loader", for_data, until_work)
-        sent = ("pinned bytes", "copy", for_data, until_work)
+        floats = ("pageable floats", "loader", for_copy, until_work)
+        sent = ("pinned bytes", "copy", for_copy, until_work)
         small = ("many small kernels", "copy", no_wait, amid_small_kernels)
         few_us = {0.0: "0", 0.1: "100", 0.2: "200 µs"}
         late = ("one rank comes late", "kernels", for_others, whole("all-reduce"))

@@ -615,8 +615,8 @@ def test_before_its_first_kernel_the_gpu_waits_for_a_copy_and_else_for_python():
     assert floats["python"] > 3 and sum(sent.values()) < 1.5
 
 
-def test_an_all_reduce_is_hatched_only_where_the_gpu_has_no_other_work():
-    """With a late rank that is a part of it; without, no all-reduce waits, and none is hatched."""
+def test_an_all_reduce_is_hatched_while_a_rank_is_late_and_the_gpu_where_it_has_no_other_work():
+    """Of the all-reduce only its last part is plain; without a late rank, none is hatched."""
     path = Path(__file__).parents[1] / "docs/recordings/h200-x2/clinic/six_faults.json"
     results = json.loads(path.read_text(encoding="utf-8"))["result"]
     _, parts = six_faults.plot(results, {})
@@ -629,9 +629,9 @@ def test_an_all_reduce_is_hatched_only_where_the_gpu_has_no_other_work():
                 spans.setdefault((mark.row, "waits" in mark.name), []).extend(mark.spans)
         lanes.append(spans)
     ms = [{key: sum(ms for _, ms in spans) for key, spans in lane.items()} for lane in lanes]
-    assert 1 < ms[0]["all-reduce", True] <= ms[0]["GPU", True] + 1e-6
-    assert ms[0]["all-reduce", False] > 15, "beside the model's kernels it is plain"
-    for at, long in lanes[0]["all-reduce", True]:
+    assert ms[0]["all-reduce", True] > 20 and 1 < ms[0]["GPU", True] < 10
+    assert ms[0]["all-reduce", False] < 3, "only its own part is work"
+    for at, long in lanes[0]["GPU", True]:
         works = [min(at + long, start + ms) - max(at, start) for start, ms in lanes[0]["GPU", False]]
         assert max(works) < 1e-6, "nothing else runs there"
     assert ms[1]["all-reduce", True] == 0 < ms[1]["all-reduce", False] < 3

@@ -356,7 +356,7 @@ def plot(results: dict, ceilings: dict):
         "copy": ("the GPU waits for the copy", "data"),
         "calls": ("it waits for Python", "python"),
         "gpu": ("Python waits for the GPU", "gpu"),
-        "peer": ("the GPU waits for another GPU", "peer"),
+        "peer": ("waits for another GPU", "peer"),
         "reads": ("reads", "python"),
     }
 
@@ -486,9 +486,9 @@ def plot(results: dict, ceilings: dict):
     def awaited(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
         """Where an all-reduce waits for a rank: all but its last part.
 
-        It has this part, too, where no rank is late: as long as the longest there.
+        It has this part, too, in the healthy step: as long as the longest there.
         """
-        rows = results["timelines"]["straggler"]
+        rows = results["timelines"]["item"]
         own = max(
             (us / 1e3 for lane, _, us, _ in rows if lane == "all-reduce"), default=0
         )
@@ -502,7 +502,7 @@ def plot(results: dict, ceilings: dict):
         return spans
 
     def for_others(rows: list[list[Any]]) -> list[tuple]:
-        """Where an all-reduce runs, and nothing else; where it waits for a rank there."""
+        """Where an all-reduce runs, and nothing else; where it waits for a late rank."""
         there = lanes_of(rows)
         exchanges = [row[1:3] for row in rows if row[0] == "all-reduce"]
         alone = []
@@ -514,9 +514,7 @@ def plot(results: dict, ceilings: dict):
                     begin = max(begin, at + long)
             alone.append((begin, end - begin))
         on_gpu = [(at, ms) for at, ms in alone if ms > 0]
-        late = awaited(exchanges)
-        beside = [part for at, ms in on_gpu for part in between(late, at, at + ms)]
-        return [("GPU", on_gpu, "peer"), ("all-reduce", beside, "peer")]
+        return [("GPU", on_gpu, "peer"), ("all-reduce", awaited(exchanges), "peer")]
 
     def until_work(rows: list[list[Any]]) -> dict[str, tuple[float, float]]:
         return dict.fromkeys(("Python", "copies"), (0.0, first_ms(rows)))

@@ -405,21 +405,21 @@ def plot(results: dict, ceilings: dict):
         return Picture(panels, columns=len(panels), low=True)
 
     def clocked() -> Picture:
-        """The healthy step as a profile has it, and how long a clock says it is."""
+        """The healthy step as a profile has it, and how long it is with and without one."""
         rows = last_step(results["timelines"]["item"])
         end = max(start + ms for lane, start, ms, _ in rows if "CPU" not in lane)
         ms, colors = results["ms"]["item"], {"Python": "python", "GPU": "gpu"}
         marks: list[Any] = [
-            Spans(lane, between(spans, 0.0, end), lane, colors[lane], light=True)
+            Spans(lane, between(spans, 0.0, end), lane, colors[lane])
             for lane, spans in lanes_of(rows).items()
             if lane in colors
         ]
-        marks.append(Spans("a clock", [(0.0, ms)], "without the profiler", "ink"))
-        marks.append(Note(ms, "a clock", f"{ms:.1f} ms", dx=4))
-        axis = Axis("ms", low=0.0, high=1.15 * max(end, ms))
-        return Picture(
-            [Panel(marks, axis, title=f"in a profile: {end:.1f} ms")], low=True
-        )
+        for row, long in {"with profiler": end, "without": ms}.items():
+            marks.append(Spans(row, [(0.0, long)], row, "muted"))
+            marks.append(Note(long, row, f"{long:.1f} ms", dx=4))
+        axis = Axis("ms", low=0.0, high=1.3 * max(end, ms))
+        title = "the same step, with the profiler and without"
+        return Picture([Panel(marks, axis, title=title)], low=True)
 
     def with_zoom(
         title: str,

@@ -1535,10 +1535,10 @@ def test_a_chapter_has_a_low_step_and_its_answer_is_not_long(visit, chapters, wi
         assert found["high"] <= most, path
         assert found["evidence"] <= 6000 or width == 390, path
         page.close()
-    assert len(steps) == 12
+    assert len(steps) == 11
 
 
-@pytest.mark.parametrize("path", ["training/", "collectives/", "streams/"])
+@pytest.mark.parametrize("path", ["collectives/", "streams/"])
 def test_a_step_of_several_gpus_is_never_that_of_one(visit, path):
     """Where one GPU is picked: that of the same GPUs, two of them, which it names."""
     page = visit(f"{path}?machine=h200", rows=False)

@@ -580,9 +580,6 @@ def plot(results: dict, ceilings: dict):
             drawn[name] = strip((healthy_step, "item", no_wait, whole(name)))
         if results["ranks"] > 1:
             drawn["straggler"] = strip(late, equal)
-            drawn["all-reduce"] = strip(
-                (healthy_step, "item", no_wait, whole("all-reduce"))
-            )
             both = strip((healthy_step, "item", no_wait, whole("GPU", "all-reduce")))
             streams = {"GPU": "model's stream", "all-reduce": "NCCL's stream"}
             for mark in both.panels[0].marks:

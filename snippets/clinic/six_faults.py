@@ -560,7 +560,7 @@ def plot(results: dict, ceilings: dict):
         floats = ("pageable floats", "loader", for_copy, until_work)
         sent = ("pinned bytes", "copy", for_copy, until_work)
         small = ("many small kernels", "copy", no_wait, amid_small_kernels)
-        few_us = {0.0: "0", 0.1: "100", 0.2: "200 µs"}
+        few_us = {0.0: "0", 0.1: "100 µs", 0.2: "200"}
         late = ("one rank comes late", "kernels", for_others, whole("all-reduce"))
         equal = ("on time", "straggler", for_others, whole("all-reduce"))
         asks = ("Python asks for numbers", "straggler", for_numbers, around_wait)

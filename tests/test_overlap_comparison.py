@@ -44,7 +44,9 @@ READ = {
     "max(a.first_s, b.first_s) / 2": ("max(a first, b first) ÷ 2", "s"),
     "(ms.a + ms.b) / ms.a": ("(a + b) ÷ a", ""),
     "ms.a - (ms.b - ms.c)": ("a − (b − c)", "ms"),
-    "ms.a * gpus": ("a × gpus", ""),
+    "ms.a * gpus": ("a × GPUs", ""),
+    "ms.one_gpu - ms.ddp": ("one GPU − DDP", "ms"),
+    "1e9 * memory_gb": ("1,000,000,000 × memory", ""),
     'gb_s["shared memory"][-1]': ("shared memory[-1]", "GB/s"),
     "us": ("us", "µs"),
     "us[3:]": ("us[3:]", "µs"),
@@ -65,7 +67,9 @@ def test_an_expression_reads_as_words_with_the_unit_that_its_keys_tell(expressio
 
 #: Comparisons and what a reader is told of them.
 TOLD = {
-    "ms.all >= 2.5 * ms.item": "all = 92 ms ≥ 2.5 × item (25.6 ms) = 64 ms",
+    "ms.all >= 2.5 * ms.item": "all = 92 ms ≥ 64 ms (2.5 × item, 25.6 ms)",
+    "2.5 * ms.item <= ms.all": "64 ms (2.5 × item, 25.6 ms) ≤ 92 ms (all)",
+    "60 <= ms.all <= 4 * ms.item": "60 ms ≤ all = 92 ms ≤ 102 ms (4 × item, 25.6 ms)",
     "queue.blocked_us >= 6000": "queue blocked = 7,000 µs ≥ 6,000 µs",
     "ms.all >= 100": "all = 92 ms, not ≥ 100 ms",
     "gain <= 0.5": "gain = 0.4 ≤ 0.5",

@@ -443,23 +443,23 @@ CLAIMS = {
         "h200-x2": (True, "y = 3 > 2"),
     },
     "c.other.x == x": {
-        "cpu": (True, "c other x = 2 == x = 2"),
-        "h200": (True, "c other x = 4 == x = 4"),
+        "cpu": (True, "c other x = 2 == 2 (x)"),
+        "h200": (True, "c other x = 4 == 4 (x)"),
         "h200-x2": (None, "no run of c/other on h200-x2"),
     },
-    "x > 1 for gpus == 1\nlimit: x of 3.99": {"h200": (False, f"x = 4 > 1 · x = 4 of 3.99: 100%{BEATS}")},
+    "x > 1 for gpus == 1\nlimit: x of 3.99": {"h200": (False, f"x = 4 > 1 · 100% of 3.99{BEATS}")},
     "x > 1 for gpus == 1\nlimit: ms.mm of 8 + 0 * ceiling.sms": {
-        "h200": (False, f"x = 4 > 1 · mm = 10 ms of 8 + 0 × ceiling sms = 8: 125%{BEATS}")
+        "h200": (False, f"x = 4 > 1 · mm = 10 ms: 125% of 8 (8 + 0 × ceiling SMs){BEATS}")
     },
     "x > 1 for gpus == 1\nlimit: 1100 of ceiling.bf16_tflop_s": {
         # a clock passes its highest
-        "h200": (True, "x = 4 > 1 · 1,100 of ceiling bf16 = 1,071 TFLOP/s: 103%")
+        "h200": (True, "x = 4 > 1 · 1,100: 103% of 1,071 TFLOP/s (ceiling bf16)")
     },
     "x > 1 for gpus == 1\nlimit: 1110 of ceiling.bf16_tflop_s": {
-        "h200": (False, f"x = 4 > 1 · 1,110 of ceiling bf16 = 1,071 TFLOP/s: 104%{BEATS}")
+        "h200": (False, f"x = 4 > 1 · 1,110: 104% of 1,071 TFLOP/s (ceiling bf16){BEATS}")
     },
     "x > 1 for gpus == 1\nlimit: 4900 of ceiling.hbm_gb_s": {
-        "h200": (False, f"x = 4 > 1 · 4,900 of ceiling hbm = 4,814 GB/s: 102%{BEATS}")
+        "h200": (False, f"x = 4 > 1 · 4,900: 102% of 4,814 GB/s (ceiling HBM){BEATS}")
     },
     "x > 2 for capability >= 9 and model == 'h200' and ceiling.sms > 1": {
         "h200": (True, "x = 4 > 2"),
@@ -470,10 +470,13 @@ CLAIMS = {
         "h200": (True, "x = 4 > 2"),
         "h200-x2": (True, "x = 8 > 2"),
     },
+    "x > 1 and ok for gpus == 1\nlimit: x of ceiling.sms": {
+        "h200": (True, "x = 4 > 1, ok: True · x = 4: 3% of 132 (ceiling SMs)"),
+    },
     "x > 1\nlimit: x of ceiling.sms": {
         "cpu": (True, "x = 2 > 1 · x = 2 of a ceiling that is not known"),
-        "h200": (True, "x = 4 > 1 · x = 4 of ceiling sms = 132: 3%"),
-        "h200-x2": (True, "x = 8 > 1 · x = 8 of ceiling sms = 132: 6%"),
+        "h200": (True, "x = 4 > 1 · 3% of 132 (ceiling SMs)"),
+        "h200-x2": (True, "x = 8 > 1 · 6% of 132 (ceiling SMs)"),
     },
 }
 
@@ -500,7 +503,7 @@ CHECKED = {
     "x >= 2": [],
     "x >= 4": ["claim is false: The sentence. `x >= 4`: x = 2, not ≥ 4, in docs/recordings/cpu/a/b.json"],
     "x > 1\nlimit: x of 5": [
-        "claim is false: The sentence. `x > 1`: x = 8 > 1 · x = 8 of 5: 160% — beats its ceiling, in"
+        "claim is false: The sentence. `x > 1`: x = 8 > 1 · 160% of 5 — beats its ceiling, in"
     ],
     "x > 1 for gpus >= 4": ["claim a/b: no data decide it: it speaks of no machine that has a recording"],
     "lost > 1": [

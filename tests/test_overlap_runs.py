@@ -191,7 +191,7 @@ CLAIMS = {
     "us >= 90": (State.FALSE, "us = 80 µs, not ≥ 90 µs · true in 1 of 3 runs", 1),
     "us >= 60\nlimit: us of ceiling.sms": (
         State.HOLDS,
-        "us = 80 µs ≥ 60 µs · us = 80 µs of ceiling sms = 132: 61%",
+        "us = 80 µs ≥ 60 µs · 61% of 132 (ceiling SMs)",
         3,
     ),
 }

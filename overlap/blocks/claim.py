@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 from overlap import OverlapError
 from overlap.blocks import strip
 from overlap.blocks.block import Block, Notebook, Pages, Source, View, read_template
-from overlap.blocks.comparison import compared, is_close, side, sides
+from overlap.blocks.comparison import compared, is_close, other_side, side, sides
 from overlap.blocks.inline import cited, values
 from overlap.book.book import Book
 from overlap.book.ceiling import clocked, kinship
@@ -52,13 +52,14 @@ class Limit(NamedTuple):
         highest = ABOVE if names & clocked() else 1
         return most(share > highest for share in self.shares(scopes))
 
-    def figures(self, scopes: list[dict]) -> str:
-        """`blocks = 4 of ceiling sms = 132: 3%`."""
+    def figures(self, scopes: list[dict], told: str = "") -> str:
+        """`blocks = 4: 3% of 132 (ceiling SMs)`; without the value where `told` begins with it."""
         value = side(self.value, scopes)
         shares = self.shares(scopes)
         if not shares:
             return f"{value} of a ceiling that is not known"
-        text = f"{value} of {side(self.ceiling, scopes)}: {middle(shares):.0%}"
+        subject = "" if told.startswith(f"{value} ") else f"{value}: "
+        text = f"{subject}{middle(shares):.0%} of {other_side(self.ceiling, scopes)}"
         return f"{text} — beats its ceiling" if self.is_beaten(scopes) else text
 
 
@@ -160,7 +161,9 @@ class Claim(Block):
 
     def _figures(self, scopes: list[dict], true: int) -> str:
         """Its sides and those of its limits over these runs, of which it is true in so many."""
-        parts = [sides(self.expression, scopes), *(limit.figures(scopes) for limit in self.limits)]
+        told = sides(self.expression, scopes)
+        of_it = told if isinstance(parse(self.expression).body, ast.Compare) else ""
+        parts = [told, *(limit.figures(scopes, of_it) for limit in self.limits)]
         if 0 < true < len(scopes):
             parts.append(f"true in {true} of {len(scopes)} runs")
         return " · ".join(parts)

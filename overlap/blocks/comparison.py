@@ -24,6 +24,20 @@ _UNITS |= {"percent": "%"}
 _UNITS |= {"bytes": "bytes", "kib": "KiB", "mib": "MiB", "gib": "GiB", "mb": "MB", "gb": "GB"}
 _UNITS |= {"gb_s": "GB/s", "gflop_s": "GFLOP/s", "tflop_s": "TFLOP/s"}
 _RATE = re.compile(r"(?:.*_)?([a-z]+)(?:_per_s|(?<=tokens)_s|(?<=requests)_s)")
+#: Words of keys that people write in another way.
+_WORDS = {
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "cpu": "CPU",
+    "sms": "SMs",
+    "hbm": "HBM",
+    "l2": "L2",
+    "nvlink": "NVLink",
+}
+_WORDS |= {"nccl": "NCCL", "ddp": "DDP", "dp": "DataParallel", "fsdp": "FSDP", "mlp": "MLP", "cnn": "CNN"}
+_WORDS |= {"resnet": "ResNet", "pcie": "PCIe", "python": "Python"}
+#: Factors that turn a unit into another one, which no key tells.
+_CONVERTS = {1e3, 1e6, 1e9}
 #: What calls give in the unit of what they are given.
 _KEEPS_UNIT = {"abs", "max", "min", "median", "round", "sorted", "sum"}
 _BINARY = {ast.Add: ("+", 1), ast.Sub: ("−", 1), ast.Mult: ("×", 2), ast.Div: ("÷", 2)}
@@ -61,8 +75,13 @@ def sides(expression: str, scopes: Sequence[Mapping]) -> str:
 
 
 def side(expression: str, scopes: Sequence[Mapping]) -> str:
-    """What an expression gives, with its words and its unit."""
+    """What an expression gives, with its words and its unit: `loader = 63.9 ms`."""
     return _side(_tree(expression), scopes, "")
+
+
+def other_side(expression: str, scopes: Sequence[Mapping]) -> str:
+    """The same of what something is compared with: `63.9 ms (loader)`."""
+    return _other_side(_tree(expression), scopes, "")
 
 
 @lru_cache(maxsize=1024)  # for each machine
@@ -112,23 +131,41 @@ def _sides(node: ast.AST, scopes: Sequence[Mapping]) -> str:
         source = ast.unparse(ast.Compare(left, [sign], [right]))
         is_true = most(evaluate(source, scope) for scope in scopes)
         text += " " if is_true else ", not "
-        text += f"{_SIGNS[type(sign)]} {_side(right, scopes, own or unit_of_all)}"
+        is_first = _is_literal(node.left) and left is node.left
+        tell = _side if is_first else _other_side
+        text += f"{_SIGNS[type(sign)]} {tell(right, scopes, own or unit_of_all)}"
     return text
 
 
 def _side(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> str:
-    """`loader = 63.9 ms`, `2.5 × item (25.6 ms) = 63.9 ms`; of a number, and of what is long, the value."""
-    is_literal = not any(isinstance(part, ast.Name) for part in ast.walk(node))
-    value = _value(node, scopes, unit_of_it if is_literal else unit(node))
-    if is_literal:
-        return value
+    """`loader = 63.9 ms`; of a number, and of what is long, the value."""
+    if factored(node)[0] is not None:
+        return _other_side(node, scopes, unit_of_it)
+    name, value = _told(node, scopes, unit_of_it)
+    return f"{name} = {value}" if name else value
+
+
+def _other_side(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> str:
+    """What it is compared with, the value first: `64 ms (2.5 × item, 25.6 ms)`."""
+    name, value = _told(node, scopes, unit_of_it)
+    return f"{value} ({name})" if name else value
+
+
+def _told(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str) -> tuple[str, str]:
+    """Its words, none of a number and of what is long, and its value."""
+    if _is_literal(node):
+        return "", _value(node, scopes, unit_of_it)
     factor, quantity = factored(node)
     name = named(quantity)
     name = name if len(name) <= _LONGEST_SIDE else ""
     if factor is not None:
         of_one = _value(quantity, scopes, unit(quantity))
-        name = f"{show(factor)} × {name} ({of_one})" if name else f"{show(factor)} × {of_one}"
-    return f"{name} = {value}" if name else value
+        name = f"{show(factor)} × {name}, {of_one}" if name else f"{show(factor)} × {of_one}"
+    return name, _value(node, scopes, unit(node))
+
+
+def _is_literal(node: ast.AST) -> bool:
+    return not any(isinstance(part, ast.Name) for part in ast.walk(node))
 
 
 def _value(node: ast.AST, scopes: Sequence[Mapping], unit_of_it: str = "") -> str:
@@ -160,10 +197,10 @@ def unit(node: ast.AST) -> str:
             return _common(node.elts)
         case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub()):
             return _common([left, right])
-        case ast.BinOp(left=left, right=ast.Constant(), op=ast.Mult() | ast.Div()):
-            return unit(left)
-        case ast.BinOp(left=ast.Constant(), right=right, op=ast.Mult()):
-            return unit(right)
+        case ast.BinOp(left=left, right=ast.Constant(value=number), op=ast.Mult() | ast.Div()):
+            return "" if number in _CONVERTS else unit(left)
+        case ast.BinOp(left=ast.Constant(value=number), right=right, op=ast.Mult()):
+            return "" if number in _CONVERTS else unit(right)
     return ""
 
 
@@ -174,13 +211,17 @@ def _common(nodes: Sequence[ast.AST]) -> str:
 
 
 def _of_key(key: str) -> tuple[str, str]:
-    """A key as words, and its unit: `blocked_us` is blocked, in µs."""
+    """A key as words, and its unit: `blocked_us` is blocked, in µs; `one_gpu` is one GPU."""
     if rate := _RATE.fullmatch(key):
-        return key.removesuffix("_s").removesuffix("_per").replace("_", " "), f"{rate[1]}/s"
+        return _in_words(key.removesuffix("_s").removesuffix("_per")), f"{rate[1]}/s"
     for suffix in sorted(_UNITS, key=len, reverse=True):
         if key == suffix or key.endswith(f"_{suffix}"):
-            return key.removesuffix(suffix).strip("_").replace("_", " "), _UNITS[suffix]
-    return key.replace("_", " "), ""
+            return _in_words(key.removesuffix(suffix).strip("_")), _UNITS[suffix]
+    return _in_words(key), ""
+
+
+def _in_words(key: str) -> str:
+    return " ".join(_WORDS.get(word, word) for word in key.split("_"))
 
 
 def named(node: ast.AST) -> str:

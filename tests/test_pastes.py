@@ -869,20 +869,103 @@ for turn in (1, 2):  # all is set as it was for the next batch
         torch.testing.assert_close(parameter.grad.full_tensor(), grad)
 
 
-def bad(output, target):
-    raise ZeroDivisionError
+fault = {"place": "", "part": 0}  # where the second part raises
 
 
-raising = iter([mse, bad])
-try:
-    accumulate_split(model, lambda *pair: next(raising)(*pair), [(x[rank], y[rank])] * 3)
-except ZeroDivisionError:
-    pass
-mse(model(x[rank]), y[rank]).backward()  # FSDP kept what the first part had
-model.zero_grad()
-mse(model(x[rank]), y[rank]).backward()
-for parameter, grad in zip(model.parameters(), expected):
-    torch.testing.assert_close(parameter.grad.full_tensor(), grad)
+def fail_in(place):
+    if fault == {"place": place, "part": 2}:
+        raise ZeroDivisionError
+
+
+class Between(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        fail_in("backward")
+        return grad
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+        self.head = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        fault["part"] += 1
+        for layer in self.layers:
+            x = Between.apply(layer(x).tanh())
+            fail_in("forward")
+        return self.head(x)
+
+
+def new_model():
+    torch.manual_seed(1)
+    return Model()
+
+
+whole = new_model()
+mse(whole(x.flatten(0, 1)), y.flatten(0, 1)).backward()
+parts = list(zip(x[rank].split([5, 4, 3]), y[rank].split([5, 4, 3])))
+
+
+# The largest error of a gradient; infinity if a parameter is no longer split.
+def most_off(model):
+    most = 0.0
+    for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+        if not hasattr(mine.grad, "full_tensor"):
+            return float("inf")
+        most = max(most, float((mine.grad.full_tensor() - other.grad).abs().max()))
+    return most
+
+
+# How far gradients of the next two batches are off, and how many weights the optimizer then changes.
+def after_an_error(place, reset, back):
+    model = new_model()
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    split = list(model.parameters())
+
+    def loss_of(output, target):
+        fail_in("loss")
+        return mse(output, target)
+
+    fault.update(place=place, part=0)
+    try:
+        accumulate_split(model, loss_of, parts)
+    except ZeroDivisionError:
+        fault.update(place="")
+    else:
+        raise AssertionError("nothing was raised")
+    if reset:
+        model.reset_iter_state()
+    if back:
+        mse(model(x[rank]), y[rank]).backward()
+    model.zero_grad()
+    errors = []
+    for _ in range(2):
+        accumulate_split(model, mse, parts)
+        errors.append(most_off(model))
+        if len(errors) == 1:
+            model.zero_grad()
+    before = [parameter.to_local().detach().clone() for parameter in split]
+    optimizer.step()
+    return errors, sum(not torch.equal(a, b.to_local()) for a, b in zip(before, split))
+
+
+for place in ("forward", "loss", "backward"):
+    errors, changed = after_an_error(place, reset=False, back=True)
+    assert (max(errors) < 1e-6) == (changed == 8) == (place != "backward"), (place, errors, changed)
+    if hasattr(torch.distributed.fsdp.FSDPModule, "reset_iter_state"):
+        errors, changed = after_an_error(place, reset=True, back=True)
+        assert max(errors) < 1e-6 and changed == 8, (place, errors, changed)
+        errors, changed = after_an_error(place, reset=True, back=False)
+        assert errors[0] > 0.01 and errors[1] < 1e-6, (place, errors)  # the first has the failed one's, too
 dist.destroy_process_group()
 """
 

@@ -126,7 +126,12 @@ def derive(results: dict) -> dict:
 
     ms, late = results["ms"], {}
     if results["ranks"] > 1:  # one GPU waits for no other
-        late = {"late_rank_ms": {"with": ms["kernels"], "without": ms["straggler"]}}
+        late = {
+            "with": ms["kernels"],
+            "without": ms["straggler"],
+            "healthy": ms["item"],
+        }
+        late = {"late_rank_ms": late}
     if "timelines" not in results:
         return late
     events = results["timelines"]["item"]

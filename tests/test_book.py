@@ -649,3 +649,11 @@ def test_claims_of_a_section_about_one_snippet_stand_in_one_fence(name):
         elif line.startswith("```claim "):
             assert line not in found, f"{name}: {line} stands twice in its section"
             found.add(line)
+
+
+def test_the_menu_calls_a_chapter_what_its_title_says(pages):
+    """A reader who clicks a name stands on a page of that name."""
+    menu = titles(read_nav(ROOT))
+    for page in PAGES:
+        title = re.search(r"^# (.+?)(?: *\{.*)?$", pages.by_path[f"{page}.md"].text, re.M)[1]
+        assert menu[f"{page}.md"] == title, page

@@ -151,7 +151,8 @@ def plot(results: dict, ceilings: dict):
         marks.append(Bars(lengths, kind, starts, texts, color=color))
     # room for what stands behind a bar, also on a phone
     whole = Axis("ms", low=0.0, high=longest * 1.18)
-    drawn = [Panel(marks, whole, title="Streams help only in a graph")]
+    title = "Three small models: streams help only in a graph"
+    drawn = [Panel(marks, whole, title=title)]
     branches = {}  # lanes of the forked run, in order
     for lane, _, _, name in results["timelines"]["forked"]:
         if lane != "CPU" and "CatArray" not in name:

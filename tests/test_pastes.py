@@ -1306,6 +1306,140 @@ def test_blocks_are_computed_twice_and_keep_their_names_in_files(tmp_path, paste
     on_ranks(2, str(tmp_path / "file.py"), str(tmp_path))
 
 
+#: On two ranks of the CPU: train, save, and go on in another model, split otherwise, that has gradients.
+SAVED = """
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+
+from snippets.training import checkpoint_or_nothing
+
+dist.init_process_group("gloo")
+rank, folder = dist.get_rank(), sys.argv[1]
+rows = torch.randn(4, 8, generator=torch.Generator().manual_seed(rank))
+
+
+def new(seed, layers=2, **how):
+    torch.manual_seed(seed)
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(layers)))
+    for layer in model:
+        fully_shard(layer, **how)
+    return fully_shard(model, **how)
+
+
+def step(model, adam):
+    adam.zero_grad()
+    model(rows).square().mean().backward()
+    adam.step()
+
+
+def apart(model, other):
+    pairs = zip(model.parameters(), other.parameters())
+    return max(float((a.full_tensor() - b.full_tensor()).abs().max()) for a, b in pairs)
+
+
+model = new(0, layers=3)
+adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for _ in range(3):
+    step(model, adam)
+save(model, adam, folder)
+before = [parameter.full_tensor() for parameter in model.parameters()]
+other = new(1, layers=3, shard_placement_fn=lambda weight: Shard(weight.dim() - 1))
+later = torch.optim.AdamW(other.parameters(), lr=1.0)
+other(rows).sum().backward()  # the optimizer has no state, and its parameters have gradients
+load(other, later, folder)
+assert apart(model, other) == 0
+step(model, adam)
+step(other, later)
+moved = max(float((a - b.full_tensor()).abs().max()) for a, b in zip(before, model.parameters()))
+assert moved > 0.005 and (apart(model, other) < 0.01 * moved) == (sys.argv[2] == "as it is")
+if sys.argv[2] == "as it is":
+    shallow = new(1)
+    steps = torch.optim.AdamW(shallow.parameters())
+    load(shallow, steps, folder)  # no error, though the saved model has a layer more
+    try:
+        checkpoint_or_nothing.load(shallow, steps, folder)
+    except ValueError as error:
+        assert "2.weight" in str(error)
+    else:
+        raise AssertionError("a model with fewer layers was loaded")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("way", ["as it is", "without zero_grad"])
+def test_a_split_model_goes_on_from_its_checkpoint_unless_gradients_hold_moments_back(tmp_path, pasted, way):
+    assert callable(pasted("checkpoint")["load"])
+    code = Paste("", 0, "checkpoint", "").code(ROOT)
+    if way != "as it is":
+        code = re.sub(r" +optimizer.zero_grad.*\n", "", code)
+        assert "zero_grad" not in code
+    (tmp_path / "file.py").write_text(f"{code}\n{SAVED}")
+    on_ranks(2, str(tmp_path / "file.py"), str(tmp_path / "saved"), way)
+
+
+#: On two ranks of the CPU: is an embedding or a head whole between the passes?
+VOCABULARY = """
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+
+class Model(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(32, 8), nn.Linear(8, 32, bias=False)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        return self.head(x)
+
+
+def new(tied):
+    torch.manual_seed(0)
+    return Model(tied)
+
+
+dist.init_process_group("gloo")
+rank, mesh = dist.get_rank(), dist.device_mesh.init_device_mesh("cpu", (2,))
+tokens = torch.arange(16).view(2, 8)
+cases = [
+    (False, lambda model: model.layers, [False, False]),
+    (False, lambda model: [*model.layers, model.embed, model.head], [True, True]),
+    (True, lambda model: model.layers, [False, False]),
+    (True, lambda model: [*model.layers, [model.embed, model.head]], [True, True]),
+]
+for tied, blocks, freed in cases:
+    whole, model = new(tied), new(tied)
+    split(model, blocks(model), mesh)
+    loss = nn.functional.cross_entropy(model(tokens[rank]).float(), tokens[rank])
+    assert [isinstance(layer.weight, DTensor) for layer in (model.embed, model.head)] == freed
+    loss.backward()
+    nn.functional.cross_entropy(whole(tokens.flatten()), tokens.flatten()).backward()
+    for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.full_tensor(), other.grad, rtol=0.1, atol=2e-3)
+    assert (model.embed.weight is model.head.weight) == tied
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_embedding_and_head_are_freed_between_the_passes_if_they_are_blocks(tmp_path, pasted):
+    assert callable(pasted("split")["split"])
+    (tmp_path / "file.py").write_text(Paste("", 0, "split", "").code(ROOT) + "\n" + VOCABULARY)
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
 #: Four ranks of the CPU: layers split over two, then FSDP over the other two; attention counts its own heads.
 LAYERS = """
 import torch.distributed as dist

@@ -462,6 +462,18 @@ def test_the_shell_lines_of_the_page_are_taken_by_torchrun(tmp_path):
     assert endpoints == ["first-machine:29500", "node7:29500"]
 
 
+def test_the_schedulers_of_the_page_wait_longer_than_torchrun():
+    """Whose ranks have 300 s, as the page says; then it needs a moment to end itself."""
+    (ranks,) = re.findall(r"pass `--shutdown-timeout (\d+)`", PAGE)
+    (slurm,) = re.findall(r"^#SBATCH --signal=TERM@(\d+)$", PAGE, re.M)
+    (pod,) = re.findall(r"^      terminationGracePeriodSeconds: (\d+)$", PAGE, re.M)
+    assert slurm == pod and int(pod) >= int(ranks) + 30
+    assert f"`--signal=TERM@{slurm}`" in PAGE and f"`terminationGracePeriodSeconds: {pod}`" in PAGE
+    if "--shutdown-timeout" in get_args_parser().format_help():  # from PyTorch 2.13 on
+        args = get_args_parser().parse_args(["--shutdown-timeout", ranks, "train.py"])
+        assert args.shutdown_timeout == int(ranks)
+
+
 def test_the_pods_of_the_page_find_each_other():
     yaml = pytest.importorskip("yaml")
     (text,) = (text for kind, text in FENCES if kind == "yaml")
@@ -472,6 +484,7 @@ def test_the_pods_of_the_page_find_each_other():
     assert pod["subdomain"] == domain and job["spec"]["completionMode"] == "Indexed"
     args = torchrun_of(pod["containers"][0]["command"])
     assert args.rdzv_endpoint.rpartition(":")[0] == f"{name}-0.{domain}"
+    assert pod["terminationGracePeriodSeconds"] == 330
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == int(args.nnodes)
 
 

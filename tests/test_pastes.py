@@ -1440,6 +1440,58 @@ def test_embedding_and_head_are_freed_between_the_passes_if_they_are_blocks(tmp_
     on_ranks(2, str(tmp_path / "file.py"))
 
 
+#: Two ranks of the CPU, each with a half of the vocabulary; {} are the lines of the page.
+SPLIT_VOCABULARY = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import loss_parallel
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(32, 8), nn.Linear(8, 32, bias=False)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        return self.head(x + self.down(self.up(x).tanh()))
+
+
+def new():
+    torch.manual_seed(0)
+    return Model()
+
+
+dist.init_process_group("gloo")
+mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+whole, model = new(), new()
+split_layers([model], mesh, ["up"], ["down"])
+tokens, targets = torch.arange(32).view(4, 8), torch.arange(32).roll(5).view(4, 8)
+widths = []
+model.head.register_forward_hook(lambda _, given, output: widths.append(output.to_local().shape[-1]))
+{}
+assert widths == [16] and model.embed.weight.to_local().shape == model.head.weight.to_local().shape == (16, 8)
+F.cross_entropy(whole(tokens).flatten(0, 1), targets.flatten()).backward()
+for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+    grad = getattr(mine.grad, "full_tensor", mine.grad.clone)()
+    torch.testing.assert_close(grad, other.grad, rtol=1e-4, atol=1e-6)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_no_rank_has_all_logits_of_a_split_vocabulary(tmp_path):
+    page = (ROOT / "docs/sharding.md").read_text()
+    (lines,) = re.findall(r"^```python\n(parallelize_module\(model\.embed.*?)^```$", page, re.M | re.S)
+    code = Paste("", 0, "split_layers", "").code(ROOT)
+    (tmp_path / "file.py").write_text(f"{code}\n{SPLIT_VOCABULARY.format(lines)}")
+    on_ranks(2, str(tmp_path / "file.py"))
+
+
 #: Four ranks of the CPU: layers split over two, then FSDP over the other two; attention counts its own heads.
 LAYERS = """
 import torch.distributed as dist
@@ -1645,6 +1697,52 @@ def test_stages_train_as_the_whole_model_does(tmp_path, pasted):
     code = Paste("", 0, "pipeline", "").code(ROOT)
     (tmp_path / "file.py").write_text(code + "\n" + PIPELINE)
     on_ranks(3, str(tmp_path / "file.py"))
+
+
+#: Three ranks of the CPU; the embedding in the first stage and the head in the last are one weight.
+TIED = """
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+dist.init_process_group("gloo")
+rank, last = dist.get_rank(), 2
+ends = dist.new_group([0, last])
+torch.manual_seed(0)
+whole = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 8), nn.Linear(8, 16, bias=False))
+whole[2].weight = whole[0].weight
+torch.manual_seed(0)
+stage = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 8), nn.Linear(8, 16, bias=False))[rank]
+stage.load_state_dict(whole[rank].state_dict())
+step = pipeline(stage, dist.group.WORLD, 4, F.cross_entropy)
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in (whole, stage)]
+tokens = torch.arange(16)
+for _ in range(3):
+    F.cross_entropy(whole(tokens), tokens.roll(3)).backward()
+    step(tokens, tokens.roll(3))
+    if rank in (0, last) and sys.argv[1] == "added":
+        dist.all_reduce(stage.weight.grad, group=ends)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+same = [torch.allclose(a, b, atol=1e-6) for a, b in zip(stage.parameters(), whole[rank].parameters())]
+assert all(same) == (sys.argv[1] == "added")
+weights = [None] * 3
+dist.all_gather_object(weights, stage.weight.detach())
+assert torch.allclose(weights[0], weights[last], atol=1e-6) == (sys.argv[1] == "added")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("way", ["added", "left alone"])
+def test_one_weight_of_two_stages_drifts_apart_unless_its_gradients_are_added(tmp_path, way):
+    code = Paste("", 0, "pipeline", "").code(ROOT)
+    (tmp_path / "file.py").write_text(code + "\n" + TIED)
+    on_ranks(3, str(tmp_path / "file.py"), way)
 
 
 #: Four ranks of the CPU, two pipelines of two stages; in each of two turns another part is frozen.

@@ -1885,7 +1885,7 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     module = SimpleNamespace(get_function=lambda name: {"twice": kernel}[name])
     monkeypatch.setattr(pycuda.compiler, "SourceModule", lambda source: module)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
-    double_ = pasted("pycuda_double")["double_"]
+    double_ = pasted("pycuda_double")["launch_double"]
     assert prepared == [], "to import it compiles nothing"
     x, stream = torch.ones(elements), SimpleNamespace(handle=0)
     double_(x, stream)
@@ -1904,6 +1904,37 @@ def test_a_kernel_of_pycudas_gets_its_types_its_stream_and_enough_blocks(
     with pytest.raises(ValueError, match=r"\(1, 0, .*; x is on cpu"):
         double_(x)
     assert len(launches) == 3, "in another GPU's context the address is not the tensor's"
+
+
+def test_a_formula_of_pycudas_is_built_once_and_refuses_what_it_would_misread(pycuda, pasted, monkeypatch):
+    built, calls = [], []
+
+    def elementwise(*of):
+        built.append(of)
+        return lambda *arrays, stream: calls.append((arrays, stream))
+
+    for name, its in (
+        ("elementwise", {"ElementwiseKernel": elementwise}),
+        ("gpuarray", {"GPUArray": lambda shape, dtype, gpudata: (shape, dtype, gpudata)}),
+    ):
+        module = ModuleType(f"pycuda.{name}")
+        vars(module).update(its)
+        monkeypatch.setitem(sys.modules, f"pycuda.{name}", module)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as of a tensor on the CPU
+    formula, (x, y, z) = pasted("pycuda_formula")["formula"], torch.rand(3, 4)
+    assert built == [], "to import it compiles nothing"
+    formula(z, x, y)
+    formula(z, x, y, stream := object())
+    assert built == [("float *z, float *x, float *y", "z[i] = x[i] + 2 * y[i]")]
+    arrays = tuple((z.shape, "float32", t.data_ptr()) for t in (z, x, y))
+    assert calls == [(arrays, None), (arrays, stream)]
+    for wrong in (y.double(), y[1:], torch.rand(8)[::2]):
+        with pytest.raises(ValueError, match="float32, one shape, this GPU, contiguous; but"):
+            formula(z, x, wrong)
+    monkeypatch.setitem(formula.__globals__, "current_device", lambda: 0)
+    with pytest.raises(ValueError, match="this GPU"):
+        formula(z, x, y)
+    assert len(calls) == 2
 
 
 def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
@@ -1929,7 +1960,9 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
         events.append(f"{x} in {current[-1]}, GPU {pycuda.top()}, flag {its.handle - 7}")
 
     x = type("Tensor", (), {"device": "cuda:0", "__str__": lambda tensor: "x"})()
-    names = pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": x, "double_": double_}
+    names = (
+        pasted("torch_context") | pasted("shared_stream") | {"torch": torch, "x": x, "launch_double": double_}
+    )
     text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
     x.shape, x.data_ptr = (2,), lambda: 64
     its = lambda name: lambda *of: events.append((name, *of[:2])) or "host"  # noqa: E731
@@ -1937,15 +1970,11 @@ def test_the_page_calls_the_boxes_in_order(pycuda, pasted, monkeypatch):
     monkeypatch.setattr(pycuda.driver, "memcpy_dtoh_async", its("copied"), raising=False)
     stream_of_pycuda = SimpleNamespace(handle=8, synchronize=lambda: events.append("waited"))
     monkeypatch.setattr(pycuda.driver, "Stream", lambda flag: stream_of_pycuda)
-    _, code = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    _, code = re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S)
     exec(compile(code, "docs/pycuda.md", "exec"), names)
-    assert events[:2] == ["shared waits for outside", "x in shared, GPU 0, flag 1"]
-    assert events[2:] == [
-        ("page-locked", (2,), "float32"),
-        ("copied", "host", 64),
-        "outside waits for shared",
-        "waited",
-    ]
+    copied = [("copied", "host", 64), "outside waits for shared", "waited"]
+    launched = ["shared waits for outside", "x in shared, GPU 0, flag 1"]
+    assert events == [("page-locked", (2,), "float32"), *launched, *copied]
     assert pycuda.stack == []
 
 
@@ -1983,26 +2012,35 @@ def test_a_tensor_is_an_array_of_pycudas_and_a_tensor_again(pasted):
 
 
 @pytest.mark.gpu
-def test_the_page_calls_pycudas_own_kernels_and_copies(pasted):
+def test_the_page_calls_its_boxes_on_a_gpu(pasted, capsys):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    boxes = ("torch_context", "gpu_array", "shared_stream", "pycuda_double")
-    x, y, z = torch.rand(3, 1_000_001, device="cuda")
-    names = {"x": x, "y": y, "z": z}
-    for box in boxes:
+    names: dict = {}
+    for box in ("torch_context", "shared_stream", "pycuda_double"):
         names |= pasted(box)
     text = (ROOT / "docs/pycuda.md").read_text().partition("## Evidence")[0]
-    for code in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
-        before = x.clone()
+    for code in re.findall(r"^```{\.python .*?}\n(.*?)^```$", text, re.M | re.S):
         exec(compile(code, "docs/pycuda.md", "exec"), names)
-    torch.testing.assert_close(z, before + 2 * y)
-    torch.testing.assert_close(names["total"], before @ y)
-    assert torch.equal(x, 2 * before) and torch.equal(torch.from_numpy(names["host"]), x.cpu())
+    assert capsys.readouterr().out == "tensor(2097152., device='cuda:0')\n"
+    assert (torch.from_numpy(names["host"]) == 4).all() and (names["x"] == 4).all()
+
+
+@pytest.mark.gpu
+def test_a_formula_of_pycudas_is_right_and_refuses_what_it_would_misread(pasted):
+    pytest.importorskip("pycuda.driver", exc_type=ImportError)
+    context, formula = pasted("torch_context")["torch_context"], pasted("pycuda_formula")["formula"]
+    x, y, z = torch.rand(3, 1_000_001, device="cuda")
+    with context(0):
+        formula(z, x, y)
+        for wrong in (y.double(), y[1:], y[::2], y.cpu()):
+            with pytest.raises(ValueError, match="float32, one shape, this GPU, contiguous"):
+                formula(z, x, wrong)
+    torch.testing.assert_close(z, x + 2 * y)
 
 
 @pytest.mark.gpu
 def test_a_kernel_of_pycudas_refuses_a_tensor_of_another_stream_or_device(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["double_"]
+    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["launch_double"]
     x = torch.ones(4, device="cuda")
     with context(0):
         with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="GPU, its stream"):
@@ -2019,7 +2057,7 @@ def test_a_kernel_of_pycudas_refuses_a_tensor_of_another_stream_or_device(pasted
 @pytest.mark.gpu
 def test_pytorch_and_pycuda_are_in_order_in_one_stream(pasted):
     pytest.importorskip("pycuda.driver", exc_type=ImportError)
-    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["double_"]
+    context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["launch_double"]
     x = torch.zeros(10_000_001, device="cuda")
     with context(0):
         stream, shared = pasted("shared_stream")["shared_stream"](0)
@@ -2104,7 +2142,10 @@ def test_cuda_core_is_told_pytorchs_stream_the_address_and_a_size_of_eight_bytes
     twice_ = pasted("core_kernel")["twice_"]
     with pytest.raises(RuntimeError):
         twice_(torch.ones(elements))  # its address is one of the CPU
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda x: 0)
+    with pytest.raises(RuntimeError):
+        twice_(torch.ones(elements))  # the kernel is of another GPU
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda x: 1)
     x = torch.ones(elements)
     twice_(x)
     *passed, size = calls[1]

@@ -10,9 +10,9 @@ SOURCE = """__global__ void twice(float *x, long long n) {
 twice = cache(lambda gpu: SourceModule(SOURCE).get_function("twice").prepare("Pq"))
 
 
-def double_(x, stream=None):  # in place, which autograd does not see
+def launch_double(x, stream=None):  # in place, which autograd does not see
     so = current_device(), current_stream().cuda_stream, str(x.dtype), x.is_contiguous()
     if so != (x.get_device(), getattr(stream, "handle", 0), "torch.float32", True):
-        raise ValueError(f"GPU, its stream, type, no gaps: {so}; x is on {x.device}")
+        raise ValueError(f"GPU, stream, type, contiguous: {so}; x is on {x.device}")
     launch, n = twice(x.device).prepared_async_call, x.numel()
     launch((-(-n // 256) or 1, 1, 1), (256, 1, 1), stream, x.data_ptr(), n)

@@ -715,12 +715,13 @@ calls = []
 torch.cuda.set_device = calls.append
 torch.nn.Module.cuda = lambda module: module
 join = dist.init_process_group
-dist.init_process_group = lambda backend: (calls.append(backend), join("gloo"))
+dist.init_process_group = lambda backend, device_id: (calls.append((backend, device_id)), join("gloo"))
 
 
 def train(ddp):
     rank = dist.get_rank()
-    assert calls == [rank, "nccl"] and dist.get_world_size() == 2
+    gpu = torch.device("cuda", rank)
+    assert calls == [gpu, ("nccl", gpu)] and dist.get_world_size() == 2
     rows = torch.arange(4.0).view(4, 1)[2 * rank : 2 * rank + 2]
     ddp(rows).square().mean().backward()
     torch.save((ddp.module.weight.detach(), ddp.module.weight.grad), f"{sys.argv[1]}/{rank}")
@@ -776,6 +777,22 @@ def test_a_batch_in_parts_is_exchanged_once(alone, pasted):
         assert exchanged == [4] * exchanges
         for parameter, grad in zip(model.parameters(), expected, strict=True):
             torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_the_hook_of_the_page_is_imported_from_there_and_sends_bf16(alone, monkeypatch):
+    page = (ROOT / "docs/training.md").read_text()
+    (imported,) = re.findall(r"import is `(from torch[^`]+)`", page)
+    (call,) = set(re.findall(r"`(ddp\.register_comm_hook\(None, [^`]+)`", page))
+    ddp_class = torch.nn.parallel.DistributedDataParallel
+    monkeypatch.setattr(ddp_class, "_check_comm_hook", lambda ddp, hook: None)  # it asks for NCCL
+    model = torch.nn.Linear(3, 1)
+    names = {"ddp": ddp_class(model)}
+    exec(f"{imported}\n{call}", names)
+    x = torch.randn(5, 3)
+    (expected,) = torch.autograd.grad(model(x).square().mean(), [model.weight])
+    names["ddp"](x).square().mean().backward()
+    assert torch.equal(model.weight.grad, expected.bfloat16().float())
+    assert not torch.equal(model.weight.grad, expected)
 
 
 #: Each of two ranks has half of the rows; DDP's options are those of the chapter's table.

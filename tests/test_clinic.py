@@ -10,7 +10,7 @@ from weakref import WeakSet
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import on_ranks
+from conftest import ROOT, on_ranks
 from torch import nn
 
 from snippets.clinic import (
@@ -708,3 +708,9 @@ def test_falls_and_moves_of_the_accuracy_are_derived():
     assert larger_batch.derive(short) == {"falls": [0.25, 0.25]}
     trials = {"same rate": [[[0.5, 0.75], [0.25, 0.5, 1.0]]]}
     assert larger_batch.derive(short | {"epochs_trials": trials})["swing"] == {"same rate": [0.75]}
+
+
+def test_the_box_that_was_recorded_is_the_box_that_readers_paste(recorded):
+    box = (ROOT / "snippets/pastes/full_lanes.py").read_text(encoding="utf-8")
+    runs = recorded("clinic/lanes_of_a_step")
+    assert runs and all(result["box"] == box for result in runs.values()), "record it again"

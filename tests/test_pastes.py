@@ -2060,7 +2060,7 @@ def test_a_kernel_of_pycudas_refuses_a_tensor_of_another_stream_or_device(pasted
     context, double_ = pasted("torch_context")["torch_context"], pasted("pycuda_double")["launch_double"]
     x = torch.ones(4, device="cuda")
     with context(0):
-        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="GPU, its stream"):
+        with torch.cuda.stream(torch.cuda.Stream()), pytest.raises(ValueError, match="GPU, stream, type"):
             double_(x)
         with pytest.raises(ValueError, match="x is on cpu"):
             double_(x.cpu())
